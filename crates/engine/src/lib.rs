@@ -1,0 +1,2 @@
+//! Models, sequences, sampling and text.
+#![forbid(unsafe_code)]

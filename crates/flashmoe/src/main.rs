@@ -1,0 +1,4 @@
+//! The `flashmoe` command line.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,138 @@
+//! Checkpoints: what a folder contains, where, and in which encoding.
+//!
+//! Every source (MLX, Hugging Face, native pack, the ancestor's folders) is described by the same
+//! [`Checkpoint`]: canonical tensor names, encodings, and byte extents. Nothing is read but headers;
+//! every length and offset is checked against the file before it is believed.
+//!
+//! Canonical names are the Hugging Face names without prefix (`model.`, `model.language_model.`,
+//! `language_model.model.`, `language_model.`) and without `.weight`: `embed_tokens`, `lm_head`, `norm`,
+//! `layers.0.input_layernorm`, `layers.0.linear_attn.in_proj_qkv`, `layers.0.linear_attn.A_log`,
+//! `layers.0.mlp.gate`, `layers.0.mlp.shared_expert.gate_proj`, ... Routed experts are not in the tensor
+//! map: they are [`LayerExperts`]. Convolution kernels are reported as `[channels, kernel]` whatever
+//! the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use kernels::format::Encoding;
+
+/// Index of a file in [`Checkpoint::files`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A run of bytes in a file. Offsets need no alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A file of a checkpoint as it was at open.
+#[derive(Clone, Debug)]
+pub struct CheckpointFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its size at open, bytes.
+    pub length: u64,
+}
+
+/// Which layout a checkpoint was found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Safetensors written by mlx-lm.
+    Mlx,
+    /// Safetensors with Hugging Face names.
+    HuggingFace,
+    /// The project's own pack.
+    Native,
+    /// `model_weights.bin` with `packed_experts/`.
+    Ancestor,
+}
+
+/// A matrix or vector in one encoding: its shape and where its parts lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Logical shape, outermost first; a vector has one dimension.
+    pub shape: Vec<usize>,
+    /// Encoding of the values.
+    pub encoding: Encoding,
+    /// Packed values.
+    pub weight: Extent,
+    /// Scales and biases of an affine encoding.
+    pub scales_biases: Option<(Extent, Extent)>,
+}
+
+/// The three matrices of an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Projection {
+    /// `[intermediate, hidden]`
+    Gate,
+    /// `[intermediate, hidden]`
+    Up,
+    /// `[hidden, intermediate]`
+    Down,
+}
+
+/// Encoding and shape of one projection; the same for all experts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProjectionShape {
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub columns: usize,
+    /// Encoding.
+    pub encoding: Encoding,
+}
+
+/// Where the pieces of one expert lie: for each projection (gate, up, down) the weight and, in affine
+/// encodings, scales and biases. A native record has them all inside one extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpertExtents {
+    /// Index by [`Projection`] as usize.
+    pub weight: [Extent; 3],
+    /// Index by [`Projection`] as usize.
+    pub scales_biases: [Option<(Extent, Extent)>; 3],
+}
+
+/// The routed experts of one layer.
+#[derive(Clone, Debug)]
+pub struct LayerExperts {
+    /// Index by [`Projection`] as usize.
+    pub shapes: [ProjectionShape; 3],
+    /// One entry per expert.
+    pub experts: Vec<ExpertExtents>,
+}
+
+/// An opened checkpoint.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The layout found.
+    pub kind: SourceKind,
+    /// The folder.
+    pub root: PathBuf,
+    /// Every file that an extent can name.
+    pub files: Vec<CheckpointFile>,
+    /// config.json as parsed.
+    pub config: serde_json::Value,
+    /// generation_config.json, when present.
+    pub generation_config: Option<serde_json::Value>,
+    /// tokenizer.json, when present.
+    pub tokenizer: Option<PathBuf>,
+    /// tokenizer_config.json as parsed, when present.
+    pub tokenizer_config: Option<serde_json::Value>,
+    /// The chat template's text (chat_template.jinja, chat_template.json or tokenizer_config.json).
+    pub chat_template: Option<String>,
+    /// Every tensor outside the routed experts, by canonical name.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// Routed experts by layer; `None` for a dense layer.
+    pub experts: Vec<Option<LayerExperts>>,
+    /// True when zero-centred norm weights are stored as `w`, so that `1 + w` is still to be formed
+    /// (Hugging Face layout); false when the file holds `1 + w` (MLX and its descendants).
+    pub norms_are_zero_centred: bool,
+    /// Names knowingly not used (vision tower, multi-token prediction), for `inspect`.
+    pub skipped: Vec<String>,
+}

@@ -6,5 +6,6 @@
 
 pub mod format;
 mod ids;
+pub mod trunk;
 
 pub use ids::{ExpertId, LayerId};

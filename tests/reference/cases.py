@@ -1,0 +1,195 @@
+"""The checkpoints that the reference checks run over: which nets, in which layouts.
+
+A `Case` knows how to write its checkpoint into a folder. The nets differ in what implementations
+get wrong: the ratio of value heads to key heads (head order), expert counts that are no power of
+two, experts per token, widths that are no multiple of a vector, layer patterns. The layouts cover
+what is found in the wild: fused and un-fused experts, each float type, shards, flat and nested
+configurations, and every bit width and group size that MLX writes.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import typing
+
+import hugging_face
+import mlx_format
+from nets import Net
+
+TOKENS = 150  # two chunks of the delta rule (64 tokens) and a part of one
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One checkpoint. `quantized` selects the tolerance; `mlx_reference` asks for the logits of
+    mlx-lm beside those of transformers."""
+
+    name: str
+    net: Net
+    write: typing.Callable[[pathlib.Path], None]
+    quantized: bool = False
+    mlx_reference: bool = False
+    tokens: int = TOKENS
+
+    @property
+    def calm(self):
+        return self.net.gain < 1
+
+
+BASE = Net("base")
+RATIO_1 = Net(
+    "ratio1", hidden=256, experts=13, top_k=3, expert_width=128, shared_width=128,
+    heads=4, key_heads=4, value_heads=4, linear_dim=64,
+)
+RATIO_2 = Net(
+    "ratio2", hidden=256, experts=32, top_k=6, expert_width=128, shared_width=256,
+    heads=4, kv_heads=2, head_dim=128, key_heads=2, value_heads=4, linear_dim=128,
+)
+RATIO_3 = Net(
+    "ratio3", hidden=256, layers=8, experts=16, top_k=4, expert_width=128, shared_width=128,
+    heads=4, kv_heads=2, key_heads=2, value_heads=6, linear_dim=64,
+)
+RATIO_4 = Net(
+    "ratio4", hidden=384, experts=19, top_k=5, expert_width=128, shared_width=128, interval=2,
+    heads=6, kv_heads=2, key_heads=2, value_heads=8, linear_dim=64,
+)
+RAGGED = Net(
+    "ragged", vocabulary=301, hidden=88, layers=5, experts=7, top_k=3, expert_width=40,
+    shared_width=72, heads=3, kv_heads=3, head_dim=48, key_heads=1, value_heads=3, linear_dim=24,
+    interval=3,
+)
+TIED = Net("tied", tied=True, flat=True)
+ALL_EXPERTS = Net("all-experts", experts=4, top_k=4, layers=2, interval=1)
+QWEN3 = Net(
+    "qwen3", family="qwen3_moe", experts=11, top_k=3, expert_width=128, heads=4, kv_heads=2,
+)
+QWEN3_RAW_WEIGHTS = dataclasses.replace(QWEN3, name="qwen3-raw-weights", norm_topk=False, tied=True)
+NETS = [
+    BASE, RATIO_1, RATIO_2, RATIO_3, RATIO_4, RAGGED, TIED, ALL_EXPERTS, QWEN3, QWEN3_RAW_WEIGHTS,
+]
+
+
+def hugging_face_case(net, suffix="", **layout):
+    write = functools.partial(hugging_face.write, net=net, **layout)
+    return Case(f"{net.name}-hf{suffix}", net, write)
+
+
+def own_mlx_case(net, suffix, recipe, **layout):
+    write = functools.partial(mlx_format.write, net=net, recipe=recipe, **layout)
+    return Case(f"{net.name}-mlx-{suffix}", net, write, quantized=True)
+
+
+def mlx_lm_case(net, suffix, dtype="bfloat16", **options):
+    """Converted by mlx-lm itself from the net's Hugging Face checkpoint."""
+
+    def write(folder):
+        import mlx_lm_reference  # MLX is loaded only by those who need it
+
+        mlx_lm_reference.convert(net, folder, dtype=dtype, **options)
+
+    quantized = "q_bits" in options or "recipe" in options
+    return Case(
+        f"{net.name}-mlxlm-{suffix}", net, write, quantized, mlx_reference=dtype == "float32"
+    )
+
+
+def every_width_and_group(path):
+    """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
+    sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
+    return sizes[sum(path.encode()) % len(sizes)]
+
+
+def low_bit_experts(path):
+    """2 and 3 bits for experts, 6 for the rest, 8 for the routers: four widths in one file."""
+    if path.endswith(("mlp.gate", "shared_expert_gate")):
+        return (8, 64)
+    if "switch_mlp" in path:
+        return (3, 64) if path.endswith("down_proj") else (2, 64)
+    return (6, 64)
+
+
+def plain_trunk(path):
+    """Only the experts are quantised."""
+    return None if "switch_mlp" in path else False
+
+
+def four_bit_routers(_path):
+    """As an early 397B conversion had it: no override for anything."""
+    return None
+
+
+def all_cases():
+    cases = []
+    for net in NETS:
+        cases += [hugging_face_case(net), hugging_face_case(net.calm())]
+    calm = RATIO_3.calm()
+    cases += [
+        hugging_face_case(calm, "-f16", dtype="F16"),
+        hugging_face_case(calm, "-f32", dtype="F32"),
+        hugging_face_case(calm, "-unfused", fused=False),
+        hugging_face_case(calm, "-sharded", shards=3, skipped=True),
+        hugging_face_case(calm, "-all-bf16", linear_f32=False),
+        hugging_face_case(
+            dataclasses.replace(calm, name="ratio3-flat-calm", flat=True), "-unfused", fused=False
+        ),
+        hugging_face_case(QWEN3.calm(), "-fused", fused=True, shards=2),
+    ]
+    cases += [
+        mlx_lm_case(calm, f"{bits}bit-g{group}", q_bits=bits, q_group_size=group)
+        for bits in (2, 3, 4, 5, 6, 8)
+        for group in (32, 64, 128)
+    ]
+    cases += [
+        mlx_lm_case(calm, recipe, recipe=recipe, q_group_size=64)
+        for recipe in ("mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6")
+    ]
+    for net in (calm, RATIO_3):
+        cases += [
+            mlx_lm_case(net, "f32", "float32"),
+            mlx_lm_case(net, "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        ]
+    cases += [
+        mlx_lm_case(calm, "bf16"),
+        mlx_lm_case(calm, "4bit-f16", "float16", q_bits=4, q_group_size=64),
+        mlx_lm_case(RATIO_1.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        mlx_lm_case(RATIO_2.calm(), "4bit-g128", q_bits=4, q_group_size=128),
+        mlx_lm_case(RATIO_4.calm(), "2bit-g32", q_bits=2, q_group_size=32),
+        mlx_lm_case(TIED.calm(), "4bit", q_bits=4, q_group_size=32),
+        mlx_lm_case(QWEN3.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        mlx_lm_case(QWEN3.calm(), "3bit", q_bits=3, q_group_size=32),
+    ]
+    cases += [
+        own_mlx_case(RATIO_1.calm(), "every-width", every_width_and_group),
+        own_mlx_case(RATIO_4.calm(), "every-width-f32", every_width_and_group, dtype="F32"),
+        own_mlx_case(RATIO_4.calm(), "f16-scales", lambda _: None, scale_dtype="F16", mode=False),
+        own_mlx_case(RATIO_2.calm(), "low-bit-experts", low_bit_experts),
+        own_mlx_case(RATIO_3.calm(), "plain-trunk", plain_trunk, group=32, bits=5),
+        own_mlx_case(RATIO_1.calm(), "4bit-routers", four_bit_routers),
+        own_mlx_case(QWEN3.calm(), "every-width", every_width_and_group),
+    ]
+    return cases
+
+
+def golden_cases():
+    """The small committed set: what fits into a repository."""
+    small = Net(
+        "qwen35", hidden=64, experts=6, expert_width=32, shared_width=32, head_dim=32,
+        linear_dim=16,
+    )
+    odd = dataclasses.replace(small, experts=5, top_k=3, key_heads=1, value_heads=3)
+    grouped = dataclasses.replace(
+        small, experts=5, expert_width=64, shared_width=64, key_heads=1, value_heads=4
+    ).calm()
+    qwen3 = Net(
+        "qwen3", family="qwen3_moe", hidden=64, layers=3, experts=6, expert_width=32, heads=4,
+        kv_heads=2, head_dim=32,
+    ).calm()
+    cases = [
+        hugging_face_case(small.calm()),
+        hugging_face_case(odd, fused=False),
+        mlx_lm_case(grouped, "4bit", q_bits=4, q_group_size=64),
+        own_mlx_case(grouped, "mixed", low_bit_experts),
+        hugging_face_case(qwen3, shards=2),
+    ]
+    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80}
+    return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

@@ -1,0 +1,119 @@
+"""Logits and greedy continuation of a checkpoint, by transformers in float32 on the CPU.
+
+Which token ids are scored is not left to chance. Where the k-th and the (k+1)-th logit of a router,
+or the two best logits of a greedy step, agree to within rounding, two correct implementations may
+decide differently and part from there. `reference` therefore draws token ids from consecutive
+seeds until no decision is that close.
+"""
+
+import json
+import os
+import pathlib
+
+# Some virtual machines advertise AMX but hide its CPUID leaf, on which oneDNN stops.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+import transformers
+
+import mlx_format
+from safetensors_file import Stored
+
+torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+GREEDY_TOKENS = 32
+ROUTER_MARGIN = 2e-4  # between the logits of the last expert chosen and the first left out
+GREEDY_MARGIN = 2e-3  # between the best and the second logit of a generated token
+SEED_ATTEMPTS = 200
+SPECIAL_TOKENS = 3  # ids below are control tokens, which the scored text does not contain
+
+
+def load(folder):
+    """The checkpoint in `folder`, Hugging Face or MLX, as a transformers model in float32."""
+    folder = pathlib.Path(folder)
+    config = json.loads((folder / "config.json").read_text())
+    text = config["model_type"].removesuffix("_text")
+    model_class = {
+        "qwen3_5_moe": transformers.Qwen3_5MoeForCausalLM,
+        "qwen3_moe": transformers.Qwen3MoeForCausalLM,
+    }[text]
+    if not mlx_format.is_mlx(folder):
+        model = model_class.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
+        return model.eval()
+    for key in ("quantization", "quantization_config"):
+        config.pop(key, None)
+    settings = transformers.AutoConfig.for_model(**config).get_text_config()
+    model = model_class(settings).float()
+    model.set_attn_implementation("eager")
+    tensors = mlx_format.read_as_hugging_face(folder)
+    if settings.tie_word_embeddings:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    state = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+    model.load_state_dict(state, strict=True)
+    return model.eval()
+
+
+class RouterMargins:
+    """Watches the routers of a model and keeps the smallest margin of any decision."""
+
+    def __init__(self, model, top_k):
+        self.smallest = float("inf")
+        self.top_k = top_k
+        routers = [m for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+        assert len(routers) == model.config.num_hidden_layers, "a router was not found"
+        self.handles = [router.register_forward_hook(self.watch) for router in routers]
+
+    def watch(self, router, inputs, _output):
+        logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
+        if logits.shape[1] > self.top_k:
+            best = logits.topk(self.top_k + 1).values
+            self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
+
+    def remove(self):
+        for handle in self.handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def reference(model, tokens):
+    """Draws `tokens` token ids and returns {ids, logits, greedy} as Stored tensors."""
+    vocabulary = model.config.vocab_size
+    margins = RouterMargins(model, model.config.num_experts_per_tok)
+    for seed in range(SEED_ATTEMPTS):
+        random = np.random.default_rng(seed)
+        ids = torch.from_numpy(random.integers(SPECIAL_TOKENS, vocabulary - 16, (1, tokens)))
+        margins.smallest = float("inf")
+        logits = model(ids).logits
+        if margins.smallest < ROUTER_MARGIN:
+            continue
+        greedy, greedy_margin = generate(model, ids)
+        if margins.smallest >= ROUTER_MARGIN and greedy_margin >= GREEDY_MARGIN:
+            break
+    else:
+        raise RuntimeError(f"no ids without a near tie in {SEED_ATTEMPTS} seeds")
+    margins.remove()
+    assert bool(logits.isfinite().all())
+    return {
+        "ids": Stored("I32", ids[0].numpy().astype(np.int32)),
+        "logits": Stored("F32", logits[0].numpy().copy()),
+        "greedy": Stored("I32", np.array(greedy, np.int32)),
+    }
+
+
+def generate(model, ids):
+    """Greedy continuation and the smallest margin between the best two logits on the way."""
+    output = model(ids, use_cache=True)
+    tokens, margin = [], float("inf")
+    for _ in range(GREEDY_TOKENS):
+        best = output.logits[0, -1].topk(2)
+        tokens.append(int(best.indices[0]))
+        margin = min(margin, float(best.values[0] - best.values[1]))
+        step = torch.tensor([[tokens[-1]]])
+        output = model(step, past_key_values=output.past_key_values, use_cache=True)
+    return tokens, margin

@@ -1,0 +1,234 @@
+//! House rules that a compiler does not check, over every source file of the workspace.
+//!
+//! Files stay short enough to read at one sitting and say in their first lines why they exist; `unsafe`
+//! stays in the places that own it; the crates depend on each other in one direction only; nothing
+//! unfinished, no debris of debugging and no path of somebody's machine is committed.
+//!
+//! Each rule is a function from a file to its breaches, and each is shown below to catch one.
+
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 600;
+const COLUMNS_MAX: usize = 120;
+
+/// Folders and files that may contain `unsafe`, relative to the workspace.
+const UNSAFE_ALLOWED: &[&str] = &[
+    "crates/kernels/src/",
+    "crates/store/src/arena.rs",
+    "crates/store/src/io/",
+    "crates/store/src/mmap.rs",
+    "crates/store/src/trunk.rs",
+    "crates/cuda/src/",
+];
+
+/// Workspace crates from the bottom up: each may use those before it.
+const LAYERS: &[&str] = &["kernels", "store", "cuda", "engine", "server", "flashmoe"];
+
+struct Source {
+    /// Relative to the workspace, with forward slashes.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn has_extension(&self, extensions: &[&str]) -> bool {
+        extensions.iter().any(|extension| self.path.ends_with(&format!(".{extension}")))
+    }
+
+    fn is_code(&self) -> bool {
+        self.has_extension(&["rs", "py", "cu", "cuh", "sh"]) || self.path == ".ci/run"
+    }
+}
+
+/// A rule's complaints about one file: "line: what".
+type Breaches = Vec<String>;
+type Rule = fn(&Source) -> Breaches;
+
+const RULES: &[Rule] = &[
+    short_enough,
+    narrow_enough,
+    explained,
+    finished,
+    free_of_machine_paths,
+    unsafe_where_allowed,
+    dependencies_point_down,
+];
+
+fn short_enough(source: &Source) -> Breaches {
+    let lines = source.text.lines().count();
+    if source.is_code() && lines > LINES_MAX {
+        return vec![format!("{lines} lines, more than {LINES_MAX}: split it by subject")];
+    }
+    Vec::new()
+}
+
+fn narrow_enough(source: &Source) -> Breaches {
+    if !source.has_extension(&["rs", "cu", "cuh"]) {
+        return Vec::new(); // Python in the tree holds tables of text, which do not break well
+    }
+    numbered(source, |line| {
+        let columns = line.chars().count();
+        (columns > COLUMNS_MAX).then(|| format!("{columns} columns, more than {COLUMNS_MAX}"))
+    })
+}
+
+fn explained(source: &Source) -> Breaches {
+    let opening = source.text.lines().find(|line| !line.starts_with("#!")).unwrap_or_default();
+    let explains = if source.has_extension(&["rs"]) {
+        opening.starts_with("//!")
+    } else if source.has_extension(&["py"]) {
+        opening.starts_with("\"\"\"")
+    } else if source.is_code() {
+        opening.starts_with("//") || opening.starts_with("/*") || opening.starts_with('#')
+    } else {
+        true
+    };
+    if explains { Vec::new() } else { vec!["does not begin by saying why it exists".into()] }
+}
+
+fn finished(source: &Source) -> Breaches {
+    // Spelled in halves, so that this file does not break its own rule.
+    let words = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("db", "g!("),
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+    ];
+    numbered(source, |line| {
+        words.iter().find(|word| line.contains(**word)).map(|word| format!("leftover {word}"))
+    })
+}
+
+fn free_of_machine_paths(source: &Source) -> Breaches {
+    let roots = [
+        concat!("/ho", "me/"),
+        concat!("/ro", "ot/"),
+        concat!("/wo", "rk/"),
+        concat!("/t", "mp/"),
+        concat!("/Us", "ers/"),
+    ];
+    numbered(source, |line| {
+        let starts_a_path = |at: usize| {
+            !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || "._-/}~)".contains(c))
+        };
+        let root =
+            roots.iter().find(|root| line.match_indices(**root).any(|(at, _)| starts_a_path(at)));
+        root.map(|root| format!("a path of some machine: {root}"))
+    })
+}
+
+fn unsafe_where_allowed(source: &Source) -> Breaches {
+    let allowed = UNSAFE_ALLOWED.iter().any(|place| source.path.starts_with(place));
+    if !source.has_extension(&["rs"]) || allowed {
+        return Vec::new();
+    }
+    let forms = ["{", "fn ", "impl ", "extern ", "trait "];
+    numbered(source, |line| {
+        let code = line.split("//").next().unwrap_or_default();
+        let used = forms.iter().any(|form| code.contains(&format!(concat!("uns", "afe {}"), form)));
+        used.then(|| "unsafe outside the crates and modules that own it".into())
+    })
+}
+
+fn dependencies_point_down(source: &Source) -> Breaches {
+    let Some(name) =
+        source.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+    else {
+        return Vec::new();
+    };
+    let Some(rank) = LAYERS.iter().position(|layer| *layer == name) else {
+        return vec![format!("crate {name} has no place in the layers of this test")];
+    };
+    numbered(source, |line| {
+        let used = LAYERS[rank..].iter().find(|layer| {
+            line.starts_with(&format!("flashmoe-{layer}."))
+                || line.starts_with(&format!("flashmoe-{layer} "))
+        });
+        used.map(|layer| format!("{name} must not use {layer}"))
+    })
+}
+
+fn numbered(source: &Source, complaint: impl Fn(&str) -> Option<String>) -> Breaches {
+    let complaints = source.text.lines().enumerate();
+    complaints
+        .filter_map(|(index, line)| complaint(line).map(|what| format!("{}: {what}", index + 1)))
+        .collect()
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace exists")
+}
+
+fn collect(folder: &Path, root: &Path, sources: &mut Vec<Source>) {
+    let mut entries: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder of the workspace is readable")
+        .map(|entry| entry.expect("its entries are readable").path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            let generated = ["target", "__pycache__"].contains(&name.as_str());
+            let hidden = name.starts_with('.') && name != ".ci";
+            if !generated && !hidden {
+                collect(&path, root, sources);
+            }
+            continue;
+        }
+        let relative = path.strip_prefix(root).expect("below the root").to_string_lossy();
+        let relative = relative.replace('\\', "/");
+        let known = ["rs", "py", "cu", "cuh", "sh", "md", "toml"];
+        if known.iter().any(|extension| relative.ends_with(&format!(".{extension}")))
+            || relative == ".ci/run"
+        {
+            let text = std::fs::read_to_string(&path).expect("source files are UTF-8");
+            sources.push(Source { path: relative, text });
+        }
+    }
+}
+
+#[test]
+fn every_file_keeps_the_house_rules() {
+    let root = workspace();
+    let mut sources = Vec::new();
+    collect(&root, &root, &mut sources);
+    assert!(sources.len() > 50, "only {} files found: is the walk broken?", sources.len());
+    let mut complaints = Vec::new();
+    for source in &sources {
+        for rule in RULES {
+            complaints
+                .extend(rule(source).into_iter().map(|what| format!("{}:{what}", source.path)));
+        }
+    }
+    assert!(complaints.is_empty(), "house rules broken:\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn every_rule_catches_a_breach() {
+    let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+    let long = "//! Doc.\n".repeat(LINES_MAX + 1);
+    let wide = format!("//! {}\n", "x".repeat(COLUMNS_MAX));
+    let breaches: &[(Rule, Source)] = &[
+        (short_enough, source("a.rs", &long)),
+        (narrow_enough, source("a.rs", &wide)),
+        (explained, source("a.rs", "use std::fs;\n")),
+        (explained, source("a.py", "#!/usr/bin/env python3\nimport os\n")),
+        (finished, source("a.md", concat!("TO", "DO later\n"))),
+        (free_of_machine_paths, source("a.md", concat!("see /ho", "me/me/model\n"))),
+        (
+            unsafe_where_allowed,
+            source("crates/engine/src/a.rs", concat!("let a = uns", "afe { b };\n")),
+        ),
+        (
+            dependencies_point_down,
+            source("crates/store/Cargo.toml", "flashmoe-engine.workspace = true\n"),
+        ),
+    ];
+    for (index, (rule, source)) in breaches.iter().enumerate() {
+        assert!(!rule(source).is_empty(), "breach {index} was not caught");
+    }
+}

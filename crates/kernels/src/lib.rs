@@ -1,6 +1,53 @@
 //! Number formats and CPU compute: the arithmetic of flashmoe and nothing else.
 //!
-//! [`format`] says how weights are encoded and decodes them; everything here works on plain byte
-//! and float slices. No I/O, no models. `unsafe` and instruction sets are fenced in by this crate.
+//! [`mod@format`] says how weights are encoded and decodes them, [`Compute`] multiplies, normalises,
+//! attends. Everything works on plain byte and float slices: no I/O, no models. `unsafe` and
+//! instruction sets are fenced in by this crate; its interface is safe.
+//!
+//! Three properties hold and are tested: the result for a token has the same bits whatever the
+//! batch, the threads and the alignment of the weights; every instruction set gives the same bits;
+//! the default arithmetic (16-bit activations) is within 5e-5 of exact, the other within 1e-6.
+//!
+//! Where to read on: `lanes.rs` (the vector that most kernels are written in), `quantised.rs` and
+//! `generic/float_product.rs` (the order of operations of a product), `table.rs` (dispatch), `pool.rs`.
 
+mod activations;
+mod attention;
+mod compute;
+mod delta;
+mod float;
 pub mod format;
+mod generic;
+mod lanes;
+mod pool;
+mod quantised;
+mod table;
+
+pub use activations::Activations;
+pub use attention::{
+    AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut,
+    store_keys_values,
+};
+pub use compute::{Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens};
+pub use delta::{DeltaForm, DeltaInputs, DeltaShape};
+pub use float::{bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_f16};
+
+/// Asks the processor to fetch the cache line at `address` into the second level. Any address will
+/// do: a wrong one is ignored.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; SSE is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint that touches no register and no memory.
+    unsafe {
+        std::arch::asm!("prfm pldl1strm, [{0}]", in(reg) address,
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}

@@ -1,0 +1,143 @@
+//! Operations of [`Compute`] that work in place or add rows to where they belong.
+
+use super::{Compute, Parts};
+
+/// Widest row that is normalised in place: it is copied to the stack first.
+const ROW_MAX: usize = 1024;
+
+/// Columns of a stripe of [`Compute::scatter_add_scaled`]: 4 KiB of every row.
+const STRIPE: usize = 1024;
+
+impl Compute {
+    /// [`Compute::rms_norm`] in place, for rows of at most 1024 (the heads of a token).
+    ///
+    /// # Panics
+    ///
+    /// If lengths do not fit.
+    pub fn rms_norm_in_place(&self, x: &mut [f32], weight: &[f32], eps: f32) {
+        let width = weight.len();
+        assert!((1..=ROW_MAX).contains(&width), "rms_norm_in_place: rows of {width}");
+        assert_eq!(x.len() % width, 0, "rms_norm_in_place: whole rows");
+        let rows = x.len() / width;
+        let x = Parts::new(x);
+        self.pool.for_each(rows, (16384 / width).max(1), |range| {
+            let mut copy = [0.0; ROW_MAX];
+            for row in range {
+                // SAFETY: rows are disjoint; `new` has checked the features.
+                unsafe {
+                    let row = x.part(row * width..(row + 1) * width);
+                    copy[..width].copy_from_slice(row);
+                    (self.table.rms_norm)(&copy[..width], weight, eps, row);
+                }
+            }
+        });
+    }
+
+    /// [`Compute::gated_rms_norm`] in place, for rows of at most 1024 (the heads of a token).
+    ///
+    /// # Panics
+    ///
+    /// If lengths do not fit.
+    pub fn gated_rms_norm_in_place(&self, x: &mut [f32], weight: &[f32], gate: &[f32], eps: f32) {
+        let width = weight.len();
+        assert!((1..=ROW_MAX).contains(&width), "gated_rms_norm_in_place: rows of {width}");
+        assert_eq!(x.len() % width, 0, "gated_rms_norm_in_place: whole rows");
+        assert_eq!(x.len(), gate.len(), "gated_rms_norm_in_place: gates");
+        let x = Parts::new(x);
+        self.pool.for_each(gate.len() / width, (4096 / width).max(1), |range| {
+            let mut copy = [0.0; ROW_MAX];
+            for row in range {
+                let span = row * width..(row + 1) * width;
+                let gate = &gate[span.clone()];
+                // SAFETY: rows are disjoint; `new` has checked the features.
+                unsafe {
+                    let row = x.part(span);
+                    copy[..width].copy_from_slice(row);
+                    (self.table.gated_rms_norm)(&copy[..width], weight, gate, eps, row);
+                }
+            }
+        });
+    }
+
+    /// For each row `i` of `x [rows.len(), width]`, in order: `sum[rows[i]] += x[i] * factors[i]`. Stripes of
+    /// columns run in parallel, so every sum is formed in the order of `rows` whatever the threads.
+    ///
+    /// # Panics
+    ///
+    /// If lengths do not fit or a row lies outside `sum [n, width]`.
+    pub fn scatter_add_scaled(
+        &self,
+        sum: &mut [f32],
+        width: usize,
+        rows: &[u32],
+        factors: &[f32],
+        x: &[f32],
+    ) {
+        assert_eq!(rows.len(), factors.len(), "scatter_add_scaled: factors");
+        assert_eq!(rows.len() * width, x.len(), "scatter_add_scaled: rows");
+        let stripe = if rows.len() * width < 32768 { width } else { STRIPE.min(width) };
+        let sum = Parts::new(sum);
+        self.pool.for_each(width.div_ceil(stripe), 1, |stripes| {
+            let columns = stripes.start * stripe..(stripes.end * stripe).min(width);
+            for (index, (&row, &factor)) in rows.iter().zip(factors).enumerate() {
+                let start = row as usize * width;
+                let term = &x[index * width + columns.start..index * width + columns.end];
+                // SAFETY: stripes are disjoint columns and `part` checks that the row lies within;
+                // `new` has checked the features.
+                unsafe {
+                    let out = sum.part(start + columns.start..start + columns.end);
+                    (self.table.add_scaled)(out, term, factor);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Arithmetic, Compute, ComputeOptions, Isa};
+
+    fn compute(threads: usize) -> Compute {
+        let options = ComputeOptions { threads, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
+        Compute::new(options).unwrap()
+    }
+
+    fn values(count: usize, seed: u32) -> Vec<f32> {
+        let next = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;
+        (0..count).map(|i| next(i) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    #[test]
+    fn norms_in_place_equal_those_into_another_buffer() {
+        let compute = compute(2);
+        let (x, gate, weight) = (values(7 * 96, 1), values(7 * 96, 2), values(96, 3));
+        let (mut out, mut place) = (vec![0.0; x.len()], x.clone());
+        compute.rms_norm(&x, &weight, 1e-6, &mut out);
+        compute.rms_norm_in_place(&mut place, &weight, 1e-6);
+        assert_eq!(out, place);
+        place.clone_from(&x);
+        compute.gated_rms_norm(&x, &weight, &gate, 1e-6, &mut out);
+        compute.gated_rms_norm_in_place(&mut place, &weight, &gate, 1e-6);
+        assert_eq!(out, place);
+    }
+
+    #[test]
+    fn scattered_rows_are_added_in_order_whatever_the_threads() {
+        for (rows, width) in [(5, 64), (64, 2048)] {
+            let targets: Vec<u32> = (0..rows).map(|i| (i * 7 % 4) as u32).collect();
+            let (x, factors) = (values(rows * width, 4), values(rows, 5));
+            let mut expected = values(4 * width, 6);
+            let mut sums = [expected.clone(), expected.clone()];
+            for (i, &row) in targets.iter().enumerate() {
+                for column in 0..width {
+                    let sum = &mut expected[row as usize * width + column];
+                    *sum = x[i * width + column].mul_add(factors[i], *sum);
+                }
+            }
+            for (threads, sum) in [1, 2].into_iter().zip(&mut sums) {
+                compute(threads).scatter_add_scaled(sum, width, &targets, &factors, &x);
+                assert_eq!(*sum, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! [`Compute`]: the kernels of one instruction set and a thread pool behind a safe interface.
+//!
+//! Methods check every length (a wrong one is a programmer's error and panics with the numbers;
+//! hostile input has been refused by [`Matrix::new`]), split the work over rows, heads, channels or
+//! tokens, and never over a sum: so the number of threads cannot change a bit. Nothing here
+//! allocates except [`Compute::prepare`] when the activations must grow.
+
+mod combine;
+mod operations;
+mod sequence;
+
+use crate::activations::{Activations, IntegerKey};
+use crate::format::{Encoding, Matrix};
+use crate::generic::float_product::FloatTask;
+use crate::pool::Pool;
+use crate::quantised::QuantisedTask;
+use crate::table::Table;
+use std::ops::Range;
+use thiserror::Error;
+
+/// How quantised weights meet activations. Float weights are always multiplied in binary32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Everything in binary32: relative error near 1e-7, slower.
+    F32,
+    /// 16-bit activations with one scale per token and weight group, exact integer sums: relative
+    /// error near 2e-5, as fast as memory.
+    #[default]
+    Int16,
+}
+
+/// An instruction set. All give the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isa {
+    /// The fastest that this machine has.
+    #[default]
+    Auto,
+    /// Plain Rust: the reference.
+    Scalar,
+    /// x86-64 with AVX2, FMA and F16C.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ, VL, VBMI and VNNI.
+    Avx512,
+    /// As `Avx512`, and AMX tiles for products of several tokens.
+    Amx,
+    /// aarch64 with NEON.
+    Neon,
+}
+
+/// What [`Compute::new`] builds.
+#[derive(Clone, Copy, Debug)]
+pub struct ComputeOptions {
+    /// Threads that compute, the caller included.
+    pub threads: usize,
+    /// Arithmetic of quantised products.
+    pub arithmetic: Arithmetic,
+    /// Instruction set, or `Auto`.
+    pub isa: Isa,
+}
+
+/// Why [`Compute::new`] refused.
+#[derive(Debug, Error)]
+pub enum ComputeError {
+    /// The instruction set was named and this machine or build lacks it.
+    #[error("instruction set {isa:?} is not available on this machine; use auto")]
+    Unavailable {
+        /// The set asked for.
+        isa: Isa,
+    },
+    /// No threads were asked for.
+    #[error("threads is 0; at least the calling thread computes, use 1 or more")]
+    NoThreads,
+    /// The system refused a thread.
+    #[error("cannot start {threads} compute threads; use fewer")]
+    Spawn {
+        /// Threads asked for.
+        threads: usize,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+/// Which prepared activations a product uses.
+#[derive(Clone, Copy, Debug)]
+pub enum Tokens<'a> {
+    /// All of them, in order.
+    All,
+    /// These rows, in this order.
+    Rows(&'a [u32]),
+}
+
+/// One product: `out [n, rows] = x [n, columns] * matrix [rows, columns]` transposed.
+pub struct MatmulJob<'a> {
+    /// The weights.
+    pub matrix: Matrix<'a>,
+    /// Prepared for the encoding of the weights.
+    pub x: &'a Activations,
+    /// The rows of `x` to multiply.
+    pub tokens: Tokens<'a>,
+    /// `[n, rows]`
+    pub out: &'a mut [f32],
+}
+
+/// The compute backend of one process; see the module documentation.
+pub struct Compute {
+    table: &'static Table,
+    pool: Pool,
+    arithmetic: Arithmetic,
+}
+
+/// A slice that several workers write in disjoint parts.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: elements are reached only by `part` and `pointer`, whose callers promise that threads
+// write disjoint elements and read none that another writes.
+unsafe impl<T> Sync for Parts<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Parts<T> {}
+
+impl<T> Parts<T> {
+    fn new(slice: &mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len() }
+    }
+
+    /// # Safety
+    ///
+    /// No two parts that live at the same time overlap, and the slice outlives them.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part outside of its slice");
+        // SAFETY: within the slice by the assertion; disjoint by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+
+    /// The start, for kernels that write with a stride.
+    fn pointer(&self) -> *mut T {
+        self.start
+    }
+}
+
+/// Bytes of weights that a worker takes at a time when few tokens are multiplied: a few
+/// microseconds of reading, so that a late worker costs no more than that.
+const PIECE_BYTES: usize = 64 << 10;
+
+impl Compute {
+    /// Starts the threads and chooses the kernels.
+    pub fn new(options: ComputeOptions) -> Result<Self, ComputeError> {
+        let ComputeOptions { threads, arithmetic, isa } = options;
+        if threads == 0 {
+            return Err(ComputeError::NoThreads);
+        }
+        let table = Table::choose(isa)?;
+        let pool = Pool::new(threads).map_err(|source| ComputeError::Spawn { threads, source })?;
+        Ok(Self { table, pool, arithmetic })
+    }
+
+    /// Name of the chosen instruction set.
+    pub fn isa_name(&self) -> &'static str {
+        self.table.name
+    }
+
+    /// Threads that compute, the caller included.
+    pub fn threads(&self) -> usize {
+        self.pool.workers()
+    }
+
+    /// Arithmetic of quantised products.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
+    }
+
+    /// The packing of 16-bit activations that an encoding needs; `None` for binary32.
+    fn integer_key(&self, encoding: Encoding) -> Option<IntegerKey> {
+        match (self.arithmetic, encoding) {
+            (Arithmetic::Int16, Encoding::Affine { bits, group, .. }) => {
+                Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Prepares `x [tokens, columns]` for products with matrices of every encoding in `uses`.
+    /// Replaces what `out` held.
+    ///
+    /// # Panics
+    ///
+    /// If `x` is not whole rows or `columns` is not whole groups of an encoding.
+    pub fn prepare(&self, x: &[f32], columns: usize, uses: &[Encoding], out: &mut Activations) {
+        assert!(columns > 0 && x.len() % columns == 0, "{} floats in rows of {columns}", x.len());
+        let tokens = x.len() / columns;
+        out.reset(tokens, columns);
+        for &encoding in uses {
+            if let Err(error) = encoding.check(columns) {
+                panic!("activations for {encoding:?}: {error}");
+            }
+            let Some(key) = self.integer_key(encoding) else {
+                if !out.has_floats() {
+                    out.floats_mut().copy_from_slice(x);
+                }
+                continue;
+            };
+            let Some(target) = out.integers_mut(key) else { continue };
+            let value_bytes = 2 * target.padded_columns;
+            let groups = target.padded_groups;
+            let values = Parts::new(target.values);
+            let scales = Parts::new(target.scales);
+            let sums = Parts::new(target.sums);
+            // A few thousand columns take a microsecond: less than a region is not worth one.
+            self.pool.for_each(tokens, (16384 / columns).max(1), |range| {
+                for t in range {
+                    // SAFETY: each token has its own parts; `new` has checked the features.
+                    unsafe {
+                        (self.table.prepare)(
+                            &x[t * columns..(t + 1) * columns],
+                            target.key,
+                            values.part(t * value_bytes..(t + 1) * value_bytes),
+                            scales.part(t * groups..(t + 1) * groups),
+                            sums.part(t * groups..(t + 1) * groups),
+                        );
+                    }
+                }
+            });
+        }
+    }
+
+    /// Runs several independent products in one parallel region.
+    ///
+    /// # Panics
+    ///
+    /// If a job's activations are not prepared for its encoding and columns, a token does not
+    /// exist, or `out` has another length than `[n, rows]`.
+    pub fn matmul(&self, jobs: &mut [MatmulJob<'_>]) {
+        let mut pieces = 0;
+        let mut bytes = 0;
+        for job in jobs.iter() {
+            check_job(job);
+            pieces += job.pieces();
+            bytes += job.matrix.weight.len() * job.count();
+        }
+        let jobs = Parts::new(jobs);
+        let claim = |range: Range<usize>| {
+            let (mut index, mut before) = (0, 0);
+            for piece in range {
+                // SAFETY: the piece exists, so the walk ends within the jobs; workers only read
+                // the jobs themselves.
+                let (job, first) = unsafe {
+                    while piece >= before + (*jobs.pointer().add(index)).pieces() {
+                        before += (*jobs.pointer().add(index)).pieces();
+                        index += 1;
+                    }
+                    let job = jobs.pointer().add(index);
+                    (job, (piece - before) * piece_rows(&(*job).matrix))
+                };
+                // SAFETY: pieces are disjoint rows of the outputs.
+                unsafe { self.product(job, first) };
+            }
+        };
+        if bytes < PIECE_BYTES / 4 {
+            claim(0..pieces);
+        } else {
+            self.pool.for_each(pieces, 1, claim);
+        }
+    }
+
+    /// One piece of a product: the rows from `first`.
+    ///
+    /// # Safety
+    ///
+    /// `job` has been checked and lives on; it is only read, except that the outputs of these rows
+    /// are written, and nobody else writes them.
+    unsafe fn product(&self, job: *mut MatmulJob<'_>, first: usize) {
+        // SAFETY: as above. The outputs are reached by a raw place, so that no reference to them
+        // exists that another worker's writes could contradict.
+        let (matrix, x, tokens, out) = unsafe {
+            let out: *mut [f32] = &raw mut *(*job).out;
+            (&(*job).matrix, (*job).x, (*job).tokens, out.cast::<f32>())
+        };
+        let (tokens, count) = match tokens {
+            Tokens::All => (&[][..], x.tokens()),
+            Tokens::Rows(rows) => (rows, rows.len()),
+        };
+        if count == 0 {
+            return;
+        }
+        let rows = first..(first + piece_rows(matrix)).min(matrix.rows);
+        match (self.integer_key(matrix.encoding), matrix.encoding) {
+            (Some(key), Encoding::Affine { bits, group, scale }) => {
+                let x = x.integers(key, matrix.encoding);
+                let group = group.into();
+                let task =
+                    QuantisedTask { matrix, bits, group, scale, rows, x, tokens, count, out };
+                // SAFETY: `new` has checked the features, `check_job` the shapes.
+                unsafe { (self.table.quantised_rows)(&task) };
+            }
+            _ => {
+                let x = x.floats();
+                let task = FloatTask { matrix, rows, x, tokens, count, out };
+                // SAFETY: as above.
+                unsafe { (self.table.float_rows)(&task) };
+            }
+        }
+    }
+}
+
+/// Rows that a worker takes at a time: by bytes, but never less than a register block.
+fn piece_rows(matrix: &Matrix<'_>) -> usize {
+    let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
+    (PIECE_BYTES / row).max(1).next_multiple_of(16)
+}
+
+impl MatmulJob<'_> {
+    fn count(&self) -> usize {
+        match self.tokens {
+            Tokens::All => self.x.tokens(),
+            Tokens::Rows(rows) => rows.len(),
+        }
+    }
+
+    fn pieces(&self) -> usize {
+        self.matrix.rows.div_ceil(piece_rows(&self.matrix))
+    }
+}
+
+fn check_job(job: &MatmulJob<'_>) {
+    let Matrix { rows, columns, .. } = job.matrix;
+    assert_eq!(job.x.columns(), columns, "columns of the activations and of the {rows}-row matrix");
+    assert_eq!(job.out.len(), job.count() * rows, "outputs of a product [{}, {rows}]", job.count());
+    if let Tokens::Rows(tokens) = job.tokens {
+        let last = tokens.iter().max().copied().unwrap_or(0) as usize;
+        let have = job.x.tokens();
+        assert!(tokens.is_empty() || last < have, "token {last} of {have} activations");
+    }
+}

@@ -1,0 +1,100 @@
+//! Conversions between binary32 and the two 16-bit float types.
+//!
+//! Rounding is to nearest, ties to even, as hardware does it; NaN stays NaN. These are the
+//! reference versions: the vector kernels must agree with them bit for bit.
+
+/// bfloat16 bits to binary32: exact.
+#[inline(always)]
+pub fn f32_from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// binary32 to bfloat16 bits, round to nearest even; NaN becomes a quiet NaN of the same sign.
+#[inline(always)]
+pub fn bf16_from_f32(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return (bits >> 16) as u16 | 0x0040;
+    }
+    (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16
+}
+
+/// IEEE binary16 bits to binary32: exact.
+#[inline]
+pub fn f32_from_f16(bits: u16) -> f32 {
+    let sign = u32::from(bits & 0x8000) << 16;
+    let magnitude = u32::from(bits & 0x7fff);
+    let value = match magnitude >> 10 {
+        // Subnormal: an integer multiple of 2^-24, exact in binary32.
+        0 => (magnitude as f32 * f32::from_bits(0x3380_0000)).to_bits(),
+        0x1f => 0x7f80_0000 | ((magnitude & 0x3ff) << 13),
+        _ => (magnitude << 13) + 0x3800_0000,
+    };
+    f32::from_bits(sign | value)
+}
+
+/// binary32 to IEEE binary16 bits, round to nearest even; overflow becomes infinity.
+#[inline]
+pub fn f16_from_f32(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let sign = ((bits >> 16) & 0x8000) as u16;
+    let magnitude = bits & 0x7fff_ffff;
+    if magnitude >= 0x7f80_0000 {
+        let payload = if magnitude > 0x7f80_0000 { 0x0200 | (magnitude >> 13) & 0x3ff } else { 0 };
+        return sign | 0x7c00 | payload as u16;
+    }
+    if magnitude < 0x3880_0000 {
+        // Below 2^-14: adding one half places the last bit of a subnormal half at the last bit
+        // of the sum, so the addition itself rounds to nearest even.
+        let sum = f32::from_bits(magnitude) + 0.5;
+        return sign | (sum.to_bits() - 0x3f00_0000) as u16;
+    }
+    let rounded = magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x3800_0000;
+    sign | (rounded >> 13).min(0x7c00) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_survives_the_round_trip() {
+        for bits in 0..=u16::MAX {
+            let value = f32_from_f16(bits);
+            let back = f16_from_f32(value);
+            if value.is_nan() {
+                assert!(f32_from_f16(back).is_nan(), "{bits:#06x}");
+            } else {
+                assert_eq!(back, bits, "{bits:#06x} is {value}");
+            }
+            let value = f32_from_bf16(bits);
+            let back = bf16_from_f32(value);
+            if value.is_nan() {
+                assert!(f32_from_bf16(back).is_nan(), "{bits:#06x}");
+            } else {
+                assert_eq!(back, bits, "{bits:#06x} is {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_nearest_even() {
+        // Between two neighbours of each format, the midpoint goes to the even one, and a hair more
+        // goes up.
+        for bits in (0..0x7bffu16).step_by(7) {
+            let (low, high) = (f32_from_f16(bits), f32_from_f16(bits + 1));
+            let middle = (low + high) / 2.0;
+            let even = if bits % 2 == 0 { bits } else { bits + 1 };
+            assert_eq!(f16_from_f32(middle), even, "{bits:#06x}");
+            assert_eq!(f16_from_f32(middle.next_up()), bits + 1, "{bits:#06x}");
+        }
+        for bits in (0x0080..0x7f00u16).step_by(13) {
+            let middle = f32::from_bits(u32::from(bits) << 16 | 0x8000);
+            let even = if bits % 2 == 0 { bits } else { bits + 1 };
+            assert_eq!(bf16_from_f32(middle), even, "{bits:#06x}");
+            assert_eq!(bf16_from_f32(middle.next_up()), bits + 1, "{bits:#06x}");
+        }
+        assert_eq!(f16_from_f32(65519.9), 0x7bff);
+        assert_eq!(f16_from_f32(65520.0), 0x7c00);
+    }
+}

@@ -1,0 +1,125 @@
+//! One table of kernels per instruction set, chosen once at start.
+//!
+//! An entry is a plain function compiled with the features of its instruction set; calling it is
+//! sound only where these exist, which the owner of a table has checked ([`Table::choose`]).
+//! All tables give the same bits for every operation (`lanes.rs`, `quantised.rs` say why), so the
+//! choice is a matter of speed.
+
+use crate::activations::{IntegerKey, Packing};
+use crate::generic::attention::AttentionTask;
+use crate::generic::delta::DeltaTask;
+use crate::generic::elementwise::ConvolutionTask;
+use crate::generic::float_product::FloatTask;
+use crate::quantised::QuantisedTask;
+use crate::{ComputeError, Isa};
+
+/// The kernels of one instruction set. Every field is unsafe to call unless the instruction set is
+/// available; further conditions are at the function of the same name in `generic/`.
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    /// Packing of 16-bit activations for weights of the given width.
+    pub(crate) packing: fn(bits: u8) -> Packing,
+    pub(crate) prepare: unsafe fn(&[f32], IntegerKey, &mut [u8], &mut [f32], &mut [f32]),
+    pub(crate) quantised_rows: unsafe fn(&QuantisedTask<'_>),
+    pub(crate) float_rows: unsafe fn(&FloatTask<'_>),
+    pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    pub(crate) gated_rms_norm: unsafe fn(&[f32], &[f32], &[f32], f32, &mut [f32]),
+    pub(crate) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub(crate) scale_by_sigmoid: unsafe fn(&mut [f32], &[f32]),
+    pub(crate) add_scaled: unsafe fn(&mut [f32], &[f32], f32),
+    pub(crate) rotate: unsafe fn(&mut [f32], &[f32], &[f32]),
+    pub(crate) exp_shifted: unsafe fn(&[f32], f32, &mut [f32]) -> f32,
+    pub(crate) convolution: unsafe fn(&ConvolutionTask),
+    pub(crate) attend: unsafe fn(&mut AttentionTask<'_>),
+    pub(crate) delta_step: unsafe fn(&mut DeltaTask<'_>),
+    pub(crate) delta_chunked: unsafe fn(&mut DeltaTask<'_>),
+}
+
+/// Defines `TABLE` with the generic kernels compiled for some lanes and target features.
+macro_rules! table {
+    ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr) => {
+        mod instances {
+            use super::*;
+            use $crate::generic;
+            table!(@instance [$(#[$feature])*] $lanes,
+                prepare::prepare(x: &[f32], key: $crate::activations::IntegerKey,
+                    values: &mut [u8], scales: &mut [f32], sums: &mut [f32]));
+            table!(@instance [$(#[$feature])*] $lanes,
+                float_product::float_rows(task: &generic::float_product::FloatTask<'_>));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::gated_rms_norm(x: &[f32], weight: &[f32], gate: &[f32], eps: f32,
+                    out: &mut [f32]));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::swiglu(gate: &[f32], up: &[f32], out: &mut [f32]));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::scale_by_sigmoid(x: &mut [f32], gate: &[f32]));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::add_scaled(x: &mut [f32], y: &[f32], factor: f32));
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::rotate(head: &mut [f32], cos: &[f32], sin: &[f32]));
+            $(#[$feature])*
+            pub(super) unsafe fn exp_shifted(x: &[f32], shift: f32, out: &mut [f32]) -> f32 {
+                // SAFETY: the features of this function are those of the lanes.
+                unsafe { generic::elementwise::exp_shifted::<$lanes>(x, shift, out) }
+            }
+            table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::convolution(task: &generic::elementwise::ConvolutionTask));
+            table!(@instance [$(#[$feature])*] $lanes,
+                attention::attend(task: &mut generic::attention::AttentionTask<'_>));
+            table!(@instance [$(#[$feature])*] $lanes,
+                delta::step(task: &mut generic::delta::DeltaTask<'_>));
+            table!(@instance [$(#[$feature])*] $lanes,
+                delta::chunked(task: &mut generic::delta::DeltaTask<'_>));
+        }
+
+        /// The kernels of this instruction set.
+        pub(crate) static TABLE: $crate::table::Table = $crate::table::Table {
+            name: $name,
+            packing: $packing,
+            prepare: instances::prepare,
+            quantised_rows: $quantised,
+            float_rows: instances::float_rows,
+            rms_norm: instances::rms_norm,
+            gated_rms_norm: instances::gated_rms_norm,
+            swiglu: instances::swiglu,
+            scale_by_sigmoid: instances::scale_by_sigmoid,
+            add_scaled: instances::add_scaled,
+            rotate: instances::rotate,
+            exp_shifted: instances::exp_shifted,
+            convolution: instances::convolution,
+            attend: instances::attend,
+            delta_step: instances::step,
+            delta_chunked: instances::chunked,
+        };
+    };
+    (@instance [$(#[$feature:meta])*] $lanes:ty,
+        $module:ident::$name:ident($($argument:ident: $type:ty),* $(,)?)) => {
+        $(#[$feature])*
+        pub(super) unsafe fn $name($($argument: $type),*) {
+            // SAFETY: the features of this function are those of the lanes.
+            unsafe { generic::$module::$name::<$lanes>($($argument),*) }
+        }
+    };
+}
+pub(crate) use table;
+
+/// The reference table.
+pub(crate) mod scalar {
+    use crate::activations::Packing;
+    use crate::lanes::ScalarLanes;
+    use crate::quantised::scalar_rows;
+
+    super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows);
+}
+
+impl Table {
+    /// The table for an instruction set, if this machine has it.
+    pub(crate) fn choose(isa: Isa) -> Result<&'static Self, ComputeError> {
+        match isa {
+            Isa::Scalar | Isa::Auto => Ok(&scalar::TABLE),
+            _ => Err(ComputeError::Unavailable { isa }),
+        }
+    }
+}

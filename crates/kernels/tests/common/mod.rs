@@ -1,0 +1,127 @@
+//! Shared by the tests: a seeded generator, random matrices, the instruction sets of this machine.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::{Arithmetic, Compute, ComputeOptions, Isa, bf16_from_f32, f16_from_f32};
+
+/// xorshift64*: small, seeded, the same on every machine.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Uniform in [0, 1).
+    pub(crate) fn uniform(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    /// About normal: a sum of uniforms.
+    pub(crate) fn normal(&mut self) -> f32 {
+        (0..6).map(|_| self.uniform() - 0.5).sum::<f32>() * std::f32::consts::SQRT_2
+    }
+
+    pub(crate) fn normals(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.normal()).collect()
+    }
+}
+
+/// A matrix with its own bytes: weights, scales, biases one after the other.
+pub(crate) struct Owned {
+    pub(crate) encoding: Encoding,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    bytes: Vec<u8>,
+}
+
+/// The bytes of a matrix at an address that is `skew` past a multiple of 64.
+pub(crate) struct Skewed {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl Owned {
+    pub(crate) fn skewed(&self, skew: usize) -> Skewed {
+        let mut buffer = vec![0; self.bytes.len() + 128];
+        let start = buffer.as_ptr().align_offset(64) + skew;
+        buffer[start..start + self.bytes.len()].copy_from_slice(&self.bytes);
+        // Cut behind the last byte, so that a kernel which reads past the end can be caught.
+        buffer.truncate(start + self.bytes.len());
+        buffer.shrink_to_fit();
+        let start = if buffer.as_ptr().align_offset(64) + skew == start { start } else { start };
+        Skewed { buffer, start }
+    }
+
+    pub(crate) fn view<'a>(&self, skewed: &'a Skewed) -> Matrix<'a> {
+        let bytes = &skewed.buffer[skewed.start..];
+        let (weight, rest) =
+            bytes.split_at(self.rows * self.encoding.weight_row_bytes(self.columns));
+        let (scales, biases) = rest.split_at(rest.len() / 2);
+        Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases).unwrap()
+    }
+}
+
+fn append(value: f32, float: FloatType, bytes: &mut Vec<u8>) {
+    match float {
+        FloatType::F32 => bytes.extend(value.to_le_bytes()),
+        FloatType::F16 => bytes.extend(f16_from_f32(value).to_le_bytes()),
+        FloatType::Bf16 => bytes.extend(bf16_from_f32(value).to_le_bytes()),
+    }
+}
+
+/// Weights of mean near 0 and standard deviation near 1.
+pub(crate) fn random_matrix(
+    random: &mut Random,
+    encoding: Encoding,
+    rows: usize,
+    columns: usize,
+) -> Owned {
+    let mut bytes = Vec::new();
+    match encoding {
+        Encoding::Float(float) => {
+            for _ in 0..rows * columns {
+                append(random.normal(), float, &mut bytes);
+            }
+        }
+        Encoding::Affine { bits, group, scale } => {
+            for _ in 0..rows * encoding.weight_row_bytes(columns) {
+                bytes.push(random.next() as u8);
+            }
+            let largest = ((1u32 << bits) - 1) as f32;
+            let groups = rows * columns / usize::from(group);
+            let scales: Vec<f32> =
+                (0..groups).map(|_| (0.5 + random.uniform()) * 3.5 / largest).collect();
+            for &s in &scales {
+                append(s, scale, &mut bytes);
+            }
+            for &s in &scales {
+                append(-s * largest * (0.45 + 0.1 * random.uniform()), scale, &mut bytes);
+            }
+        }
+    }
+    Owned { encoding, rows, columns, bytes }
+}
+
+pub(crate) fn compute(threads: usize, arithmetic: Arithmetic, isa: Isa) -> Compute {
+    Compute::new(ComputeOptions { threads, arithmetic, isa }).unwrap()
+}
+
+/// Every instruction set of this machine, the reference first.
+pub(crate) fn isas() -> Vec<Isa> {
+    [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Amx, Isa::Neon]
+        .into_iter()
+        .filter(|&isa| {
+            let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::F32, isa };
+            Compute::new(options).is_ok()
+        })
+        .collect()
+}

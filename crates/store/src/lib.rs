@@ -4,8 +4,12 @@
 //! where every tensor and every expert lies; `io` moves bytes; `cache` keeps expert records in slots.
 //! This crate knows records, bytes, keys and time; it computes with no tensor.
 
+pub mod arena;
+pub mod cache;
 pub mod format;
 mod ids;
+pub mod io;
+pub mod record;
 pub mod trunk;
 
 pub use ids::{ExpertId, LayerId};

@@ -1,0 +1,157 @@
+//! The counters of the store: one set, from which statistics, benchmarks, metrics and traces all draw.
+
+use std::time::Duration;
+
+use crate::cache::Phase;
+
+/// Buckets of a [`Histogram`]: bucket `i` holds times of `[2^i, 2^(i+1))` microseconds.
+const BUCKETS: usize = 32;
+
+/// A histogram of times in powers of two of a microsecond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; BUCKETS],
+    total_us: u64,
+}
+
+impl Histogram {
+    pub(super) fn add(&mut self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.counts[(micros.max(1).ilog2() as usize).min(BUCKETS - 1)] += 1;
+        self.total_us = self.total_us.saturating_add(micros);
+    }
+
+    /// Times recorded.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Sum of all times, microseconds.
+    pub fn total_us(&self) -> u64 {
+        self.total_us
+    }
+
+    /// Count of times in `[2^i, 2^(i+1))` microseconds, for each `i`.
+    pub fn buckets(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// The upper edge, in microseconds, of the bucket in which the given share of all times lies;
+    /// zero when nothing was recorded.
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                return 2u64 << index;
+            }
+        }
+        0
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        let counts = std::array::from_fn(|i| self.counts[i] - earlier.counts[i]);
+        Self { counts, total_us: self.total_us - earlier.total_us }
+    }
+}
+
+/// Counters of one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseCounters {
+    /// Visits of a layer.
+    pub visits: u64,
+    /// Experts asked for: `hits + joined + misses`.
+    pub requests: u64,
+    /// Found resident.
+    pub hits: u64,
+    /// Found on their way already: read ahead, or asked for by another visit.
+    pub joined: u64,
+    /// Had to be read.
+    pub misses: u64,
+    /// Time that callers slept for records, microseconds.
+    pub stall_us: u64,
+}
+
+/// Everything that the store counts since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounters {
+    /// Visits in decode.
+    pub decode: PhaseCounters,
+    /// Visits in prefill.
+    pub prefill: PhaseCounters,
+    /// Records read, demand and ahead.
+    pub records_read: u64,
+    /// Bytes moved from files, alignment included.
+    pub bytes_read: u64,
+    /// Time from submission to publication of a record.
+    pub read_time: Histogram,
+    /// Resident records that gave way to another.
+    pub evictions: u64,
+    /// Records whose read-ahead was issued.
+    pub ahead_issued: u64,
+    /// Of these, asked for by a visit later.
+    pub ahead_used: u64,
+    /// Of these, evicted before any visit asked for them.
+    pub ahead_wasted: u64,
+    /// Pinned members given up by their own visit because it had no other slot left; each costs
+    /// one more read.
+    pub given_up: u64,
+    /// Short, interrupted or refused reads that were continued.
+    pub retries: u64,
+    /// Records that could not be read.
+    pub errors: u64,
+}
+
+impl StoreCounters {
+    /// The counters of a phase.
+    pub fn phase(&self, phase: Phase) -> &PhaseCounters {
+        match phase {
+            Phase::Decode => &self.decode,
+            Phase::Prefill => &self.prefill,
+        }
+    }
+
+    pub(super) fn phase_mut(&mut self, phase: Phase) -> &mut PhaseCounters {
+        match phase {
+            Phase::Decode => &mut self.decode,
+            Phase::Prefill => &mut self.prefill,
+        }
+    }
+
+    /// What was counted after `earlier`, a snapshot of the same store.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            decode: self.decode.since(&earlier.decode),
+            prefill: self.prefill.since(&earlier.prefill),
+            records_read: self.records_read - earlier.records_read,
+            bytes_read: self.bytes_read - earlier.bytes_read,
+            read_time: self.read_time.since(&earlier.read_time),
+            evictions: self.evictions - earlier.evictions,
+            ahead_issued: self.ahead_issued - earlier.ahead_issued,
+            ahead_used: self.ahead_used - earlier.ahead_used,
+            ahead_wasted: self.ahead_wasted - earlier.ahead_wasted,
+            given_up: self.given_up - earlier.given_up,
+            retries: self.retries - earlier.retries,
+            errors: self.errors - earlier.errors,
+        }
+    }
+}
+
+impl PhaseCounters {
+    /// Share of requests found resident; zero without requests.
+    pub fn hit_rate(&self) -> f64 {
+        if self.requests == 0 { 0.0 } else { self.hits as f64 / self.requests as f64 }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            visits: self.visits - earlier.visits,
+            requests: self.requests - earlier.requests,
+            hits: self.hits - earlier.hits,
+            joined: self.joined - earlier.joined,
+            misses: self.misses - earlier.misses,
+            stall_us: self.stall_us - earlier.stall_us,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Errors of the expert store. They are `Clone` because one failed read may concern several visits.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::io::FileChange;
+use crate::{ExpertId, LayerId};
+
+/// Why a read failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ReadCause {
+    /// The system reported an error.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    System(i32),
+    /// The file is not what it was when the checkpoint was opened.
+    #[error("{}", describe(*.0))]
+    Changed(FileChange),
+    /// Fewer bytes than the file is known to hold, again and again.
+    #[error("the file gave {got} of {expected} bytes although its size is unchanged")]
+    Short {
+        /// Bytes received.
+        got: u64,
+        /// Bytes that the file holds there.
+        expected: u64,
+    },
+    /// The read was interrupted or refused for the moment, more often than is tolerated.
+    #[error("interrupted {0} times in a row")]
+    Interrupted(u16),
+    /// The bytes do not have the checksum that was written with them.
+    #[error("checksum {found:#010x}, expected {expected:#010x}: run `flashmoe verify`")]
+    Checksum {
+        /// The checksum in the pack.
+        expected: u32,
+        /// The checksum of the bytes read.
+        found: u32,
+    },
+}
+
+fn describe(change: FileChange) -> String {
+    match change {
+        FileChange::Resized { before, now } => {
+            format!("the file had {before} bytes when it was opened and has {now} now")
+        }
+        FileChange::Modified => "the file was modified since it was opened".into(),
+        FileChange::Replaced => "the file was replaced or removed since it was opened".into(),
+    }
+}
+
+/// What can go wrong in opening or using an expert store.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StoreError {
+    /// A record could not be read.
+    #[error(
+        "{}: reading {length} bytes at offset {offset} for layer {} expert {} failed: {cause}",
+        path.display(), layer.0, expert.0
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// First byte of the read.
+        offset: u64,
+        /// Bytes of the read.
+        length: u64,
+        /// The layer.
+        layer: LayerId,
+        /// The expert.
+        expert: ExpertId,
+        /// What happened.
+        cause: ReadCause,
+    },
+    /// The budget does not hold what one step needs.
+    #[error(
+        "{slots} expert slots ({bytes} bytes) do not hold one step: at least {minimum_slots} slots \
+         ({minimum_bytes} bytes) are needed; raise the memory budget"
+    )]
+    Budget {
+        /// Slots that the budget gives.
+        slots: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// Slots needed.
+        minimum_slots: usize,
+        /// Their bytes.
+        minimum_bytes: u64,
+    },
+    /// The arena could not be allocated.
+    #[error("allocating {bytes} bytes for expert slots failed: {cause}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The system's words.
+        cause: String,
+    },
+    /// A file could not be opened, or not in the way asked for.
+    #[error("{}: {cause}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        cause: String,
+    },
+    /// The I/O engine asked for is not available.
+    #[error("I/O engine {engine} is not available: {cause}")]
+    Engine {
+        /// Its name.
+        engine: &'static str,
+        /// The system's words.
+        cause: String,
+    },
+    /// An expert of the checkpoint does not lie within its files.
+    #[error("layer {} expert {expert}: its extents do not lie within their files", layer.0)]
+    Extents {
+        /// The layer.
+        layer: LayerId,
+        /// The expert.
+        expert: usize,
+    },
+    /// The caller asked for something that the checkpoint does not have, or in the wrong order.
+    #[error("layer {}: {what}", layer.0)]
+    Visit {
+        /// The layer.
+        layer: LayerId,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Every slot is held by visits that all wait for a slot.
+    #[error(
+        "layer {}: all {slots} expert slots are held by steps that wait for each other; \
+         raise the memory budget or run fewer sequences",
+        layer.0
+    )]
+    Exhausted {
+        /// The layer.
+        layer: LayerId,
+        /// Slots of the pool.
+        slots: usize,
+    },
+}

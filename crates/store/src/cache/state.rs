@@ -1,0 +1,311 @@
+//! The bookkeeping of residency: which record is in which slot, who needs it, who gives way.
+//!
+//! No I/O and no locks here: the store drives it under its lock, the replay simulator without one, so
+//! that simulated hit rates are those of the same code. A slot is free, being read, ready, or failed;
+//! only ready slots that nobody pins are evictable, and they wait in one of three heaps of their pool:
+//!
+//! * `decode`: used by decode, coldest first by the policy;
+//! * `prefill`: used by a prefill sweep, the newest first, because a sweep that comes round again finds
+//!   what it left longest ago, where least-recently-used would find nothing;
+//! * `ahead`: read ahead and not used yet, the furthest ahead first.
+//!
+//! Prefill recycles its own slots and takes from decode no more than its share of the pool.
+
+use std::time::Instant;
+
+use crate::cache::heap::SlotHeap;
+use crate::cache::policy::{History, Moment, Policy};
+use crate::cache::{Phase, StoreError};
+
+/// No slot, or no key.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Prefill may hold one part in this many of a pool beyond what is free anyway.
+const PREFILL_SHARE: usize = 4;
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Empty,
+    Reading,
+    Ready,
+    Failed,
+}
+
+/// Whose use a slot serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Decode,
+    Prefill,
+}
+
+/// What a slot is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A decode visit waits for it.
+    Decode,
+    /// A prefill visit wants it to read on; `starved` when it has no slot at all to work with.
+    Prefill { starved: bool },
+    /// Read-ahead.
+    Ahead,
+}
+
+pub(crate) struct Slot {
+    /// `layer * experts + expert`, or [`NONE`].
+    pub(crate) key: u32,
+    pub(crate) pool: u32,
+    pub(crate) load: Load,
+    pub(crate) owner: Owner,
+    /// Read ahead and not asked for yet.
+    pub(crate) ahead: bool,
+    pub(crate) pins: u32,
+    /// Reads on their way.
+    pub(crate) pending: u32,
+    pub(crate) since: Option<Instant>,
+    pub(crate) error: Option<StoreError>,
+}
+
+struct Pool {
+    /// Slots with nothing in them.
+    free: Vec<u32>,
+    decode: SlotHeap,
+    prefill: SlotHeap,
+    ahead: SlotHeap,
+    prefill_owned: usize,
+    prefill_limit: usize,
+}
+
+/// What [`Residency::claim`] found.
+pub(crate) struct Claim {
+    pub(crate) slot: u32,
+    /// The record that gave way, and whether it had been read ahead in vain.
+    pub(crate) evicted: Option<(u32, bool)>,
+}
+
+/// Who is where.
+pub(crate) struct Residency {
+    pub(crate) slots: Vec<Slot>,
+    pools: Vec<Pool>,
+    /// Slot of each key.
+    table: Vec<u32>,
+    history: Vec<History>,
+    policy: Box<dyn Policy>,
+    /// False in page-cache mode: nothing stays after its visit.
+    retain: bool,
+    sequence: u64,
+    /// Decode visits of each layer.
+    steps: Vec<u64>,
+    experts: usize,
+}
+
+impl Residency {
+    /// `pools`: slots of each pool; `minimum` of them must be available to a prefill.
+    pub(crate) fn new(
+        layers: usize,
+        experts: usize,
+        pools: &[usize],
+        minimum: usize,
+        policy: Box<dyn Policy>,
+        retain: bool,
+    ) -> Self {
+        let total: usize = pools.iter().sum();
+        let mut slots = Vec::with_capacity(total);
+        let mut built = Vec::with_capacity(pools.len());
+        for (index, &count) in pools.iter().enumerate() {
+            let first = slots.len() as u32;
+            slots.extend((0..count).map(|_| Slot::new(index as u32)));
+            built.push(Pool {
+                // Popped from the end: slots fill in ascending order.
+                free: (first..slots.len() as u32).rev().collect(),
+                decode: SlotHeap::new(total),
+                prefill: SlotHeap::new(total),
+                ahead: SlotHeap::new(total),
+                prefill_owned: 0,
+                prefill_limit: (count / PREFILL_SHARE).max(minimum),
+            });
+        }
+        Self {
+            slots,
+            pools: built,
+            table: vec![NONE; layers * experts],
+            history: vec![History::default(); layers * experts],
+            policy,
+            retain,
+            sequence: 0,
+            steps: vec![0; layers],
+            experts,
+        }
+    }
+
+    /// The key of an expert.
+    pub(crate) fn key(&self, layer: usize, expert: usize) -> u32 {
+        (layer * self.experts + expert) as u32
+    }
+
+    /// Layer and expert of a key.
+    pub(crate) fn unkey(&self, key: u32) -> (usize, usize) {
+        (key as usize / self.experts, key as usize % self.experts)
+    }
+
+    /// The slot that holds a key or is being filled with it.
+    pub(crate) fn find(&self, key: u32) -> Option<u32> {
+        let slot = self.table[key as usize];
+        (slot != NONE).then_some(slot)
+    }
+
+    /// A decode visit of a layer begins.
+    pub(crate) fn step(&mut self, layer: usize) {
+        self.steps[layer] += 1;
+    }
+
+    /// An expert is used by decode.
+    pub(crate) fn touch(&mut self, key: u32) {
+        self.sequence += 1;
+        let step = self.steps[self.unkey(key).0];
+        let now = Moment { sequence: self.sequence, step };
+        self.policy.touch(&mut self.history[key as usize], now);
+    }
+
+    /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
+    /// used for the first time.
+    pub(crate) fn pin(&mut self, index: u32, phase: Phase) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let pool = &mut self.pools[slot.pool as usize];
+        if slot.pins == 0 && slot.load == Load::Ready {
+            let found =
+                pool.decode.remove(index) || pool.prefill.remove(index) || pool.ahead.remove(index);
+            debug_assert!(found, "a ready slot that nobody pins is in a heap");
+        }
+        slot.pins += 1;
+        if phase == Phase::Decode && slot.owner == Owner::Prefill {
+            slot.owner = Owner::Decode;
+            pool.prefill_owned -= 1;
+        }
+        std::mem::take(&mut slot.ahead)
+    }
+
+    /// Gives up one pin.
+    pub(crate) fn unpin(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.pins > 0, "only what is pinned is unpinned");
+        slot.pins -= 1;
+        if slot.pins == 0 {
+            self.settle(index);
+        }
+    }
+
+    /// All reads of a slot are done; `error` when one of them failed.
+    pub(crate) fn publish(&mut self, index: u32, error: Option<StoreError>) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.load == Load::Reading && slot.pending == 0);
+        if error.is_some() {
+            // Later visits shall read anew; those that wait for this slot learn why it failed.
+            self.table[slot.key as usize] = NONE;
+            slot.load = Load::Failed;
+        } else {
+            slot.load = Load::Ready;
+        }
+        slot.error = error;
+        if slot.pins == 0 {
+            self.settle(index);
+        }
+    }
+
+    /// Takes a slot for `key`, evicting what is worth least. The slot is then `Reading`, unpinned.
+    pub(crate) fn claim(&mut self, pool: usize, key: u32, purpose: Purpose) -> Option<Claim> {
+        let index = self.pools[pool].choose(purpose)?;
+        let slot = &mut self.slots[index as usize];
+        let mut evicted = None;
+        if slot.load == Load::Ready {
+            self.table[slot.key as usize] = NONE;
+            evicted = Some((slot.key, slot.ahead));
+            if slot.owner == Owner::Prefill {
+                self.pools[pool].prefill_owned -= 1;
+            }
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.key = key;
+        slot.load = Load::Reading;
+        slot.ahead = purpose == Purpose::Ahead;
+        slot.owner = if purpose == Purpose::Decode { Owner::Decode } else { Owner::Prefill };
+        if slot.owner == Owner::Prefill {
+            self.pools[pool].prefill_owned += 1;
+        }
+        self.table[key as usize] = index;
+        Some(Claim { slot: index, evicted })
+    }
+
+    /// A slot that nobody pins goes where it can be found by the next claim.
+    fn settle(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let pool = &mut self.pools[slot.pool as usize];
+        match slot.load {
+            Load::Reading => {}
+            Load::Ready if self.retain => {
+                self.sequence += 1;
+                let newest_first = -(self.sequence as f64);
+                match slot.owner {
+                    _ if slot.ahead => pool.ahead.insert(index, newest_first),
+                    Owner::Prefill => pool.prefill.insert(index, newest_first),
+                    Owner::Decode => {
+                        let history = &self.history[slot.key as usize];
+                        pool.decode.insert(index, self.policy.score(history));
+                    }
+                }
+            }
+            Load::Ready | Load::Failed | Load::Empty => {
+                if slot.load == Load::Ready {
+                    self.table[slot.key as usize] = NONE;
+                }
+                if slot.owner == Owner::Prefill {
+                    pool.prefill_owned -= 1;
+                }
+                slot.owner = Owner::Decode;
+                slot.key = NONE;
+                slot.load = Load::Empty;
+                slot.error = None;
+                slot.ahead = false;
+                pool.free.push(index);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn new(pool: u32) -> Self {
+        Self {
+            key: NONE,
+            pool,
+            load: Load::Empty,
+            owner: Owner::Decode,
+            ahead: false,
+            pins: 0,
+            pending: 0,
+            since: None,
+            error: None,
+        }
+    }
+}
+
+impl Pool {
+    /// The slot that is worth least for this purpose, taken out of its list.
+    fn choose(&mut self, purpose: Purpose) -> Option<u32> {
+        let within_share = self.prefill_owned < self.prefill_limit;
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if let Some(slot) = self.prefill.pop() {
+            return Some(slot);
+        }
+        match purpose {
+            Purpose::Decode => self.decode.pop().or_else(|| self.ahead.pop()),
+            Purpose::Ahead if within_share => self.decode.pop(),
+            Purpose::Ahead => None,
+            Purpose::Prefill { starved } => {
+                if within_share && let Some(slot) = self.decode.pop() {
+                    return Some(slot);
+                }
+                if starved { self.ahead.pop().or_else(|| self.decode.pop()) } else { None }
+            }
+        }
+    }
+}

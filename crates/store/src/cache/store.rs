@@ -1,0 +1,451 @@
+//! The expert store: slots, table, engine and waiting visits under one lock.
+//!
+//! The lock is held for bookkeeping only, microseconds at most; reads happen on I/O threads and are
+//! waited for on a condition variable, so that processors compute instead of spinning on a disk.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::arena::{SlotArena, SlotReader};
+use crate::cache::error::{ReadCause, StoreError};
+use crate::cache::layout::StorePlan;
+use crate::cache::options::{Phase, StorageMode, StoreOptions};
+use crate::cache::state::{Load, NONE, Purpose, Residency};
+use crate::cache::visit::{Scratch, Visit, VisitState};
+use crate::cache::{PolicyKind, StoreCounters};
+use crate::format::Checkpoint;
+use crate::io::{
+    CompletionSink, DirectIo, FileSet, Outcome, PreadPool, Priority, ReadRequest, Storage,
+};
+use crate::record::{BLOCK_BYTES, RecordPlan};
+use crate::{ExpertId, LayerId};
+
+/// Interruptions in a row after which a read is given up.
+const INTERRUPTIONS_MAX: u16 = 64;
+/// Reads in flight for megabyte records: more only multiplies latency (docs/experiments.tsv).
+const QUEUE_DEPTH: usize = 4;
+/// Visits for which memory is set aside at open.
+const EXPECTED_VISITS: usize = 8;
+
+/// How a store was opened: what was asked for and what was obtained.
+#[derive(Clone, Debug)]
+pub struct StoreReport {
+    /// Where experts come from.
+    pub mode: StorageMode,
+    /// The engine that reads.
+    pub engine: &'static str,
+    /// Reads in flight.
+    pub queue_depth: usize,
+    /// True when reads bypass the page cache.
+    pub direct: bool,
+    /// What is evicted.
+    pub policy: PolicyKind,
+    /// Slots.
+    pub slots: usize,
+    /// Experts of the checkpoint.
+    pub experts: usize,
+    /// Bytes of the slots.
+    pub slot_bytes: u64,
+    /// Bytes of them on huge pages, where the system tells.
+    pub huge_page_bytes: Option<u64>,
+}
+
+/// Expert records of a checkpoint, in memory as far as the budget goes.
+pub struct ExpertStore {
+    pub(super) shared: Arc<Shared>,
+    storage: Box<dyn Storage>,
+    report: StoreReport,
+}
+
+/// What visits and I/O threads share.
+pub(super) struct Shared {
+    files: Arc<FileSet>,
+    plan: StorePlan,
+    arenas: Vec<Arc<SlotArena>>,
+    /// First slot of each pool.
+    first_slots: Vec<u32>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What the lock protects.
+pub(super) struct State {
+    pub(super) residency: Residency,
+    pub(super) visits: Vec<VisitState>,
+    pub(super) spare: Vec<Scratch>,
+    pub(super) requests: Vec<ReadRequest>,
+    pub(super) counters: StoreCounters,
+    /// Visits that sleep because no slot is left for them.
+    pub(super) starving: usize,
+}
+
+impl ExpertStore {
+    /// Opens the experts of a checkpoint: allocates every slot, starts the engine, and in `Resident`
+    /// mode loads everything. Refuses a budget below `minimum_slots`, with the numbers.
+    pub fn open(
+        checkpoint: Arc<Checkpoint>,
+        mut options: StoreOptions,
+    ) -> Result<Self, StoreError> {
+        let plan = match options.mode {
+            StorageMode::Resident => StorePlan::resident(&checkpoint)?,
+            _ => StorePlan::budget(&checkpoint, options.slots, options.minimum_slots)?,
+        };
+        let direct = match options.mode {
+            StorageMode::PageCache => DirectIo::Never,
+            _ => options.direct,
+        };
+        let files = FileSet::open(
+            &checkpoint.files,
+            &used_files(&checkpoint),
+            direct,
+            options.mode != StorageMode::PageCache,
+        )
+        .map_err(|(path, cause)| StoreError::Open { path, cause: cause.to_string() })?;
+        let files = Arc::new(files);
+        let mut arenas = Vec::with_capacity(plan.classes.len());
+        let mut first_slots = Vec::with_capacity(plan.classes.len());
+        let mut slots = 0;
+        for class in &plan.classes {
+            let arena = SlotArena::new(class.slots, class.slot_bytes, options.huge_pages);
+            arenas.push(arena.map_err(|cause| StoreError::Memory {
+                bytes: SlotArena::bytes_for(class.slots, class.slot_bytes) as u64,
+                cause: cause.to_string(),
+            })?);
+            first_slots.push(slots);
+            slots += class.slots as u32;
+        }
+        let queue_depth = options.queue_depth.unwrap_or(QUEUE_DEPTH);
+        let mut storage =
+            options.storage.take().unwrap_or_else(|| Box::new(PreadPool::new(queue_depth)));
+        let huge = arenas.iter().map(|arena| arena.huge_page_bytes());
+        let huge_page_bytes = huge.sum::<Option<usize>>().map(|bytes| bytes as u64);
+        let report = StoreReport {
+            mode: options.mode,
+            engine: storage.name(),
+            queue_depth,
+            direct: files.direct(),
+            policy: options.policy,
+            slots: plan.slots(),
+            experts: plan.experts(),
+            slot_bytes: plan.bytes(),
+            huge_page_bytes,
+        };
+        let state = State::new(&plan, &options);
+        let shared = Arc::new(Shared {
+            files: Arc::clone(&files),
+            plan,
+            arenas,
+            first_slots,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let sink: Arc<dyn CompletionSink> = Arc::clone(&shared) as _;
+        storage.start(files, &shared.arenas, sink).map_err(|cause| StoreError::Engine {
+            engine: report.engine,
+            cause: cause.to_string(),
+        })?;
+        let store = Self { shared, storage, report };
+        if options.mode == StorageMode::Resident {
+            store.load_all(options.progress.as_deref())?;
+        }
+        Ok(store)
+    }
+
+    /// Begins to use `experts` (ascending, distinct) of a layer: resident ones are pinned, all
+    /// missing reads are issued at once as far as slots allow, the rest as members are released.
+    pub fn visit<'s>(
+        &'s self,
+        layer: LayerId,
+        experts: &[ExpertId],
+        phase: Phase,
+    ) -> Result<Visit<'s>, StoreError> {
+        let records = self.shared.records(layer)?;
+        if !experts.is_sorted_by(|a, b| a < b) {
+            return Err(StoreError::Visit {
+                layer,
+                what: "experts are not ascending and distinct",
+            });
+        }
+        if experts.last().is_some_and(|expert| expert.index() >= records.len()) {
+            return Err(StoreError::Visit { layer, what: "no such expert" });
+        }
+        Ok(Visit::begin(self, layer, experts, phase))
+    }
+
+    /// Reads what a later visit of this layer will need, as far as slots are free for it, after all
+    /// demand. Experts that the checkpoint does not have are an error of the later visit.
+    pub fn read_ahead(&self, layer: LayerId, experts: &[ExpertId]) {
+        let Ok(records) = self.shared.records(layer) else { return };
+        let mut state = self.shared.lock();
+        if state.starving > 0 || state.visits.iter().any(|visit| visit.unassigned > 0) {
+            return;
+        }
+        for expert in experts.iter().filter(|expert| expert.index() < records.len()) {
+            let key = state.residency.key(layer.index(), expert.index());
+            if state.residency.find(key).is_some() {
+                continue;
+            }
+            if self.shared.start_read(&mut state, layer, *expert, Purpose::Ahead).is_none() {
+                break;
+            }
+            state.counters.ahead_issued += 1;
+        }
+        self.submit(&mut state);
+    }
+
+    /// Everything counted since the store was opened.
+    pub fn counters(&self) -> StoreCounters {
+        self.shared.lock().counters
+    }
+
+    /// How the store was opened.
+    pub fn report(&self) -> &StoreReport {
+        &self.report
+    }
+
+    /// Hands the reads that were planned under the lock to the engine.
+    pub(super) fn submit(&self, state: &mut State) {
+        if !state.requests.is_empty() {
+            self.storage.submit(&mut state.requests);
+        }
+    }
+
+    /// Turns the read-ahead of a slot into demand.
+    pub(super) fn promote(&self, slot: u32) {
+        self.storage.promote(slot);
+    }
+
+    fn load_all(&self, progress: Option<&(dyn Fn(u64, u64) + Send)>) -> Result<(), StoreError> {
+        let total = self.shared.plan.expert_read_bytes();
+        let mut loaded = 0;
+        let layers = &self.shared.plan.layers;
+        for (index, layer) in layers.iter().enumerate() {
+            let Some(plan) = layer else { continue };
+            let all: Vec<ExpertId> = (0..plan.records.len() as u16).map(ExpertId).collect();
+            let visit = self.visit(LayerId(index as u16), &all, Phase::Prefill)?;
+            // The next layer's reads follow without a gap.
+            if layers.get(index + 1).is_some_and(Option::is_some) {
+                self.read_ahead(LayerId(index as u16 + 1), &all);
+            }
+            for (member, record) in plan.records.iter().enumerate() {
+                visit.wait(member)?;
+                loaded += record.read_bytes();
+                if let Some(report) = progress {
+                    report(loaded, total);
+                }
+            }
+        }
+        // Loading is not use.
+        let mut state = self.shared.lock();
+        state.counters = StoreCounters::default();
+        Ok(())
+    }
+}
+
+impl Drop for ExpertStore {
+    fn drop(&mut self) {
+        self.storage.stop();
+    }
+}
+
+impl State {
+    fn new(plan: &StorePlan, options: &StoreOptions) -> Self {
+        let experts = plan.layers.iter().flatten().map(|layer| layer.records.len()).max();
+        let experts = experts.unwrap_or(0);
+        let pools: Vec<usize> = plan.classes.iter().map(|class| class.slots).collect();
+        let residency = Residency::new(
+            plan.layers.len(),
+            experts,
+            &pools,
+            options.minimum_slots,
+            options.policy.build(),
+            options.mode != StorageMode::PageCache,
+        );
+        let visits = (0..EXPECTED_VISITS).map(|_| VisitState::with_capacity(experts)).collect();
+        let spare = (0..EXPECTED_VISITS).map(|_| Scratch::with_capacity(experts)).collect();
+        Self {
+            residency,
+            visits,
+            spare,
+            requests: Vec::with_capacity(experts * crate::record::PIECES),
+            counters: StoreCounters::default(),
+            starving: 0,
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until something has changed.
+    pub(super) fn sleep<'g>(&self, state: MutexGuard<'g, State>) -> MutexGuard<'g, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes everybody who sleeps.
+    pub(super) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// The record plans of a layer.
+    pub(super) fn records(&self, layer: LayerId) -> Result<&[RecordPlan], StoreError> {
+        match self.plan.layers.get(layer.index()) {
+            Some(Some(plan)) => Ok(&plan.records),
+            Some(None) => Err(StoreError::Visit { layer, what: "the layer has no routed experts" }),
+            None => Err(StoreError::Visit { layer, what: "no such layer" }),
+        }
+    }
+
+    /// Slots of the pool that a layer uses.
+    pub(super) fn pool_slots(&self, layer: LayerId) -> usize {
+        self.plan.class_of_layer[layer.index()].map_or(0, |class| self.plan.classes[class].slots)
+    }
+
+    /// Claims a slot for an expert and plans its reads into `state.requests`.
+    pub(super) fn start_read(
+        &self,
+        state: &mut State,
+        layer: LayerId,
+        expert: ExpertId,
+        purpose: Purpose,
+    ) -> Option<u32> {
+        let pool = self.plan.class_of_layer[layer.index()]?;
+        let record = &self.plan.layers[layer.index()].as_ref()?.records[expert.index()];
+        let key = state.residency.key(layer.index(), expert.index());
+        let claim = state.residency.claim(pool, key, purpose)?;
+        if let Some((_, in_vain)) = claim.evicted {
+            state.counters.evictions += 1;
+            state.counters.ahead_wasted += u64::from(in_vain);
+        }
+        let local = (claim.slot - self.first_slots[pool]) as usize;
+        let mut writer = self.arenas[pool].writer(local).expect("an evictable slot has no reader");
+        let priority = if purpose == Purpose::Ahead { Priority::Ahead } else { Priority::Demand };
+        for read in record.reads() {
+            state.requests.push(ReadRequest {
+                file: read.file,
+                offset: read.offset,
+                target: writer.take(read.length as usize),
+                present: read.present,
+                tag: claim.slot,
+                attempts: 0,
+                priority,
+            });
+        }
+        let slot = &mut state.residency.slots[claim.slot as usize];
+        slot.pending = record.reads().len() as u32;
+        slot.since = Some(Instant::now());
+        state.counters.records_read += 1;
+        Some(claim.slot)
+    }
+
+    /// A lease on a ready slot.
+    pub(super) fn reader(&self, slot: u32, pool: u32) -> SlotReader {
+        let local = (slot - self.first_slots[pool as usize]) as usize;
+        self.arenas[pool as usize].reader(local).expect("a ready slot has no writer")
+    }
+
+    /// One read of a slot has ended; the last one publishes the record.
+    fn finish(&self, request: ReadRequest, bytes: u64, failure: Option<ReadCause>) {
+        let (slot, file, offset) = (request.tag, request.file, request.offset);
+        let length = request.target.len() as u64;
+        // The lease on the memory ends before anybody is told that it can be read.
+        drop(request);
+        let mut state = self.lock();
+        state.counters.bytes_read += bytes;
+        let entry = &mut state.residency.slots[slot as usize];
+        let key = entry.key;
+        debug_assert!(entry.load == Load::Reading && key != NONE);
+        entry.pending -= 1;
+        if let Some(cause) = failure
+            && state.residency.slots[slot as usize].error.is_none()
+        {
+            let (layer, expert) = state.residency.unkey(key);
+            let error = StoreError::Read {
+                path: self.files.path(file).to_path_buf(),
+                offset,
+                length,
+                layer: LayerId(layer as u16),
+                expert: ExpertId(expert as u16),
+                cause,
+            };
+            state.residency.slots[slot as usize].error = Some(error);
+        }
+        let entry = &mut state.residency.slots[slot as usize];
+        if entry.pending > 0 {
+            return;
+        }
+        let error = entry.error.take();
+        if let Some(since) = entry.since.take() {
+            state.counters.read_time.add(since.elapsed());
+        }
+        state.counters.errors += u64::from(error.is_some());
+        state.residency.publish(slot, error);
+        drop(state);
+        self.wake();
+    }
+}
+
+impl CompletionSink for Shared {
+    fn complete(&self, mut request: ReadRequest, outcome: Outcome) -> Option<ReadRequest> {
+        let bytes = match outcome {
+            Outcome::Failed(number) => {
+                let error = rustix::io::Errno::from_raw_os_error(number);
+                let passing = matches!(error, rustix::io::Errno::INTR | rustix::io::Errno::AGAIN);
+                if passing && request.attempts < INTERRUPTIONS_MAX {
+                    request.attempts += 1;
+                    self.lock().counters.retries += 1;
+                    return Some(request);
+                }
+                let cause = match self.files.change(request.file) {
+                    Some(change) => ReadCause::Changed(change),
+                    None if passing => ReadCause::Interrupted(request.attempts),
+                    None => ReadCause::System(number),
+                };
+                self.finish(request, 0, Some(cause));
+                return None;
+            }
+            Outcome::Read(bytes) => bytes,
+        };
+        if bytes >= request.present as usize {
+            self.finish(request, bytes as u64, None);
+            return None;
+        }
+        if let Some(change) = self.files.change(request.file) {
+            self.finish(request, bytes as u64, Some(ReadCause::Changed(change)));
+            return None;
+        }
+        // Continue at a block boundary, as direct I/O asks.
+        let whole = bytes - bytes % BLOCK_BYTES as usize;
+        if whole == 0 {
+            request.attempts += 1;
+            if request.attempts > INTERRUPTIONS_MAX {
+                let expected = u64::from(request.present);
+                let cause = ReadCause::Short { got: bytes as u64, expected };
+                self.finish(request, bytes as u64, Some(cause));
+                return None;
+            }
+        }
+        request.offset += whole as u64;
+        request.target.advance(whole);
+        request.present -= whole as u32;
+        let mut state = self.lock();
+        state.counters.bytes_read += whole as u64;
+        state.counters.retries += 1;
+        Some(request)
+    }
+}
+
+/// The files in which some expert lies.
+fn used_files(checkpoint: &Checkpoint) -> Vec<bool> {
+    let mut used = vec![false; checkpoint.files.len()];
+    for expert in checkpoint.experts.iter().flatten().flat_map(|layer| &layer.experts) {
+        for piece in crate::record::pieces(expert).into_iter().flatten() {
+            if let Some(known) = used.get_mut(piece.file.0 as usize) {
+                *known = true;
+            }
+        }
+    }
+    used
+}

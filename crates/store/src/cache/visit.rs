@@ -1,0 +1,415 @@
+//! A visit: the experts of one layer that one step needs, held in place while it uses them.
+//!
+//! A member is assigned a slot (resident, or its read issued) or still unassigned, when the visit has
+//! more members than slots: then it is assigned as earlier members are released, a wave at a time.
+//! A caller that follows [`Visit::order`] never waits for itself. One that does not may leave the
+//! visit without a slot to read into; then a later member gives its slot up and is read again.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::arena::SlotReader;
+use crate::cache::error::StoreError;
+use crate::cache::options::Phase;
+use crate::cache::state::{Load, NONE, Purpose};
+use crate::cache::store::{ExpertStore, State};
+use crate::format::Projection;
+use crate::record::{PIECES, Piece, RecordPlan, piece_index};
+use crate::{ExpertId, LayerId};
+
+/// What the lock protects of a visit.
+pub(super) struct VisitState {
+    active: bool,
+    phase: Phase,
+    members: Vec<Member>,
+    /// Members that still need a slot.
+    pub(super) unassigned: usize,
+    /// Slots pinned.
+    assigned: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Member {
+    expert: ExpertId,
+    /// [`NONE`] while unassigned and after release.
+    slot: u32,
+    released: bool,
+    /// Its bytes have been handed out: the slot cannot be given up before release.
+    taken: bool,
+}
+
+/// Per-visit memory that is used again, so that visits do not allocate.
+pub(super) struct Scratch {
+    ids: Vec<ExpertId>,
+    leases: Vec<OnceLock<SlotReader>>,
+    hits: Vec<bool>,
+    order: Vec<usize>,
+}
+
+/// Experts of a layer in use. Dropping it releases all members, also those still being read.
+pub struct Visit<'s> {
+    store: &'s ExpertStore,
+    records: &'s [RecordPlan],
+    layer: LayerId,
+    phase: Phase,
+    id: usize,
+    experts: Scratch,
+}
+
+/// The bytes of one expert.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertBytes<'a> {
+    pieces: [&'a [u8]; PIECES],
+}
+
+impl VisitState {
+    pub(super) fn with_capacity(experts: usize) -> Self {
+        Self {
+            active: false,
+            phase: Phase::Decode,
+            members: Vec::with_capacity(experts),
+            unassigned: 0,
+            assigned: 0,
+        }
+    }
+}
+
+impl Scratch {
+    pub(super) fn with_capacity(experts: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(experts),
+            leases: Vec::with_capacity(experts),
+            hits: Vec::with_capacity(experts),
+            order: Vec::with_capacity(experts),
+        }
+    }
+}
+
+impl<'s> Visit<'s> {
+    /// Looks up all experts, pins those found, then issues the reads of the others.
+    pub(super) fn begin(
+        store: &'s ExpertStore,
+        layer: LayerId,
+        experts: &[ExpertId],
+        phase: Phase,
+    ) -> Self {
+        let records = store.shared.records(layer).unwrap_or_default();
+        let mut guard = store.shared.lock();
+        let state = &mut *guard;
+        let mut scratch = state.spare.pop().unwrap_or_else(|| Scratch::with_capacity(0));
+        scratch.ids.extend_from_slice(experts);
+        scratch.leases.extend((0..experts.len()).map(|_| OnceLock::new()));
+        let id = match state.visits.iter().position(|visit| !visit.active) {
+            Some(id) => id,
+            None => {
+                state.visits.push(VisitState::with_capacity(experts.len()));
+                state.visits.len() - 1
+            }
+        };
+        if phase == Phase::Decode {
+            state.residency.step(layer.index());
+        }
+        let visit = &mut state.visits[id];
+        visit.active = true;
+        visit.phase = phase;
+        visit.members.clear();
+        visit.unassigned = experts.len();
+        visit.assigned = 0;
+        for &expert in experts {
+            visit.members.push(Member { expert, slot: NONE, released: false, taken: false });
+        }
+        let counters = state.counters.phase_mut(phase);
+        counters.visits += 1;
+        counters.requests += experts.len() as u64;
+        for (member, expert) in experts.iter().enumerate() {
+            let key = state.residency.key(layer.index(), expert.index());
+            if phase == Phase::Decode {
+                state.residency.touch(key);
+            }
+            let found = join(store, state, id, member, key);
+            let hit = found == Some(Load::Ready);
+            scratch.hits.push(hit);
+            let counters = state.counters.phase_mut(phase);
+            match found {
+                Some(Load::Ready) => counters.hits += 1,
+                Some(_) => counters.joined += 1,
+                None => counters.misses += 1,
+            }
+        }
+        assign(store, state, layer, id);
+        store.submit(state);
+        drop(guard);
+        scratch.order.extend((0..experts.len()).filter(|&member| scratch.hits[member]));
+        scratch.order.extend((0..experts.len()).filter(|&member| !scratch.hits[member]));
+        Self { store, records, layer, phase, id, experts: scratch }
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.experts.hits.len()
+    }
+
+    /// True for a visit without members.
+    pub fn is_empty(&self) -> bool {
+        self.experts.hits.is_empty()
+    }
+
+    /// True when member `i` was resident when the visit began.
+    pub fn is_hit(&self, i: usize) -> bool {
+        self.experts.hits[i]
+    }
+
+    /// The members in the order in which they become available: resident ones first, then the
+    /// others as their reads were issued.
+    pub fn order(&self) -> &[usize] {
+        &self.experts.order
+    }
+
+    /// True when [`wait`](Self::wait) for member `i` would not sleep.
+    pub fn is_ready(&self, i: usize) -> bool {
+        let state = self.store.shared.lock();
+        let member = state.visits[self.id].members[i];
+        let load = |slot: u32| state.residency.slots[slot as usize].load;
+        member.slot != NONE && matches!(load(member.slot), Load::Ready | Load::Failed)
+    }
+
+    /// The bytes of member `i`; sleeps until they have arrived. They stay where they are until the
+    /// member is released.
+    ///
+    /// # Errors
+    /// The failure of its read; [`StoreError::Visit`] for a released member; [`StoreError::Exhausted`]
+    /// when concurrent visits hold all slots and all wait for more.
+    pub fn wait(&self, i: usize) -> Result<ExpertBytes<'_>, StoreError> {
+        if self.experts.leases[i].get().is_none() {
+            let lease = self.arrived(i)?;
+            // A second thread may have been faster; both leases are on the same slot.
+            let _ = self.experts.leases[i].set(lease);
+        }
+        let Some(lease) = self.experts.leases[i].get() else {
+            unreachable!("the lease of member {i} was set above");
+        };
+        let record = &self.records[self.experts.ids[i].index()];
+        let bytes = lease.bytes();
+        let pieces = record.places().map(|place| {
+            &bytes[place.start as usize..place.start as usize + place.length as usize]
+        });
+        Ok(ExpertBytes { pieces })
+    }
+
+    /// Member `i` is done with: its slot may serve others, and later members of this visit.
+    pub fn release(&mut self, i: usize) {
+        self.experts.leases[i] = OnceLock::new();
+        let mut guard = self.store.shared.lock();
+        let state = &mut *guard;
+        release(state, self.id, i);
+        assign(self.store, state, self.layer, self.id);
+        self.store.submit(state);
+        drop(guard);
+        self.store.shared.wake();
+    }
+
+    fn arrived(&self, i: usize) -> Result<SlotReader, StoreError> {
+        let shared = &self.store.shared;
+        let mut state = shared.lock();
+        let mut asleep: Option<Instant> = None;
+        let result = loop {
+            let member = state.visits[self.id].members[i];
+            if member.released {
+                break Err(StoreError::Visit { layer: self.layer, what: "member was released" });
+            }
+            if member.slot == NONE {
+                if self.feed(&mut state, i) {
+                    continue;
+                }
+                // Some other visit has to give a slot up first; unless all of them wait as well.
+                let holders =
+                    state.visits.iter().filter(|visit| visit.active && visit.assigned > 0).count();
+                let own = usize::from(state.visits[self.id].assigned > 0);
+                if holders - own <= state.starving && !self.reads_pending(&state) {
+                    let slots = shared.pool_slots(self.layer);
+                    break Err(StoreError::Exhausted { layer: self.layer, slots });
+                }
+                state.starving += 1;
+                asleep.get_or_insert_with(Instant::now);
+                state = shared.sleep(state);
+                state.starving -= 1;
+                continue;
+            }
+            let slot = &state.residency.slots[member.slot as usize];
+            match slot.load {
+                Load::Ready => {
+                    let lease = shared.reader(member.slot, slot.pool);
+                    state.visits[self.id].members[i].taken = true;
+                    break Ok(lease);
+                }
+                Load::Reading => {
+                    asleep.get_or_insert_with(Instant::now);
+                    state = shared.sleep(state);
+                }
+                Load::Failed | Load::Empty => {
+                    let unknown = StoreError::Visit { layer: self.layer, what: "slot was lost" };
+                    break Err(slot.error.clone().unwrap_or(unknown));
+                }
+            }
+        };
+        if let Some(since) = asleep {
+            let micros = since.elapsed().as_micros() as u64;
+            state.counters.phase_mut(self.phase).stall_us += micros;
+        }
+        result
+    }
+
+    /// Tries to get a slot for member `i`, at the price of a later member of this visit if need be.
+    fn feed(&self, state: &mut State, i: usize) -> bool {
+        assign(self.store, state, self.layer, self.id);
+        if state.visits[self.id].members[i].slot == NONE {
+            let members = &state.visits[self.id].members;
+            let idle = |member: &Member| {
+                member.slot != NONE
+                    && !member.taken
+                    && state.residency.slots[member.slot as usize].pins == 1
+                    && state.residency.slots[member.slot as usize].load == Load::Ready
+            };
+            let Some(victim) = members.iter().rposition(idle) else { return false };
+            give_up(state, self.id, victim);
+            assign_one(self.store, state, self.layer, self.id, i, self.experts.ids[i]);
+        }
+        self.store.submit(state);
+        state.visits[self.id].members[i].slot != NONE
+    }
+
+    /// True while some slot is being filled for nobody who holds it: it will be free soon.
+    fn reads_pending(&self, state: &State) -> bool {
+        let loose = |slot: &crate::cache::state::Slot| slot.load == Load::Reading && slot.pins == 0;
+        state.residency.slots.iter().any(loose)
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.experts.leases.clear();
+        let mut state = self.store.shared.lock();
+        for member in 0..self.experts.hits.len() {
+            release(&mut state, self.id, member);
+        }
+        state.visits[self.id].active = false;
+        let mut scratch = std::mem::replace(&mut self.experts, Scratch::with_capacity(0));
+        scratch.ids.clear();
+        scratch.hits.clear();
+        scratch.order.clear();
+        state.spare.push(scratch);
+        drop(state);
+        self.store.shared.wake();
+    }
+}
+
+impl<'a> ExpertBytes<'a> {
+    /// Packed values of a projection.
+    pub fn weight(&self, projection: Projection) -> &'a [u8] {
+        self.pieces[piece_index(projection, Piece::Weight)]
+    }
+
+    /// Scales of a projection; empty for a float encoding.
+    pub fn scales(&self, projection: Projection) -> &'a [u8] {
+        self.pieces[piece_index(projection, Piece::Scales)]
+    }
+
+    /// Biases of a projection; empty for a float encoding.
+    pub fn biases(&self, projection: Projection) -> &'a [u8] {
+        self.pieces[piece_index(projection, Piece::Biases)]
+    }
+}
+
+/// Pins the slot of `key` for a member, if it has one. What the slot held then.
+fn join(
+    store: &ExpertStore,
+    state: &mut State,
+    id: usize,
+    member: usize,
+    key: u32,
+) -> Option<Load> {
+    let slot = state.residency.find(key)?;
+    let load = state.residency.slots[slot as usize].load;
+    let phase = state.visits[id].phase;
+    if state.residency.pin(slot, phase) {
+        state.counters.ahead_used += 1;
+        if load == Load::Reading {
+            store.promote(slot);
+        }
+    }
+    state.visits[id].assign(member, slot);
+    Some(load)
+}
+
+/// Gives slots to unassigned members, in order, as far as there are any.
+fn assign(store: &ExpertStore, state: &mut State, layer: LayerId, id: usize) {
+    let mut member = 0;
+    while state.visits[id].unassigned > 0 && member < state.visits[id].members.len() {
+        let candidate = state.visits[id].members[member];
+        if candidate.slot == NONE
+            && !candidate.released
+            && !assign_one(store, state, layer, id, member, candidate.expert)
+        {
+            return;
+        }
+        member += 1;
+    }
+}
+
+/// Gives a slot to one member: what another visit has read meanwhile, or a new one.
+fn assign_one(
+    store: &ExpertStore,
+    state: &mut State,
+    layer: LayerId,
+    id: usize,
+    member: usize,
+    expert: ExpertId,
+) -> bool {
+    let key = state.residency.key(layer.index(), expert.index());
+    if join(store, state, id, member, key).is_some() {
+        return true;
+    }
+    let phase = state.visits[id].phase;
+    let purpose = match phase {
+        Phase::Decode => Purpose::Decode,
+        Phase::Prefill => Purpose::Prefill { starved: state.visits[id].assigned == 0 },
+    };
+    let Some(slot) = store.shared.start_read(state, layer, expert, purpose) else { return false };
+    state.residency.pin(slot, phase);
+    state.visits[id].assign(member, slot);
+    true
+}
+
+/// Takes the slot of a member away again; it will be read anew.
+fn give_up(state: &mut State, id: usize, member: usize) {
+    let visit = &mut state.visits[id];
+    let slot = std::mem::replace(&mut visit.members[member].slot, NONE);
+    visit.unassigned += 1;
+    visit.assigned -= 1;
+    state.residency.unpin(slot);
+    state.counters.given_up += 1;
+}
+
+fn release(state: &mut State, id: usize, member: usize) {
+    let visit = &mut state.visits[id];
+    let entry = &mut visit.members[member];
+    if std::mem::replace(&mut entry.released, true) {
+        return;
+    }
+    entry.taken = false;
+    let slot = std::mem::replace(&mut entry.slot, NONE);
+    if slot == NONE {
+        visit.unassigned -= 1;
+    } else {
+        visit.assigned -= 1;
+        state.residency.unpin(slot);
+    }
+}
+
+impl VisitState {
+    fn assign(&mut self, member: usize, slot: u32) {
+        self.members[member].slot = slot;
+        self.unassigned -= 1;
+        self.assigned += 1;
+    }
+}

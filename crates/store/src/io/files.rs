@@ -1,0 +1,236 @@
+//! The open files of a checkpoint: direct where the file system allows it, buffered otherwise.
+//!
+//! Direct I/O is proven by a real read at open, not by the flag being accepted: file systems refuse
+//! it at open (tmpfs), at the first read (some FUSE), or ask for another alignment. Each file keeps
+//! what it was at open (device, inode, size, time of change), so that a failed or short read can tell a
+//! disk error from a file that was truncated or replaced under the running process.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::arena::Target;
+use crate::format::{CheckpointFile, FileId};
+use crate::io::Outcome;
+
+/// Whether reads bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Direct where a probe read succeeds; what was obtained is reported.
+    #[default]
+    Auto,
+    /// Direct; refused with the cause where it is impossible.
+    Always,
+    /// Through the page cache.
+    Never,
+}
+
+/// What makes a file the file that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+}
+
+impl Identity {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// What happened to a file since it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// Its size differs.
+    Resized {
+        /// Bytes at open.
+        before: u64,
+        /// Bytes now.
+        now: u64,
+    },
+    /// Its time of change differs.
+    Modified,
+    /// Another file, or none, bears its name.
+    Replaced,
+}
+
+struct OpenFile {
+    path: PathBuf,
+    /// Opened for direct I/O, when that was asked for and works.
+    direct: Option<File>,
+    buffered: File,
+    identity: Identity,
+}
+
+/// The files that hold experts, by [`FileId`].
+pub struct FileSet {
+    files: Vec<Option<OpenFile>>,
+    direct: bool,
+    /// Buffered reads drop their pages behind them, so that the page cache does not grow.
+    drop_behind: bool,
+}
+
+impl FileSet {
+    /// Opens the files named by `used`. On failure, the file and the cause.
+    ///
+    /// `drop_behind`: when reads have to be buffered, ask the kernel to forget the pages at once.
+    pub fn open(
+        files: &[CheckpointFile],
+        used: &[bool],
+        direct: DirectIo,
+        drop_behind: bool,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let mut opened = Vec::with_capacity(files.len());
+        let mut all_direct = direct != DirectIo::Never;
+        for (index, known) in files.iter().enumerate() {
+            if !used.get(index).copied().unwrap_or(false) {
+                opened.push(None);
+                continue;
+            }
+            let name = |cause| (known.path.clone(), cause);
+            let buffered = File::open(&known.path).map_err(name)?;
+            let metadata = buffered.metadata().map_err(name)?;
+            if metadata.len() != known.length {
+                let cause = format!(
+                    "the file has {} bytes, {} when the checkpoint was opened",
+                    metadata.len(),
+                    known.length
+                );
+                return Err(name(io::Error::other(cause)));
+            }
+            let handle = match direct {
+                DirectIo::Never => None,
+                DirectIo::Auto => open_direct(&known.path).ok(),
+                DirectIo::Always => Some(open_direct(&known.path).map_err(name)?),
+            };
+            all_direct &= handle.is_some();
+            let identity = Identity::of(&metadata);
+            opened.push(Some(OpenFile {
+                path: known.path.clone(),
+                direct: handle,
+                buffered,
+                identity,
+            }));
+        }
+        Ok(Self { files: opened, direct: all_direct, drop_behind })
+    }
+
+    /// True when every file is read directly.
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+
+    /// The path of a file.
+    pub fn path(&self, file: FileId) -> &Path {
+        &self.get(file).path
+    }
+
+    /// The file to read from.
+    pub fn handle(&self, file: FileId) -> &File {
+        let open = self.get(file);
+        open.direct.as_ref().unwrap_or(&open.buffered)
+    }
+
+    /// Bytes of the file at open.
+    pub fn length(&self, file: FileId) -> u64 {
+        self.get(file).identity.length
+    }
+
+    /// Number of files, opened or not.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// True when the file was opened.
+    pub fn is_open(&self, file: FileId) -> bool {
+        self.files.get(file.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// One positional read, blocking.
+    pub fn read(&self, file: FileId, offset: u64, target: &mut Target) -> Outcome {
+        match self.handle(file).read_at(target.as_mut_slice(), offset) {
+            Ok(bytes) => Outcome::Read(bytes),
+            Err(error) => Outcome::Failed(error.raw_os_error().unwrap_or(0)),
+        }
+    }
+
+    /// Called after a read has completed: drops its pages from the page cache where that was asked
+    /// for and the read was not direct.
+    pub fn after_read(&self, file: FileId, offset: u64, length: u64) {
+        let open = self.get(file);
+        if self.drop_behind && open.direct.is_none() {
+            forget_pages(&open.buffered, offset, length);
+        }
+    }
+
+    /// What changed about a file since it was opened, if anything.
+    pub fn change(&self, file: FileId) -> Option<FileChange> {
+        let open = self.get(file);
+        let Ok(now) = open.buffered.metadata().map(|metadata| Identity::of(&metadata)) else {
+            return Some(FileChange::Replaced);
+        };
+        let before = open.identity;
+        if now.length != before.length {
+            return Some(FileChange::Resized { before: before.length, now: now.length });
+        }
+        if now.modified != before.modified {
+            return Some(FileChange::Modified);
+        }
+        let named = std::fs::metadata(&open.path).map(|metadata| Identity::of(&metadata));
+        match named {
+            Ok(named) if (named.device, named.inode) == (before.device, before.inode) => None,
+            _ => Some(FileChange::Replaced),
+        }
+    }
+
+    fn get(&self, file: FileId) -> &OpenFile {
+        self.files[file.0 as usize].as_ref().expect("requests name only files that hold experts")
+    }
+}
+
+/// Opens a file for direct I/O and proves it by reading its first block.
+#[cfg(target_os = "linux")]
+pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+    use crate::arena::{HugePages, PAGE_BYTES, SlotArena};
+
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let arena = SlotArena::new(1, PAGE_BYTES, HugePages::Never)?;
+    let mut block = arena.writer(0).expect("a fresh slot is free").take(PAGE_BYTES);
+    file.read_at(block.as_mut_slice(), 0)?;
+    Ok(file)
+}
+
+/// Opens a file so that its reads are not cached.
+#[cfg(target_vendor = "apple")]
+pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    rustix::fs::fcntl_nocache(&file, true)?;
+    Ok(file)
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+#[cfg(target_os = "linux")]
+fn forget_pages(file: &File, offset: u64, length: u64) {
+    use rustix::fs::Advice;
+    // Advice: a kernel that declines it leaves the pages to be reclaimed later.
+    let length = std::num::NonZeroU64::new(length);
+    let _ = rustix::fs::fadvise(file, offset, length, Advice::DontNeed);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget_pages(_file: &File, _offset: u64, _length: u64) {}

@@ -1,0 +1,193 @@
+//! The expert store over real files: right bytes in every mode, budgets, waves, protection.
+
+mod cache_support;
+
+use std::sync::Arc;
+
+use cache_support::{Layout, checkpoint, ids, is_right};
+use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreError, StoreOptions, Visit};
+use store::{ExpertId, LayerId};
+
+fn options(mode: StorageMode, slots: usize, minimum: usize) -> StoreOptions {
+    StoreOptions { slots: SlotBudget::Slots(slots), ..StoreOptions::new(mode, minimum) }
+}
+
+fn wait_for(visit: &Visit<'_>, members: usize) {
+    for member in 0..members {
+        visit.wait(member).unwrap();
+    }
+}
+
+/// A small deterministic generator: the seed is all there is to report.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+
+    fn experts(&mut self, of: u64, count: usize) -> Vec<ExpertId> {
+        let mut chosen: Vec<u16> = Vec::new();
+        while chosen.len() < count {
+            let next = self.below(of) as u16;
+            if !chosen.contains(&next) {
+                chosen.push(next);
+            }
+        }
+        chosen.sort_unstable();
+        ids(&chosen)
+    }
+}
+
+#[test]
+fn every_mode_and_layout_returns_the_bytes_of_the_files() {
+    for layout in [Layout::Native, Layout::Stacked] {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = checkpoint(folder.path(), 3, 12, layout);
+        for mode in [StorageMode::Resident, StorageMode::Budget, StorageMode::PageCache] {
+            let store = ExpertStore::open(Arc::clone(&checkpoint), options(mode, 9, 4)).unwrap();
+            let mut random = Random(7);
+            for step in 0..60 {
+                let layer = LayerId(step % 3);
+                let experts = random.experts(12, 4);
+                let visit = store.visit(layer, &experts, Phase::Decode).unwrap();
+                for (member, &expert) in experts.iter().enumerate() {
+                    let bytes = visit.wait(member).unwrap();
+                    assert!(
+                        is_right(&checkpoint, layer, expert, &bytes),
+                        "{mode:?} {layout:?} step {step} {layer:?} {expert:?}"
+                    );
+                }
+            }
+            let counters = store.counters();
+            assert_eq!(counters.decode.requests, 240);
+            assert_eq!(counters.decode.hits + counters.decode.misses, 240);
+            match mode {
+                StorageMode::Resident => assert_eq!(counters.decode.misses, 0),
+                StorageMode::Budget => assert!(counters.decode.hits > 0 && counters.evictions > 0),
+                _ => assert_eq!(counters.decode.hits, 0),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_union_larger_than_the_pool_is_served_in_waves() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 40, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 6, 4)).unwrap();
+    let all: Vec<ExpertId> = (0..40).map(ExpertId).collect();
+    for layer in [LayerId(0), LayerId(1)] {
+        let before = store.counters();
+        let mut visit = store.visit(layer, &all, Phase::Prefill).unwrap();
+        for member in visit.order().to_vec() {
+            let bytes = visit.wait(member).unwrap();
+            assert!(is_right(&checkpoint, layer, all[member], &bytes));
+            visit.release(member);
+        }
+        drop(visit);
+        assert_eq!(store.counters().since(&before).records_read, 40, "each is read once");
+    }
+}
+
+#[test]
+fn a_visit_that_waits_in_its_own_order_is_served_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, 40, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 6, 4)).unwrap();
+    let all: Vec<ExpertId> = (0..40).map(ExpertId).collect();
+    // Resident now: the last six, so that ascending order finds its hits at the end.
+    let last = &all[34..];
+    let visit = store.visit(LayerId(0), last, Phase::Decode).unwrap();
+    wait_for(&visit, 6);
+    drop(visit);
+    let mut visit = store.visit(LayerId(0), &all, Phase::Prefill).unwrap();
+    for (member, &expert) in all.iter().enumerate() {
+        let bytes = visit.wait(member).unwrap();
+        assert!(is_right(&checkpoint, LayerId(0), expert, &bytes));
+        visit.release(member);
+    }
+    assert!(store.counters().given_up > 0);
+}
+
+#[test]
+fn a_visit_that_releases_nothing_cannot_have_more_than_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, 10, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 4, 4)).unwrap();
+    let all: Vec<ExpertId> = (0..10).map(ExpertId).collect();
+    let visit = store.visit(LayerId(0), &all, Phase::Decode).unwrap();
+    wait_for(&visit, 4);
+    let refused = visit.wait(4).unwrap_err();
+    assert_eq!(refused, StoreError::Exhausted { layer: LayerId(0), slots: 4 });
+}
+
+#[test]
+fn a_budget_below_one_step_is_refused_with_the_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 10, Layout::Native);
+    let refused = ExpertStore::open(checkpoint, options(StorageMode::Budget, 3, 4)).err().unwrap();
+    let StoreError::Budget { slots, minimum_slots, .. } = refused else { panic!("{refused}") };
+    assert_eq!((slots, minimum_slots), (3, 4));
+    assert!(refused.to_string().contains("at least 4 slots (2097152 bytes)"), "{refused}");
+}
+
+#[test]
+fn malformed_visits_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, 10, Layout::Native);
+    let store = ExpertStore::open(checkpoint, options(StorageMode::Budget, 4, 4)).unwrap();
+    for (layer, experts) in [(0, vec![3, 2]), (0, vec![2, 2]), (0, vec![10]), (1, vec![0])] {
+        let refused = store.visit(LayerId(layer), &ids(&experts), Phase::Decode).err();
+        assert!(matches!(refused, Some(StoreError::Visit { .. })), "{layer} {experts:?}");
+    }
+}
+
+#[test]
+fn what_was_read_ahead_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 16, Layout::Stacked);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 32, 4)).unwrap();
+    let wanted = ids(&[1, 5, 9]);
+    store.read_ahead(LayerId(1), &wanted);
+    let visit = store.visit(LayerId(1), &wanted, Phase::Prefill).unwrap();
+    for (member, &expert) in wanted.iter().enumerate() {
+        let bytes = visit.wait(member).unwrap();
+        assert!(is_right(&checkpoint, LayerId(1), expert, &bytes));
+    }
+    let counters = store.counters();
+    assert_eq!((counters.ahead_issued, counters.ahead_used, counters.records_read), (3, 3, 3));
+    assert_eq!(counters.prefill.misses, 0);
+}
+
+#[test]
+fn prefill_leaves_most_of_the_decode_set_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 40, Layout::Native);
+    let store = ExpertStore::open(checkpoint, options(StorageMode::Budget, 16, 4)).unwrap();
+    let kept: Vec<ExpertId> = (0..16).map(ExpertId).collect();
+    for part in kept.chunks(4).cycle().take(12) {
+        let visit = store.visit(LayerId(0), part, Phase::Decode).unwrap();
+        wait_for(&visit, 4);
+    }
+    let all: Vec<ExpertId> = (0..40).map(ExpertId).collect();
+    for layer in [0, 1, 0, 1] {
+        let mut visit = store.visit(LayerId(layer), &all, Phase::Prefill).unwrap();
+        for member in visit.order().to_vec() {
+            visit.wait(member).unwrap();
+            visit.release(member);
+        }
+    }
+    let before = store.counters();
+    for part in kept.chunks(4) {
+        let visit = store.visit(LayerId(0), part, Phase::Decode).unwrap();
+        wait_for(&visit, 4);
+    }
+    let hits = store.counters().since(&before).decode.hits;
+    assert!(hits >= 12, "prefill may take a quarter of 16 slots, {hits} were left");
+}

@@ -11,10 +11,30 @@
 //! map: they are [`LayerExperts`]. Convolution kernels are reported as `[channels, kernel]` whatever
 //! the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
 
+mod assemble;
+mod config;
+mod error;
+mod files;
+mod json;
+mod names;
+mod quantization;
+mod safetensors;
+mod shards;
+mod sidecar;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kernels::format::Encoding;
+
+use assemble::Schemes;
+use config::Dimensions;
+use quantization::Quantization;
+use shards::Shards;
+use sidecar::Sidecar;
+
+pub use config::text_config;
+pub use error::FormatError;
 
 /// Index of a file in [`Checkpoint::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +58,10 @@ pub struct CheckpointFile {
     pub path: PathBuf,
     /// Its size at open, bytes.
     pub length: u64,
+    /// Last modification at open, nanoseconds since 1970.
+    pub modified_ns: i128,
+    /// Checksum of what was read of it at open (a safetensors header); zero where nothing was.
+    pub header_checksum: u64,
 }
 
 /// Which layout a checkpoint was found in.
@@ -135,4 +159,80 @@ pub struct Checkpoint {
     pub norms_are_zero_centred: bool,
     /// Names knowingly not used (vision tower, multi-token prediction), for `inspect`.
     pub skipped: Vec<String>,
+    /// Names that no family has: their meaning is unknown, so nothing is done with them.
+    pub unused: Vec<String>,
+}
+
+/// Opens the checkpoint in the folder `path`, or the one whose file `path` is.
+///
+/// Only headers and small files are read. An error names the file and the field to blame.
+pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
+    let metadata = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
+    if metadata.is_dir() {
+        return open_folder(path);
+    }
+    // A named pipe or device is refused before its name is looked at.
+    files::open_regular(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with(".gguf") {
+        return Err(FormatError::unsupported(path, "format", "GGUF", SUPPORTED_LAYOUTS));
+    }
+    let inside = name.ends_with(".safetensors") || name == shards::INDEX || name == CONFIG;
+    match path.parent() {
+        Some(folder) if inside && folder.as_os_str().is_empty() => open_folder(Path::new(".")),
+        Some(folder) if inside => open_folder(folder),
+        _ => Err(FormatError::NotACheckpoint {
+            path: path.to_owned(),
+            reason: format!("not a file of a checkpoint; {SUPPORTED_LAYOUTS}"),
+        }),
+    }
+}
+
+const CONFIG: &str = "config.json";
+const SUPPORTED_LAYOUTS: &str =
+    "give the folder of an MLX or Hugging Face checkpoint (config.json and safetensors files)";
+
+fn open_folder(folder: &Path) -> Result<Checkpoint, FormatError> {
+    if files::find(folder, CONFIG)?.is_some() {
+        return open_safetensors(folder);
+    }
+    Err(FormatError::NotACheckpoint {
+        path: folder.to_owned(),
+        reason: format!("no config.json here; {SUPPORTED_LAYOUTS}"),
+    })
+}
+
+/// MLX and Hugging Face folders.
+fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
+    let config_path = folder.join(CONFIG);
+    let config = json::read(&config_path, json::CONFIG_BYTES_MAX)?;
+    let dimensions = Dimensions::read(&config_path, &config)?;
+    let quantization = Quantization::read(&config_path, &config)?;
+    let shards = Shards::read(folder)?;
+    let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
+    let is_mlx = quantization.is_present()
+        || shards.written_by_mlx
+        || shards.tensors.iter().any(|(_, tensor)| from_mlx(&tensor.name));
+    let schemes = Schemes::Config(&quantization);
+    let Shards { files, tensors, .. } = shards;
+    let found = assemble::assemble(&config_path, &files, tensors, dimensions, &schemes)?;
+    // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
+    // the presence of other tensors has misled several readers.
+    let converted = found.convolutions_converted.unwrap_or(is_mlx);
+    let sidecar = Sidecar::read(folder)?;
+    Ok(Checkpoint {
+        kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
+        root: folder.to_owned(),
+        files,
+        norms_are_zero_centred: config::has_zero_centred_norms(&config) && !converted,
+        config,
+        generation_config: sidecar.generation_config,
+        tokenizer: sidecar.tokenizer,
+        tokenizer_config: sidecar.tokenizer_config,
+        chat_template: sidecar.chat_template,
+        tensors: found.tensors,
+        experts: found.experts,
+        skipped: found.skipped,
+        unused: found.unused,
+    })
 }

@@ -1,0 +1,386 @@
+//! From raw tensors to matrices and expert tables.
+//!
+//! The parts of a quantised matrix are brought together and checked against each other and against the
+//! configuration; routed experts are cut out of whatever holds them (one tensor per expert, all experts
+//! stacked, gate and up in one tensor) into one table per layer.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kernels::format::{Encoding, FloatType};
+
+use super::config::Dimensions;
+use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::names::{self, ExpertMatrix, Meaning};
+use super::quantization::{Quantization, Scheme};
+use super::safetensors::{RawTensor, RawType};
+use super::{
+    CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, Projection, ProjectionShape,
+    Tensor,
+};
+
+/// Where the encoding of a quantised matrix is known from.
+pub(crate) enum Schemes<'a> {
+    /// From config.json, checked against the shapes.
+    Config(&'a Quantization),
+    /// From the shapes, the group size being fixed (the ancestor's folders).
+    Group(u16),
+}
+
+/// What a set of raw tensors amounts to.
+pub(crate) struct Assembled {
+    pub(crate) tensors: BTreeMap<String, Tensor>,
+    pub(crate) experts: Vec<Option<LayerExperts>>,
+    pub(crate) skipped: Vec<String>,
+    pub(crate) unused: Vec<String>,
+    /// True when all convolution kernels lie as `[C, K, 1]`, false when as `[C, 1, K]`; `None` without
+    /// any.
+    pub(crate) convolutions_converted: Option<bool>,
+}
+
+/// Parts of one matrix: weight, scales, biases.
+type Parts = [Option<(FileId, RawTensor)>; 3];
+
+/// Assembles the tensors of `files`; `config` is the file to blame for what is missing.
+pub(crate) fn assemble(
+    config: &Path,
+    files: &[CheckpointFile],
+    raw: Vec<(FileId, RawTensor)>,
+    dimensions: Dimensions,
+    schemes: &Schemes<'_>,
+) -> Result<Assembled, FormatError> {
+    let path = |file: FileId| files[file.0 as usize].path.as_path();
+    let mut skipped = Vec::new();
+    let mut unused = Vec::new();
+    let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
+    for (file, tensor) in raw {
+        let (name, part) = names::canonical(&tensor.name);
+        match names::meaning(name, dimensions.layers) {
+            Meaning::Skipped => skipped.push(tensor.name),
+            Meaning::Unknown => {
+                refuse_foreign(path(file), &tensor)?;
+                unused.push(tensor.name);
+            }
+            meaning => {
+                let entry = matrices.entry(name.to_owned());
+                let (_, parts) = entry.or_insert_with(|| (meaning, Default::default()));
+                let place = &mut parts[part as usize];
+                if let Some((other, first)) = place {
+                    let found = format!("means the same as {} in {:?}", first.name, path(*other));
+                    let remedy = "remove one of the two";
+                    return Err(FormatError::invalid(path(file), &tensor.name, found, remedy));
+                }
+                *place = Some((file, tensor));
+            }
+        }
+    }
+    let mut tensors = BTreeMap::new();
+    let mut builders: BTreeMap<usize, LayerBuilder> = BTreeMap::new();
+    let mut convolutions = Vec::new();
+    for (name, (meaning, parts)) in matrices {
+        let (file, mut tensor) = matrix(config, path, &name, parts, schemes)?;
+        match meaning {
+            Meaning::Expert { layer, expert, matrix } => {
+                let builder =
+                    builders.entry(layer).or_insert_with(|| LayerBuilder::new(dimensions));
+                let added = builder.add(expert, matrix, &tensor);
+                added.map_err(|found| {
+                    FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN)
+                })?;
+            }
+            _ => {
+                if name.ends_with(".conv1d") {
+                    convolutions.push(convolution(path(file), &name, &mut tensor)?);
+                }
+                tensors.insert(name, tensor);
+            }
+        }
+    }
+    let converted = convolutions.first().copied();
+    if convolutions.iter().any(|&other| Some(other) != converted) {
+        let found = "some are [channels, 1, width], others [channels, width, 1]";
+        return Err(FormatError::invalid(config, "conv1d tensors", found, DOWNLOAD_AGAIN));
+    }
+    let mut experts = Vec::with_capacity(dimensions.layers);
+    for layer in 0..dimensions.layers {
+        let built = builders.remove(&layer).map(LayerBuilder::finish).transpose();
+        experts.push(built.map_err(|missing| {
+            let field = format!("layers.{layer}.mlp.experts{missing}");
+            FormatError::invalid(config, field, "missing from the checkpoint", DOWNLOAD_AGAIN)
+        })?);
+    }
+    Ok(Assembled { tensors, experts, skipped, unused, convolutions_converted: converted })
+}
+
+/// Unknown tensors are listed for the user, unless they say that the known ones mean something else.
+fn refuse_foreign(file: &Path, tensor: &RawTensor) -> Result<(), FormatError> {
+    match names::foreign_quantisation(&tensor.name) {
+        Some(scheme) => Err(FormatError::unsupported(
+            file,
+            &tensor.name,
+            scheme,
+            "use the bf16 release or an MLX affine quantisation",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Brings `[C, 1, K]` and `[C, K, 1]` (the same bytes) to `[C, K]`; true for the second.
+fn convolution(file: &Path, name: &str, tensor: &mut Tensor) -> Result<bool, FormatError> {
+    let (shape, converted) = match tensor.shape[..] {
+        [channels, 1, width] if width != 1 => (vec![channels, width], false),
+        [channels, width, 1] if width != 1 => (vec![channels, width], true),
+        _ => {
+            let found = format!("shape {:?}; expected [channels, 1, width]", tensor.shape);
+            return Err(FormatError::invalid(file, name, found, DOWNLOAD_AGAIN));
+        }
+    };
+    tensor.shape = shape;
+    Ok(converted)
+}
+
+/// One matrix from its parts. The file returned is the one that holds the weight.
+fn matrix<'a>(
+    config: &Path,
+    path: impl Fn(FileId) -> &'a Path,
+    name: &str,
+    parts: Parts,
+    schemes: &Schemes<'_>,
+) -> Result<(FileId, Tensor), FormatError> {
+    let [weight, scales, biases] = parts;
+    let Some((file, weight)) = weight else {
+        let there = scales.or(biases).map_or_else(String::new, |(_, tensor)| tensor.name);
+        let found = format!("weight is missing ({there} is there)");
+        return Err(FormatError::invalid(config, name, found, DOWNLOAD_AGAIN));
+    };
+    let invalid = |found: String| FormatError::invalid(path(file), name, found, DOWNLOAD_AGAIN);
+    if weight.shape.is_empty() || weight.shape.contains(&0) {
+        return Err(invalid(format!("shape {:?} holds nothing", weight.shape)));
+    }
+    let (scales, biases) = match (scales, biases) {
+        (Some(scales), Some(biases)) => (scales, biases),
+        (None, None) => return Ok((file, float(path(file), name, file, weight, schemes)?)),
+        (Some((_, scales)), None) if scales.dtype == RawType::U8 => {
+            return Err(FormatError::unsupported(
+                path(file),
+                name,
+                "mxfp4, nvfp4 or mxfp8 quantisation (8-bit scales without biases)",
+                "use an MLX affine quantisation",
+            ));
+        }
+        (Some(_), None) => return Err(invalid("scales without biases".to_owned())),
+        (None, Some(_)) => return Err(invalid("biases without scales".to_owned())),
+    };
+    if weight.dtype != RawType::U32 {
+        return Err(invalid(format!("has scales but is {}, not U32", weight.dtype.name())));
+    }
+    let Some(scale) = float_type(scales.1.dtype) else {
+        return Err(invalid(format!("scales are {}", scales.1.dtype.name())));
+    };
+    if (biases.1.dtype, &biases.1.shape) != (scales.1.dtype, &scales.1.shape) {
+        return Err(invalid("biases have another shape or type than scales".to_owned()));
+    }
+    let (outer, words, groups) = match (&weight.shape[..], &scales.1.shape[..]) {
+        ([outer @ .., words], [scale_outer @ .., groups])
+            if outer == scale_outer && !outer.is_empty() =>
+        {
+            (outer, *words, *groups)
+        }
+        _ => {
+            let found = format!("weight {:?} and scales {:?}", weight.shape, scales.1.shape);
+            return Err(invalid(format!("{found} do not belong together")));
+        }
+    };
+    let scheme = match schemes {
+        Schemes::Config(quantization) => quantization.of(name).ok_or_else(|| {
+            let found = "has scales but config.json does not say that it is quantised";
+            FormatError::invalid(config, format!("quantization: {name}"), found, DOWNLOAD_AGAIN)
+        })?,
+        Schemes::Group(group) => from_shapes(words, groups, *group)
+            .ok_or_else(|| invalid(format!("{words} words for {groups} groups of {group}")))?,
+    };
+    let Scheme { bits, group } = scheme;
+    let columns = groups.checked_mul(group.into()).filter(|&columns| {
+        columns.checked_mul(bits.into()).is_some_and(|total| total / 32 == words && total % 32 == 0)
+    });
+    let Some(columns) = columns else {
+        return Err(invalid(format!(
+            "weight {:?} and scales {:?} contradict {bits} bits in groups of {group} as config.json has it",
+            weight.shape, scales.1.shape
+        )));
+    };
+    let mut shape = outer.to_vec();
+    shape.push(columns);
+    let extent = |(file, tensor): (FileId, RawTensor)| Extent {
+        file,
+        offset: tensor.offset,
+        length: tensor.length,
+    };
+    let tensor = Tensor {
+        shape,
+        encoding: Encoding::Affine { bits, group, scale },
+        weight: extent((file, weight)),
+        scales_biases: Some((extent(scales), extent(biases))),
+    };
+    Ok((file, tensor))
+}
+
+fn float(
+    path: &Path,
+    name: &str,
+    file: FileId,
+    raw: RawTensor,
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let Some(float) = float_type(raw.dtype) else {
+        return Err(match raw.dtype {
+            RawType::Float8(dtype) => FormatError::unsupported(
+                path,
+                name,
+                format!("fp8 ({dtype})"),
+                "use the bf16 release or an MLX affine quantisation",
+            ),
+            RawType::U32 => {
+                FormatError::invalid(path, name, "U32 without scales and biases", DOWNLOAD_AGAIN)
+            }
+            other => FormatError::unsupported(
+                path,
+                name,
+                format!("type {}", other.name()),
+                "weights are F32, F16, BF16 or MLX affine",
+            ),
+        });
+    };
+    if let Schemes::Config(quantization) = schemes
+        && quantization.overrides_to_quantised(name)
+    {
+        let found = format!("is {} but config.json lists it as quantised", raw.dtype.name());
+        return Err(FormatError::invalid(path, name, found, DOWNLOAD_AGAIN));
+    }
+    let weight = Extent { file, offset: raw.offset, length: raw.length };
+    Ok(Tensor { shape: raw.shape, encoding: Encoding::Float(float), weight, scales_biases: None })
+}
+
+fn float_type(dtype: RawType) -> Option<FloatType> {
+    match dtype {
+        RawType::F32 => Some(FloatType::F32),
+        RawType::F16 => Some(FloatType::F16),
+        RawType::Bf16 => Some(FloatType::Bf16),
+        _ => None,
+    }
+}
+
+fn from_shapes(words: usize, groups: usize, group: u16) -> Option<Scheme> {
+    let columns = groups.checked_mul(group.into())?;
+    let bits = words.checked_mul(32)?.checked_div(columns)?;
+    let bits = u8::try_from(bits).ok().filter(|bits| matches!(bits, 2 | 3 | 4 | 5 | 6 | 8))?;
+    Some(Scheme { bits, group })
+}
+
+/// Bytes of one matrix of an expert.
+type Piece = (Extent, Option<(Extent, Extent)>);
+
+/// Collects the experts of one layer.
+struct LayerBuilder {
+    dimensions: Dimensions,
+    shapes: [Option<ProjectionShape>; 3],
+    pieces: Vec<[Option<Piece>; 3]>,
+}
+
+impl LayerBuilder {
+    fn new(dimensions: Dimensions) -> Self {
+        Self { dimensions, shapes: [None; 3], pieces: vec![[None; 3]; dimensions.experts] }
+    }
+
+    /// Adds a tensor with one expert or all of them; an error is what is wrong with its shape.
+    fn add(
+        &mut self,
+        expert: Option<usize>,
+        matrix: ExpertMatrix,
+        tensor: &Tensor,
+    ) -> Result<(), String> {
+        let shape = &tensor.shape;
+        let (first, count, rows, columns) = match (expert, &shape[..]) {
+            (None, &[count, rows, columns]) if count == self.pieces.len() => {
+                (0, count, rows, columns)
+            }
+            (Some(expert), &[rows, columns]) if expert < self.pieces.len() => {
+                (expert, 1, rows, columns)
+            }
+            _ => {
+                let experts = self.pieces.len();
+                return Err(format!("shape {shape:?} in a model of {experts} experts"));
+            }
+        };
+        let halves: &[Projection] = match &matrix {
+            ExpertMatrix::One(projection) => std::slice::from_ref(projection),
+            ExpertMatrix::GateUp => &[Projection::Gate, Projection::Up],
+        };
+        if rows % halves.len() != 0 {
+            return Err(format!("shape {shape:?}: an odd number of rows for gate and up"));
+        }
+        let rows = rows / halves.len();
+        let encoding = tensor.encoding;
+        for (half, &projection) in halves.iter().enumerate() {
+            self.set_shape(projection, ProjectionShape { rows, columns, encoding })?;
+            for index in 0..count {
+                let part = index * halves.len() + half;
+                let cut = |extent: Extent| {
+                    let length = extent.length / (count * halves.len()) as u64;
+                    Extent { offset: extent.offset + length * part as u64, length, ..extent }
+                };
+                let place = &mut self.pieces[first + index][projection as usize];
+                if place.is_some() {
+                    return Err("a second tensor for the same expert and projection".to_owned());
+                }
+                let scales_biases = tensor.scales_biases.map(|(s, b)| (cut(s), cut(b)));
+                *place = Some((cut(tensor.weight), scales_biases));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_shape(&mut self, projection: Projection, shape: ProjectionShape) -> Result<(), String> {
+        let Dimensions { hidden, intermediate, .. } = self.dimensions;
+        let (rows, columns) = match projection {
+            Projection::Gate | Projection::Up => (intermediate, hidden),
+            Projection::Down => (hidden, intermediate),
+        };
+        let ProjectionShape { rows: found_rows, columns: found_columns, .. } = shape;
+        if (found_rows, found_columns) != (rows, columns) {
+            return Err(format!(
+                "{projection:?} is [{found_rows}, {found_columns}]; hidden_size and \
+                 moe_intermediate_size ask for [{rows}, {columns}]"
+            ));
+        }
+        match self.shapes[projection as usize].replace(shape) {
+            Some(other) if other != shape => Err(format!(
+                "{projection:?} has another encoding than in the layer's other experts"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The finished table, or what is missing, as the end of a tensor name.
+    fn finish(self) -> Result<LayerExperts, String> {
+        const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+        let mut experts = Vec::with_capacity(self.pieces.len());
+        for (index, pieces) in self.pieces.into_iter().enumerate() {
+            let missing = |projection: usize| format!(".{index}.{}", NAMES[projection]);
+            let [gate, up, down] = pieces;
+            let gate = gate.ok_or_else(|| missing(0))?;
+            let up = up.ok_or_else(|| missing(1))?;
+            let down = down.ok_or_else(|| missing(2))?;
+            experts.push(ExpertExtents {
+                weight: [gate.0, up.0, down.0],
+                scales_biases: [gate.1, up.1, down.1],
+            });
+        }
+        match self.shapes {
+            [Some(gate), Some(up), Some(down)] => {
+                Ok(LayerExperts { shapes: [gate, up, down], experts })
+            }
+            _ => Err(String::new()),
+        }
+    }
+}

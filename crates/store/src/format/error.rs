@@ -1,0 +1,204 @@
+//! What can be wrong with a checkpoint on disk.
+//!
+//! Every variant names the file and, where one is to blame, the field with the value found, and ends
+//! with what to do about it. `Display` is one line whatever the file contains: names and values come
+//! from untrusted files, so control characters are escaped and long values cut.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Longest piece of a file's content that an error repeats.
+const SHOWN_CHARACTERS: usize = 160;
+
+/// A checkpoint that cannot be used, and why.
+#[derive(Debug, Error)]
+pub enum FormatError {
+    /// The operating system refused.
+    #[error("{}: cannot {action}: {source}", Shown(file))]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A pipe, device, socket or folder where a file was expected.
+    #[error(
+        "{}: is a {found}, not a regular file; checkpoints are read from regular files only",
+        Shown(file)
+    )]
+    NotAFile {
+        /// The path.
+        file: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// No known layout was found at the path.
+    #[error("{}: {reason}", Shown(path))]
+    NotACheckpoint {
+        /// The path given.
+        path: PathBuf,
+        /// What was looked for, and the remedy.
+        reason: String,
+    },
+    /// A value that contradicts the format or another value.
+    #[error("{}: {field}: {found}: {remedy}", Shown(file))]
+    Invalid {
+        /// The file.
+        file: PathBuf,
+        /// The field or tensor.
+        field: String,
+        /// What it says, and what was expected.
+        found: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A well-formed value that this version does not read.
+    #[error("{}: {field}: {found} is not supported; {remedy}", Shown(file))]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// The field or tensor.
+        field: String,
+        /// What it says.
+        found: String,
+        /// What is supported.
+        remedy: &'static str,
+    },
+    /// A size or count beyond what any real checkpoint needs.
+    #[error(
+        "{}: {field}: {found} exceeds the limit of {limit}; the file is damaged or hostile",
+        Shown(file)
+    )]
+    Limit {
+        /// The file.
+        file: PathBuf,
+        /// The field or tensor.
+        field: String,
+        /// What it says.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file that ends before what it announces, or goes on after it.
+    #[error(
+        "{}: {field}: needs a file of {needed} bytes, found {length}; copy or download it again",
+        Shown(file)
+    )]
+    Length {
+        /// The file.
+        file: PathBuf,
+        /// The field or tensor.
+        field: String,
+        /// Bytes that the field asks for.
+        needed: u64,
+        /// Bytes of the file.
+        length: u64,
+    },
+    /// Bytes that do not have their checksum.
+    #[error(
+        "{}: {field}: checksum {found:016x} instead of {expected:016x}; the file is damaged, copy it again",
+        Shown(file)
+    )]
+    Checksum {
+        /// The file.
+        file: PathBuf,
+        /// What the checksum covers.
+        field: String,
+        /// The checksum recorded.
+        expected: u64,
+        /// The checksum of the bytes found.
+        found: u64,
+    },
+    /// A pack that was never finished.
+    #[error(
+        "{}: the pack is unfinished; run the same `pack` command again to complete it",
+        Shown(path)
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+/// The usual remedy for contradictions inside downloaded files.
+pub(crate) const DOWNLOAD_AGAIN: &str = "download or convert the checkpoint again";
+
+impl FormatError {
+    pub(crate) fn io(file: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::Io { file: file.to_owned(), action, source }
+    }
+
+    pub(crate) fn invalid(
+        file: &Path,
+        field: impl AsRef<str>,
+        found: impl AsRef<str>,
+        remedy: &'static str,
+    ) -> Self {
+        Self::Invalid {
+            file: file.to_owned(),
+            field: shown(field.as_ref()),
+            found: shown(found.as_ref()),
+            remedy,
+        }
+    }
+
+    pub(crate) fn unsupported(
+        file: &Path,
+        field: impl AsRef<str>,
+        found: impl AsRef<str>,
+        remedy: &'static str,
+    ) -> Self {
+        Self::Unsupported {
+            file: file.to_owned(),
+            field: shown(field.as_ref()),
+            found: shown(found.as_ref()),
+            remedy,
+        }
+    }
+
+    pub(crate) fn limit(file: &Path, field: impl AsRef<str>, found: u64, limit: u64) -> Self {
+        Self::Limit { file: file.to_owned(), field: shown(field.as_ref()), found, limit }
+    }
+
+    pub(crate) fn length(file: &Path, field: impl AsRef<str>, needed: u64, length: u64) -> Self {
+        Self::Length { file: file.to_owned(), field: shown(field.as_ref()), needed, length }
+    }
+}
+
+/// Text from a file, made fit for one line of a terminal.
+pub(crate) fn shown(text: &str) -> String {
+    let mut line: String = text
+        .chars()
+        .take(SHOWN_CHARACTERS)
+        .flat_map(|character| {
+            let escaped = character.is_control().then(|| character.escape_default());
+            let plain = (!character.is_control()).then_some(character);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect();
+    if text.chars().nth(SHOWN_CHARACTERS).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+/// A path on one line.
+struct Shown<'a>(&'a Path);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.to_string_lossy().chars() {
+            if character.is_control() {
+                write!(formatter, "{}", character.escape_default())?;
+            } else {
+                write!(formatter, "{character}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Opening files that nobody vouches for.
+//!
+//! A path from a checkpoint folder may be a pipe that never answers, a device, a sparse terabyte or a
+//! link to somewhere else. Only regular files are opened, without blocking; small files are read with a
+//! limit; names that come out of a file must be plain names; links may stay in the folder or lead into
+//! the `blobs` folder of a Hugging Face cache, nowhere else.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::error::FormatError;
+
+/// Longest file name accepted from inside a file: what file systems allow.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A regular file opened for reading.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    /// Size at open, bytes.
+    pub(crate) length: u64,
+    /// Last modification, nanoseconds since 1970.
+    pub(crate) modified_ns: i128,
+}
+
+/// Opens a regular file, and nothing else, without ever blocking.
+pub(crate) fn open_regular(path: &Path) -> Result<Opened, FormatError> {
+    // A look before the open: opening some devices has effects.
+    let before = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
+    refuse_special(path, &before)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+        .open(path)
+        .map_err(|error| FormatError::io(path, "open", error))?;
+    // And one after it: the path may have been replaced in between.
+    let metadata = file.metadata().map_err(|error| FormatError::io(path, "examine", error))?;
+    refuse_special(path, &metadata)?;
+    let modified_ns =
+        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    Ok(Opened { file, length: metadata.len(), modified_ns })
+}
+
+fn refuse_special(path: &Path, metadata: &Metadata) -> Result<(), FormatError> {
+    let kind = metadata.file_type();
+    let found = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "folder"
+    } else if kind.is_fifo() {
+        "named pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    };
+    Err(FormatError::NotAFile { file: path.to_owned(), found })
+}
+
+/// Reads a whole file of at most `limit` bytes.
+pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, FormatError> {
+    let opened = open_regular(path)?;
+    if opened.length > limit {
+        return Err(FormatError::limit(path, "file size in bytes", opened.length, limit));
+    }
+    let mut bytes = Vec::new();
+    let read = opened.file.take(limit).read_to_end(&mut bytes);
+    read.map_err(|error| FormatError::io(path, "read", error))?;
+    Ok(bytes)
+}
+
+/// The path of a file of a folder, or `None` when there is none; links are checked.
+pub(crate) fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>, FormatError> {
+    let path = folder.join(name);
+    match path.symlink_metadata() {
+        Ok(metadata) => {
+            if metadata.is_symlink() {
+                check_link(folder, &path)?;
+            }
+            Ok(Some(path))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FormatError::io(&path, "examine", error)),
+    }
+}
+
+/// The path of a file named by the content of `index`: a plain name in the same folder.
+pub(crate) fn find_named(
+    folder: &Path,
+    index: &Path,
+    field: &str,
+    name: &str,
+) -> Result<PathBuf, FormatError> {
+    let plain = !name.is_empty()
+        && name != "."
+        && name != ".."
+        && name.len() <= NAME_BYTES_MAX
+        && !name.contains(['/', '\\', '\0'])
+        && !name.chars().any(char::is_control);
+    if !plain {
+        return Err(FormatError::invalid(
+            index,
+            field,
+            format!("file name {name:?}"),
+            "it must be a plain file name in the checkpoint's folder",
+        ));
+    }
+    find(folder, name)?.ok_or_else(|| {
+        FormatError::invalid(
+            index,
+            field,
+            format!("file {name:?} is missing"),
+            "download the missing file",
+        )
+    })
+}
+
+/// A link may lead to a file of the same folder or, in a Hugging Face cache (`snapshots/<revision>`),
+/// to one in `blobs`.
+fn check_link(folder: &Path, link: &Path) -> Result<(), FormatError> {
+    let follow = |path: &Path| {
+        path.canonicalize().map_err(|error| FormatError::io(path, "follow the link", error))
+    };
+    let target = follow(link)?;
+    let folder = follow(folder)?;
+    let snapshots = folder.parent().filter(|parent| parent.ends_with("snapshots"));
+    let blobs = snapshots.and_then(Path::parent).map(|cache| cache.join("blobs"));
+    let parent = target.parent();
+    if parent == Some(folder.as_path()) || (parent.is_some() && parent == blobs.as_deref()) {
+        return Ok(());
+    }
+    Err(FormatError::invalid(
+        link,
+        "symbolic link",
+        format!("leads out of the folder, to {}", target.display()),
+        "put the file itself into the folder",
+    ))
+}

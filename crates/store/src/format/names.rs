@@ -1,0 +1,157 @@
+//! Tensor names: from the names of each layout to the canonical ones.
+//!
+//! Canonical names are described at [`super::Checkpoint`]. Here is decided what a name means: a part
+//! of the trunk, a routed expert, something knowingly skipped (vision tower, multi-token prediction),
+//! or unknown. Shapes and encodings are other files' business.
+
+use super::Projection;
+
+/// Prefixes of the text model, longest first.
+const PREFIXES: [&str; 4] =
+    ["model.language_model.", "language_model.model.", "language_model.", "model."];
+
+/// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
+const LAYER_TENSORS: [&str; 28] = [
+    "input_layernorm",
+    "post_attention_layernorm",
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "self_attn.q_norm",
+    "self_attn.k_norm",
+    "linear_attn.in_proj_qkv",
+    "linear_attn.in_proj_z",
+    "linear_attn.in_proj_a",
+    "linear_attn.in_proj_b",
+    "linear_attn.in_proj_qkvz",
+    "linear_attn.in_proj_ba",
+    "linear_attn.conv1d",
+    "linear_attn.A_log",
+    "linear_attn.dt_bias",
+    "linear_attn.norm",
+    "linear_attn.out_proj",
+    "mlp.gate",
+    "mlp.shared_expert.gate_proj",
+    "mlp.shared_expert.up_proj",
+    "mlp.shared_expert.down_proj",
+    "mlp.shared_expert_gate",
+    // Dense layers (`mlp_only_layers`).
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+    "mlp.gate_up_proj",
+];
+
+/// Which of the up to three tensors of a quantised matrix a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Weight,
+    Scales,
+    Biases,
+}
+
+/// A routed expert's matrix as a file stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpertMatrix {
+    One(Projection),
+    /// Rows of gate, then rows of up.
+    GateUp,
+}
+
+/// What a canonical name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Trunk,
+    /// `expert` is `None` where all experts are stacked in one tensor.
+    Expert {
+        layer: usize,
+        expert: Option<usize>,
+        matrix: ExpertMatrix,
+    },
+    Skipped,
+    Unknown,
+}
+
+/// A file's tensor name without prefix and part suffix, and the part.
+pub(crate) fn canonical(name: &str) -> (&str, Part) {
+    let (name, part) = match name.rsplit_once('.') {
+        Some((stem, "weight")) => (stem, Part::Weight),
+        Some((stem, "scales")) => (stem, Part::Scales),
+        Some((stem, "biases")) => (stem, Part::Biases),
+        _ => (name, Part::Weight),
+    };
+    (without_prefix(name), part)
+}
+
+/// A module path without the text model's prefix.
+pub(crate) fn without_prefix(name: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
+/// What a canonical name stands for in a model of `layers` layers.
+pub(crate) fn meaning(name: &str, layers: usize) -> Meaning {
+    if ["visual.", "vision_tower.", "mtp."].iter().any(|prefix| name.starts_with(prefix)) {
+        return Meaning::Skipped;
+    }
+    if matches!(name, "embed_tokens" | "lm_head" | "norm") {
+        return Meaning::Trunk;
+    }
+    let Some((layer, rest)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
+    else {
+        return Meaning::Unknown;
+    };
+    let Some(layer) = number(layer).filter(|&layer| layer < layers) else {
+        return Meaning::Unknown;
+    };
+    if LAYER_TENSORS.contains(&rest) {
+        return Meaning::Trunk;
+    }
+    expert(rest).map_or(Meaning::Unknown, |(expert, matrix)| Meaning::Expert {
+        layer,
+        expert,
+        matrix,
+    })
+}
+
+fn expert(rest: &str) -> Option<(Option<usize>, ExpertMatrix)> {
+    let rest = rest.strip_prefix("mlp.")?;
+    if let Some(matrix) = rest.strip_prefix("switch_mlp.") {
+        return Some((None, expert_matrix(matrix)?));
+    }
+    let rest = rest.strip_prefix("experts.")?;
+    match rest.split_once('.') {
+        Some((expert, matrix)) => Some((Some(number(expert)?), expert_matrix(matrix)?)),
+        None => Some((None, expert_matrix(rest)?)),
+    }
+}
+
+fn expert_matrix(name: &str) -> Option<ExpertMatrix> {
+    match name {
+        "gate_proj" => Some(ExpertMatrix::One(Projection::Gate)),
+        "up_proj" => Some(ExpertMatrix::One(Projection::Up)),
+        "down_proj" => Some(ExpertMatrix::One(Projection::Down)),
+        "gate_up_proj" => Some(ExpertMatrix::GateUp),
+        _ => None,
+    }
+}
+
+/// A decimal index without sign or leading zeros, so that one tensor has one name.
+fn number(text: &str) -> Option<usize> {
+    let canonical = text == "0" || !text.starts_with('0');
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if canonical && digits { text.parse().ok() } else { None }
+}
+
+/// The scheme of a name that belongs to a quantisation which is not read.
+pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
+    match name.rsplit_once('.').map_or(name, |(_, last)| last) {
+        "weight_scale_inv" => Some("fp8 block quantisation"),
+        "weight_scale" | "input_scale" | "activation_scale" => Some("fp8 quantisation"),
+        "weight_packed" | "weight_shape" => Some("compressed-tensors quantisation"),
+        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),
+        last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
+        last if last.ends_with("_proj_scale_inv") => Some("fp8 block quantisation"),
+        _ => None,
+    }
+}

@@ -1,0 +1,97 @@
+//! The small files beside the weights: tokenizer, chat template, generation defaults.
+//!
+//! All are optional here; whoever needs one says so. The chat template is taken from
+//! `chat_template.jinja`, else `chat_template.json`, else `tokenizer_config.json`, where it is a text
+//! or a list of named templates (the one called `default` counts).
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::error::FormatError;
+use super::{files, json};
+
+/// Templates are programs of a few kilobytes.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+/// tokenizer_config.json lists added tokens; real ones are below 100 KB.
+const TOKENIZER_CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+/// File names of everything that is read or copied from beside the weights.
+pub(crate) const FILES: [&str; 5] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+];
+
+/// What lies beside the weights.
+pub(crate) struct Sidecar {
+    pub(crate) generation_config: Option<Value>,
+    pub(crate) tokenizer: Option<PathBuf>,
+    pub(crate) tokenizer_config: Option<Value>,
+    pub(crate) chat_template: Option<String>,
+}
+
+impl Sidecar {
+    pub(crate) fn read(folder: &Path) -> Result<Self, FormatError> {
+        let tokenizer = files::find(folder, "tokenizer.json")?;
+        if let Some(path) = &tokenizer {
+            files::open_regular(path)?;
+        }
+        let tokenizer_config = object(folder, "tokenizer_config.json", TOKENIZER_CONFIG_BYTES_MAX)?;
+        let generation_config = object(folder, "generation_config.json", json::CONFIG_BYTES_MAX)?;
+        let chat_template = chat_template(folder, tokenizer_config.as_ref())?;
+        Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
+    }
+}
+
+fn object(folder: &Path, name: &str, limit: u64) -> Result<Option<Value>, FormatError> {
+    let Some(path) = files::find(folder, name)? else { return Ok(None) };
+    let value = json::read(&path, limit)?;
+    if !value.is_object() {
+        let remedy = "replace it by the model's own file";
+        return Err(FormatError::invalid(&path, "JSON", "not an object", remedy));
+    }
+    Ok(Some(value))
+}
+
+fn chat_template(
+    folder: &Path,
+    tokenizer_config: Option<&Value>,
+) -> Result<Option<String>, FormatError> {
+    if let Some(path) = files::find(folder, "chat_template.jinja")? {
+        let bytes = files::read_small(&path, TEMPLATE_BYTES_MAX)?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let remedy = "save the template as UTF-8";
+            FormatError::invalid(&path, "text", error.to_string(), remedy)
+        })?;
+        return Ok(Some(text));
+    }
+    if let Some(value) = object(folder, "chat_template.json", TEMPLATE_BYTES_MAX)? {
+        return template_of(&folder.join("chat_template.json"), &value);
+    }
+    match tokenizer_config {
+        Some(value) => template_of(&folder.join("tokenizer_config.json"), value),
+        None => Ok(None),
+    }
+}
+
+fn template_of(file: &Path, value: &Value) -> Result<Option<String>, FormatError> {
+    let invalid = |found: &str| {
+        let remedy = "it must be a text or a list of {name, template}";
+        FormatError::invalid(file, "chat_template", found, remedy)
+    };
+    match value.get("chat_template") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Array(list)) => {
+            let named = |item: &&Value| item.get("name").and_then(Value::as_str) == Some("default");
+            let Some(item) = list.iter().find(named).or(list.first()) else { return Ok(None) };
+            let text = item.get("template").and_then(Value::as_str);
+            let text = text.ok_or_else(|| invalid("an entry without template"))?;
+            Ok(Some(text.to_owned()))
+        }
+        Some(other) => Err(invalid(&other.to_string())),
+    }
+}

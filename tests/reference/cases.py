@@ -59,6 +59,7 @@ RAGGED = Net(
     interval=3,
 )
 TIED = Net("tied", tied=True, flat=True)
+TIED_NESTED = dataclasses.replace(TIED, name="tied-nested", flat=False)  # mlx-lm reads no other
 ALL_EXPERTS = Net("all-experts", experts=4, top_k=4, layers=2, interval=1)
 QWEN3 = Net(
     "qwen3", family="qwen3_moe", experts=11, top_k=3, expert_width=128, heads=4, kv_heads=2,
@@ -154,7 +155,7 @@ def all_cases():
         mlx_lm_case(RATIO_1.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
         mlx_lm_case(RATIO_2.calm(), "4bit-g128", q_bits=4, q_group_size=128),
         mlx_lm_case(RATIO_4.calm(), "2bit-g32", q_bits=2, q_group_size=32),
-        mlx_lm_case(TIED.calm(), "4bit", q_bits=4, q_group_size=32),
+        mlx_lm_case(TIED_NESTED.calm(), "4bit", q_bits=4, q_group_size=32),
         mlx_lm_case(QWEN3.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
         mlx_lm_case(QWEN3.calm(), "3bit", q_bits=3, q_group_size=32),
     ]

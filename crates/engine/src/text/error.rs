@@ -1,0 +1,111 @@
+//! The one error type of the text room.
+//!
+//! Everything here is fed by files from strangers (tokenizer.json, chat templates, configuration) or by
+//! clients (messages, tools, sampling options), so every variant says which input was wrong, where,
+//! and what would be accepted. The server turns `is_client_mistake` errors into status 400, all others
+//! are faults of the model folder.
+
+/// What can go wrong between text and tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// A file of the model folder could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// tokenizer.json is not what a byte-level BPE tokenizer file must be.
+    #[error("tokenizer.json: {field}: {problem}")]
+    Tokenizer {
+        /// The JSON field, dotted.
+        field: String,
+        /// What is wrong and what would be accepted.
+        problem: String,
+    },
+    /// The tokenizer can produce ids that have no embedding row.
+    #[error(
+        "tokenizer.json: the vocabulary ends at id {last_id}, but the checkpoint has {rows} embedding rows; \
+         the tokenizer belongs to another model"
+    )]
+    VocabularyTooLarge {
+        /// Largest id of the tokenizer.
+        last_id: u32,
+        /// Rows of the embedding matrix.
+        rows: usize,
+    },
+    /// The tokenizer's own regular expression gave up on a text.
+    #[error("cannot tokenise {bytes} bytes of text: {problem}")]
+    Encode {
+        /// Length of the text.
+        bytes: usize,
+        /// The reason given by the tokenizer.
+        problem: String,
+    },
+    /// The chat template does not parse.
+    #[error("chat template: {problem}")]
+    TemplateSyntax {
+        /// Message with line number.
+        problem: String,
+    },
+    /// The chat template refused the conversation (`raise_exception`).
+    #[error("the chat template refuses this conversation: {message}")]
+    TemplateRefused {
+        /// The template's own words.
+        message: String,
+    },
+    /// The chat template failed while rendering, or passed one of its limits.
+    #[error("chat template: {problem}")]
+    TemplateFailed {
+        /// Message with line number, or the limit that was passed.
+        problem: String,
+    },
+    /// A message of the conversation is not acceptable.
+    #[error("messages[{index}]{field}: {problem}")]
+    Message {
+        /// Position in the list of messages.
+        index: usize,
+        /// Path below the message, with its leading dot; empty for the message itself.
+        field: String,
+        /// What is wrong and what would be accepted.
+        problem: String,
+    },
+    /// Another value given by the caller is not acceptable.
+    #[error("{field}: {problem}")]
+    Value {
+        /// Name of the parameter.
+        field: String,
+        /// What is wrong and what would be accepted.
+        problem: String,
+    },
+}
+
+impl TextError {
+    /// Whether the request, not the model folder, is at fault.
+    pub fn is_client_mistake(&self) -> bool {
+        matches!(
+            self,
+            Self::Encode { .. }
+                | Self::TemplateRefused { .. }
+                | Self::Message { .. }
+                | Self::Value { .. }
+        )
+    }
+
+    pub(crate) fn tokenizer(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Tokenizer { field: field.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn message(
+        index: usize,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Message { index, field: field.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn value(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Value { field: field.into(), problem: problem.into() }
+    }
+}

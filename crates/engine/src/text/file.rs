@@ -1,0 +1,373 @@
+//! tokenizer.json, read without trust.
+//!
+//! The file is parsed into typed fields, so that nothing is buffered twice (a vocabulary of a quarter
+//! million tokens takes most of the load time), and every condition under which the `tokenizers` crate would panic,
+//! lose text or draw random numbers is refused here, by field name: merges of unknown or overlong tokens,
+//! ids given twice or absurdly sparse, sub-word affixes, dropout, a missing byte.
+
+use super::TextError;
+use super::control::ControlToken;
+use super::decode::{TokenTable, byte_to_char, char_to_byte};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tokenizers::models::bpe::{BPE, BpeBuilder, Vocab};
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    TokenizerImpl,
+};
+
+type Encoder = TokenizerImpl<
+    BPE,
+    NormalizerWrapper,
+    PreTokenizerWrapper,
+    PostProcessorWrapper,
+    DecoderWrapper,
+>;
+
+/// Far above any known file (12 MiB for 248 k tokens); bounds memory.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Qwen has 33; bounds the search automata.
+const ADDED_TOKENS_MAX: usize = 16 << 10;
+/// The longest known control token has under 40 bytes.
+const ADDED_TOKEN_BYTES_MAX: usize = 256;
+/// Ids without a token that are tolerated beyond twice the number of tokens (reserved ranges).
+const SPARE_IDS_MAX: usize = 4096;
+
+/// What a tokenizer is made of.
+pub(crate) struct Parts {
+    pub(crate) encoder: Encoder,
+    pub(crate) table: TokenTable,
+    pub(crate) controls: Vec<ControlToken>,
+}
+
+#[derive(Deserialize)]
+struct File<'a> {
+    version: Option<String>,
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    #[serde(borrow)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    decoder: Option<&'a RawValue>,
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    dropout: Option<f32>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    ignore_merges: Option<bool>,
+    vocab: Vocab,
+    merges: Vec<Merge>,
+}
+
+/// A merge is `["a", "b"]`, or `"a b"` in older files.
+struct Merge(String, String);
+
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
+            type Value = Merge;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a pair of strings, or one string with one space")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
+                match text.split_once(' ') {
+                    Some((a, b)) if !b.contains(' ') => Ok(Merge(a.to_owned(), b.to_owned())),
+                    _ => Err(E::custom(format!("merge {text:?} is not two tokens and one space"))),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merge, A::Error> {
+                let short = || A::Error::custom("a merge is a pair of strings");
+                let a = seq.next_element()?.ok_or_else(short)?;
+                let b = seq.next_element()?.ok_or_else(short)?;
+                match seq.next_element::<serde::de::IgnoredAny>()? {
+                    None => Ok(Merge(a, b)),
+                    Some(_) => Err(short()),
+                }
+            }
+        }
+        deserializer.deserialize_any(MergeVisitor)
+    }
+}
+
+pub(crate) fn check_length(bytes: u64) -> Result<(), TextError> {
+    if bytes > FILE_BYTES_MAX {
+        return Err(TextError::tokenizer(
+            "file",
+            format!("{bytes} bytes are more than the limit of {FILE_BYTES_MAX}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Parses and checks a whole file.
+pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
+    check_length(bytes.len() as u64)?;
+    let file: File<'_> = serde_json::from_slice(bytes)
+        .map_err(|error| TextError::tokenizer("file", error.to_string()))?;
+    if let Some(version) = file.version.as_deref().filter(|version| *version != "1.0") {
+        return Err(TextError::tokenizer(
+            "version",
+            format!("{version:?} is unknown; \"1.0\" is supported"),
+        ));
+    }
+    let normalizer: Option<NormalizerWrapper> = component("normalizer", file.normalizer)?;
+    let pre_tokenizer: Option<PreTokenizerWrapper> =
+        component("pre_tokenizer", file.pre_tokenizer)?;
+    let decoder: Option<DecoderWrapper> = component("decoder", file.decoder)?;
+    check_byte_level(pre_tokenizer.as_ref(), decoder.as_ref())?;
+    check_model(&file.model)?;
+    let size = check_ids(&file.model.vocab, &file.added_tokens)?;
+    let table = build_table(&file.model.vocab, &file.added_tokens, size)?;
+
+    let (blank, control): (Vec<Added>, Vec<Added>) =
+        file.added_tokens.into_iter().partition(|token| is_blank(&token.content));
+    let encoder = guarded("model", || {
+        let merges = file.model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
+        let bpe = BpeBuilder::new()
+            .vocab_and_merges(file.model.vocab, merges)
+            .ignore_merges(file.model.ignore_merges.unwrap_or(false))
+            .build()
+            .map_err(|error| TextError::tokenizer("model", error.to_string()))?;
+        let mut encoder = Encoder::new(bpe);
+        encoder.with_pre_tokenizer(pre_tokenizer);
+        encoder
+            .with_normalizer(normalizer)
+            .map_err(|error| TextError::tokenizer("normalizer", error.to_string()))?;
+        add_blank_tokens(&mut encoder, blank)?;
+        Ok(encoder)
+    })?;
+    let controls = control
+        .into_iter()
+        .map(|token| ControlToken { id: token.id, text: token.content, special: token.special })
+        .collect();
+    Ok(Parts { encoder, table, controls })
+}
+
+fn component<'a, T: Deserialize<'a>>(
+    field: &str,
+    raw: Option<&'a RawValue>,
+) -> Result<Option<T>, TextError> {
+    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
+    // The crate compiles regular expressions and tables while it deserialises.
+    guarded(field, || {
+        serde_json::from_str(raw.get())
+            .map(Some)
+            .map_err(|error| TextError::tokenizer(field, error.to_string()))
+    })
+}
+
+/// Runs code of the crate on data of the file; a panic there is a refusal of the file.
+fn guarded<T>(field: &str, run: impl FnOnce() -> Result<T, TextError>) -> Result<T, TextError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(TextError::tokenizer(field, "the tokenizer library cannot process this content"))
+    })
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
+}
+
+/// Text becomes bytes of the alphabet on the way in and is put together from them on the way out.
+fn check_byte_level(
+    pre_tokenizer: Option<&PreTokenizerWrapper>,
+    decoder: Option<&DecoderWrapper>,
+) -> Result<(), TextError> {
+    let splits_bytes = match pre_tokenizer {
+        Some(PreTokenizerWrapper::ByteLevel(_)) => true,
+        Some(PreTokenizerWrapper::Sequence(steps)) => {
+            steps.as_ref().iter().any(|step| matches!(step, PreTokenizerWrapper::ByteLevel(_)))
+        }
+        _ => false,
+    };
+    if !splits_bytes {
+        return Err(TextError::tokenizer(
+            "pre_tokenizer",
+            "has no ByteLevel step; only byte-level BPE tokenizers are supported",
+        ));
+    }
+    if !matches!(decoder, None | Some(DecoderWrapper::ByteLevel(_))) {
+        return Err(TextError::tokenizer(
+            "decoder",
+            "is not ByteLevel; only byte-level BPE tokenizers are supported",
+        ));
+    }
+    Ok(())
+}
+
+fn check_model(model: &Model) -> Result<(), TextError> {
+    if let Some(kind) = model.kind.as_deref().filter(|kind| *kind != "BPE") {
+        return Err(TextError::tokenizer("model.type", format!("{kind:?} is not BPE")));
+    }
+    if model.dropout.is_some_and(|dropout| dropout != 0.0) {
+        return Err(TextError::tokenizer(
+            "model.dropout",
+            "makes encoding random; it must be null or 0",
+        ));
+    }
+    for (field, affix) in [
+        ("model.continuing_subword_prefix", &model.continuing_subword_prefix),
+        ("model.end_of_word_suffix", &model.end_of_word_suffix),
+    ] {
+        if affix.as_deref().is_some_and(|affix| !affix.is_empty()) {
+            return Err(TextError::tokenizer(field, "byte-level BPE has no affixes"));
+        }
+    }
+    let vocab = &model.vocab;
+    for byte in 0..=255u8 {
+        if !vocab.contains_key(byte_to_char(byte).encode_utf8(&mut [0; 4]) as &str) {
+            return Err(TextError::tokenizer(
+                "model.vocab",
+                format!("byte 0x{byte:02x} has no token, so not every text could be encoded"),
+            ));
+        }
+    }
+    let mut joined = String::new();
+    for (index, Merge(a, b)) in model.merges.iter().enumerate() {
+        joined.clear();
+        joined.push_str(a);
+        joined.push_str(b);
+        for token in [a, b, &joined] {
+            if !vocab.contains_key(token) {
+                return Err(TextError::tokenizer(
+                    format!("model.merges[{index}]"),
+                    format!("{token:?} is not in the vocabulary"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks ids for uniqueness and density; returns one more than the largest.
+fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
+    if added.len() > ADDED_TOKENS_MAX {
+        return Err(TextError::tokenizer(
+            "added_tokens",
+            format!("{} entries are more than the limit of {ADDED_TOKENS_MAX}", added.len()),
+        ));
+    }
+    let ids = vocab.values().chain(added.iter().map(|token| &token.id));
+    let size = ids.max().map_or(0, |&id| id as usize + 1);
+    let limit = 2 * (vocab.len() + added.len()) + SPARE_IDS_MAX;
+    if size > limit {
+        return Err(TextError::tokenizer(
+            "model.vocab",
+            format!("id {} is far beyond the number of tokens, {}", size - 1, vocab.len()),
+        ));
+    }
+    let mut owner: Vec<Option<&str>> = vec![None; size];
+    for (text, &id) in vocab {
+        if let Some(other) = owner[id as usize].replace(text) {
+            return Err(TextError::tokenizer(
+                "model.vocab",
+                format!("id {id} is given to both {other:?} and {text:?}"),
+            ));
+        }
+    }
+    let mut texts: HashMap<&str, u32> = HashMap::new();
+    for (index, token) in added.iter().enumerate() {
+        let field = || format!("added_tokens[{index}]");
+        let text = token.content.as_str();
+        if text.is_empty() || text.len() > ADDED_TOKEN_BYTES_MAX {
+            return Err(TextError::tokenizer(
+                field(),
+                format!("content must have 1 to {ADDED_TOKEN_BYTES_MAX} bytes"),
+            ));
+        }
+        if token.single_word || token.lstrip || token.rstrip {
+            return Err(TextError::tokenizer(
+                field(),
+                format!("{text:?} sets single_word, lstrip or rstrip, which are not supported"),
+            ));
+        }
+        if texts.insert(text, token.id).is_some_and(|other| other != token.id) {
+            return Err(TextError::tokenizer(field(), format!("{text:?} has two ids")));
+        }
+        // An added token may repeat an entry of the vocabulary, under the same id.
+        let clash = match owner[token.id as usize].replace(text) {
+            Some(other) => other != text,
+            None => vocab.contains_key(text),
+        };
+        if clash {
+            return Err(TextError::tokenizer(
+                field(),
+                format!("{text:?} with id {} contradicts an earlier token", token.id),
+            ));
+        }
+    }
+    Ok(size)
+}
+
+/// Bytes by id. Vocabulary entries are spelled in the byte alphabet, added tokens in plain text.
+fn build_table(vocab: &Vocab, added: &[Added], size: usize) -> Result<TokenTable, TextError> {
+    let mut tokens: Vec<(Vec<u8>, bool)> = vec![(Vec::new(), false); size];
+    let added_texts: std::collections::HashSet<&str> =
+        added.iter().map(|token| token.content.as_str()).collect();
+    for (text, &id) in vocab {
+        let bytes: Option<Vec<u8>> = text.chars().map(char_to_byte).collect();
+        match bytes {
+            Some(bytes) => tokens[id as usize].0 = bytes,
+            None if added_texts.contains(text.as_str()) => {}
+            None => {
+                return Err(TextError::tokenizer(
+                    "model.vocab",
+                    format!("token {text:?} (id {id}) is not spelled in the byte alphabet"),
+                ));
+            }
+        }
+    }
+    for token in added {
+        tokens[token.id as usize] = (token.content.as_bytes().to_vec(), !is_blank(&token.content));
+    }
+    Ok(TokenTable::new(tokens.iter().map(|(bytes, control)| (bytes.as_slice(), *control))))
+}
+
+/// White space that is a token of its own stays with the encoder, under the id that the file gives.
+fn add_blank_tokens(encoder: &mut Encoder, blank: Vec<Added>) -> Result<(), TextError> {
+    for token in blank {
+        let added = AddedToken::from(token.content.clone(), false).normalized(token.normalized);
+        encoder
+            .add_tokens([added])
+            .map_err(|error| TextError::tokenizer("added_tokens", error.to_string()))?;
+        if encoder.token_to_id(&token.content) != Some(token.id) {
+            return Err(TextError::tokenizer(
+                "added_tokens",
+                format!(
+                    "the white-space token {:?} must continue the vocabulary or repeat its id",
+                    token.content
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

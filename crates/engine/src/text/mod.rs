@@ -1,0 +1,25 @@
+//! Text: from conversations to token ids and from token ids to answers.
+//!
+//! `Tokenizer` (tokenizer.json) and `ChatTemplate` (the checkpoint's Jinja program) make prompts; `DecodeStream`,
+//! `StopStrings` and `AnswerParser` take sampled tokens apart again: characters, visible text, thinking, tool calls.
+//! Everything is synchronous, bounded, and free of panics on any file or request; errors are `TextError`.
+//!
+//! The promise that runs through all of it: **text of users never becomes a control token** (`template.rs` says
+//! how).
+
+mod clock;
+mod control;
+mod decode;
+mod error;
+mod file;
+mod messages;
+mod python;
+mod template;
+mod tokenizer;
+
+pub use control::{ControlToken, ControlTokens};
+pub use decode::DecodeStream;
+pub use error::TextError;
+pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+pub use template::{ChatTemplate, ControlSpan, RenderOptions, Rendered, TemplateTokens};
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,418 @@
+//! The chat template of a checkpoint: a conversation to one prompt text, with its control tokens known.
+//!
+//! Templates are Jinja programs that come with the model. They run in minijinja inside limits (steps, recursion,
+//! output), with the functions that transformers gives them (`python.rs`). The result is compared byte for
+//! byte with transformers in tests/text_template.rs.
+//!
+//! **Text of users never becomes a control token.** Every string that is not the template's own is marked before
+//! the template sees it: a Unicode noncharacter that occurs nowhere in the input is put inside each
+//! occurrence of a control token's text. What is whole in the output is therefore the template's, and its place is
+//! recorded; then the marks are removed. `Tokenizer::encode_rendered` makes tokens of the recorded
+//! places only.
+//!
+//! The price is that a template cannot recognise control tokens in the text of users either. Qwen's templates do
+//! so twice. A user message inside `<tool_response>` tags counts as a tool result there; here it is a
+//! user message (send role `tool`). And an assistant content with `</think>` is split into thinking and
+//! answer; that one is kept, by splitting before marking (`split_reasoning`).
+
+use super::control::ControlTokens;
+use super::{Message, Role, TextError, python};
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
+use serde_json::{Map, Value, json};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longest known template: 20 KiB.
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+/// Steps of the interpreter; a thousand messages take a few hundred thousand.
+const FUEL: u64 = 20_000_000;
+/// Nesting of macros, loops and calls.
+const RECURSION_MAX: usize = 128;
+/// Longest prompt: several times the longest context.
+const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// Variables that a caller cannot set through `RenderOptions::extra`.
+const RESERVED: [&str; 5] =
+    ["messages", "tools", "documents", "add_generation_prompt", python::CLOCK];
+const NAME: &str = "chat_template";
+
+/// Special tokens that templates may print, from tokenizer_config.json.
+#[derive(Debug, Clone, Default)]
+pub struct TemplateTokens {
+    /// Name (`bos_token`, `eos_token`, `pad_token`, ...) and text.
+    tokens: Vec<(String, String)>,
+}
+
+impl TemplateTokens {
+    /// Reads every field `*_token` that is a string or an object with a string `content`.
+    pub fn from_config(config: &Value) -> Self {
+        let mut tokens = Vec::new();
+        for (name, value) in config.as_object().into_iter().flatten() {
+            let text = value.as_str().or_else(|| value.get("content").and_then(Value::as_str));
+            if let Some(text) = text.filter(|_| name.ends_with("_token")) {
+                tokens.push((name.clone(), text.to_owned()));
+            }
+        }
+        Self { tokens }
+    }
+}
+
+/// How a conversation is rendered.
+#[derive(Debug, Clone, Default)]
+pub struct RenderOptions {
+    /// Ends the prompt with the beginning of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// The template's variable `enable_thinking`; `None` leaves it undefined, which is the model's default.
+    pub enable_thinking: Option<bool>,
+    /// Further variables (`chat_template_kwargs` of a request).
+    pub extra: Map<String, Value>,
+    /// The time that `strftime_now` sees, in seconds since 1970 UTC; `None` is the present.
+    pub now_s: Option<u64>,
+}
+
+/// A control token in a rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlSpan {
+    /// Its bytes in the text.
+    pub range: Range<usize>,
+    /// Its token.
+    pub id: u32,
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    text: String,
+    controls: Vec<ControlSpan>,
+}
+
+impl Rendered {
+    /// The prompt as text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The places of `text` that are control tokens, in order. All the rest is ordinary text, whatever it says.
+    pub fn controls(&self) -> &[ControlSpan] {
+        &self.controls
+    }
+
+    /// Whether the prompt ends with an open `<think>`, so that the answer begins inside the thinking.
+    pub fn opens_reasoning(&self) -> bool {
+        self.text.trim_end().ends_with("<think>")
+    }
+}
+
+/// A compiled chat template together with the control tokens of its tokenizer.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    tokens: TemplateTokens,
+    controls: Arc<ControlTokens>,
+    /// The template puts pieces of control tokens together itself, so that the ends of strings matter too.
+    builds_controls: bool,
+    /// The template looks for thinking inside an assistant's content.
+    splits_reasoning: bool,
+    /// The source, to keep the mark out of it.
+    source: String,
+}
+
+impl ChatTemplate {
+    /// Compiles a template.
+    pub fn new(
+        source: &str,
+        tokens: TemplateTokens,
+        controls: Arc<ControlTokens>,
+    ) -> Result<Self, TextError> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(TextError::TemplateSyntax {
+                problem: format!(
+                    "{} bytes are more than the limit of {SOURCE_BYTES_MAX}",
+                    source.len()
+                ),
+            });
+        }
+        let syntax_error =
+            |error: minijinja::Error| TextError::TemplateSyntax { problem: describe(&error) };
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(syntax_error)?);
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_fuel(Some(FUEL));
+        environment.set_recursion_limit(RECURSION_MAX);
+        python::install(&mut environment);
+        let plain = python::without_generation_tags(source);
+        environment.add_template_owned(NAME, plain).map_err(syntax_error)?;
+        let unescaped = source.replace("\\n", "\n").replace("\\t", "\t");
+        Ok(Self {
+            builds_controls: controls.built_piecewise_in(&unescaped),
+            splits_reasoning: source.contains("</think>"),
+            environment,
+            tokens,
+            controls,
+            source: source.to_owned(),
+        })
+    }
+
+    /// Renders a conversation.
+    ///
+    /// An assistant content with `</think>` in it and no separate reasoning is split as Qwen's templates
+    /// split it, if this template does. `tools` are passed as given (chat completions shape).
+    pub fn render(
+        &self,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<Rendered, TextError> {
+        let mark = self.choose_mark(messages, tools, options)?;
+        let marker = Marker { controls: &self.controls, mark, at_start: self.builds_controls };
+        let messages: Vec<Value> =
+            messages.iter().map(|message| self.message(message, &marker)).collect();
+        let tools = match tools {
+            [] => Value::Null,
+            tools => marker.value(&Value::Array(tools.to_vec())),
+        };
+        let mut context = Map::new();
+        for (name, value) in &options.extra {
+            if RESERVED.contains(&name.as_str()) {
+                return Err(TextError::value(
+                    format!("chat_template_kwargs.{name}"),
+                    "cannot be set here",
+                ));
+            }
+            context.insert(name.clone(), marker.value(value));
+        }
+        for (name, text) in &self.tokens.tokens {
+            context.insert(name.clone(), Value::String(text.clone()));
+        }
+        if let Some(thinking) = options.enable_thinking {
+            context.insert("enable_thinking".to_owned(), Value::Bool(thinking));
+        }
+        context.insert("messages".to_owned(), Value::Array(messages));
+        context.insert("tools".to_owned(), tools);
+        context.insert("documents".to_owned(), Value::Null);
+        context.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
+        if let Some(now_s) = options.now_s {
+            context.insert(python::CLOCK.to_owned(), now_s.into());
+        }
+        let output = self.run(&Value::Object(context)).map_err(|error| match error {
+            TextError::TemplateRefused { message } => {
+                TextError::TemplateRefused { message: message.replace(mark, "") }
+            }
+            other => other,
+        })?;
+        Ok(unmark(&output, mark, &self.controls))
+    }
+
+    fn run(&self, context: &Value) -> Result<String, TextError> {
+        let context = minijinja::Value::from(Serde(context));
+        let failed = |problem| TextError::TemplateFailed { problem };
+        let template =
+            self.environment.get_template(NAME).map_err(|error| failed(describe(&error)))?;
+        let mut output = Bounded { bytes: Vec::new() };
+        template.render_captured_to(context, &mut output).map_err(|error| match python::raised(
+            &error,
+        ) {
+            Some(message) => TextError::TemplateRefused { message },
+            None if error.kind() == ErrorKind::OutOfFuel => {
+                failed(format!("did not finish within {FUEL} steps"))
+            }
+            None => failed(describe(&error)),
+        })?;
+        String::from_utf8(output.bytes).map_err(|_| failed("the output is not UTF-8".to_owned()))
+    }
+
+    /// One message as templates expect it, all strings marked.
+    fn message(&self, message: &Message, marker: &Marker<'_>) -> Value {
+        let mut content = marker.text(&message.content);
+        let mut reasoning = message.reasoning.as_deref().map(|text| marker.text(text));
+        if self.splits_reasoning
+            && message.role == Role::Assistant
+            && reasoning.is_none()
+            && let Some((thought, answer)) = split_reasoning(&message.content)
+        {
+            reasoning = Some(marker.text(thought));
+            content = marker.text(answer);
+            // The templates trim before they split: white space after the tag is kept by them.
+            if answer.starts_with(python::is_space) && !answer.chars().all(python::is_space) {
+                content.insert(0, marker.mark);
+            }
+        }
+        let mut fields = json!({ "role": message.role.name(), "content": content });
+        if let Some(reasoning) = reasoning {
+            fields["reasoning_content"] = Value::String(reasoning);
+        }
+        if !message.tool_calls.is_empty() {
+            let call = |call: &super::ToolCall| {
+                let arguments = marker.value(&Value::Object(call.arguments.clone()));
+                let function = json!({ "name": marker.text(&call.name), "arguments": arguments });
+                let mut fields = json!({ "type": "function", "function": function });
+                if let Some(id) = &call.id {
+                    fields["id"] = Value::String(marker.text(id));
+                }
+                fields
+            };
+            fields["tool_calls"] = message.tool_calls.iter().map(call).collect();
+        }
+        let optional = [("tool_call_id", &message.tool_call_id), ("name", &message.name)];
+        for (key, text) in optional {
+            if let Some(text) = text {
+                fields[key] = Value::String(marker.text(text));
+            }
+        }
+        fields
+    }
+
+    /// A noncharacter (Unicode reserves 66 of them for use inside a process) that is nowhere in the input.
+    fn choose_mark(
+        &self,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<char, TextError> {
+        let mut used = Vec::new();
+        let mut note = |text: &str| {
+            // All of them begin with 0xEF or a four-byte lead in UTF-8: most texts are done at once.
+            if text.bytes().any(|byte| byte >= 0xef) {
+                used.extend(text.chars().filter(|&c| python::is_noncharacter(c)));
+            }
+        };
+        note(&self.source);
+        for token in self.controls.tokens() {
+            note(&token.text);
+        }
+        for message in messages {
+            note(&message.content);
+            let optional = [&message.reasoning, &message.tool_call_id, &message.name];
+            optional.into_iter().flatten().for_each(|text| note(text));
+            for call in &message.tool_calls {
+                note(&call.name);
+                call.id.iter().for_each(|id| note(id));
+                for_each_string(&call.arguments, &mut note);
+            }
+        }
+        for tool in tools {
+            for_each_string_in(tool, &mut note);
+        }
+        for_each_string(&options.extra, &mut note);
+        (0xfdd0..=0xfdef_u32)
+            .chain((0..=0x10).flat_map(|plane| [plane << 16 | 0xfffe, plane << 16 | 0xffff]))
+            .filter_map(char::from_u32)
+            .find(|c| !used.contains(c))
+            .ok_or_else(|| {
+                TextError::value("messages", "contain every Unicode noncharacter; remove one")
+            })
+    }
+}
+
+/// Thinking and answer of an assistant content, cut where Qwen's templates cut: the thinking ends at the first
+/// `</think>` and begins after the last `<think>` before it, the answer begins after the last `</think>`.
+fn split_reasoning(content: &str) -> Option<(&str, &str)> {
+    let (before, _) = content.split_once("</think>")?;
+    let (_, answer) = content.rsplit_once("</think>")?;
+    let before = before.trim_end_matches('\n');
+    let thought = before.rsplit_once("<think>").map_or(before, |(_, thought)| thought);
+    Some((thought.trim_start_matches('\n'), answer.trim_start_matches('\n')))
+}
+
+/// Marks strings that are not the template's own.
+struct Marker<'a> {
+    controls: &'a ControlTokens,
+    mark: char,
+    at_start: bool,
+}
+
+impl Marker<'_> {
+    fn text(&self, text: &str) -> String {
+        let mut marked = String::with_capacity(text.len() + 8);
+        if self.at_start && self.controls.could_continue(text) {
+            let blank = text.len() - text.trim_start_matches(python::is_space).len();
+            marked.push_str(&text[..blank]);
+            marked.push(self.mark);
+            self.controls.mark(&text[blank..], self.mark, &mut marked);
+        } else {
+            self.controls.mark(text, self.mark, &mut marked);
+        }
+        marked
+    }
+
+    fn value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (self.text(name), self.value(value)))
+                .collect::<Map<String, Value>>()
+                .into(),
+            other => other.clone(),
+        }
+    }
+}
+
+/// Finds the control tokens that are whole and removes the marks.
+fn unmark(output: &str, mark: char, controls: &ControlTokens) -> Rendered {
+    let mut text = String::with_capacity(output.len());
+    let mut spans = Vec::new();
+    let mut start = 0;
+    let plain = |piece: &str, text: &mut String| {
+        text.extend(piece.split(mark));
+    };
+    for (range, index) in controls.find(output) {
+        let token = &controls.tokens()[index];
+        // A token of one character has no inside: its mark follows it.
+        if token.text.chars().nth(1).is_none() && output[range.end..].starts_with(mark) {
+            continue;
+        }
+        plain(&output[start..range.start], &mut text);
+        let begin = text.len();
+        text.push_str(&output[range.clone()]);
+        spans.push(ControlSpan { range: begin..text.len(), id: token.id });
+        start = range.end;
+    }
+    plain(&output[start..], &mut text);
+    Rendered { text, controls: spans }
+}
+
+fn for_each_string(map: &Map<String, Value>, visit: &mut impl FnMut(&str)) {
+    for (name, value) in map {
+        visit(name);
+        for_each_string_in(value, visit);
+    }
+}
+
+fn for_each_string_in(value: &Value, visit: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Array(items) => items.iter().for_each(|item| for_each_string_in(item, visit)),
+        Value::Object(map) => for_each_string(map, visit),
+        _ => {}
+    }
+}
+
+fn describe(error: &minijinja::Error) -> String {
+    match error.line() {
+        Some(line) => format!("line {line}: {error}"),
+        None => error.to_string(),
+    }
+}
+
+/// Output up to the limit.
+struct Bounded {
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + piece.len() > OUTPUT_BYTES_MAX {
+            let problem = format!("the output is longer than {OUTPUT_BYTES_MAX} bytes");
+            return Err(std::io::Error::other(problem));
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The tokenizer of a checkpoint: text to token ids and back, exactly and without trust.
+//!
+//! Encoding is the `tokenizers` crate's byte-level BPE behind our own type; everything around it is ours:
+//! the file is parsed into typed fields and checked before the crate sees a byte of it (the crate panics on
+//! inconsistent merges), and control tokens are kept out of the crate altogether. `encode` therefore cannot yield
+//! one, whatever the text says; only `encode_rendered` can, and only for what a template wrote itself.
+//! Decoding is a table of bytes by id, so that it is total and never splits UTF-8 (`DecodeStream`).
+//!
+//! Only byte-level BPE is accepted (all Qwen families, GPT-2 and Llama-3 styles): it alone makes every text
+//! encodable and every id a fixed string of bytes. `truncation` and `padding` of the file are not
+//! applied, as in transformers, where they are set per call.
+
+use super::control::ControlTokens;
+use super::decode::{DecodeStream, TokenTable};
+use super::file::{self, Parts};
+use super::{Rendered, TextError};
+use std::path::Path;
+use std::sync::Arc;
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
+};
+
+type Encoder = TokenizerImpl<
+    BPE,
+    NormalizerWrapper,
+    PreTokenizerWrapper,
+    PostProcessorWrapper,
+    DecoderWrapper,
+>;
+
+/// A loaded tokenizer. Cloning shares everything.
+#[derive(Clone)]
+pub struct Tokenizer {
+    encoder: Arc<Encoder>,
+    table: Arc<TokenTable>,
+    controls: Arc<ControlTokens>,
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer").field("vocabulary_size", &self.vocabulary_size()).finish()
+    }
+}
+
+impl Tokenizer {
+    /// Loads a tokenizer.json.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TextError> {
+        let path = path.as_ref();
+        let read = |source| TextError::Read { path: path.display().to_string(), source };
+        let length = std::fs::metadata(path).map_err(read)?.len();
+        file::check_length(length)?;
+        Self::from_bytes(&std::fs::read(path).map_err(read)?)
+    }
+
+    /// Loads the content of a tokenizer.json.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, TextError> {
+        let Parts { encoder, table, controls } = file::load(bytes)?;
+        Ok(Self {
+            encoder: Arc::new(encoder),
+            table: Arc::new(table),
+            controls: Arc::new(ControlTokens::new(controls)?),
+        })
+    }
+
+    /// Token ids of a text. Control tokens spelled out in it are ordinary text.
+    ///
+    /// Fails only if the tokenizer's regular expression passes its backtracking limit.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        self.encode_into(text, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Token ids of a rendered prompt: its control spans become their tokens, the rest is ordinary text.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TextError> {
+        let text = rendered.text();
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut start = 0;
+        for span in rendered.controls() {
+            self.encode_into(&text[start..span.range.start], &mut ids)?;
+            ids.push(span.id);
+            start = span.range.end;
+        }
+        self.encode_into(&text[start..], &mut ids)?;
+        Ok(ids)
+    }
+
+    fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let encoding = self
+            .encoder
+            .encode_fast(text, false)
+            .map_err(|error| TextError::Encode { bytes: text.len(), problem: error.to_string() })?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    /// The text of token ids, control tokens included; bytes that are not UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        for &id in ids {
+            bytes.extend_from_slice(self.token_bytes(id));
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes of one token; empty for an id without text (padding rows of the embedding).
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.table.bytes(id)
+    }
+
+    /// A decoder of one sequence of tokens.
+    pub fn stream(&self) -> DecodeStream {
+        DecodeStream::new(Arc::clone(&self.table))
+    }
+
+    /// One more than the largest id that has a text.
+    pub fn vocabulary_size(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Refuses a tokenizer that can produce ids beyond the `rows` of the embedding matrix.
+    pub fn check_vocabulary(&self, rows: usize) -> Result<(), TextError> {
+        let size = self.vocabulary_size();
+        if size > rows {
+            let last_id = u32::try_from(size - 1).unwrap_or(u32::MAX);
+            return Err(TextError::VocabularyTooLarge { last_id, rows });
+        }
+        Ok(())
+    }
+
+    /// The id of a token given by its exact text: a control token, or a token of the model.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        let control = self.controls.tokens().iter().find(|token| token.text == text);
+        control.map(|token| token.id).or_else(|| {
+            let model = self.encoder.get_model();
+            tokenizers::Model::token_to_id(model, &super::decode::to_byte_alphabet(text))
+        })
+    }
+
+    /// The control tokens: everything a user cannot write and a template can.
+    pub fn control_tokens(&self) -> &Arc<ControlTokens> {
+        &self.controls
+    }
+
+    /// Whether an id is a control token.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.table.is_control(id)
+    }
+
+    /// The ids that end an answer: `eos_token_id` (a number or a list) of a generation_config.json or config.json.
+    pub fn end_tokens(&self, config: &serde_json::Value) -> Result<Vec<u32>, TextError> {
+        let problem = || TextError::value("eos_token_id", "must be a token id or a list of them");
+        let id = |value: &serde_json::Value| {
+            let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(problem)?;
+            if id as usize >= self.vocabulary_size() {
+                return Err(TextError::value(
+                    "eos_token_id",
+                    format!("{id} is beyond the vocabulary of {}", self.vocabulary_size()),
+                ));
+            }
+            Ok(id)
+        };
+        match config.get("eos_token_id") {
+            None | Some(serde_json::Value::Null) => Ok(Vec::new()),
+            Some(serde_json::Value::Array(ids)) => ids.iter().map(id).collect(),
+            Some(value) => Ok(vec![id(value)?]),
+        }
+    }
+}

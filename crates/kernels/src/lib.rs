@@ -22,6 +22,8 @@ mod lanes;
 mod pool;
 mod quantised;
 mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 pub use activations::Activations;
 pub use attention::{

@@ -41,36 +41,36 @@ macro_rules! table {
         mod instances {
             use super::*;
             use $crate::generic;
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 prepare::prepare(x: &[f32], key: $crate::activations::IntegerKey,
                     values: &mut [u8], scales: &mut [f32], sums: &mut [f32]));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 float_product::float_rows(task: &generic::float_product::FloatTask<'_>));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::gated_rms_norm(x: &[f32], weight: &[f32], gate: &[f32], eps: f32,
                     out: &mut [f32]));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::swiglu(gate: &[f32], up: &[f32], out: &mut [f32]));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::scale_by_sigmoid(x: &mut [f32], gate: &[f32]));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::add_scaled(x: &mut [f32], y: &[f32], factor: f32));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::rotate(head: &mut [f32], cos: &[f32], sin: &[f32]));
             $(#[$feature])*
             pub(super) unsafe fn exp_shifted(x: &[f32], shift: f32, out: &mut [f32]) -> f32 {
                 // SAFETY: the features of this function are those of the lanes.
                 unsafe { generic::elementwise::exp_shifted::<$lanes>(x, shift, out) }
             }
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::convolution(task: &generic::elementwise::ConvolutionTask));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 attention::attend(task: &mut generic::attention::AttentionTask<'_>));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 delta::step(task: &mut generic::delta::DeltaTask<'_>));
-            table!(@instance [$(#[$feature])*] $lanes,
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 delta::chunked(task: &mut generic::delta::DeltaTask<'_>));
         }
 
@@ -117,9 +117,31 @@ pub(crate) mod scalar {
 impl Table {
     /// The table for an instruction set, if this machine has it.
     pub(crate) fn choose(isa: Isa) -> Result<&'static Self, ComputeError> {
+        let found = match isa {
+            Isa::Scalar => Some(&scalar::TABLE),
+            Isa::Auto => {
+                let faster = [Isa::Avx512, Isa::Avx2].into_iter().find_map(Self::detect);
+                faster.or(Some(&scalar::TABLE))
+            }
+            _ => Self::detect(isa),
+        };
+        found.ok_or(ComputeError::Unavailable { isa })
+    }
+
+    /// The table of a named vector instruction set, if this machine and build have it.
+    #[cfg(target_arch = "x86_64")]
+    fn detect(isa: Isa) -> Option<&'static Self> {
+        use crate::x86_64::{avx2, avx512};
         match isa {
-            Isa::Scalar | Isa::Auto => Ok(&scalar::TABLE),
-            _ => Err(ComputeError::Unavailable { isa }),
+            Isa::Avx2 if avx2::available() => Some(&avx2::TABLE),
+            Isa::Avx512 if avx512::available() => Some(&avx512::TABLE),
+            _ => None,
         }
+    }
+
+    /// The table of a named vector instruction set, if this machine and build have it.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn detect(_: Isa) -> Option<&'static Self> {
+        None
     }
 }

@@ -12,4 +12,5 @@ pub mod io;
 pub mod record;
 pub mod trunk;
 
+pub use cache::StoreError;
 pub use ids::{ExpertId, LayerId};

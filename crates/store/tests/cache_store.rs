@@ -8,6 +8,9 @@ use cache_support::{Layout, checkpoint, ids, is_right};
 use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreError, StoreOptions, Visit};
 use store::{ExpertId, LayerId};
 
+const MODES: [StorageMode; 4] =
+    [StorageMode::Resident, StorageMode::Budget, StorageMode::PageCache, StorageMode::Mmap];
+
 fn options(mode: StorageMode, slots: usize, minimum: usize) -> StoreOptions {
     StoreOptions { slots: SlotBudget::Slots(slots), ..StoreOptions::new(mode, minimum) }
 }
@@ -45,7 +48,7 @@ fn every_mode_and_layout_returns_the_bytes_of_the_files() {
     for layout in [Layout::Native, Layout::Stacked] {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = checkpoint(folder.path(), 3, 12, layout);
-        for mode in [StorageMode::Resident, StorageMode::Budget, StorageMode::PageCache] {
+        for mode in MODES {
             let store = ExpertStore::open(Arc::clone(&checkpoint), options(mode, 9, 4)).unwrap();
             let mut random = Random(7);
             for step in 0..60 {
@@ -62,7 +65,9 @@ fn every_mode_and_layout_returns_the_bytes_of_the_files() {
             }
             let counters = store.counters();
             assert_eq!(counters.decode.requests, 240);
-            assert_eq!(counters.decode.hits + counters.decode.misses, 240);
+            if mode != StorageMode::Mmap {
+                assert_eq!(counters.decode.hits + counters.decode.misses, 240);
+            }
             match mode {
                 StorageMode::Resident => assert_eq!(counters.decode.misses, 0),
                 StorageMode::Budget => assert!(counters.decode.hits > 0 && counters.evictions > 0),

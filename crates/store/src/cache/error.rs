@@ -28,12 +28,12 @@ pub enum ReadCause {
     #[error("interrupted {0} times in a row")]
     Interrupted(u16),
     /// The bytes do not have the checksum that was written with them.
-    #[error("checksum {found:#010x}, expected {expected:#010x}: run `flashmoe verify`")]
+    #[error("checksum {found:016x}, expected {expected:016x}: run `flashmoe verify`")]
     Checksum {
         /// The checksum in the pack.
-        expected: u32,
+        expected: u64,
         /// The checksum of the bytes read.
-        found: u32,
+        found: u64,
     },
 }
 

@@ -125,6 +125,11 @@ impl StorePlan {
         Ok(plan)
     }
 
+    /// Gives up all slots: mapped experts need none.
+    pub(super) fn release_slots(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.slots = 0);
+    }
+
     /// Slots in all.
     pub fn slots(&self) -> usize {
         self.classes.iter().map(|class| class.slots).sum()

@@ -14,6 +14,7 @@ mod counters;
 mod error;
 mod heap;
 mod layout;
+mod mapped;
 mod options;
 pub mod policy;
 mod state;

@@ -6,16 +6,19 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use twox_hash::XxHash3_64;
+
 use crate::arena::{SlotArena, SlotReader};
 use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
+use crate::cache::mapped::MappedExperts;
 use crate::cache::options::{Phase, StorageMode, StoreOptions};
 use crate::cache::state::{Load, NONE, Purpose, Residency};
 use crate::cache::visit::{Scratch, Visit, VisitState};
 use crate::cache::{PolicyKind, StoreCounters};
 use crate::format::Checkpoint;
 use crate::io::{
-    CompletionSink, DirectIo, FileSet, Outcome, PreadPool, Priority, ReadRequest, Storage,
+    CompletionSink, DirectIo, FileSet, Outcome, Priority, ReadRequest, Storage, start_engine,
 };
 use crate::record::{BLOCK_BYTES, RecordPlan};
 use crate::{ExpertId, LayerId};
@@ -24,6 +27,8 @@ use crate::{ExpertId, LayerId};
 const INTERRUPTIONS_MAX: u16 = 64;
 /// Reads in flight for megabyte records: more only multiplies latency (docs/experiments.tsv).
 const QUEUE_DEPTH: usize = 4;
+/// Reads in flight for records that lie in several pieces.
+const QUEUE_DEPTH_PIECES: usize = 12;
 /// Visits for which memory is set aside at open.
 const EXPECTED_VISITS: usize = 8;
 
@@ -53,12 +58,22 @@ pub struct StoreReport {
 /// Expert records of a checkpoint, in memory as far as the budget goes.
 pub struct ExpertStore {
     pub(super) shared: Arc<Shared>,
-    storage: Box<dyn Storage>,
+    source: Source,
     report: StoreReport,
+}
+
+/// Who brings the bytes.
+enum Source {
+    /// An engine that reads into slots.
+    Engine(Box<dyn Storage>),
+    /// The system, by page faults.
+    Mapped(MappedExperts),
 }
 
 /// What visits and I/O threads share.
 pub(super) struct Shared {
+    checkpoint: Arc<Checkpoint>,
+    check_reads: bool,
     files: Arc<FileSet>,
     plan: StorePlan,
     arenas: Vec<Arc<SlotArena>>,
@@ -86,42 +101,32 @@ impl ExpertStore {
         checkpoint: Arc<Checkpoint>,
         mut options: StoreOptions,
     ) -> Result<Self, StoreError> {
-        let plan = match options.mode {
+        let mode = options.mode;
+        let mut plan = match mode {
             StorageMode::Resident => StorePlan::resident(&checkpoint)?,
             _ => StorePlan::budget(&checkpoint, options.slots, options.minimum_slots)?,
         };
-        let direct = match options.mode {
-            StorageMode::PageCache => DirectIo::Never,
-            _ => options.direct,
-        };
-        let files = FileSet::open(
-            &checkpoint.files,
-            &used_files(&checkpoint),
-            direct,
-            options.mode != StorageMode::PageCache,
-        )
-        .map_err(|(path, cause)| StoreError::Open { path, cause: cause.to_string() })?;
-        let files = Arc::new(files);
-        let mut arenas = Vec::with_capacity(plan.classes.len());
-        let mut first_slots = Vec::with_capacity(plan.classes.len());
-        let mut slots = 0;
-        for class in &plan.classes {
-            let arena = SlotArena::new(class.slots, class.slot_bytes, options.huge_pages);
-            arenas.push(arena.map_err(|cause| StoreError::Memory {
-                bytes: SlotArena::bytes_for(class.slots, class.slot_bytes) as u64,
-                cause: cause.to_string(),
-            })?);
-            first_slots.push(slots);
-            slots += class.slots as u32;
+        let budget_records = plan.slots();
+        if mode == StorageMode::Mmap {
+            plan.release_slots();
         }
-        let queue_depth = options.queue_depth.unwrap_or(QUEUE_DEPTH);
-        let mut storage =
-            options.storage.take().unwrap_or_else(|| Box::new(PreadPool::new(queue_depth)));
+        let direct = match mode {
+            StorageMode::PageCache | StorageMode::Mmap => DirectIo::Never,
+            StorageMode::Resident | StorageMode::Budget => options.direct,
+        };
+        // Where reads cannot be direct, a fixed footprint still must not grow the page cache.
+        let drop_behind = matches!(mode, StorageMode::Resident | StorageMode::Budget);
+        let used = used_files(&checkpoint);
+        let files = FileSet::open(&checkpoint.files, &used, direct, drop_behind)
+            .map_err(|(path, cause)| StoreError::Open { path, cause: cause.to_string() })?;
+        let files = Arc::new(files);
+        let (arenas, first_slots) = allocate(&plan, &options)?;
+        let queue_depth = options.queue_depth.unwrap_or_else(|| default_depth(&plan));
         let huge = arenas.iter().map(|arena| arena.huge_page_bytes());
         let huge_page_bytes = huge.sum::<Option<usize>>().map(|bytes| bytes as u64);
-        let report = StoreReport {
-            mode: options.mode,
-            engine: storage.name(),
+        let mut report = StoreReport {
+            mode,
+            engine: "mmap",
             queue_depth,
             direct: files.direct(),
             policy: options.policy,
@@ -130,22 +135,33 @@ impl ExpertStore {
             slot_bytes: plan.bytes(),
             huge_page_bytes,
         };
-        let state = State::new(&plan, &options);
         let shared = Arc::new(Shared {
+            checkpoint: Arc::clone(&checkpoint),
+            check_reads: options.check_reads,
             files: Arc::clone(&files),
+            state: Mutex::new(State::new(&plan, &options)),
             plan,
             arenas,
             first_slots,
-            state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let sink: Arc<dyn CompletionSink> = Arc::clone(&shared) as _;
-        storage.start(files, &shared.arenas, sink).map_err(|cause| StoreError::Engine {
-            engine: report.engine,
-            cause: cause.to_string(),
-        })?;
-        let store = Self { shared, storage, report };
-        if options.mode == StorageMode::Resident {
+        let source = if mode == StorageMode::Mmap {
+            let advised = options.residency_advice.then_some(budget_records);
+            Source::Mapped(MappedExperts::new(checkpoint, files, advised)?)
+        } else {
+            let sink: Arc<dyn CompletionSink> = Arc::clone(&shared) as _;
+            let started = match options.storage.take() {
+                Some(mut storage) => storage.start(files, &shared.arenas, sink).map(|()| storage),
+                None => start_engine(options.io, queue_depth, &files, &shared.arenas, &sink),
+            };
+            let engine = options.io.name();
+            let storage =
+                started.map_err(|cause| StoreError::Engine { engine, cause: cause.to_string() })?;
+            report.engine = storage.name();
+            Source::Engine(storage)
+        };
+        let store = Self { shared, source, report };
+        if mode == StorageMode::Resident {
             store.load_all(options.progress.as_deref())?;
         }
         Ok(store)
@@ -169,6 +185,9 @@ impl ExpertStore {
         if experts.last().is_some_and(|expert| expert.index() >= records.len()) {
             return Err(StoreError::Visit { layer, what: "no such expert" });
         }
+        if let Source::Mapped(mapped) = &self.source {
+            mapped.begin(layer, experts)?;
+        }
         Ok(Visit::begin(self, layer, experts, phase))
     }
 
@@ -176,6 +195,9 @@ impl ExpertStore {
     /// demand. Experts that the checkpoint does not have are an error of the later visit.
     pub fn read_ahead(&self, layer: LayerId, experts: &[ExpertId]) {
         let Ok(records) = self.shared.records(layer) else { return };
+        if self.mapped().is_some() {
+            return;
+        }
         let mut state = self.shared.lock();
         if state.starving > 0 || state.visits.iter().any(|visit| visit.unassigned > 0) {
             return;
@@ -205,14 +227,26 @@ impl ExpertStore {
 
     /// Hands the reads that were planned under the lock to the engine.
     pub(super) fn submit(&self, state: &mut State) {
-        if !state.requests.is_empty() {
-            self.storage.submit(&mut state.requests);
+        if let Source::Engine(storage) = &self.source
+            && !state.requests.is_empty()
+        {
+            storage.submit(&mut state.requests);
         }
     }
 
     /// Turns the read-ahead of a slot into demand.
     pub(super) fn promote(&self, slot: u32) {
-        self.storage.promote(slot);
+        if let Source::Engine(storage) = &self.source {
+            storage.promote(slot);
+        }
+    }
+
+    /// The mapped experts in `Mmap` mode.
+    pub(super) fn mapped(&self) -> Option<&MappedExperts> {
+        match &self.source {
+            Source::Mapped(mapped) => Some(mapped),
+            Source::Engine(_) => None,
+        }
     }
 
     fn load_all(&self, progress: Option<&(dyn Fn(u64, u64) + Send)>) -> Result<(), StoreError> {
@@ -244,7 +278,9 @@ impl ExpertStore {
 
 impl Drop for ExpertStore {
     fn drop(&mut self) {
-        self.storage.stop();
+        if let Source::Engine(storage) = &mut self.source {
+            storage.stop();
+        }
     }
 }
 
@@ -347,7 +383,7 @@ impl Shared {
     }
 
     /// One read of a slot has ended; the last one publishes the record.
-    fn finish(&self, request: ReadRequest, bytes: u64, failure: Option<ReadCause>) {
+    fn finish(&self, request: ReadRequest, bytes: u64, mut failure: Option<ReadCause>) {
         let (slot, file, offset) = (request.tag, request.file, request.offset);
         let length = request.target.len() as u64;
         // The lease on the memory ends before anybody is told that it can be read.
@@ -355,8 +391,17 @@ impl Shared {
         let mut state = self.lock();
         state.counters.bytes_read += bytes;
         let entry = &mut state.residency.slots[slot as usize];
-        let key = entry.key;
+        let (key, pool) = (entry.key, entry.pool);
         debug_assert!(entry.load == Load::Reading && key != NONE);
+        if self.check_reads && entry.pending == 1 && entry.error.is_none() && failure.is_none() {
+            // All bytes are here and nobody else touches a slot that is being read: the checksum
+            // is computed on this thread, without the lock.
+            let (layer, expert) = state.residency.unkey(key);
+            drop(state);
+            failure = self.checksum_failure(layer, expert, &self.reader(slot, pool));
+            state = self.lock();
+        }
+        let entry = &mut state.residency.slots[slot as usize];
         entry.pending -= 1;
         if let Some(cause) = failure
             && state.residency.slots[slot as usize].error.is_none()
@@ -384,6 +429,23 @@ impl Shared {
         state.residency.publish(slot, error);
         drop(state);
         self.wake();
+    }
+}
+
+impl Shared {
+    /// Compares a record with the checksum that its pack has for it, if it has one.
+    fn checksum_failure(
+        &self,
+        layer: usize,
+        expert: usize,
+        slot: &SlotReader,
+    ) -> Option<ReadCause> {
+        let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
+        let expected = record_checksum(&self.checkpoint, layer, expert)?;
+        let record = &self.records(layer).ok()?[expert.index()];
+        let bytes = &slot.bytes()[..record.read_bytes() as usize];
+        let found = XxHash3_64::oneshot(bytes);
+        (found != expected).then_some(ReadCause::Checksum { expected, found })
     }
 }
 
@@ -435,6 +497,40 @@ impl CompletionSink for Shared {
         state.counters.retries += 1;
         Some(request)
     }
+}
+
+/// The checksum that was written with a record: XXH3 of its bytes as they lie in the file. Only native
+/// packs have one.
+fn record_checksum(_checkpoint: &Checkpoint, _layer: LayerId, _expert: ExpertId) -> Option<u64> {
+    None
+}
+
+/// Allocates the slots of every class: the arenas, and the first slot of each.
+fn allocate(
+    plan: &StorePlan,
+    options: &StoreOptions,
+) -> Result<(Vec<Arc<SlotArena>>, Vec<u32>), StoreError> {
+    let mut arenas = Vec::with_capacity(plan.classes.len());
+    let mut first_slots = Vec::with_capacity(plan.classes.len());
+    let mut slots = 0;
+    for class in plan.classes.iter().filter(|class| class.slots > 0) {
+        let arena = SlotArena::new(class.slots, class.slot_bytes, options.huge_pages);
+        arenas.push(arena.map_err(|cause| StoreError::Memory {
+            bytes: SlotArena::bytes_for(class.slots, class.slot_bytes) as u64,
+            cause: cause.to_string(),
+        })?);
+        first_slots.push(slots);
+        slots += class.slots as u32;
+    }
+    Ok((arenas, first_slots))
+}
+
+/// Reads in flight by the size of a read: megabytes saturate a drive with few, and more only
+/// lengthens the queue; the small pieces of records read in place need more (docs/experiments.tsv).
+fn default_depth(plan: &StorePlan) -> usize {
+    let reads = plan.layers.iter().flatten().flat_map(|layer| layer.records.first());
+    let pieces = reads.map(|record| record.reads().len()).max().unwrap_or(1);
+    if pieces == 1 { QUEUE_DEPTH } else { QUEUE_DEPTH_PIECES }
 }
 
 /// The files in which some expert lies.

@@ -121,6 +121,14 @@ impl<'s> Visit<'s> {
         let counters = state.counters.phase_mut(phase);
         counters.visits += 1;
         counters.requests += experts.len() as u64;
+        if store.mapped().is_some() {
+            // Everything is in its place; who is resident only the system knows.
+            visit.unassigned = 0;
+            scratch.hits.resize(experts.len(), false);
+            scratch.order.extend(0..experts.len());
+            drop(guard);
+            return Self { store, records, layer, phase, id, experts: scratch };
+        }
         for (member, expert) in experts.iter().enumerate() {
             let key = state.residency.key(layer.index(), expert.index());
             if phase == Phase::Decode {
@@ -167,6 +175,9 @@ impl<'s> Visit<'s> {
 
     /// True when [`wait`](Self::wait) for member `i` would not sleep.
     pub fn is_ready(&self, i: usize) -> bool {
+        if self.store.mapped().is_some() {
+            return true;
+        }
         let state = self.store.shared.lock();
         let member = state.visits[self.id].members[i];
         let load = |slot: u32| state.residency.slots[slot as usize].load;
@@ -180,6 +191,9 @@ impl<'s> Visit<'s> {
     /// The failure of its read; [`StoreError::Visit`] for a released member; [`StoreError::Exhausted`]
     /// when concurrent visits hold all slots and all wait for more.
     pub fn wait(&self, i: usize) -> Result<ExpertBytes<'_>, StoreError> {
+        if let Some(mapped) = self.store.mapped() {
+            return Ok(ExpertBytes { pieces: mapped.bytes(self.layer, self.experts.ids[i]) });
+        }
         if self.experts.leases[i].get().is_none() {
             let lease = self.arrived(i)?;
             // A second thread may have been faster; both leases are on the same slot.
@@ -198,6 +212,9 @@ impl<'s> Visit<'s> {
 
     /// Member `i` is done with: its slot may serve others, and later members of this visit.
     pub fn release(&mut self, i: usize) {
+        if self.store.mapped().is_some() {
+            return;
+        }
         self.experts.leases[i] = OnceLock::new();
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
@@ -289,8 +306,12 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.experts.leases.clear();
         let mut state = self.store.shared.lock();
-        for member in 0..self.experts.hits.len() {
-            release(&mut state, self.id, member);
+        if let Some(mapped) = self.store.mapped() {
+            mapped.end(self.layer, &self.experts.ids);
+        } else {
+            for member in 0..self.experts.hits.len() {
+                release(&mut state, self.id, member);
+            }
         }
         state.visits[self.id].active = false;
         let mut scratch = std::mem::replace(&mut self.experts, Scratch::with_capacity(0));

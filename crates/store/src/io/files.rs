@@ -141,6 +141,11 @@ impl FileSet {
         open.direct.as_ref().unwrap_or(&open.buffered)
     }
 
+    /// The file opened through the page cache.
+    pub fn buffered(&self, file: FileId) -> &File {
+        &self.get(file).buffered
+    }
+
     /// Bytes of the file at open.
     pub fn length(&self, file: FileId) -> u64 {
         self.get(file).identity.length

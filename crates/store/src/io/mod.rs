@@ -9,8 +9,11 @@
 //! disk does.
 
 mod files;
+mod mapped;
 mod pread;
 mod queue;
+#[cfg(target_os = "linux")]
+mod uring;
 
 use std::sync::Arc;
 
@@ -18,8 +21,11 @@ use crate::arena::{SlotArena, Target};
 use crate::format::FileId;
 
 pub use files::{DirectIo, FileChange, FileSet};
+pub use mapped::MappedFiles;
 pub use pread::PreadPool;
 pub use queue::RequestQueue;
+#[cfg(target_os = "linux")]
+pub use uring::Uring;
 
 /// Which engine performs the reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +37,17 @@ pub enum IoEngine {
     Uring,
     /// A pool of threads doing positional reads.
     Pread,
+}
+
+impl IoEngine {
+    /// Its name, as options spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Pread => "pread",
+        }
+    }
 }
 
 /// Whether somebody waits for a read.
@@ -98,4 +115,33 @@ pub trait Storage: Send + Sync {
     /// Drops what is still waiting, waits for what the system has begun, and ends the threads. Called
     /// when the store is closed; no completion is delivered afterwards.
     fn stop(&mut self);
+}
+
+/// Starts the engine asked for, or the best there is.
+///
+/// `Auto` prefers io_uring for direct reads; buffered reads go to the pread pool, because one ring
+/// copies from the page cache on one thread where a pool copies on several.
+pub fn start_engine(
+    engine: IoEngine,
+    queue_depth: usize,
+    files: &Arc<FileSet>,
+    arenas: &[Arc<SlotArena>],
+    sink: &Arc<dyn CompletionSink>,
+) -> std::io::Result<Box<dyn Storage>> {
+    #[cfg(target_os = "linux")]
+    if engine == IoEngine::Uring || (engine == IoEngine::Auto && files.direct()) {
+        let mut uring = Uring::new(queue_depth);
+        match uring.start(Arc::clone(files), arenas, Arc::clone(sink)) {
+            Ok(()) => return Ok(Box::new(uring)),
+            Err(cause) if engine == IoEngine::Uring => return Err(cause),
+            Err(_) => {}
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    if engine == IoEngine::Uring {
+        return Err(std::io::Error::from(std::io::ErrorKind::Unsupported));
+    }
+    let mut pool = PreadPool::new(queue_depth);
+    pool.start(Arc::clone(files), arenas, Arc::clone(sink))?;
+    Ok(Box::new(pool))
 }

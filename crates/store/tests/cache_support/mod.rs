@@ -42,7 +42,12 @@ fn piece_bytes() -> [u64; 3] {
 }
 
 /// A checkpoint of `layers` layers with `experts` experts each, written under `root`.
-pub(crate) fn checkpoint(root: &Path, layers: usize, experts: usize, layout: Layout) -> Arc<Checkpoint> {
+pub(crate) fn checkpoint(
+    root: &Path,
+    layers: usize,
+    experts: usize,
+    layout: Layout,
+) -> Arc<Checkpoint> {
     let mut files = Vec::new();
     let mut described = Vec::new();
     for layer in 0..layers {
@@ -54,7 +59,7 @@ pub(crate) fn checkpoint(root: &Path, layers: usize, experts: usize, layout: Lay
         let path = root.join(format!("layer_{layer:02}.bin"));
         let bytes: Vec<u8> = (0..length).map(|position| byte_at(file.0, position)).collect();
         std::fs::write(&path, bytes).unwrap();
-        files.push(CheckpointFile { path, length });
+        files.push(CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 });
         let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
         let shapes = [ProjectionShape { rows: ROWS, columns: COLUMNS, encoding }; 3];
         described.push(Some(LayerExperts { shapes, experts: extents }));
@@ -72,6 +77,7 @@ pub(crate) fn checkpoint(root: &Path, layers: usize, experts: usize, layout: Lay
         experts: described,
         norms_are_zero_centred: false,
         skipped: Vec::new(),
+        unused: Vec::new(),
     })
 }
 

@@ -1,0 +1,325 @@
+//! The io_uring engine: one thread owns a ring and keeps it filled to the queue depth.
+//!
+//! It moves as much as the pread pool and takes half the processor time, a third with registered
+//! buffers (docs/experiments.tsv). The ring is created by the thread that uses it, which lets the kernel
+//! skip locking and run completions when asked (single issuer, deferred task work); kernels that do
+//! not know these flags get a plain ring. Slot memory is registered when `RLIMIT_MEMLOCK` allows.
+//!
+//! Sleeping is one `io_uring_enter` that also waits on a pipe: a submitter writes a byte only when the
+//! thread announced that it is about to sleep. While a read is in the kernel its request, and with it
+//! the lease on the memory, is kept in `flying`; if that could not be kept, the process would end.
+
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::{CompletionSink, FileSet, Outcome, ReadRequest, RequestQueue, Storage};
+use crate::arena::SlotArena;
+
+/// Marks the completion of the read on the wake-up pipe.
+const WAKE: u64 = u64::MAX;
+/// The kernel registers buffers of at most this size.
+const REGISTERED_BYTES_MAX: usize = 1 << 30;
+/// Times that the kernel may refuse to enter the ring in a row before reads are failed.
+const REFUSALS_MAX: u32 = 1000;
+
+/// Reads through io_uring.
+pub struct Uring {
+    queue_depth: usize,
+    name: &'static str,
+    shared: Arc<Doorbell>,
+    bell: Option<io::PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Waiting requests, and whether somebody must be woken for them.
+struct Doorbell {
+    queue: RequestQueue,
+    sleeping: AtomicBool,
+}
+
+/// A buffer known to the kernel.
+struct Registered {
+    start: usize,
+    end: usize,
+}
+
+impl Uring {
+    /// An engine that will keep up to `queue_depth` reads in flight.
+    pub fn new(queue_depth: usize) -> Self {
+        Self {
+            queue_depth: queue_depth.max(1),
+            name: "io_uring",
+            shared: Arc::new(Doorbell {
+                queue: RequestQueue::default(),
+                sleeping: AtomicBool::new(false),
+            }),
+            bell: None,
+            thread: None,
+        }
+    }
+
+    fn ring_bell(&self) {
+        if self.shared.sleeping.swap(false, Ordering::SeqCst)
+            && let Some(mut bell) = self.bell.as_ref()
+        {
+            // One byte per announced sleep: the pipe is never full, and its reader lives as long
+            // as the thread, whose end needs no waking.
+            let _ = bell.write_all(&[1]);
+        }
+    }
+}
+
+impl Storage for Uring {
+    fn start(
+        &mut self,
+        files: Arc<FileSet>,
+        arenas: &[Arc<SlotArena>],
+        sink: Arc<dyn CompletionSink>,
+    ) -> io::Result<()> {
+        let (reader, writer) = io::pipe()?;
+        let (tell, told) = mpsc::channel();
+        let (shared, depth) = (Arc::clone(&self.shared), self.queue_depth);
+        let arenas = arenas.to_vec();
+        let builder = std::thread::Builder::new().name("store-uring".into());
+        self.thread = Some(builder.spawn(move || {
+            let ring = match open_ring(depth) {
+                Ok(ring) => ring,
+                Err(cause) => {
+                    let _ = tell.send(Err(cause));
+                    return;
+                }
+            };
+            let registered = register(&ring, &arenas);
+            let name =
+                if registered.is_empty() { "io_uring" } else { "io_uring, registered buffers" };
+            if tell.send(Ok(name)).is_err() {
+                return;
+            }
+            let flying = Flying((0..depth).map(|_| None).collect());
+            let mut worker =
+                Worker { ring, shared, files, sink, reader, registered, flying, count: 0 };
+            worker.run();
+        })?);
+        self.bell = Some(writer);
+        let lost = |_| io::Error::other("the ring's thread ended");
+        self.name = told.recv().map_err(lost)??;
+        Ok(())
+    }
+
+    fn submit(&self, requests: &mut Vec<ReadRequest>) {
+        self.shared.queue.push(requests);
+        self.ring_bell();
+    }
+
+    fn promote(&self, tag: u32) {
+        self.shared.queue.promote(tag);
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stop(&mut self) {
+        self.shared.queue.stop();
+        self.ring_bell();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has already reported itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn open_ring(depth: usize) -> io::Result<IoUring> {
+    // One more for the pipe.
+    let entries = (depth as u32 + 1).next_power_of_two();
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun();
+    let ring = builder.build(entries).or_else(|_| IoUring::new(entries))?;
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if !probe.is_supported(opcode::Read::CODE) {
+        return Err(io::Error::from(io::ErrorKind::Unsupported));
+    }
+    Ok(ring)
+}
+
+/// Registers slot memory in pieces that the kernel accepts; empty when it does not.
+fn register(ring: &IoUring, arenas: &[Arc<SlotArena>]) -> Vec<Registered> {
+    let mut pieces = Vec::new();
+    for arena in arenas {
+        let (base, bytes) = arena.span();
+        // Whole slots, so that no read straddles two registrations.
+        let step = (REGISTERED_BYTES_MAX / arena.slot_bytes()).max(1) * arena.slot_bytes();
+        for start in (0..bytes).step_by(step) {
+            let start_address = base as usize + start;
+            let end = start_address + step.min(bytes - start);
+            pieces.push(Registered { start: start_address, end });
+        }
+    }
+    let vectors: Vec<libc::iovec> = pieces
+        .iter()
+        .map(|piece| libc::iovec {
+            iov_base: piece.start as *mut libc::c_void,
+            iov_len: piece.end - piece.start,
+        })
+        .collect();
+    // SAFETY: the vectors name mappings that the arenas own; the worker holds the files' and arenas'
+    // users alive until it has ended, and the ring, which it owns, is closed before that.
+    match unsafe { ring.submitter().register_buffers(&vectors) } {
+        Ok(()) => pieces,
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Requests that the kernel is working on.
+struct Flying(Vec<Option<ReadRequest>>);
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        if self.0.iter().any(Option::is_some) {
+            // Only a panic on this thread comes here. The kernel may still write into the slots:
+            // giving the leases up would let their memory be reused under it.
+            std::process::abort();
+        }
+    }
+}
+
+struct Worker {
+    ring: IoUring,
+    shared: Arc<Doorbell>,
+    files: Arc<FileSet>,
+    sink: Arc<dyn CompletionSink>,
+    reader: io::PipeReader,
+    registered: Vec<Registered>,
+    flying: Flying,
+    count: usize,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        let mut listening = false;
+        let mut bell = [0u8; 8];
+        let mut refusals = 0;
+        loop {
+            self.fill();
+            if self.count == 0 && self.shared.queue.stopped() {
+                break;
+            }
+            if self.count < self.flying.0.len() {
+                if !listening {
+                    let entry = opcode::Read::new(
+                        types::Fd(self.reader.as_raw_fd()),
+                        bell.as_mut_ptr(),
+                        bell.len() as u32,
+                    );
+                    self.push(&entry.build().user_data(WAKE));
+                    listening = true;
+                }
+                self.shared.sleeping.store(true, Ordering::SeqCst);
+                // What came between the look and the announcement has rung no bell.
+                self.fill();
+                if self.count == 0 && self.shared.queue.stopped() {
+                    break;
+                }
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => refusals = 0,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if refusals < REFUSALS_MAX => {
+                    // Out of memory for the moment: completions may still be there.
+                    refusals += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                // The kernel no longer serves a ring that it has created: nothing is left to try,
+                // and reads in flight must not lose their memory.
+                Err(_) => std::process::abort(),
+            }
+            listening &= !self.collect();
+        }
+        // The pipe's read is still in the kernel and `bell` is about to go: wake it up.
+        if listening {
+            self.cancel_listening();
+        }
+    }
+
+    /// Starts waiting requests up to the queue depth.
+    fn fill(&mut self) {
+        while self.count < self.flying.0.len() {
+            let Some(request) = self.shared.queue.try_pop() else { return };
+            let Some(place) = self.flying.0.iter().position(Option::is_none) else { return };
+            let entry = self.entry(&request).user_data(place as u64);
+            self.flying.0[place] = Some(request);
+            self.count += 1;
+            self.push(&entry);
+        }
+    }
+
+    fn entry(&self, request: &ReadRequest) -> squeue::Entry {
+        let file = types::Fd(self.files.handle(request.file).as_raw_fd());
+        let (start, length) = (request.target.pointer(), request.target.len());
+        let address = start as usize;
+        let inside = |piece: &Registered| piece.start <= address && address + length <= piece.end;
+        match self.registered.iter().position(inside) {
+            Some(index) => opcode::ReadFixed::new(file, start, length as u32, index as u16)
+                .offset(request.offset)
+                .build(),
+            None => opcode::Read::new(file, start, length as u32).offset(request.offset).build(),
+        }
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the buffers named by the entry live until its completion: slot memory because the
+        // request with its lease is in `flying`, the pipe's because `run` cancels before it returns.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the ring has room for the queue depth and the pipe");
+    }
+
+    /// Delivers completions; true when the bell was among them.
+    fn collect(&mut self) -> bool {
+        let mut rung = false;
+        while let Some(completion) = self.ring.completion().next() {
+            if completion.user_data() == WAKE {
+                rung = true;
+                continue;
+            }
+            let place = completion.user_data() as usize;
+            let Some(request) = self.flying.0.get_mut(place).and_then(Option::take) else {
+                continue;
+            };
+            self.count -= 1;
+            let outcome = match usize::try_from(completion.result()) {
+                Ok(bytes) => {
+                    self.files.after_read(request.file, request.offset, bytes as u64);
+                    Outcome::Read(bytes)
+                }
+                Err(_) => Outcome::Failed(-completion.result()),
+            };
+            if let Some(again) = self.sink.complete(request, outcome) {
+                self.shared.queue.push_front(again);
+            }
+        }
+        rung
+    }
+
+    fn cancel_listening(&mut self) {
+        self.push(&opcode::AsyncCancel::new(WAKE).build().user_data(0));
+        let mut gone = false;
+        while !gone {
+            // Interruptions are repeated; the cancellation itself cannot fail to end the read.
+            let _ = self.ring.submit_and_wait(1);
+            gone = self.collect();
+        }
+    }
+}

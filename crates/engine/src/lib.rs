@@ -1,2 +1,18 @@
 //! Models, sequences, sampling and text.
+//!
+//! [`model`] holds the families and their forward pass, [`backend`] the operations it is written in and
+//! the CPU that runs them, [`weights`] the dense tensors; [`engine`] joins them and [`generate`] makes
+//! answers. [`text`] turns conversations into tokens and back, [`sampling`] logits into tokens. Experts
+//! come from the `store` crate.
 #![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod engine;
+mod error;
+pub mod generate;
+pub mod model;
+pub mod sampling;
+pub mod text;
+pub mod weights;
+
+pub use error::EngineError;

@@ -1,4 +1,48 @@
-//! The `flashmoe` command line.
+//! The `flashmoe` command line: parse, run, exit code.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod account;
+mod arguments;
+mod commands;
+mod conversation;
+mod failure;
+mod interrupt;
+mod plan;
+mod printer;
+mod progress;
+mod sampling;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut out = std::io::stdout().lock();
+    let result = match &arguments.command {
+        Command::Run(arguments) => commands::run(arguments, &mut out),
+        Command::Score(arguments) => commands::score(arguments, &mut out),
+    };
+    let result = result.and_then(|()| out.flush().map_err(|error| Failure::io(error).into()));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of a pipe has had enough: not a failure.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            progress::say(&format!("flashmoe: {error:#}"));
+            let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+            ExitCode::from(failure.map_or(1, Failure::exit_code))
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}

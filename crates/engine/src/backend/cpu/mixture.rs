@@ -1,0 +1,450 @@
+//! A mixture layer on the CPU: route, fetch, compute what is there while the rest is read, sum in order.
+//!
+//! All experts of the batch are looked up at once ([`store::cache::ExpertStore::visit`]), so that every
+//! missing record is being read before any arithmetic starts. The shared expert and the experts already
+//! in memory run first; each further expert runs when its record has landed. Outputs are kept apart and
+//! added by ascending expert id, so the order of arrival cannot change a bit. When a batch has more
+//! (token, expert) pairs than the scratch holds, experts are taken in ascending order in groups, each
+//! group added before the next: the same sums in the same order.
+
+use kernels::format::{Encoding, Matrix};
+use kernels::{Activations, MatmulJob, Tokens};
+use store::cache::{ExpertBytes, Phase, Visit};
+use store::format::{Projection, ProjectionShape};
+use store::{ExpertId, LayerId};
+
+use super::super::Register;
+use super::requirements::PACKINGS;
+use super::{CpuBackend, CpuOptions};
+use crate::EngineError;
+use crate::model::config::ModelConfig;
+use crate::model::mixture::Mixture;
+
+/// Buffers of the mixture; `rows` is the number of (token, expert) pairs held at once.
+pub(super) struct MixtureScratch {
+    rows: usize,
+    router_logits: Vec<f32>,
+    chosen: Vec<u16>,
+    factors: Vec<f32>,
+    assignments: Assignments,
+    /// `[rows, intermediate]`
+    gate: Vec<f32>,
+    /// `[rows, intermediate]`
+    up: Vec<f32>,
+    /// `[rows, intermediate]`
+    activated: Vec<f32>,
+    inner: Activations,
+    /// `[rows, hidden]`
+    out: Vec<f32>,
+    /// Which members of the visit are done.
+    done: Vec<bool>,
+    /// `0, 1, 2, ...`: the rows of a group as token indices.
+    identity: Vec<u32>,
+    shared: SharedScratch,
+    /// Sum over the experts, `[tokens, hidden]`.
+    sum: Vec<f32>,
+}
+
+/// Buffers of the shared expert, one row per token.
+struct SharedScratch {
+    factor: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    activated: Vec<f32>,
+    inner: Activations,
+    out: Vec<f32>,
+}
+
+/// Which tokens go to which experts, experts ascending.
+#[derive(Default)]
+struct Assignments {
+    /// Distinct experts, ascending.
+    experts: Vec<ExpertId>,
+    /// Expert `i` has the pairs `starts[i]..starts[i + 1]`.
+    starts: Vec<usize>,
+    /// Token of each pair, ascending within an expert.
+    tokens: Vec<u32>,
+    /// Router weight of each pair.
+    weights: Vec<f32>,
+    /// Pairs per expert, then the next free place of each: scratch of the counting sort.
+    cursor: Vec<usize>,
+}
+
+impl MixtureScratch {
+    pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
+        let (tokens, moe) = (options.batch_tokens, &config.moe);
+        let pairs = tokens * options.top_k;
+        let rows = Self::rows(options);
+        let shared = moe.shared_intermediate.unwrap_or(0);
+        let shared_tokens = if shared == 0 { 0 } else { tokens };
+        Self {
+            rows,
+            router_logits: vec![0.0; tokens * moe.experts],
+            chosen: vec![0; pairs],
+            factors: vec![0.0; pairs],
+            assignments: Assignments {
+                experts: Vec::with_capacity(moe.experts),
+                starts: Vec::with_capacity(moe.experts + 1),
+                tokens: vec![0; pairs],
+                weights: vec![0.0; pairs],
+                cursor: vec![0; moe.experts],
+            },
+            gate: vec![0.0; rows * moe.intermediate],
+            up: vec![0.0; rows * moe.intermediate],
+            activated: vec![0.0; rows * moe.intermediate],
+            inner: Activations::with_capacity(rows, moe.intermediate),
+            out: vec![0.0; rows * config.hidden],
+            done: Vec::with_capacity(moe.experts),
+            identity: (0..rows.max(tokens) as u32).collect(),
+            shared: SharedScratch {
+                factor: vec![0.0; shared_tokens],
+                gate: vec![0.0; shared_tokens * shared],
+                up: vec![0.0; shared_tokens * shared],
+                activated: vec![0.0; shared_tokens * shared],
+                inner: Activations::with_capacity(shared_tokens, shared.max(1)),
+                out: vec![0.0; shared_tokens * config.hidden],
+            },
+            sum: vec![0.0; tokens * config.hidden],
+        }
+    }
+
+    /// Bytes that [`MixtureScratch::new`] will hold.
+    pub(super) fn bytes(config: &ModelConfig, options: &CpuOptions) -> usize {
+        let (tokens, moe, rows) = (options.batch_tokens, &config.moe, Self::rows(options));
+        let shared = moe.shared_intermediate.unwrap_or(0);
+        let shared_tokens = if shared == 0 { 0 } else { tokens };
+        let floats = tokens * (moe.experts + config.hidden)
+            + rows * (3 * moe.intermediate + config.hidden + 1)
+            + shared_tokens * (1 + 3 * shared + config.hidden);
+        // Chosen ids and factors, tokens and weights of the sorted pairs.
+        let pairs = tokens * options.top_k * (2 + 4 + 4 + 4);
+        floats * size_of::<f32>()
+            + pairs
+            + Activations::bytes_bound(rows, moe.intermediate, PACKINGS)
+            + Activations::bytes_bound(shared_tokens, shared, PACKINGS)
+    }
+
+    /// Pairs held at once: one expert may get every token of the batch, and a few sequences decoded
+    /// together should run whichever of their experts is there.
+    fn rows(options: &CpuOptions) -> usize {
+        options.batch_tokens.max(16 * options.top_k)
+    }
+}
+
+impl Assignments {
+    /// Sorts `chosen` (`[tokens, k]`, with `factors`) by expert.
+    fn sort(&mut self, chosen: &[u16], factors: &[f32], k: usize) {
+        self.cursor.fill(0);
+        for &expert in chosen {
+            self.cursor[usize::from(expert)] += 1;
+        }
+        self.experts.clear();
+        self.starts.clear();
+        let mut next = 0;
+        for (expert, cursor) in self.cursor.iter_mut().enumerate() {
+            let count = std::mem::replace(cursor, next);
+            if count > 0 {
+                self.experts.push(ExpertId(expert as u16));
+                self.starts.push(next);
+                next += count;
+            }
+        }
+        self.starts.push(next);
+        for (pair, (&expert, &factor)) in chosen.iter().zip(factors).enumerate() {
+            let place = &mut self.cursor[usize::from(expert)];
+            self.tokens[*place] = (pair / k) as u32;
+            self.weights[*place] = factor;
+            *place += 1;
+        }
+    }
+
+    fn pairs(&self, index: usize) -> std::ops::Range<usize> {
+        self.starts[index]..self.starts[index + 1]
+    }
+}
+
+/// A projection of an expert as a matrix.
+fn matrix<'a>(shape: &ProjectionShape, bytes: &ExpertBytes<'a>, which: Projection) -> Matrix<'a> {
+    let (weight, scales, biases) = (bytes.weight(which), bytes.scales(which), bytes.biases(which));
+    Matrix::new(shape.encoding, shape.rows, shape.columns, weight, scales, biases)
+        .expect("the store checked every record against its shapes")
+}
+
+impl CpuBackend {
+    pub(super) fn run_mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
+        let tokens = self.tokens.len();
+        let shapes = self.expert_shapes[layer.index()];
+        self.prepare_input(mixture, &shapes);
+        self.route(mixture)?;
+        let single = self.spans.iter().all(|span| span.tokens == 1);
+        let phase = if single { Phase::Decode } else { Phase::Prefill };
+        let experts = self.experts.clone();
+        let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
+        if phase == Phase::Prefill {
+            self.read_ahead(layer);
+        }
+        self.run_shared(mixture);
+        let hidden = self.config.hidden;
+        self.scratch.sum[..tokens * hidden].fill(0.0);
+        if tokens * self.options.top_k <= self.scratch.rows {
+            self.run_as_they_land(&mut visit, &shapes)?;
+        } else {
+            self.run_in_order(&mut visit, &shapes)?;
+        }
+        drop(visit);
+        let sum = &mut self.scratch.sum[..tokens * hidden];
+        if mixture.shared.is_some() {
+            let rows =
+                sum.chunks_exact_mut(hidden).zip(self.scratch.shared.out.chunks_exact(hidden));
+            for ((sum, out), &factor) in rows.zip(&self.scratch.shared.factor) {
+                self.compute.add_scaled(sum, out, factor);
+            }
+        }
+        self.compute.add(self.registers.get_mut(Register::Residual), sum);
+        Ok(())
+    }
+
+    /// Prepares the normed stream for every encoding that reads it in this layer.
+    fn prepare_input(&mut self, mixture: &Mixture, shapes: &[ProjectionShape; 3]) {
+        let mut uses: Vec<Encoding> = Vec::with_capacity(6);
+        uses.push(self.weights.matrix(mixture.router).encoding);
+        uses.extend([Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding));
+        if let Some(shared) = &mixture.shared {
+            let matrices = [shared.gate_weight, shared.gate, shared.up];
+            uses.extend(matrices.map(|id| self.weights.matrix(id).encoding));
+        }
+        let normed = self.registers.get(Register::Normed);
+        self.compute.prepare(normed, self.config.hidden, &uses, &mut self.prepared);
+    }
+
+    /// Chooses each token's experts and sorts the choice by expert.
+    fn route(&mut self, mixture: &Mixture) -> Result<(), EngineError> {
+        let (tokens, experts) = (self.tokens.len(), self.config.moe.experts);
+        let k = self.options.top_k;
+        let scratch = &mut self.scratch;
+        let logits = &mut scratch.router_logits[..tokens * experts];
+        let router = MatmulJob {
+            matrix: self.weights.matrix(mixture.router),
+            x: &self.prepared,
+            tokens: Tokens::All,
+            out: logits,
+        };
+        match &mixture.shared {
+            None => self.compute.matmul(&mut [router]),
+            Some(shared) => {
+                let factor = MatmulJob {
+                    matrix: self.weights.matrix(shared.gate_weight),
+                    x: &self.prepared,
+                    tokens: Tokens::All,
+                    out: &mut scratch.shared.factor[..tokens],
+                };
+                self.compute.matmul(&mut [router, factor]);
+            }
+        }
+        let logits = &mut scratch.router_logits[..tokens * experts];
+        let not_finite =
+            logits.chunks_exact(experts).position(|row| row.iter().any(|v| v.is_nan()));
+        if let Some(token) = not_finite {
+            let position = self.positions[token] as usize;
+            return Err(EngineError::NotFinite { position });
+        }
+        let chosen = &mut scratch.chosen[..tokens * k];
+        let factors = &mut scratch.factors[..tokens * k];
+        let normalise = self.config.moe.normalise;
+        self.compute.softmax_top_k(logits, experts, k, normalise, chosen, factors);
+        scratch.assignments.sort(chosen, factors, k);
+        Ok(())
+    }
+
+    /// Asks for the next layer's experts when this chunk will need nearly all of them.
+    fn read_ahead(&self, layer: LayerId) {
+        let moe = &self.config.moe;
+        let next = layer.index() + 1;
+        // A chunk of 3E/k tokens touches 95 % of the experts: nothing needs to be predicted.
+        if next < self.config.layers.len()
+            && self.tokens.len() * self.options.top_k >= 3 * moe.experts
+        {
+            self.experts.read_ahead(LayerId(next as u16), &self.every_expert);
+        }
+    }
+
+    /// The shared expert over the whole batch: arithmetic for the time that reads take.
+    fn run_shared(&mut self, mixture: &Mixture) {
+        let Some(shared) = &mixture.shared else { return };
+        let tokens = self.tokens.len();
+        let [gate, up, down] =
+            [shared.gate, shared.up, shared.down].map(|id| self.weights.matrix(id));
+        let scratch = &mut self.scratch.shared;
+        let inner = tokens * gate.rows;
+        let (gates, ups) = (&mut scratch.gate[..inner], &mut scratch.up[..inner]);
+        let x = &self.prepared;
+        self.compute.matmul(&mut [
+            MatmulJob { matrix: gate, x, tokens: Tokens::All, out: gates },
+            MatmulJob { matrix: up, x, tokens: Tokens::All, out: ups },
+        ]);
+        let activated = &mut scratch.activated[..inner];
+        self.compute.swiglu(&scratch.gate[..inner], &scratch.up[..inner], activated);
+        self.compute.prepare(activated, gate.rows, &[down.encoding], &mut scratch.inner);
+        let out = &mut scratch.out[..tokens * down.rows];
+        let x = &scratch.inner;
+        self.compute.matmul(&mut [MatmulJob { matrix: down, x, tokens: Tokens::All, out }]);
+        for factor in &mut scratch.factor[..tokens] {
+            *factor = 1.0 / (1.0 + (-*factor).exp());
+        }
+    }
+
+    /// Few pairs: experts run in whatever order they land, and are added when all are done.
+    fn run_as_they_land(
+        &mut self,
+        visit: &mut Visit<'_>,
+        shapes: &[ProjectionShape; 3],
+    ) -> Result<(), EngineError> {
+        let count = visit.len();
+        self.scratch.done.clear();
+        self.scratch.done.resize(count, false);
+        let mut group: Vec<usize> = Vec::with_capacity(count);
+        let mut remaining = count;
+        while remaining > 0 {
+            group.clear();
+            let done = &self.scratch.done;
+            group.extend((0..count).filter(|&index| !done[index] && visit.is_ready(index)));
+            if group.is_empty() {
+                let next = visit.order().iter().copied().find(|&index| !self.scratch.done[index]);
+                group.push(next.expect("members remain"));
+            }
+            self.run_group(visit, shapes, &group, 0)?;
+            for &index in &group {
+                self.scratch.done[index] = true;
+                visit.release(index);
+            }
+            remaining -= group.len();
+        }
+        self.add_outputs(0..count, 0);
+        Ok(())
+    }
+
+    /// Many pairs: ascending groups, each as large as is ready and fits, added before the next.
+    fn run_in_order(
+        &mut self,
+        visit: &mut Visit<'_>,
+        shapes: &[ProjectionShape; 3],
+    ) -> Result<(), EngineError> {
+        let mut next = 0;
+        let mut group = Vec::with_capacity(visit.len());
+        while next < visit.len() {
+            group.clear();
+            let base = self.scratch.assignments.starts[next];
+            let mut end = next;
+            while end < visit.len()
+                && self.scratch.assignments.starts[end + 1] - base <= self.scratch.rows
+                && (end == next || visit.is_ready(end))
+            {
+                group.push(end);
+                end += 1;
+            }
+            self.run_group(visit, shapes, &group, base)?;
+            group.iter().for_each(|&index| visit.release(index));
+            self.add_outputs(next..end, base);
+            next = end;
+        }
+        Ok(())
+    }
+
+    /// Feed-forward of the experts of `group`; their outputs go to the rows of their pairs after `base`.
+    fn run_group(
+        &mut self,
+        visit: &Visit<'_>,
+        shapes: &[ProjectionShape; 3],
+        group: &[usize],
+        base: usize,
+    ) -> Result<(), EngineError> {
+        let bytes = group.iter().map(|&index| visit.wait(index)).collect::<Result<Vec<_>, _>>()?;
+        let [gate, up, down] = shapes;
+        let (inner_width, hidden) = (gate.rows, down.rows);
+        let scratch = &mut self.scratch;
+        let assignments = &scratch.assignments;
+        let mut jobs = Vec::with_capacity(2 * group.len());
+        let mut gates = Split::new(&mut scratch.gate, inner_width);
+        let mut ups = Split::new(&mut scratch.up, inner_width);
+        for (&index, bytes) in group.iter().zip(&bytes) {
+            let pairs = assignments.pairs(index);
+            let tokens = Tokens::Rows(&assignments.tokens[pairs.clone()]);
+            let rows = pairs.start - base..pairs.end - base;
+            for (shape, which, split) in
+                [(gate, Projection::Gate, &mut gates), (up, Projection::Up, &mut ups)]
+            {
+                let out = split.take(rows.clone());
+                let matrix = matrix(shape, bytes, which);
+                jobs.push(MatmulJob { matrix, x: &self.prepared, tokens, out });
+            }
+        }
+        self.compute.matmul(&mut jobs);
+        // The rows of a group need not be adjacent; those between belong to experts already added up or
+        // still to come, and preparing one span keeps the row numbers.
+        let first = assignments.pairs(group[0]).start - base;
+        let last = assignments.pairs(group[group.len() - 1]).end - base;
+        for &index in group {
+            let pairs = assignments.pairs(index);
+            let span = (pairs.start - base) * inner_width..(pairs.end - base) * inner_width;
+            let activated = &mut scratch.activated[span.clone()];
+            self.compute.swiglu(&scratch.gate[span.clone()], &scratch.up[span], activated);
+        }
+        let span = first * inner_width..last * inner_width;
+        let uses = [down.encoding];
+        self.compute.prepare(&scratch.activated[span], inner_width, &uses, &mut scratch.inner);
+        let mut jobs = Vec::with_capacity(group.len());
+        let mut outputs = Split::new(&mut scratch.out, hidden);
+        for (&index, bytes) in group.iter().zip(&bytes) {
+            let pairs = assignments.pairs(index);
+            let rows = pairs.start - base..pairs.end - base;
+            let out = outputs.take(rows.clone());
+            let tokens = Tokens::Rows(&scratch.identity[rows.start - first..rows.end - first]);
+            let matrix = matrix(down, bytes, Projection::Down);
+            jobs.push(MatmulJob { matrix, x: &scratch.inner, tokens, out });
+        }
+        self.compute.matmul(&mut jobs);
+        Ok(())
+    }
+
+    /// Adds the outputs of the experts `range`, ascending, to their tokens' sums.
+    fn add_outputs(&mut self, range: std::ops::Range<usize>, base: usize) {
+        let hidden = self.config.hidden;
+        let scratch = &mut self.scratch;
+        let assignments = &scratch.assignments;
+        let pairs = assignments.starts[range.start]..assignments.starts[range.end];
+        let out = &scratch.out[(pairs.start - base) * hidden..(pairs.end - base) * hidden];
+        self.compute.scatter_add_scaled(
+            &mut scratch.sum,
+            hidden,
+            &assignments.tokens[pairs.clone()],
+            &assignments.weights[pairs],
+            out,
+        );
+    }
+}
+
+/// Hands out ascending, disjoint row ranges of a buffer.
+struct Split<'a> {
+    rest: &'a mut [f32],
+    taken: usize,
+    width: usize,
+}
+
+impl<'a> Split<'a> {
+    fn new(buffer: &'a mut [f32], width: usize) -> Self {
+        Self { rest: buffer, taken: 0, width }
+    }
+
+    fn take(&mut self, rows: std::ops::Range<usize>) -> &'a mut [f32] {
+        let rest = std::mem::take(&mut self.rest);
+        let (_, rest) = rest.split_at_mut((rows.start - self.taken) * self.width);
+        let (out, rest) = rest.split_at_mut(rows.len() * self.width);
+        self.rest = rest;
+        self.taken = rows.end;
+        out
+    }
+}

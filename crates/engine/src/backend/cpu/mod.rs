@@ -1,0 +1,395 @@
+//! The CPU backend: activations in plain memory, products by the `kernels` crate, experts from the store.
+//!
+//! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
+//! without growing anything but key-value blocks, and those only in [`KvGrowth::Grow`].
+
+mod mixture;
+mod registers;
+mod requirements;
+mod state;
+
+use std::sync::Arc;
+
+use kernels::{
+    Activations, AttentionShape, BLOCK_TOKENS, Compute, DeltaForm, DeltaInputs, DeltaShape,
+    MatmulJob, Tokens,
+};
+use store::cache::ExpertStore;
+use store::format::ProjectionShape;
+use store::{ExpertId, LayerId};
+
+use self::mixture::MixtureScratch;
+use self::registers::Registers;
+pub use self::requirements::Requirements;
+pub use self::state::{KvGrowth, KvType};
+use self::state::{Sequences, StateLayout};
+use super::{Backend, Register, Run, SequenceId, Snapshot};
+use crate::EngineError;
+use crate::model::config::{DeltaConfig, ModelConfig};
+use crate::model::mixture::Mixture;
+use crate::weights::{MatrixId, VectorId, Weights};
+
+/// Sizes and choices of a CPU backend.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// Most tokens of one batch.
+    pub batch_tokens: usize,
+    /// Most tokens of one batch whose logits are asked for at once.
+    pub logit_rows: usize,
+    /// Most sequences at a time.
+    pub sequences: usize,
+    /// Most tokens of one sequence.
+    pub context: usize,
+    /// When key-value blocks are allocated.
+    pub kv_growth: KvGrowth,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
+    /// How the delta rule runs over several tokens.
+    pub delta_form: DeltaForm,
+    /// Experts per token; the trained number unless the user asked for fewer.
+    pub top_k: usize,
+}
+
+/// One run of the batch in progress.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    sequence: SequenceId,
+    /// Index of its first token in the batch.
+    first: usize,
+    tokens: usize,
+    /// Position of its first token in the sequence.
+    position: usize,
+}
+
+/// Runs models on the CPU.
+pub struct CpuBackend {
+    config: ModelConfig,
+    options: CpuOptions,
+    weights: Weights,
+    experts: Arc<ExpertStore>,
+    /// By layer; index by projection.
+    expert_shapes: Vec<[ProjectionShape; 3]>,
+    compute: Compute,
+    sequences: Sequences,
+    registers: Registers,
+    /// The input of the product in progress, prepared for its encodings.
+    prepared: Activations,
+    scratch: MixtureScratch,
+    /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
+    projected: Vec<f32>,
+    logits: Vec<f32>,
+    inverse_frequencies: Vec<f32>,
+    /// All expert ids, for reading a whole layer ahead.
+    every_expert: Vec<ExpertId>,
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    spans: Vec<Span>,
+}
+
+impl CpuBackend {
+    /// Allocates everything that a batch needs.
+    ///
+    /// # Errors
+    /// Limits that contradict the model.
+    pub fn new(
+        config: ModelConfig,
+        weights: Weights,
+        experts: Arc<ExpertStore>,
+        expert_shapes: Vec<[ProjectionShape; 3]>,
+        compute: Compute,
+        options: CpuOptions,
+    ) -> Result<Self, EngineError> {
+        let layout = StateLayout::new(&config, &options);
+        let tokens = options.batch_tokens;
+        Ok(Self {
+            sequences: Sequences::new(layout, &options),
+            registers: Registers::new(&config, tokens),
+            prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
+            scratch: MixtureScratch::new(&config, &options),
+            projected: vec![0.0; tokens * config.hidden],
+            logits: vec![0.0; options.logit_rows * config.vocabulary],
+            inverse_frequencies: inverse_frequencies(
+                config.attention.rotary_dim,
+                config.attention.rope_theta,
+            ),
+            every_expert: (0..config.moe.experts as u16).map(ExpertId).collect(),
+            tokens: Vec::with_capacity(tokens),
+            positions: Vec::with_capacity(tokens),
+            spans: Vec::with_capacity(options.sequences),
+            config,
+            options,
+            weights,
+            experts,
+            expert_shapes,
+            compute,
+        })
+    }
+
+    /// The expert store, for its counters.
+    pub fn experts(&self) -> &ExpertStore {
+        &self.experts
+    }
+
+    fn delta_config(&self) -> &DeltaConfig {
+        self.config.delta.as_ref().expect("only called for families with delta layers")
+    }
+}
+
+/// The kernels' view of a delta layer.
+fn delta_shape(config: &DeltaConfig) -> DeltaShape {
+    DeltaShape {
+        key_heads: config.key_heads,
+        value_heads: config.value_heads,
+        key_dim: config.key_dim,
+        value_dim: config.value_dim,
+    }
+}
+
+/// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, rounded to f32 once, as the
+/// reference does.
+fn inverse_frequencies(rotary_dim: usize, theta: f64) -> Vec<f32> {
+    let exponent = |pair: usize| (2 * pair) as f32 / rotary_dim as f32;
+    (0..rotary_dim / 2).map(|pair| 1.0 / (theta as f32).powf(exponent(pair))).collect()
+}
+
+impl Backend for CpuBackend {
+    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+        self.sequences.create()
+    }
+
+    fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.sequences.remove(sequence);
+    }
+
+    fn sequence_length(&self, sequence: SequenceId) -> usize {
+        self.sequences.length(sequence)
+    }
+
+    fn snapshot(&self, sequence: SequenceId) -> Snapshot {
+        self.sequences.snapshot(sequence)
+    }
+
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) {
+        self.sequences.restore(sequence, snapshot);
+    }
+
+    fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {
+        let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
+        if total == 0 || total > self.options.batch_tokens {
+            let limit = self.options.batch_tokens;
+            return Err(EngineError::Request(format!(
+                "a batch of {total} tokens; 1 to {limit} fit"
+            )));
+        }
+        let outside = |token: &&u32| **token as usize >= self.config.vocabulary;
+        if let Some(token) = runs.iter().flat_map(|run| run.tokens).find(outside) {
+            let vocabulary = self.config.vocabulary;
+            let found = format!("token id {token} is outside the vocabulary of {vocabulary}");
+            return Err(EngineError::Request(found));
+        }
+        self.tokens.clear();
+        self.positions.clear();
+        self.spans.clear();
+        for run in runs {
+            let position = self.sequences.reserve(run.sequence, run.tokens.len())?;
+            let (first, tokens) = (self.tokens.len(), run.tokens.len());
+            self.spans.push(Span { sequence: run.sequence, first, tokens, position });
+            self.tokens.extend_from_slice(run.tokens);
+            self.positions.extend((position..position + tokens).map(|position| position as u32));
+        }
+        self.registers.resize(total);
+        Ok(())
+    }
+
+    fn commit(&mut self) {
+        for span in &self.spans {
+            self.sequences.advance(span.sequence, span.tokens);
+        }
+    }
+
+    fn embed(&mut self, table: MatrixId) {
+        let table = self.weights.matrix(table);
+        let residual = self.registers.get_mut(Register::Residual);
+        for (&token, row) in self.tokens.iter().zip(residual.chunks_exact_mut(self.config.hidden)) {
+            kernels::format::decode_row(&table, token as usize, row);
+        }
+    }
+
+    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
+        let (from, to) = self.registers.pair(from, to);
+        let weight = self.weights.vector(weight);
+        self.compute.rms_norm(from, weight, self.config.rms_epsilon, to);
+    }
+
+    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
+        let matrices = products.iter().map(|(matrix, _)| self.weights.matrix(*matrix));
+        let matrices: Vec<_> = matrices.collect();
+        let uses: Vec<_> = matrices.iter().map(|matrix| matrix.encoding).collect();
+        let columns = matrices[0].columns;
+        self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
+        let outputs = self.registers.many(products.iter().map(|(_, register)| *register));
+        let jobs = matrices.into_iter().zip(outputs);
+        let x = &self.prepared;
+        let mut jobs: Vec<_> =
+            jobs.map(|(matrix, out)| MatmulJob { matrix, x, tokens: Tokens::All, out }).collect();
+        self.compute.matmul(&mut jobs);
+    }
+
+    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        let matrix = self.weights.matrix(matrix);
+        let input = &self.registers.get(from)[..self.tokens.len() * matrix.columns];
+        self.compute.prepare(input, matrix.columns, &[matrix.encoding], &mut self.prepared);
+        let out = &mut self.projected[..self.tokens.len() * matrix.rows];
+        let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
+        self.compute.matmul(&mut [job]);
+        let out = &self.projected[..self.tokens.len() * matrix.rows];
+        self.compute.add(self.registers.get_mut(to), out);
+    }
+
+    fn split_query_gate(&mut self) {
+        let dim = self.config.attention.head_dim;
+        let (both, query, gate) =
+            self.registers.three(Register::QueryGate, Register::Query, Register::Gate);
+        let heads = query.chunks_exact_mut(dim).zip(gate.chunks_exact_mut(dim));
+        for (both, (query, gate)) in both.chunks_exact(2 * dim).zip(heads) {
+            query.copy_from_slice(&both[..dim]);
+            gate.copy_from_slice(&both[dim..]);
+        }
+    }
+
+    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
+        let attention = &self.config.attention;
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let x = self.registers.get_mut(heads);
+        let weight = self.weights.vector(weight);
+        self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
+        self.compute.rope(
+            x,
+            count,
+            attention.head_dim,
+            attention.rotary_dim,
+            &self.positions,
+            &self.inverse_frequencies,
+        );
+    }
+
+    fn attend(&mut self, layer: LayerId) {
+        let attention = &self.config.attention;
+        let shape = AttentionShape {
+            query_heads: attention.query_heads,
+            key_value_heads: attention.key_value_heads,
+            head_dim: attention.head_dim,
+            scale: (attention.head_dim as f32).powf(-0.5),
+        };
+        let (query_width, key_width) = (
+            attention.query_heads * attention.head_dim,
+            attention.key_value_heads * attention.head_dim,
+        );
+        for span in &self.spans {
+            let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
+            let keys = &self.registers.get(Register::Key)[rows(key_width)];
+            let values = &self.registers.get(Register::Value)[rows(key_width)];
+            self.sequences.append(span.sequence, layer, &shape, span.position, keys, values);
+            let blocks = self.sequences.blocks(span.sequence, layer, span.position + span.tokens);
+            let (query, context) = self.registers.pair(Register::Query, Register::Context);
+            self.compute.attention(
+                &shape,
+                &query[rows(query_width)],
+                span.position,
+                &blocks,
+                &mut context[rows(query_width)],
+            );
+        }
+    }
+
+    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
+        let (gate, x) = self.registers.pair(gate, x);
+        self.compute.scale_by_sigmoid(&mut x[..gate.len()], gate);
+    }
+
+    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
+        let shape = self.config.delta.as_ref().expect("a delta layer has a shape");
+        let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
+        let weight = self.weights.vector(weight);
+        for span in &self.spans {
+            let tail = self.sequences.convolution_tail(span.sequence, layer);
+            let rows = span.first * channels..(span.first + span.tokens) * channels;
+            let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
+            let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
+            self.compute.causal_convolution(tail, x, weight, kernel, out);
+        }
+    }
+
+    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
+        let shape = delta_shape(self.delta_config());
+        let (decay_rate, decay_bias) =
+            (self.weights.vector(decay_rate), self.weights.vector(decay_bias));
+        let config = self.config.delta.as_ref().expect("a delta layer has a shape");
+        for span in &self.spans {
+            let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
+            let state = self.sequences.recurrent_state(span.sequence, layer);
+            let (convolved, beta, decay, context) = self.registers.four(
+                Register::Convolved,
+                Register::Beta,
+                Register::Decay,
+                Register::Context,
+            );
+            let channels = config.channels();
+            let convolved = &convolved[rows(channels)];
+            let keys = config.key_heads * config.key_dim;
+            let inputs = DeltaInputs {
+                q: convolved,
+                k: &convolved[keys..],
+                v: &convolved[2 * keys..],
+                qk_stride: channels,
+                v_stride: channels,
+                a: &decay[rows(config.value_heads)],
+                b: &beta[rows(config.value_heads)],
+                decay: decay_rate,
+                dt_bias: decay_bias,
+            };
+            let out = &mut context[rows(config.value_width())];
+            self.compute.delta_rule(&shape, state, &inputs, self.options.delta_form, out);
+        }
+    }
+
+    fn gated_norm(&mut self, weight: VectorId) {
+        let weight = self.weights.vector(weight);
+        let (z, context) = self.registers.pair(Register::Z, Register::Context);
+        let context = &mut context[..z.len()];
+        self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
+    }
+
+    fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError> {
+        self.run_mixture(layer, mixture)
+    }
+
+    fn logits(
+        &mut self,
+        tokens: &[usize],
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<&mut [f32], EngineError> {
+        if tokens.len() > self.options.logit_rows {
+            let (asked, limit) = (tokens.len(), self.options.logit_rows);
+            return Err(EngineError::Request(format!("logits of {asked} tokens; {limit} fit")));
+        }
+        let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
+        let norm = self.weights.vector(norm);
+        let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);
+        for (row, &token) in normed.chunks_exact_mut(hidden).zip(tokens) {
+            let from = &residual[token * hidden..(token + 1) * hidden];
+            self.compute.rms_norm(from, norm, self.config.rms_epsilon, row);
+        }
+        let matrix = self.weights.matrix(head);
+        let input = &normed[..tokens.len() * hidden];
+        self.compute.prepare(input, hidden, &[matrix.encoding], &mut self.prepared);
+        let out = &mut self.logits[..tokens.len() * vocabulary];
+        let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
+        self.compute.matmul(&mut [job]);
+        Ok(&mut self.logits[..tokens.len() * vocabulary])
+    }
+}

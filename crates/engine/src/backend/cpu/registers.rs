@@ -1,0 +1,138 @@
+//! The activation buffers of a batch, by name, with the borrows that operations need.
+
+use super::super::Register;
+use crate::model::config::ModelConfig;
+
+/// One `[capacity, width]` buffer per register, of which the rows of the current batch are visible.
+pub(super) struct Registers {
+    buffers: [Vec<f32>; Register::COUNT],
+    widths: [usize; Register::COUNT],
+    tokens: usize,
+}
+
+impl Registers {
+    pub(super) fn new(config: &ModelConfig, capacity: usize) -> Self {
+        let widths = Self::widths(config);
+        Self { buffers: widths.map(|width| vec![0.0; capacity * width]), widths, tokens: 0 }
+    }
+
+    /// Values per token of every register.
+    fn widths(config: &ModelConfig) -> [usize; Register::COUNT] {
+        let attention = &config.attention;
+        let queries = attention.query_heads * attention.head_dim;
+        let keys = attention.key_value_heads * attention.head_dim;
+        let (channels, values, heads) = match &config.delta {
+            Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
+            None => (0, 0, 0),
+        };
+        let gate = if attention.output_gate { queries } else { 0 };
+        let mut widths = [0; Register::COUNT];
+        for (register, width) in [
+            (Register::Residual, config.hidden),
+            (Register::Normed, config.hidden),
+            (Register::QueryGate, 2 * gate),
+            (Register::Query, queries),
+            (Register::Gate, gate),
+            (Register::Key, keys),
+            (Register::Value, keys),
+            (Register::Context, queries.max(values)),
+            (Register::Mixed, channels),
+            (Register::Convolved, channels),
+            (Register::Z, values),
+            (Register::Beta, heads),
+            (Register::Decay, heads),
+        ] {
+            widths[register as usize] = width;
+        }
+        widths
+    }
+
+    /// Width of the widest register that is the input of a product.
+    pub(super) fn widest_input(config: &ModelConfig) -> usize {
+        let widths = Self::widths(config);
+        widths[Register::Normed as usize].max(widths[Register::Context as usize])
+    }
+
+    /// Bytes that `capacity` tokens will hold.
+    pub(super) fn bytes(config: &ModelConfig, capacity: usize) -> usize {
+        Self::widths(config).iter().sum::<usize>() * capacity * size_of::<f32>()
+    }
+
+    /// Makes the rows of a batch of `tokens` visible.
+    pub(super) fn resize(&mut self, tokens: usize) {
+        self.tokens = tokens;
+    }
+
+    fn visible(&self, register: Register) -> usize {
+        self.tokens * self.widths[register as usize]
+    }
+
+    pub(super) fn get(&self, register: Register) -> &[f32] {
+        &self.buffers[register as usize][..self.visible(register)]
+    }
+
+    pub(super) fn get_mut(&mut self, register: Register) -> &mut [f32] {
+        let visible = self.visible(register);
+        &mut self.buffers[register as usize][..visible]
+    }
+
+    /// Distinct registers at once, in the order asked.
+    fn disjoint<const N: usize>(&mut self, registers: [Register; N]) -> [&mut [f32]; N] {
+        let visible = registers.map(|register| self.visible(register));
+        let buffers = self
+            .buffers
+            .get_disjoint_mut(registers.map(|register| register as usize))
+            .expect("an operation names each register once");
+        let mut index = 0;
+        buffers.map(|buffer| {
+            index += 1;
+            &mut buffer[..visible[index - 1]]
+        })
+    }
+
+    /// An input and an output.
+    pub(super) fn pair(&mut self, from: Register, to: Register) -> (&[f32], &mut [f32]) {
+        let [from, to] = self.disjoint([from, to]);
+        (from, to)
+    }
+
+    /// An input and two outputs.
+    pub(super) fn three(
+        &mut self,
+        from: Register,
+        first: Register,
+        second: Register,
+    ) -> (&[f32], &mut [f32], &mut [f32]) {
+        let [from, first, second] = self.disjoint([from, first, second]);
+        (from, first, second)
+    }
+
+    /// Three inputs and an output.
+    pub(super) fn four(
+        &mut self,
+        a: Register,
+        b: Register,
+        c: Register,
+        to: Register,
+    ) -> (&[f32], &[f32], &[f32], &mut [f32]) {
+        let [a, b, c, to] = self.disjoint([a, b, c, to]);
+        (a, b, c, to)
+    }
+
+    /// Several outputs, in the order asked.
+    pub(super) fn many(
+        &mut self,
+        registers: impl Iterator<Item = Register> + Clone,
+    ) -> Vec<&mut [f32]> {
+        let tokens = self.tokens;
+        let mut outputs: Vec<(usize, &mut [f32])> = Vec::new();
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            let wanted = registers.clone().position(|register| register as usize == index);
+            if let Some(place) = wanted {
+                outputs.push((place, &mut buffer[..tokens * self.widths[index]]));
+            }
+        }
+        outputs.sort_by_key(|(place, _)| *place);
+        outputs.into_iter().map(|(_, output)| output).collect()
+    }
+}

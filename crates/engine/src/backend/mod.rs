@@ -1,0 +1,165 @@
+//! What a device must be able to do: the operations from which every model's forward pass is written.
+//!
+//! A backend owns the activations of the running batch (named [`Register`]s, `[tokens, width]` row-major
+//! f32), the state of every sequence, and its way to the experts. Operations are coarse, up to a whole
+//! mixture layer, so that a device can fuse and overlap inside them. They cannot fail on shapes: weights
+//! and configuration were checked against each other before. What can fail is a read or an allocation.
+//!
+//! A token's result must not depend on what else is in the batch (bit for bit on the same device).
+
+pub mod cpu;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::LayerId;
+
+use crate::EngineError;
+use crate::model::mixture::Mixture;
+use crate::weights::{MatrixId, VectorId};
+
+/// A sequence known to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceId(pub u32);
+
+/// Tokens of one sequence in a batch: they continue it from its current length.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// The tokens, in order; at least one.
+    pub tokens: &'a [u32],
+}
+
+/// An activation buffer of the running batch, one row per token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// The residual stream, `hidden` wide.
+    Residual,
+    /// The normed stream, `hidden`.
+    Normed,
+    /// Queries and gates as projected, per head query then gate: `2 * query_heads * head_dim`.
+    QueryGate,
+    /// Queries, `query_heads * head_dim`.
+    Query,
+    /// Output gates, as wide as the queries.
+    Gate,
+    /// Keys, `key_value_heads * head_dim`.
+    Key,
+    /// Values, as wide as the keys.
+    Value,
+    /// Output of a mixer before its projection: attention's or the delta rule's width.
+    Context,
+    /// Delta rule: queries, keys and values before the convolution.
+    Mixed,
+    /// Delta rule: queries, keys and values after it.
+    Convolved,
+    /// Delta rule: the output gate.
+    Z,
+    /// Delta rule: write strengths before the sigmoid, one per value head.
+    Beta,
+    /// Delta rule: decays before the softplus, one per value head.
+    Decay,
+}
+
+impl Register {
+    /// How many registers there are.
+    pub const COUNT: usize = Self::Decay as usize + 1;
+}
+
+/// A point in a sequence that it can go back to. Keys and values are not copied: they are kept by
+/// position and only what comes after the point is forgotten.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Tokens that the sequence held.
+    pub length: usize,
+    /// Recurrent states of all delta layers.
+    pub(crate) recurrent: Vec<f32>,
+    /// Convolution tails of all delta layers.
+    pub(crate) tails: Vec<f32>,
+}
+
+/// Asked between layers whether to stop.
+pub trait Cancel {
+    /// True when the work in progress is no longer wanted.
+    fn is_cancelled(&self) -> bool;
+}
+
+impl Cancel for AtomicBool {
+    fn is_cancelled(&self) -> bool {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// Never cancelled.
+#[derive(Clone, Copy, Debug)]
+pub struct Uncancelled;
+
+impl Cancel for Uncancelled {
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// A device that runs models.
+pub trait Backend {
+    /// Makes an empty sequence.
+    ///
+    /// # Errors
+    /// All sequences that the plan allows exist already.
+    fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
+    /// Forgets a sequence and frees its state.
+    fn drop_sequence(&mut self, sequence: SequenceId);
+    /// Tokens that the sequence holds.
+    fn sequence_length(&self, sequence: SequenceId) -> usize;
+
+    /// A copy of what cannot be recomputed backwards: the sequence's recurrent state and its length.
+    fn snapshot(&self, sequence: SequenceId) -> Snapshot;
+    /// Returns `sequence` to a snapshot taken from it; later tokens are forgotten.
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot);
+
+    /// Starts a batch: checks it against the plan and makes room in the sequences' caches.
+    ///
+    /// # Errors
+    /// Too many tokens, a token outside the vocabulary, a full context.
+    fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError>;
+    /// Ends the batch: its tokens are now part of their sequences.
+    fn commit(&mut self);
+
+    /// `Residual` = rows of `table` for the batch's tokens.
+    fn embed(&mut self, table: MatrixId);
+    /// `to` = `from / rms(from) * weight`.
+    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register);
+    /// Several products of the same input: `to = matrix from`.
+    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]);
+    /// `to += matrix from`.
+    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register);
+    /// `Query`, `Gate` = the halves of each head in `QueryGate`.
+    fn split_query_gate(&mut self);
+    /// RMS norm over each head of `heads` (`Query` or `Key`), then rotation by position.
+    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId);
+    /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query`.
+    fn attend(&mut self, layer: LayerId);
+    /// `x *= sigmoid(gate)`.
+    fn sigmoid_gate(&mut self, x: Register, gate: Register);
+    /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
+    fn convolve(&mut self, layer: LayerId, weight: VectorId);
+    /// `Context` = gated delta rule of `Convolved`, `Beta`, `Decay`; updates the layer's state.
+    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId);
+    /// `Context` = RMS norm of each head of `Context`, times SiLU of `Z`.
+    fn gated_norm(&mut self, weight: VectorId);
+    /// `Residual += mixture(Normed)`: routing, shared expert and routed experts.
+    ///
+    /// # Errors
+    /// An expert could not be read, or the router produced no finite number.
+    fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError>;
+    /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).
+    ///
+    /// # Errors
+    /// More tokens than the plan's logit rows.
+    fn logits(
+        &mut self,
+        tokens: &[usize],
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<&mut [f32], EngineError>;
+}

@@ -1,0 +1,142 @@
+//! A loaded model: prompts in, logits out.
+//!
+//! [`Engine::forward`] runs any mix of sequences and token runs as one batch; prefill and decode are the
+//! same path at different sizes. [`Engine::prefill`] cuts a long prompt at absolute positions that are
+//! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
+
+use store::format::Checkpoint;
+
+use crate::EngineError;
+use crate::backend::{Backend, Cancel, Run, SequenceId};
+use crate::model::Model;
+use crate::model::config::ModelConfig;
+
+/// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
+/// layers it has passed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefillProgress {
+    /// Tokens done.
+    pub tokens: f64,
+    /// Tokens asked for.
+    pub total: usize,
+}
+
+/// A model on a device.
+pub struct Engine {
+    config: ModelConfig,
+    model: Model,
+    backend: Box<dyn Backend + Send>,
+    chunk: usize,
+}
+
+impl Engine {
+    /// Joins a declared model with the backend that holds its weights. `chunk` is the longest run of a
+    /// prompt that is processed at once; the backend's batch must hold it.
+    pub fn new(
+        config: ModelConfig,
+        model: Model,
+        backend: Box<dyn Backend + Send>,
+        chunk: usize,
+    ) -> Self {
+        Self { config, model, backend, chunk: chunk.max(1) }
+    }
+
+    /// The model's shapes.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The device.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        self.backend.as_mut()
+    }
+
+    /// An empty sequence.
+    ///
+    /// # Errors
+    /// All sequences of the plan are in use.
+    pub fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+        self.backend.create_sequence()
+    }
+
+    /// Forgets a sequence.
+    pub fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.backend.drop_sequence(sequence);
+    }
+
+    /// Tokens that a sequence holds.
+    pub fn sequence_length(&self, sequence: SequenceId) -> usize {
+        self.backend.sequence_length(sequence)
+    }
+
+    /// Runs a batch through the model; [`Engine::logits`] then answers for its tokens.
+    ///
+    /// # Errors
+    /// A batch that the plan does not allow, a failed read, or [`EngineError::Cancelled`]. After the last
+    /// two the sequences of the batch are undefined and must be dropped.
+    pub fn forward(&mut self, runs: &[Run<'_>], cancel: &dyn Cancel) -> Result<(), EngineError> {
+        self.forward_with(runs, cancel, &mut |_| {})
+    }
+
+    fn forward_with(
+        &mut self,
+        runs: &[Run<'_>],
+        cancel: &dyn Cancel,
+        layers_done: &mut dyn FnMut(usize),
+    ) -> Result<(), EngineError> {
+        self.backend.begin(runs)?;
+        self.model.forward(self.backend.as_mut(), cancel, layers_done)?;
+        self.backend.commit();
+        Ok(())
+    }
+
+    /// Appends `tokens` to `sequence`, chunk by chunk. `each` is called after every chunk with the
+    /// index of the chunk's first token in `tokens` and its length, while the chunk's logits can be
+    /// asked for; `progress` after every layer.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`], or what `each` returns.
+    pub fn prefill(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+        cancel: &dyn Cancel,
+        progress: &mut dyn FnMut(PrefillProgress),
+        each: &mut dyn FnMut(&mut Self, usize, usize) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let layers = self.config.layers.len() as f64;
+        let mut done = 0;
+        while done < tokens.len() {
+            let position = self.sequence_length(sequence);
+            let length = (self.chunk - position % self.chunk).min(tokens.len() - done);
+            let run = Run { sequence, tokens: &tokens[done..done + length] };
+            self.forward_with(&[run], cancel, &mut |layer| {
+                let part = length as f64 * layer as f64 / layers;
+                progress(PrefillProgress { tokens: done as f64 + part, total: tokens.len() });
+            })?;
+            each(self, done, length)?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Logits `[tokens.len(), vocabulary]` of tokens of the last batch, by index into it.
+    ///
+    /// # Errors
+    /// More tokens than the plan's logit rows.
+    pub fn logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
+        self.backend.logits(tokens, self.model.final_norm, self.model.head)
+    }
+}
+
+/// Token ids that end an answer: generation_config.json's where given, else config.json's.
+///
+/// # Errors
+/// A value that is no token id.
+pub fn end_tokens(checkpoint: &Checkpoint, config: &ModelConfig) -> Result<Vec<u32>, EngineError> {
+    let listed = checkpoint.generation_config.as_ref().and_then(|json| json.get("eos_token_id"));
+    match listed {
+        Some(value) if !value.is_null() => crate::model::config::token_ids("eos_token_id", value),
+        _ => Ok(config.end_tokens.clone()),
+    }
+}

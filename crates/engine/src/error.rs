@@ -1,0 +1,71 @@
+//! What can go wrong in the engine, told so that a user can act on it.
+
+use thiserror::Error;
+
+use store::cache::StoreError;
+
+/// A model or request that the engine cannot serve.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The model's family is not one that the engine implements.
+    #[error(
+        "config.json: model_type {found:?} is not supported; supported families: \
+         qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3_moe (Qwen3-MoE)"
+    )]
+    UnsupportedFamily {
+        /// The value of `model_type`.
+        found: String,
+    },
+    /// A configuration key is missing, of the wrong type, or contradicts another.
+    #[error("config.json: {key}: {problem}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with its value.
+        problem: String,
+    },
+    /// A tensor that the architecture needs is missing or has another shape.
+    #[error("tensor {name}: {problem}")]
+    Tensor {
+        /// Canonical name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A request that the engine as configured cannot take.
+    #[error("{0}")]
+    Request(String),
+    /// The forward pass was cancelled; the sequences of that batch are no longer usable.
+    #[error("cancelled")]
+    Cancelled,
+    /// A computation produced a value that is not a number, so no token can be chosen.
+    #[error("the logits at position {position} are not finite: the model's weights are damaged")]
+    NotFinite {
+        /// Position in the sequence.
+        position: usize,
+    },
+    /// The sampler refused its options or the logits.
+    #[error("position {position}: {source}")]
+    Sampling {
+        /// Position in the sequence.
+        position: usize,
+        /// The cause.
+        source: crate::sampling::SamplingError,
+    },
+    /// The arithmetic could not be set up as asked.
+    #[error(transparent)]
+    Compute(#[from] kernels::ComputeError),
+    /// Reading the dense weights failed.
+    #[error(transparent)]
+    Trunk(#[from] store::trunk::TrunkError),
+    /// Reading experts failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl EngineError {
+    /// A tensor error, from parts.
+    pub(crate) fn tensor(name: &str, problem: impl Into<String>) -> Self {
+        Self::Tensor { name: name.to_owned(), problem: problem.into() }
+    }
+}

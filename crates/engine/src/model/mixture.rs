@@ -1,0 +1,99 @@
+//! The mixture of experts: a router over many routed experts and, in some families, one shared expert
+//! (reference: transformers `Qwen3_5MoeSparseMoeBlock`, `Qwen3MoeSparseMoeBlock`).
+//!
+//! `y = sum_e w_e down_e(silu(gate_e x) * up_e x) + sigmoid(x . g) shared(x)`; routed experts are summed
+//! by ascending expert id (docs/decisions.md), the shared expert last.
+
+use store::format::{Checkpoint, Projection, ProjectionShape};
+
+use super::config::ModelConfig;
+use crate::EngineError;
+use crate::weights::{Catalog, MatrixId};
+
+/// Weights of a mixture that stay in memory; the routed experts are in the expert store.
+pub struct Mixture {
+    /// `[experts, hidden]`
+    pub router: MatrixId,
+    /// The shared expert.
+    pub shared: Option<SharedExpert>,
+}
+
+/// The expert that every token uses.
+pub struct SharedExpert {
+    /// `[1, hidden]`: its weight before the sigmoid.
+    pub gate_weight: MatrixId,
+    /// `[intermediate, hidden]`
+    pub gate: MatrixId,
+    /// `[intermediate, hidden]`
+    pub up: MatrixId,
+    /// `[hidden, intermediate]`
+    pub down: MatrixId,
+}
+
+impl Mixture {
+    /// Declares the tensors below `prefix` (`layers.N.mlp`).
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn declare(
+        config: &ModelConfig,
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let hidden = config.hidden;
+        let router = catalog.matrix(&format!("{prefix}.gate"), config.moe.experts, hidden)?;
+        let shared = match config.moe.shared_intermediate {
+            None => None,
+            Some(width) => {
+                let name = |part: &str| format!("{prefix}.shared_expert.{part}");
+                let gate_weight =
+                    catalog.matrix(&format!("{prefix}.shared_expert_gate"), 1, hidden)?;
+                Some(SharedExpert {
+                    gate_weight,
+                    gate: catalog.matrix(&name("gate_proj"), width, hidden)?,
+                    up: catalog.matrix(&name("up_proj"), width, hidden)?,
+                    down: catalog.matrix(&name("down_proj"), hidden, width)?,
+                })
+            }
+        };
+        Ok(Self { router, shared })
+    }
+}
+
+/// Shapes and encodings of the routed experts of every layer, checked against the configuration.
+///
+/// # Errors
+/// The layer whose experts are missing, too few, or of another shape.
+pub fn expert_shapes(
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+) -> Result<Vec<[ProjectionShape; 3]>, EngineError> {
+    let layer_shapes = |layer: usize| {
+        let name = format!("layers.{layer}.mlp.experts");
+        let missing = || EngineError::tensor(&name, "are missing from the checkpoint");
+        let experts = checkpoint.experts.get(layer).and_then(Option::as_ref).ok_or_else(missing)?;
+        if experts.experts.len() != config.moe.experts {
+            let (found, expected) = (experts.experts.len(), config.moe.experts);
+            let found = format!("are {found}, config.json says num_experts {expected}");
+            return Err(EngineError::tensor(&name, found));
+        }
+        let (inner, hidden) = (config.moe.intermediate, config.hidden);
+        for (projection, rows, columns) in [
+            (Projection::Gate, inner, hidden),
+            (Projection::Up, inner, hidden),
+            (Projection::Down, hidden, inner),
+        ] {
+            let shape = &experts.shapes[projection as usize];
+            if (shape.rows, shape.columns) != (rows, columns) {
+                let found = format!(
+                    "have {projection:?} matrices of [{}, {}], expected [{rows}, {columns}]",
+                    shape.rows, shape.columns
+                );
+                return Err(EngineError::tensor(&name, found));
+            }
+            shape.encoding.check(columns).map_err(|e| EngineError::tensor(&name, e.to_string()))?;
+        }
+        Ok(experts.shapes)
+    };
+    (0..config.layers.len()).map(layer_shapes).collect()
+}

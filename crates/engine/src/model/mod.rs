@@ -1,0 +1,129 @@
+//! Model families: configuration, tensor names and the forward pass, each written once and independent
+//! of the device it runs on.
+//!
+//! A model is a list of layers, each a token mixer ([`attention`], [`delta_net`]) and a [`mixture`] of
+//! experts around one residual stream. One file per family says which parts it has and how its
+//! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
+
+pub mod attention;
+pub mod config;
+pub mod delta_net;
+pub mod mixture;
+mod qwen35moe;
+mod qwen3moe;
+
+use store::LayerId;
+
+use crate::EngineError;
+use crate::backend::{Backend, Cancel, Register};
+use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+use attention::Attention;
+use config::{Mixer, ModelConfig};
+use delta_net::DeltaNet;
+use mixture::Mixture;
+
+/// The token mixer of a layer.
+pub enum MixerWeights {
+    /// Softmax attention.
+    Attention(Attention),
+    /// Gated delta rule.
+    DeltaNet(DeltaNet),
+}
+
+/// One layer: `x += mixer(norm(x)); x += mixture(norm(x))`.
+pub struct Layer {
+    /// Norm before the mixer.
+    pub input_norm: VectorId,
+    /// The mixer.
+    pub mixer: MixerWeights,
+    /// Norm before the experts.
+    pub post_norm: VectorId,
+    /// The experts.
+    pub mixture: Mixture,
+}
+
+impl Layer {
+    fn declare(
+        config: &ModelConfig,
+        index: usize,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let name = |part: &str| format!("layers.{index}.{part}");
+        let (hidden, norm) = (config.hidden, VectorRole::Norm);
+        let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
+        let mixer = match (config.layers[index], &config.delta) {
+            (Mixer::DeltaNet, Some(shape)) => {
+                let prefix = name("linear_attn");
+                MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
+            }
+            _ => {
+                let prefix = name("self_attn");
+                MixerWeights::Attention(Attention::declare(config, &prefix, catalog)?)
+            }
+        };
+        let post_norm = catalog.vector(&name("post_attention_layernorm"), hidden, norm)?;
+        let mixture = Mixture::declare(config, &name("mlp"), catalog)?;
+        Ok(Self { input_norm, mixer, post_norm, mixture })
+    }
+}
+
+/// A model as declared in a [`Catalog`].
+pub struct Model {
+    /// Token embedding `[vocabulary, hidden]`.
+    pub embedding: MatrixId,
+    /// The layers, in order.
+    pub layers: Vec<Layer>,
+    /// Norm before the output head.
+    pub final_norm: VectorId,
+    /// Output head `[vocabulary, hidden]`.
+    pub head: MatrixId,
+}
+
+impl Model {
+    /// Declares the tensors of `config`'s family in `catalog`.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn declare(config: &ModelConfig, catalog: &mut Catalog<'_>) -> Result<Self, EngineError> {
+        let (hidden, vocabulary) = (config.hidden, config.vocabulary);
+        let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
+        let layers = (0..config.layers.len()).map(|layer| Layer::declare(config, layer, catalog));
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let final_norm = catalog.vector("norm", hidden, VectorRole::Norm)?;
+        let head = if config.tied_head {
+            embedding
+        } else {
+            catalog.matrix("lm_head", vocabulary, hidden)?
+        };
+        Ok(Self { embedding, layers, final_norm, head })
+    }
+
+    /// Runs the batch that `backend` has begun through every layer; the residual stream of each token is
+    /// then ready for [`Backend::logits`].
+    ///
+    /// # Errors
+    /// A failed expert read, or [`EngineError::Cancelled`] within one layer of the request.
+    pub fn forward(
+        &self,
+        backend: &mut dyn Backend,
+        cancel: &dyn Cancel,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), EngineError> {
+        backend.embed(self.embedding);
+        for (index, layer) in self.layers.iter().enumerate() {
+            if cancel.is_cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            let id = LayerId(index as u16);
+            backend.rms_norm(Register::Residual, layer.input_norm, Register::Normed);
+            match &layer.mixer {
+                MixerWeights::Attention(attention) => attention.forward(id, backend),
+                MixerWeights::DeltaNet(delta_net) => delta_net.forward(id, backend),
+            }
+            backend.rms_norm(Register::Residual, layer.post_norm, Register::Normed);
+            backend.mixture(id, &layer.mixture)?;
+            progress(index + 1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The dense weights of a model: declared by name and shape, then loaded.
+//!
+//! A family declares what it needs in a [`Catalog`], which checks names, shapes and encodings against
+//! the checkpoint without reading data; so `plan` and `inspect` know every byte before anything is
+//! loaded. [`Catalog::load`] then brings exactly those tensors into memory. Matrices keep the
+//! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
+
+use std::ops::ControlFlow;
+
+use kernels::format::{Encoding, FloatType, Matrix};
+use store::format::{Checkpoint, Extent, Tensor};
+use store::trunk::{LoadMode, Trunk, TrunkError};
+
+use crate::EngineError;
+
+/// A matrix of [`Weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixId(u32);
+
+/// A vector of [`Weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VectorId(u32);
+
+/// What is done to a vector when it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VectorRole {
+    /// Taken as stored.
+    Plain,
+    /// A zero-centred RMS norm weight: used as `1 + w`, stored as `w` or as `1 + w`.
+    Norm,
+    /// A logarithm whose exponential is used (`A_log`).
+    Exponential,
+}
+
+#[derive(Clone, Debug)]
+struct MatrixPlace {
+    rows: usize,
+    columns: usize,
+    tensor: Tensor,
+}
+
+#[derive(Clone, Debug)]
+struct VectorPlace {
+    length: usize,
+    role: VectorRole,
+    float: FloatType,
+    extent: Extent,
+}
+
+/// The tensors that a model needs, checked against a checkpoint.
+pub struct Catalog<'a> {
+    checkpoint: &'a Checkpoint,
+    matrices: Vec<MatrixPlace>,
+    vectors: Vec<VectorPlace>,
+}
+
+impl<'a> Catalog<'a> {
+    /// An empty catalogue over `checkpoint`.
+    pub fn new(checkpoint: &'a Checkpoint) -> Self {
+        Self { checkpoint, matrices: Vec::new(), vectors: Vec::new() }
+    }
+
+    fn tensor(&self, name: &str) -> Result<&'a Tensor, EngineError> {
+        let missing = || EngineError::tensor(name, "is missing from the checkpoint");
+        self.checkpoint.tensors.get(name).ok_or_else(missing)
+    }
+
+    /// Declares the matrix `name` of shape `[rows, columns]`.
+    ///
+    /// # Errors
+    /// The tensor is missing or has another shape.
+    pub fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<MatrixId, EngineError> {
+        let tensor = self.tensor(name)?;
+        if tensor.shape != [rows, columns] {
+            let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
+            return Err(EngineError::tensor(name, found));
+        }
+        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        self.matrices.push(MatrixPlace { rows, columns, tensor: tensor.clone() });
+        Ok(MatrixId(self.matrices.len() as u32 - 1))
+    }
+
+    /// Declares the vector `name` of `length` values (any shape with that many).
+    ///
+    /// # Errors
+    /// The tensor is missing, has another size, or is quantised.
+    pub fn vector(
+        &mut self,
+        name: &str,
+        length: usize,
+        role: VectorRole,
+    ) -> Result<VectorId, EngineError> {
+        let tensor = self.tensor(name)?;
+        if tensor.shape.iter().product::<usize>() != length {
+            let found = format!("has shape {:?}, expected {length} values", tensor.shape);
+            return Err(EngineError::tensor(name, found));
+        }
+        let Encoding::Float(float) = tensor.encoding else {
+            return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
+        };
+        self.vectors.push(VectorPlace { length, role, float, extent: tensor.weight });
+        Ok(VectorId(self.vectors.len() as u32 - 1))
+    }
+
+    /// Encoding of a declared matrix.
+    pub fn encoding(&self, id: MatrixId) -> Encoding {
+        self.matrices[id.0 as usize].tensor.encoding
+    }
+
+    /// Bytes that [`Catalog::load`] will hold.
+    pub fn required_bytes(&self) -> u64 {
+        let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
+        Trunk::required_bytes(&self.extents()) + vectors as u64
+    }
+
+    /// Every extent that is read; a tensor declared twice (a tied head) counts once.
+    fn extents(&self) -> Vec<Extent> {
+        let matrices = self.matrices.iter().flat_map(|place| {
+            let tensor = &place.tensor;
+            [
+                Some(tensor.weight),
+                tensor.scales_biases.map(|s| s.0),
+                tensor.scales_biases.map(|s| s.1),
+            ]
+        });
+        let mut extents: Vec<Extent> = matrices.flatten().collect();
+        extents.sort_by_key(|extent| (extent.file, extent.offset));
+        extents.dedup();
+        extents
+    }
+
+    /// Reads everything declared. `progress` hears the bytes done so far.
+    ///
+    /// # Errors
+    /// What [`Trunk::load`] reports.
+    pub fn load(
+        self,
+        mode: LoadMode,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Weights, EngineError> {
+        let extents: Vec<Extent> = self.vectors.iter().map(|vector| vector.extent).collect();
+        let small = Trunk::load(self.checkpoint, &extents, LoadMode::Read, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .map_err(stopped)?;
+        let zero_centred = self.checkpoint.norms_are_zero_centred;
+        let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
+        let vectors = vectors.collect();
+        let extents = self.extents();
+        let trunk = Trunk::load(self.checkpoint, &extents, mode, progress).map_err(stopped)?;
+        Ok(Weights { trunk, matrices: self.matrices, vectors })
+    }
+}
+
+fn stopped(error: TrunkError) -> EngineError {
+    match error {
+        TrunkError::Stopped => EngineError::Cancelled,
+        other => EngineError::Trunk(other),
+    }
+}
+
+fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
+    let mut values: Vec<f32> =
+        (0..place.length).map(|index| place.float.decode(bytes, index)).collect();
+    match place.role {
+        VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
+        VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),
+        VectorRole::Norm | VectorRole::Plain => {}
+    }
+    values
+}
+
+/// Loaded dense weights.
+pub struct Weights {
+    trunk: Trunk,
+    matrices: Vec<MatrixPlace>,
+    vectors: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    /// A matrix, borrowed in the checkpoint's encoding.
+    pub fn matrix(&self, id: MatrixId) -> Matrix<'_> {
+        let place = &self.matrices[id.0 as usize];
+        let (scales, biases) = match place.tensor.scales_biases {
+            Some((scales, biases)) => (self.trunk.bytes(scales), self.trunk.bytes(biases)),
+            None => (&[][..], &[][..]),
+        };
+        let weight = self.trunk.bytes(place.tensor.weight);
+        Matrix::new(place.tensor.encoding, place.rows, place.columns, weight, scales, biases)
+            .expect("the catalogue checked shape and extents")
+    }
+
+    /// A decoded vector.
+    pub fn vector(&self, id: VectorId) -> &[f32] {
+        &self.vectors[id.0 as usize]
+    }
+
+    /// Bytes held by the matrices.
+    pub fn resident_bytes(&self) -> u64 {
+        self.trunk.resident_bytes()
+    }
+}

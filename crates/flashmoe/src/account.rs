@@ -1,0 +1,46 @@
+//! The one-line account after an answer: speed, hits, bytes read. All figures come from the store's counters.
+
+use std::time::Duration;
+
+use store::cache::{ExpertStore, StoreCounters};
+
+use crate::arguments::ByteSize;
+use crate::conversation::AnswerReport;
+use crate::plan::machine::ProcessMemory;
+
+/// Counters at the start of an answer.
+pub(crate) struct Account {
+    before: StoreCounters,
+}
+
+impl Account {
+    /// Remembers where the counters stand.
+    pub(crate) fn start(experts: &ExpertStore) -> Self {
+        Self { before: experts.counters() }
+    }
+
+    /// What the answer cost.
+    pub(crate) fn line(&self, experts: &ExpertStore, report: &AnswerReport) -> String {
+        let spent = experts.counters().since(&self.before);
+        let decode = &spent.decode;
+        let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
+        let prefill = rate(report.prompt_tokens, report.prefill_time);
+        // The first token comes out of prefill.
+        let decode_rate = rate(report.answer_tokens.saturating_sub(1), report.decode_time);
+        format!(
+            "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {} · read {} · peak memory {}",
+            report.prompt_tokens,
+            report.reused_tokens,
+            report.answer_tokens,
+            decode.requests,
+            ByteSize(spent.bytes_read),
+            ByteSize(ProcessMemory::read().peak),
+        )
+    }
+}
+
+/// Tokens per second; zero when nothing was done.
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+}

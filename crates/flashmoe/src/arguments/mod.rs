@@ -1,0 +1,82 @@
+//! The command line as typed. What it means on this machine is worked out in `plan`.
+//!
+//! Help, man page and shell completions are generated from these definitions.
+
+mod model;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use model::{
+    ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
+    PolicyChoice, SamplingArguments, StorageChoice,
+};
+pub(crate) use values::ByteSize;
+
+/// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
+/// memory, the experts stream from the SSD.
+#[derive(Debug, Parser)]
+#[command(name = "flashmoe", version, propagate_version = true)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer one prompt, or chat when none is given
+    Run(RunArguments),
+    /// Teacher-forced logits and negative log-likelihood of given token ids
+    Score(ScoreArguments),
+}
+
+/// `flashmoe run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// The prompt; `-` reads standard input; without one an interactive chat starts
+    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArguments,
+    /// System prompt
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Most tokens of an answer, thinking included
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// Answer without a thinking block, or ask for one (default: the template's own)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) think: Option<bool>,
+    /// Do not print the thinking block
+    #[arg(long)]
+    pub(crate) hide_thinking: bool,
+    /// Feed the prompt as it is, without the chat template
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Stop before this text (may be repeated)
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Print hits, bytes read and speed after each answer
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+/// `flashmoe score`
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArguments {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// JSON array of token ids
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ids: PathBuf,
+    /// Write the tensor `logits` [tokens, vocabulary] in f32 (and `greedy`) to this safetensors file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) logits: Option<PathBuf>,
+    /// Continue greedily for N tokens after the ids
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) greedy: usize,
+}

@@ -1,0 +1,181 @@
+//! Arguments of every command that loads a model, and of every command that samples.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::values::ByteSize;
+
+/// The model and how it is held.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModelArguments {
+    /// Folder of the model: MLX or Hugging Face checkpoint, native pack, or the ancestor's folders
+    pub(crate) model: PathBuf,
+    /// Hard cap on everything the process holds, page cache included where the mode promises it
+    /// (default: what the machine and its cgroup can spare)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<ByteSize>,
+    /// Where experts come from
+    #[arg(long, value_name = "MODE", default_value = "budget")]
+    pub(crate) storage: StorageChoice,
+    /// How records are read
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    pub(crate) io: IoChoice,
+    /// Which records leave first when slots run out
+    #[arg(long, value_name = "POLICY", default_value = "lfru")]
+    pub(crate) policy: PolicyChoice,
+    /// Reads in flight at once (default: by record size)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) queue_depth: Option<u16>,
+    /// Check each record's checksum when it is read (native packs)
+    #[arg(long)]
+    pub(crate) check_reads: bool,
+    /// Mapped files: advise the kernel which records come and which are done
+    #[arg(long)]
+    pub(crate) residency_advice: bool,
+    /// How the dense trunk gets into memory
+    #[arg(long, value_name = "HOW", default_value = "read")]
+    pub(crate) load: LoadChoice,
+    /// When the key-value cache is allocated
+    #[arg(long, value_name = "WHEN", default_value = "grow")]
+    pub(crate) kv: KvChoice,
+    /// How keys and values are stored; f16 halves their memory and is lossy
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    pub(crate) kv_type: KvTypeChoice,
+    /// Most tokens of a conversation
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub(crate) context: Option<u32>,
+    /// Tokens of a prompt processed at once (default: as memory allows)
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) prefill_chunk: Option<u32>,
+    /// Threads that compute (default: the processor's cores)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Arithmetic of quantised weights
+    #[arg(long, value_name = "KIND", default_value = "int16")]
+    pub(crate) arithmetic: ArithmeticChoice,
+    /// Experts per token; fewer than trained is an approximation and is printed as such
+    #[arg(short = 'k', long = "top-k-experts", value_name = "K")]
+    pub(crate) experts_per_token: Option<u16>,
+    /// How the delta rule runs over a prompt
+    #[arg(long, value_name = "FORM", default_value = "step")]
+    pub(crate) delta_rule: DeltaChoice,
+}
+
+/// How tokens are chosen. Defaults come from the model's generation_config.json.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SamplingArguments {
+    /// 0 is greedy
+    #[arg(long, value_name = "T")]
+    pub(crate) temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0 is off
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<u32>,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<f32>,
+    /// Keep tokens at least this likely relative to the most likely
+    #[arg(long, value_name = "P")]
+    pub(crate) min_p: Option<f32>,
+    /// Divide the logits of tokens already seen
+    #[arg(long, value_name = "R")]
+    pub(crate) repetition_penalty: Option<f32>,
+    /// Subtract from the logits of tokens already generated
+    #[arg(long, value_name = "A")]
+    pub(crate) presence_penalty: Option<f32>,
+    /// Subtract per occurrence from the logits of tokens already generated
+    #[arg(long, value_name = "A")]
+    pub(crate) frequency_penalty: Option<f32>,
+    /// Seed of the sampler; the same seed gives the same answer
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Add VALUE to the logit of token ID (may be repeated)
+    #[arg(long, value_name = "ID=VALUE", value_parser = logit_bias)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+}
+
+fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let wrong = || format!("{text:?} is not ID=VALUE");
+    let (id, value) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((id.trim().parse().map_err(|_| wrong())?, value.trim().parse().map_err(|_| wrong())?))
+}
+
+/// `--storage`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StorageChoice {
+    /// All records loaded at start
+    Resident,
+    /// Direct reads into a fixed slot pool
+    Budget,
+    /// Buffered reads, the operating system caches
+    PageCache,
+    /// Mapped files
+    Mmap,
+}
+
+/// `--io`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoChoice {
+    /// The best that the system allows
+    Auto,
+    /// io_uring
+    Uring,
+    /// Threads with positional reads
+    Pread,
+}
+
+/// `--policy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyChoice {
+    /// Least recently used
+    Lru,
+    /// Least frequently used
+    Lfu,
+    /// Decayed frequency with recency
+    Lfru,
+}
+
+/// `--load`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoadChoice {
+    /// Copied into memory
+    Read,
+    /// Mapped from the files
+    Mmap,
+}
+
+/// `--kv`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvChoice {
+    /// In steps of 256 tokens
+    Grow,
+    /// The whole context before the first token
+    Ahead,
+}
+
+/// `--kv-type`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvTypeChoice {
+    /// As computed
+    F32,
+    /// Half precision
+    F16,
+}
+
+/// `--arithmetic`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ArithmeticChoice {
+    /// 16-bit activations, integer products, f32 sums
+    Int16,
+    /// f32 throughout
+    F32,
+}
+
+/// `--delta-rule`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeltaChoice {
+    /// Token by token
+    Step,
+    /// In chunks of 64 tokens at fixed positions; agrees to 1e-5
+    Chunked,
+}

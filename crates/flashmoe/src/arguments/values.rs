@@ -1,0 +1,67 @@
+//! Values of arguments that clap does not know: byte sizes and lists of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes, written `6G`, `512MiB`, `1.5g` or `4096`; units are powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+const UNITS: [(&str, u64); 4] = [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let upper = text.trim().to_ascii_uppercase();
+        let number = upper.trim_end_matches("IB").trim_end_matches('B');
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(letter, unit)| Some((number.strip_suffix(letter)?, *unit)))
+            .unwrap_or((number, 1));
+        let value: f64 = number
+            .trim()
+            .parse()
+            .map_err(|_| format!("{text:?} is not a size; write for example 6G, 512M or 4096"))?;
+        let bytes = value * unit as f64;
+        if !(bytes.is_finite() && bytes >= 0.0 && bytes < (1u64 << 60) as f64) {
+            return Err(format!("{text:?} is not a usable size"));
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (letter, unit) in UNITS {
+            if self.0 >= unit {
+                let value = self.0 as f64 / unit as f64;
+                let digits = if value >= 100.0 { 0 } else { 2 };
+                return write!(out, "{value:.digits$} {letter}iB");
+            }
+        }
+        write!(out, "{} B", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        for (text, bytes) in [
+            ("6G", 6 << 30),
+            ("512MiB", 512 << 20),
+            ("1.5g", 3 << 29),
+            ("4096", 4096),
+            ("2kb", 2048),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "six", "-1G", "inf", "1e30", "G"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+        assert_eq!(ByteSize(6 << 30).to_string(), "6.00 GiB");
+    }
+}

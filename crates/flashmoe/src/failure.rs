@@ -1,0 +1,90 @@
+//! Failures by what the shell should hear: the exit codes.
+//!
+//! 0 success, 1 failed at run time, 2 wrong usage, 3 the model is invalid, 4 not enough memory or disk,
+//! 5 input or output failed, 130 interrupted.
+
+use engine::EngineError;
+use store::cache::StoreError;
+use thiserror::Error;
+
+/// An error with an exit code.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// The arguments make no sense together or for this model.
+    #[error("{0}")]
+    Usage(String),
+    /// The model cannot be used.
+    #[error(transparent)]
+    Model(anyhow::Error),
+    /// Memory or disk space is short.
+    #[error("not enough memory: {0}")]
+    Memory(String),
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Io(anyhow::Error),
+    /// Something else went wrong while running.
+    #[error(transparent)]
+    Run(anyhow::Error),
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// Wrong usage.
+    pub(crate) fn usage(reason: impl Into<String>) -> Self {
+        Self::Usage(reason.into())
+    }
+
+    /// An invalid model.
+    pub(crate) fn model(error: anyhow::Error) -> Self {
+        Self::Model(error)
+    }
+
+    /// Not enough memory.
+    pub(crate) fn memory(reason: impl Into<String>) -> Self {
+        Self::Memory(reason.into())
+    }
+
+    /// A file named on the command line that cannot be read or written.
+    pub(crate) fn io(error: impl Into<anyhow::Error>) -> Self {
+        Self::Io(error.into())
+    }
+
+    /// An engine error, sorted by its kind.
+    pub(crate) fn engine(error: EngineError) -> Self {
+        match error {
+            EngineError::Cancelled => Self::Interrupted,
+            EngineError::Store(error) => Self::store(error),
+            EngineError::Trunk(_) => Self::Io(error.into()),
+            EngineError::UnsupportedFamily { .. }
+            | EngineError::Config { .. }
+            | EngineError::Tensor { .. } => Self::Model(error.into()),
+            EngineError::Compute(_) => Self::Usage(error.to_string()),
+            EngineError::Request(_)
+            | EngineError::Sampling { .. }
+            | EngineError::NotFinite { .. } => Self::Run(error.into()),
+        }
+    }
+
+    /// A store error, sorted by its kind.
+    pub(crate) fn store(error: StoreError) -> Self {
+        match error {
+            StoreError::Budget { .. } => Self::Memory(error.to_string()),
+            StoreError::Extents { .. } => Self::Model(error.into()),
+            other => Self::Io(other.into()),
+        }
+    }
+
+    /// The process's exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Run(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Model(_) => 3,
+            Self::Memory(_) => 4,
+            Self::Io(_) => 5,
+            Self::Interrupted => 130,
+        }
+    }
+}

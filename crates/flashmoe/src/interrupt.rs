@@ -1,0 +1,36 @@
+//! Ctrl-C: the first stops the answer in progress, a second within it ends the program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+
+/// Set by Ctrl-C.
+#[derive(Clone, Default)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Listens for Ctrl-C and for a polite termination.
+    pub(crate) fn listen() -> Result<Self> {
+        let interrupt = Self::default();
+        let flag = interrupt.0.clone();
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // Registered first, so that it sees the flag before the second registration sets it.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+                .context("cannot listen for signals")?;
+            signal_hook::flag::register(signal, flag.clone())
+                .context("cannot listen for signals")?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Ready for the next answer.
+    pub(crate) fn reset(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for the engine.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+}

@@ -1,0 +1,100 @@
+//! A plan made real: weights in memory, experts at hand, an engine that answers.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use engine::backend::cpu::CpuBackend;
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
+use kernels::{Compute, ComputeOptions, Isa};
+use store::cache::{ExpertStore, PolicyKind, SlotBudget, StorageMode, StoreOptions};
+use store::io::IoEngine;
+use store::trunk::LoadMode;
+
+use super::{Plan, arithmetic};
+use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, StorageChoice};
+use crate::failure::Failure;
+use crate::progress::{Progress, Unit};
+
+/// A loaded model.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
+    pub(crate) experts: Arc<ExpertStore>,
+    /// Time from the start of loading until the engine could take tokens.
+    pub(crate) load_time: Duration,
+}
+
+impl Plan {
+    /// Loads what the plan says, with progress on standard error.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        let started = Instant::now();
+        let arguments = &self.arguments;
+        let options = ComputeOptions {
+            threads: self.threads,
+            arithmetic: arithmetic(arguments.arithmetic),
+            isa: Isa::Auto,
+        };
+        let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
+        let mut catalog = Catalog::new(&self.checkpoint);
+        let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
+        let mode = match arguments.load {
+            LoadChoice::Read => LoadMode::Read,
+            LoadChoice::Mmap => LoadMode::Mmap,
+        };
+        let bytes = catalog.required_bytes() as f64;
+        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
+        let weights = catalog.load(mode, &mut |done| {
+            progress.set(done as f64);
+            ControlFlow::Continue(())
+        });
+        progress.finish();
+        let weights = weights.map_err(Failure::engine)?;
+        let experts = ExpertStore::open(self.checkpoint.clone(), self.store_options());
+        let experts = Arc::new(experts.map_err(Failure::store)?);
+        let backend = CpuBackend::new(
+            self.config.clone(),
+            weights,
+            experts.clone(),
+            expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?,
+            compute,
+            self.backend.clone(),
+        );
+        let backend = Box::new(backend.map_err(Failure::engine)?);
+        let chunk = self.backend.batch_tokens;
+        let engine = Engine::new(self.config.clone(), model, backend, chunk);
+        Ok(Loaded { engine, experts, load_time: started.elapsed() })
+    }
+
+    fn store_options(&self) -> StoreOptions {
+        let arguments = &self.arguments;
+        let mode = match arguments.storage {
+            StorageChoice::Resident => StorageMode::Resident,
+            StorageChoice::Budget => StorageMode::Budget,
+            StorageChoice::PageCache => StorageMode::PageCache,
+            StorageChoice::Mmap => StorageMode::Mmap,
+        };
+        let minimum = self.minimum_slots(self.backend.sequences);
+        let mut options = StoreOptions::new(mode, minimum);
+        if let Some(slots) = &self.slots {
+            options.slots = SlotBudget::Slots(slots.slots());
+        }
+        options.io = match arguments.io {
+            IoChoice::Auto => IoEngine::Auto,
+            IoChoice::Uring => IoEngine::Uring,
+            IoChoice::Pread => IoEngine::Pread,
+        };
+        options.policy = match arguments.policy {
+            PolicyChoice::Lru => PolicyKind::Lru,
+            PolicyChoice::Lfu => PolicyKind::Lfu,
+            PolicyChoice::Lfru => PolicyKind::DecayedLfru,
+        };
+        options.queue_depth = arguments.queue_depth.map(usize::from);
+        options.check_reads = arguments.check_reads;
+        options.residency_advice = arguments.residency_advice;
+        options
+    }
+}

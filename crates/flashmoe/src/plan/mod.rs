@@ -1,0 +1,274 @@
+//! From what was typed to what will happen: every byte accounted for before anything is loaded.
+//!
+//! [`Plan::resolve`] opens the checkpoint (headers only), sizes trunk, state, buffers and slots against
+//! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
+
+pub(crate) mod load;
+pub(crate) mod machine;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::weights::Catalog;
+use kernels::{Arithmetic, DeltaForm};
+use store::cache::{SlotBudget, StorePlan};
+use store::format::Checkpoint;
+
+use crate::arguments::{
+    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, StorageChoice,
+};
+use crate::failure::Failure;
+use machine::Memory;
+
+/// Where the budget comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BudgetSource {
+    /// `--memory`
+    Asked,
+    /// The control group's limit.
+    Group,
+    /// What the machine has available.
+    Machine,
+}
+
+/// One line of the memory account.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: u64,
+}
+
+/// A resolved run of a model.
+pub(crate) struct Plan {
+    pub(crate) arguments: ModelArguments,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) config: ModelConfig,
+    pub(crate) memory: Memory,
+    pub(crate) budget: u64,
+    pub(crate) budget_source: BudgetSource,
+    pub(crate) threads: usize,
+    pub(crate) backend: CpuOptions,
+    /// Everything but the slots.
+    pub(crate) parts: Vec<Part>,
+    /// The slots; `None` in the modes without a pool.
+    pub(crate) slots: Option<StorePlan>,
+}
+
+/// Share of the spare memory that an automatic budget takes: the rest stays for the system, for other
+/// processes' growth, and for the page cache of everything that is not the model.
+const AUTOMATIC_SHARE: f64 = 0.85;
+/// Code, stacks, allocator slack and io queues, measured with an empty model.
+const PROCESS_BYTES: u64 = 48 << 20;
+/// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
+const TOKENIZER_FACTOR: u64 = 20;
+/// Automatic context: as much as a tenth of the budget holds, within these bounds.
+const CONTEXT_BOUNDS: (usize, usize) = (2048, 32_768);
+/// Automatic prefill chunk: what a twentieth of the budget holds, within these bounds.
+const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
+/// Logit rows of one call; scoring asks for many.
+const LOGIT_ROWS: usize = 8;
+
+impl Plan {
+    /// Works out a plan for `arguments` with `sequences` conversations at once.
+    pub(crate) fn resolve(arguments: &ModelArguments, sequences: usize) -> Result<Self> {
+        let checkpoint = store::format::open(&arguments.model)
+            .map_err(|error| Failure::model(error.into()))
+            .context("cannot open the model")?;
+        let checkpoint = Arc::new(checkpoint);
+        let config = ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine)?;
+        let memory = Memory::read();
+        let (budget, budget_source) = match (arguments.memory, &memory.group) {
+            (Some(size), _) => (size.0, BudgetSource::Asked),
+            (None, group) => {
+                let bytes = (memory.spare() as f64 * AUTOMATIC_SHARE) as u64;
+                let grouped = group.is_some() && memory.spare() < memory.available;
+                (bytes, if grouped { BudgetSource::Group } else { BudgetSource::Machine })
+            }
+        };
+        let mut catalog = Catalog::new(&checkpoint);
+        Model::declare(&config, &mut catalog).map_err(Failure::engine)?;
+        let backend = backend_options(arguments, &config, budget, sequences)?;
+        let threads = arguments.threads.map_or_else(default_threads, usize::from);
+        let requirements = Requirements::of(&config, &backend);
+        let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
+        let parts = vec![
+            Part { name: "dense trunk", bytes: catalog.required_bytes() },
+            Part { name: "key-value cache", bytes: requirements.key_values },
+            Part { name: "recurrent state", bytes: requirements.recurrent },
+            Part { name: "activations", bytes: requirements.activations },
+            Part {
+                name: "tokenizer and process",
+                bytes: PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR),
+            },
+        ];
+        let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
+        let mut plan = Self {
+            arguments: arguments.clone(),
+            checkpoint,
+            config,
+            memory,
+            budget,
+            budget_source,
+            threads,
+            backend,
+            parts,
+            slots: None,
+        };
+        plan.slots = plan.plan_slots(fixed, sequences)?;
+        plan.check(fixed)?;
+        Ok(plan)
+    }
+
+    fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
+        let minimum = self.minimum_slots(sequences);
+        let plan = match self.arguments.storage {
+            StorageChoice::Resident => StorePlan::resident(&self.checkpoint),
+            StorageChoice::Budget => {
+                let left = SlotBudget::Bytes(self.budget.saturating_sub(fixed));
+                StorePlan::budget(&self.checkpoint, left, minimum)
+            }
+            StorageChoice::PageCache => {
+                StorePlan::budget(&self.checkpoint, SlotBudget::Slots(2 * minimum), minimum)
+            }
+            StorageChoice::Mmap => return Ok(None),
+        };
+        let wrap = |error: store::cache::StoreError| {
+            let needs = ByteSize(fixed);
+            let context = format!(
+                "the budget of {} leaves {} after {needs} for everything but experts",
+                ByteSize(self.budget),
+                ByteSize(self.budget.saturating_sub(fixed)),
+            );
+            anyhow::Error::from(Failure::store(error)).context(context)
+        };
+        plan.map(Some).map_err(wrap)
+    }
+
+    /// Slots that one step needs: the experts of one layer for every sequence.
+    pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
+        (self.backend.top_k * sequences).min(self.config.moe.experts)
+    }
+
+    /// What this run does that is not exactly the model, one line each.
+    pub(crate) fn approximations(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (k, trained) = (self.backend.top_k, self.config.moe.top_k);
+        if k != trained {
+            lines.push(format!(
+                "approximation: {k} experts per token, the model was trained with {trained}"
+            ));
+        }
+        if self.backend.kv_type == KvType::F16 {
+            lines.push("approximation: keys and values are stored in half precision".to_owned());
+        }
+        lines
+    }
+
+    fn check(&self, fixed: u64) -> Result<()> {
+        let total = self.total_bytes();
+        if total > self.budget {
+            let slots = ByteSize(total - fixed);
+            let (total, budget) = (ByteSize(total), ByteSize(self.budget));
+            let mut reason = format!("needs {total}, the budget is {budget}:");
+            for part in self.parts.iter().filter(|part| part.bytes > 0) {
+                reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
+            }
+            reason.push_str(&format!(" experts {slots}. "));
+            reason.push_str(
+                "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
+            );
+            return Err(Failure::memory(reason).into());
+        }
+        let spare = self.memory.spare();
+        if self.budget_source == BudgetSource::Asked && total > spare {
+            let (total, spare) = (ByteSize(total), ByteSize(spare));
+            let reason = format!("the plan takes {total}, but only {spare} can be had now");
+            return Err(Failure::memory(reason).into());
+        }
+        Ok(())
+    }
+
+    /// Everything that the process will hold.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        let slots = self.slots.as_ref().map_or(0, StorePlan::bytes);
+        self.parts.iter().map(|part| part.bytes).sum::<u64>() + slots
+    }
+}
+
+fn backend_options(
+    arguments: &ModelArguments,
+    config: &ModelConfig,
+    budget: u64,
+    sequences: usize,
+) -> Result<CpuOptions> {
+    let trained = config.moe.top_k;
+    let top_k = match arguments.experts_per_token {
+        None => trained,
+        Some(k) if (1..=trained).contains(&usize::from(k)) => usize::from(k),
+        Some(k) => {
+            let reason =
+                format!("-k {k}: the model was trained with {trained}; 1 to {trained} work");
+            return Err(Failure::usage(reason).into());
+        }
+    };
+    let mut options = CpuOptions {
+        batch_tokens: 1,
+        logit_rows: LOGIT_ROWS.max(sequences),
+        sequences,
+        context: 1,
+        kv_growth: match arguments.kv {
+            KvChoice::Grow => KvGrowth::Grow,
+            KvChoice::Ahead => KvGrowth::Ahead,
+        },
+        kv_type: match arguments.kv_type {
+            KvTypeChoice::F32 => KvType::F32,
+            KvTypeChoice::F16 => KvType::F16,
+        },
+        delta_form: match arguments.delta_rule {
+            DeltaChoice::Step => DeltaForm::Step,
+            DeltaChoice::Chunked => DeltaForm::Chunked,
+        },
+        top_k,
+    };
+    options.context = match arguments.context {
+        Some(tokens) if tokens as usize > config.max_positions => {
+            let limit = config.max_positions;
+            let reason = format!("--context {tokens}: the model was made for {limit} positions");
+            return Err(Failure::usage(reason).into());
+        }
+        Some(tokens) => tokens as usize,
+        None => {
+            let (low, high) = CONTEXT_BOUNDS;
+            let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
+            let fits = (budget / 10 / (per_token * sequences as u64)) as usize / 1024 * 1024;
+            fits.clamp(low, high).min(config.max_positions)
+        }
+    };
+    options.batch_tokens = match arguments.prefill_chunk {
+        Some(tokens) => tokens as usize,
+        None => {
+            let (low, high) = CHUNK_BOUNDS;
+            let per_token = Requirements::activation_bytes_per_token(config, &options).max(1);
+            let fits = (budget / 20 / per_token) as usize / 64 * 64;
+            fits.clamp(low, high).min(options.context)
+        }
+    }
+    .max(sequences);
+    Ok(options)
+}
+
+/// One thread per processor that this process may run on.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The kernels' arithmetic for the argument.
+pub(crate) fn arithmetic(choice: ArithmeticChoice) -> Arithmetic {
+    match choice {
+        ArithmeticChoice::Int16 => Arithmetic::Int16,
+        ArithmeticChoice::F32 => Arithmetic::F32,
+    }
+}

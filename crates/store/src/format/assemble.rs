@@ -341,11 +341,7 @@ impl LayerBuilder {
     }
 
     fn set_shape(&mut self, projection: Projection, shape: ProjectionShape) -> Result<(), String> {
-        let Dimensions { hidden, intermediate, .. } = self.dimensions;
-        let (rows, columns) = match projection {
-            Projection::Gate | Projection::Up => (intermediate, hidden),
-            Projection::Down => (hidden, intermediate),
-        };
+        let (rows, columns) = self.dimensions.projection(projection);
         let ProjectionShape { rows: found_rows, columns: found_columns, .. } = shape;
         if (found_rows, found_columns) != (rows, columns) {
             return Err(format!(

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::Projection;
 use super::error::FormatError;
 
 /// Layers of any model (the deepest known has 126).
@@ -48,6 +49,14 @@ pub(crate) fn has_zero_centred_norms(config: &Value) -> bool {
 }
 
 impl Dimensions {
+    /// Rows and columns of an expert's matrix.
+    pub(crate) fn projection(&self, projection: Projection) -> (usize, usize) {
+        match projection {
+            Projection::Gate | Projection::Up => (self.intermediate, self.hidden),
+            Projection::Down => (self.hidden, self.intermediate),
+        }
+    }
+
     pub(crate) fn read(file: &Path, config: &Value) -> Result<Self, FormatError> {
         if !config.is_object() {
             return Err(FormatError::invalid(

@@ -14,13 +14,17 @@
 mod assemble;
 mod config;
 mod error;
-mod files;
+pub(crate) mod files;
 mod json;
+pub(crate) mod layout;
+pub(crate) mod manifest;
 mod names;
+pub(crate) mod native;
 mod quantization;
 mod safetensors;
 mod shards;
-mod sidecar;
+pub(crate) mod sidecar;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,6 +39,7 @@ use sidecar::Sidecar;
 
 pub use config::text_config;
 pub use error::FormatError;
+pub use summary::record_checksum;
 
 /// Index of a file in [`Checkpoint::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +166,27 @@ pub struct Checkpoint {
     pub skipped: Vec<String>,
     /// Names that no family has: their meaning is unknown, so nothing is done with them.
     pub unused: Vec<String>,
+    /// What only a native pack has.
+    pub pack: Option<PackInfo>,
+}
+
+/// Origin and checksums of a native pack (XXH3, 64 bits).
+#[derive(Clone, Debug)]
+pub struct PackInfo {
+    /// Version of the pack format.
+    pub version: u32,
+    /// Layout that the pack was made from.
+    pub source_kind: String,
+    /// [`Checkpoint::fingerprint`] of the source.
+    pub source_fingerprint: u64,
+    /// The quantisation recipe as recorded.
+    pub recipe: serde_json::Value,
+    /// Parts of the trunk (`lm_head.scales`): name, bytes covered (padding included), checksum.
+    pub trunk: Vec<(String, Extent, u64)>,
+    /// Checksum of every record, by layer and expert; empty for a dense layer.
+    pub records: Vec<Vec<u64>>,
+    /// Copied files: name and checksum.
+    pub copied: Vec<(String, u64)>,
 }
 
 /// Opens the checkpoint in the folder `path`, or the one whose file `path` is.
@@ -177,7 +203,10 @@ pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
     if name.ends_with(".gguf") {
         return Err(FormatError::unsupported(path, "format", "GGUF", SUPPORTED_LAYOUTS));
     }
-    let inside = name.ends_with(".safetensors") || name == shards::INDEX || name == CONFIG;
+    let inside = name.ends_with(".safetensors")
+        || name == shards::INDEX
+        || name == CONFIG
+        || name == layout::MANIFEST;
     match path.parent() {
         Some(folder) if inside && folder.as_os_str().is_empty() => open_folder(Path::new(".")),
         Some(folder) if inside => open_folder(folder),
@@ -189,10 +218,18 @@ pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
 }
 
 const CONFIG: &str = "config.json";
+/// Present in a pack from its first byte written to its last.
+pub(crate) const JOURNAL: &str = "journal";
 const SUPPORTED_LAYOUTS: &str =
     "give the folder of an MLX or Hugging Face checkpoint (config.json and safetensors files)";
 
 fn open_folder(folder: &Path) -> Result<Checkpoint, FormatError> {
+    if files::find(folder, layout::MANIFEST)?.is_some() {
+        return native::open(folder);
+    }
+    if files::find(folder, JOURNAL)?.is_some() {
+        return Err(FormatError::Unfinished { path: folder.to_owned() });
+    }
     if files::find(folder, CONFIG)?.is_some() {
         return open_safetensors(folder);
     }
@@ -234,5 +271,6 @@ fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
         experts: found.experts,
         skipped: found.skipped,
         unused: found.unused,
+        pack: None,
     })
 }

@@ -1,0 +1,157 @@
+//! The native pack's byte layout: a function of shapes and encodings alone.
+//!
+//! Writer and reader both compute it here; the offsets in a manifest are for other readers and are
+//! refused when they differ. Offsets and sizes are bytes; docs/formats.md has a worked example.
+//!
+//! - `trunk.bin`: the parts (weight, scales, biases) of every tensor one after another in manifest
+//!   order, each at the next multiple of [`PAGE`]; the file ends at one.
+//! - `experts/layer_NNN.bin`: one record per expert, back to back. In a record gate, up and down, of
+//!   each weight, scales, biases, each at the next multiple of [`LINE`]; a record ends at a multiple of
+//!   [`PAGE`].
+//!
+//! Everything between parts is zero.
+
+use kernels::format::Encoding;
+
+use super::ProjectionShape;
+
+/// Version of the layout and of the manifest.
+pub(crate) const VERSION: u32 = 1;
+/// Alignment of records and trunk parts: what direct I/O may ask for.
+pub(crate) const PAGE: u64 = 4096;
+/// Alignment of the parts of a record: a cache line.
+pub(crate) const LINE: u64 = 64;
+
+pub(crate) const MANIFEST: &str = "manifest.json";
+pub(crate) const TRUNK: &str = "trunk.bin";
+pub(crate) const EXPERTS: &str = "experts";
+pub(crate) const CHECKSUMS: &str = "checksums.bin";
+
+/// Name of a layer's file inside [`EXPERTS`].
+pub(crate) fn layer_file(layer: usize) -> String {
+    format!("layer_{layer:03}.bin")
+}
+
+/// A run of bytes inside a file or a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Weight and, in affine encodings, scales and biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MatrixSpans {
+    pub(crate) weight: Span,
+    pub(crate) scales_biases: Option<(Span, Span)>,
+}
+
+impl MatrixSpans {
+    /// The spans in file order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Span> {
+        let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
+        std::iter::once(self.weight).chain(rest.into_iter().flatten())
+    }
+}
+
+/// Where the parts of a record lie, and its size with padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordLayout {
+    pub(crate) projections: [MatrixSpans; 3],
+    pub(crate) bytes: u64,
+}
+
+/// Hands out places in increasing order.
+struct Cursor {
+    at: u64,
+    align: u64,
+}
+
+impl Cursor {
+    fn take(&mut self, bytes: u64) -> Option<Span> {
+        let offset = self.at.checked_next_multiple_of(self.align)?;
+        self.at = offset.checked_add(bytes)?;
+        Some(Span { offset, bytes })
+    }
+
+    fn matrix(&mut self, rows: usize, columns: usize, encoding: Encoding) -> Option<MatrixSpans> {
+        let (weight, scale) = matrix_bytes(rows, columns, encoding)?;
+        let weight = self.take(weight)?;
+        let scales_biases = match encoding {
+            Encoding::Float(_) => None,
+            Encoding::Affine { .. } => Some((self.take(scale)?, self.take(scale)?)),
+        };
+        Some(MatrixSpans { weight, scales_biases })
+    }
+}
+
+/// Bytes of the values and of the scales of a matrix; `None` when it cannot exist.
+pub(crate) fn matrix_bytes(rows: usize, columns: usize, encoding: Encoding) -> Option<(u64, u64)> {
+    encoding.check(columns).ok()?;
+    // A row is below 2^63 bytes when this product is below 2^60.
+    let values = (rows as u64).checked_mul(columns as u64).filter(|&values| values < 1 << 60)?;
+    if values == 0 {
+        return None;
+    }
+    let rows = rows as u64;
+    let weight = rows * encoding.weight_row_bytes(columns) as u64;
+    Some((weight, rows * encoding.scale_row_bytes(columns) as u64))
+}
+
+/// Layout of one record; `None` when a matrix cannot exist.
+pub(crate) fn record(shapes: &[ProjectionShape; 3]) -> Option<RecordLayout> {
+    let mut cursor = Cursor { at: 0, align: LINE };
+    let mut place = |index: usize| {
+        let ProjectionShape { rows, columns, encoding } = shapes[index];
+        cursor.matrix(rows, columns, encoding)
+    };
+    let projections = [place(0)?, place(1)?, place(2)?];
+    Some(RecordLayout { projections, bytes: cursor.at.checked_next_multiple_of(PAGE)? })
+}
+
+/// Layout of the trunk: spans of each tensor, and the file's size.
+pub(crate) fn trunk<'a>(
+    tensors: impl IntoIterator<Item = (&'a [usize], Encoding)>,
+) -> Option<(Vec<MatrixSpans>, u64)> {
+    let mut cursor = Cursor { at: 0, align: PAGE };
+    let mut spans = Vec::new();
+    for (shape, encoding) in tensors {
+        let (rows, columns) = flat(shape)?;
+        spans.push(cursor.matrix(rows, columns, encoding)?);
+    }
+    Some((spans, cursor.at.checked_next_multiple_of(PAGE)?))
+}
+
+/// A shape as rows and columns: the last dimension is the row.
+pub(crate) fn flat(shape: &[usize]) -> Option<(usize, usize)> {
+    let (&columns, outer) = shape.split_last()?;
+    let rows = outer.iter().try_fold(1_usize, |rows, &size| rows.checked_mul(size))?;
+    Some((rows, columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::format::FloatType;
+
+    /// The record of the 35B shape at 4 bits is as large as the ancestor's: no padding is needed.
+    #[test]
+    fn record_of_the_35b_shape() {
+        let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+        let wide = ProjectionShape { rows: 512, columns: 2048, encoding };
+        let tall = ProjectionShape { rows: 2048, columns: 512, encoding };
+        let layout = record(&[wide, wide, tall]).unwrap();
+        assert_eq!(layout.bytes, 1_769_472);
+        let down = layout.projections[2];
+        assert_eq!(down.weight, Span { offset: 1_179_648, bytes: 524_288 });
+        assert_eq!(down.scales_biases.unwrap().1, Span { offset: 1_736_704, bytes: 32_768 });
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_none() {
+        let float = Encoding::Float(FloatType::F32);
+        assert_eq!(trunk([(&[usize::MAX, 2][..], float)]), None);
+        assert_eq!(trunk([(&[1 << 40, 1 << 30][..], float)]), None);
+        assert_eq!(trunk([(&[0, 4][..], float)]), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! `manifest.json` of a native pack: its text, its checksum, its fields.
+//!
+//! The text is one JSON object whose last member is the checksum (XXH3, 64 bits, hexadecimal) of all
+//! bytes before that member. It is written last, so a folder with a whole manifest is a whole pack.
+//! Meaning and consistency of the fields are checked in `native.rs`.
+
+use std::path::Path;
+
+use kernels::format::{Encoding, FloatType};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use twox_hash::XxHash3_64;
+
+use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::json;
+use super::layout::{MatrixSpans, Span, VERSION};
+
+pub(crate) const FORMAT: &str = "flashmoe-pack";
+const TAIL_HEAD: &[u8] = b",\n  \"checksum\": \"";
+const TAIL_END: &[u8] = b"\"\n}\n";
+const TAIL_BYTES: usize = TAIL_HEAD.len() + 16 + TAIL_END.len();
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    pub(crate) source: Source,
+    pub(crate) norms_are_zero_centred: bool,
+    pub(crate) recipe: Value,
+    pub(crate) trunk_bytes: u64,
+    pub(crate) layers: Vec<Option<Layer>>,
+    pub(crate) checksums: Table,
+    pub(crate) copied: Vec<Copied>,
+    pub(crate) skipped: Vec<String>,
+    pub(crate) unused: Vec<String>,
+    pub(crate) config: Value,
+    pub(crate) tensors: Vec<TrunkTensor>,
+}
+
+/// What the pack was made from.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Source {
+    pub(crate) kind: String,
+    pub(crate) fingerprint: Hex,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrunkTensor {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) encoding: String,
+    pub(crate) at: Spans,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Layer {
+    pub(crate) experts: usize,
+    pub(crate) record_bytes: u64,
+    pub(crate) gate: ProjectionEntry,
+    pub(crate) up: ProjectionEntry,
+    pub(crate) down: ProjectionEntry,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProjectionEntry {
+    pub(crate) shape: [usize; 2],
+    pub(crate) encoding: String,
+    pub(crate) at: Spans,
+}
+
+/// Offset and length of weight, scales and biases.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spans {
+    pub(crate) weight: [u64; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scales: Option<[u64; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) biases: Option<[u64; 2]>,
+}
+
+/// Size and checksum of `checksums.bin`.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    pub(crate) bytes: u64,
+    pub(crate) xxh3: Hex,
+}
+
+/// A file copied from beside the source's weights.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Copied {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) xxh3: Hex,
+}
+
+/// A 64-bit checksum, 16 hexadecimal digits in JSON (numbers there lose bits above 2^53 in many
+/// readers).
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Hex(pub(crate) u64);
+
+impl TryFrom<String> for Hex {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = digits.then(|| u64::from_str_radix(&text, 16).ok()).flatten();
+        value.map(Self).ok_or_else(|| "expected 16 hexadecimal digits".to_owned())
+    }
+}
+
+impl From<Hex> for String {
+    fn from(hex: Hex) -> Self {
+        format!("{:016x}", hex.0)
+    }
+}
+
+impl From<&MatrixSpans> for Spans {
+    fn from(spans: &MatrixSpans) -> Self {
+        let pair = |span: Span| [span.offset, span.bytes];
+        Self {
+            weight: pair(spans.weight),
+            scales: spans.scales_biases.map(|(scales, _)| pair(scales)),
+            biases: spans.scales_biases.map(|(_, biases)| pair(biases)),
+        }
+    }
+}
+
+impl Manifest {
+    /// The file's bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let text = serde_json::to_string_pretty(self);
+        let mut bytes = text.expect("plain data becomes JSON").into_bytes();
+        // Off comes the closing "\n}", which follows the checksum.
+        bytes.truncate(bytes.len() - 2);
+        let checksum = XxHash3_64::oneshot(&bytes);
+        bytes.extend(TAIL_HEAD);
+        bytes.extend(format!("{checksum:016x}").into_bytes());
+        bytes.extend(TAIL_END);
+        bytes
+    }
+
+    /// Parses and verifies the bytes of the file `path`; returns the checksum as well.
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<(Self, u64), FormatError> {
+        let checksum = checked(path, bytes)?;
+        let mut value = json::parse(path, bytes)?;
+        let object = value.as_object_mut().expect("checked to be an object");
+        object.shift_remove("checksum");
+        let manifest = serde_json::from_value(value).map_err(|error| {
+            FormatError::invalid(path, "manifest", error.to_string(), DOWNLOAD_AGAIN)
+        })?;
+        Ok((manifest, checksum))
+    }
+}
+
+/// Format, version and checksum of a manifest; the checksum is returned.
+fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
+    // Version first: a later version may keep its checksum elsewhere.
+    let value = json::parse(path, bytes)?;
+    let format = value.get("format").and_then(Value::as_str);
+    if format != Some(FORMAT) {
+        let found = value.get("format").map_or_else(|| "missing".to_owned(), Value::to_string);
+        return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
+    }
+    let version = value.get("version").unwrap_or(&Value::Null);
+    if version.as_u64() != Some(VERSION.into()) {
+        let remedy = "this program reads version 1; use the program that wrote it, or pack again";
+        return Err(FormatError::unsupported(path, "version", version.to_string(), remedy));
+    }
+    let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));
+    let digits = tail.and_then(|(body, tail)| {
+        let digits = tail.strip_prefix(TAIL_HEAD)?.strip_suffix(TAIL_END)?;
+        let digits = std::str::from_utf8(digits).ok()?.to_owned();
+        Some((body, Hex::try_from(digits).ok()?.0))
+    });
+    let Some((body, expected)) = digits else {
+        let found = "does not end with its checksum";
+        return Err(FormatError::invalid(path, "checksum", found, DOWNLOAD_AGAIN));
+    };
+    let found = XxHash3_64::oneshot(body);
+    if found != expected {
+        let field = "manifest".to_owned();
+        return Err(FormatError::Checksum { file: path.to_owned(), field, expected, found });
+    }
+    Ok(expected)
+}
+
+/// `bf16`, or `affine:BITS:GROUP:SCALETYPE`.
+pub(crate) fn encoding_name(encoding: Encoding) -> String {
+    match encoding {
+        Encoding::Float(float) => float_name(float).to_owned(),
+        Encoding::Affine { bits, group, scale } => {
+            format!("affine:{bits}:{group}:{}", float_name(scale))
+        }
+    }
+}
+
+/// The encoding of a name; `None` for any other text.
+pub(crate) fn encoding_of(name: &str) -> Option<Encoding> {
+    let Some(rest) = name.strip_prefix("affine:") else {
+        return float_of(name).map(Encoding::Float);
+    };
+    let (bits, rest) = rest.split_once(':')?;
+    let (group, scale) = rest.split_once(':')?;
+    let encoding = Encoding::Affine {
+        bits: bits.parse().ok()?,
+        group: group.parse().ok()?,
+        scale: float_of(scale)?,
+    };
+    // One spelling only ("04" is not 4), and only encodings that exist.
+    (encoding_name(encoding) == name && encoding.check(0).is_ok()).then_some(encoding)
+}
+
+fn float_name(float: FloatType) -> &'static str {
+    match float {
+        FloatType::F32 => "f32",
+        FloatType::F16 => "f16",
+        FloatType::Bf16 => "bf16",
+    }
+}
+
+fn float_of(name: &str) -> Option<FloatType> {
+    match name {
+        "f32" => Some(FloatType::F32),
+        "f16" => Some(FloatType::F16),
+        "bf16" => Some(FloatType::Bf16),
+        _ => None,
+    }
+}

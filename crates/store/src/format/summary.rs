@@ -1,0 +1,91 @@
+//! What `inspect`, `plan` and the packer ask of an opened checkpoint: sizes, identity, checksums.
+
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
+use super::{Checkpoint, Extent, SourceKind, Tensor};
+use crate::{ExpertId, LayerId};
+
+/// Checksum of the bytes of a record or a trunk part as read, padding included: XXH3, 64 bits.
+pub fn record_checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+impl SourceKind {
+    /// The name used in manifests and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mlx => "mlx",
+            Self::HuggingFace => "hugging-face",
+            Self::Native => "native",
+            Self::Ancestor => "ancestor",
+        }
+    }
+}
+
+impl Tensor {
+    /// Bytes of all parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts().map(|extent| extent.length).sum()
+    }
+
+    /// Weight, then scales and biases where the encoding has them.
+    pub fn parts(&self) -> impl Iterator<Item = Extent> {
+        let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
+        std::iter::once(self.weight).chain(rest.into_iter().flatten())
+    }
+}
+
+impl Checkpoint {
+    /// Bytes of every tensor outside the routed experts.
+    pub fn trunk_bytes(&self) -> u64 {
+        self.tensors.values().map(Tensor::bytes).sum()
+    }
+
+    /// Bytes of one expert of a layer, without padding; `None` for a dense layer.
+    pub fn record_bytes(&self, layer: LayerId) -> Option<u64> {
+        let layer = self.experts.get(layer.index())?.as_ref()?;
+        let bytes = layer
+            .shapes
+            .iter()
+            .map(|shape| shape.encoding.matrix_bytes(shape.rows, shape.columns) as u64);
+        Some(bytes.sum())
+    }
+
+    /// Bytes of all routed experts, without padding.
+    pub fn expert_bytes(&self) -> u64 {
+        let layer = |(index, layer): (usize, &Option<_>)| {
+            let experts = layer.as_ref().map_or(0, |l: &super::LayerExperts| l.experts.len());
+            self.record_bytes(LayerId(index as u16)).unwrap_or(0) * experts as u64
+        };
+        self.experts.iter().enumerate().map(layer).sum()
+    }
+
+    /// Bytes of all files that hold tensors.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.length).sum()
+    }
+
+    /// A stable identity: layout, configuration, and of every file its name, size and header. The
+    /// tensors' bytes are not read.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = XxHash3_64::new();
+        hasher.write(self.kind.name().as_bytes());
+        hasher.write(self.config.to_string().as_bytes());
+        for file in &self.files {
+            let name = file.path.file_name().unwrap_or_default();
+            hasher.write(name.as_encoded_bytes());
+            hasher.write(&[0]);
+            hasher.write(&file.length.to_le_bytes());
+            hasher.write(&file.header_checksum.to_le_bytes());
+        }
+        hasher.finish()
+    }
+
+    /// The checksum that [`record_checksum`] must give for an expert's whole record (from its first
+    /// byte to the next 4096-byte boundary after its last); `None` where the layout has none.
+    pub fn record_checksum(&self, layer: LayerId, expert: ExpertId) -> Option<u64> {
+        self.pack.as_ref()?.records.get(layer.index())?.get(expert.index()).copied()
+    }
+}

@@ -1,7 +1,7 @@
 //! Text: from conversations to token ids and from token ids to answers.
 //!
-//! `Tokenizer` (tokenizer.json) and `ChatTemplate` (the checkpoint's Jinja program) make prompts; `DecodeStream`,
-//! `StopStrings` and `AnswerParser` take sampled tokens apart again: characters, visible text, thinking, tool calls.
+//! `Tokenizer` (tokenizer.json) and `ChatTemplate` (the checkpoint's Jinja program) make prompts; `DecodeStream` and
+//! `StopStrings` take sampled tokens apart again.
 //! Everything is synchronous, bounded, and free of panics on any file or request; errors are `TextError`.
 //!
 //! The promise that runs through all of it: **text of users never becomes a control token** (`template.rs` says
@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod messages;
 mod python;
+mod stop;
 mod template;
 mod tokenizer;
 
@@ -21,5 +22,6 @@ pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
 pub use template::{ChatTemplate, ControlSpan, RenderOptions, Rendered, TemplateTokens};
 pub use tokenizer::Tokenizer;

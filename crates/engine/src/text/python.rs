@@ -60,10 +60,11 @@ pub(crate) fn without_generation_tags(source: &str) -> String {
     while let Some(at) = rest.find("{%") {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
-        let Some(end) = tag.find("%}") else {
+        let Some(length) = tag[2..].find("%}") else {
             rest = tag;
             break;
         };
+        let end = 2 + length;
         let inner = &tag[2..end];
         let name = inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
         match GENERATION.iter().find(|(from, _)| *from == name) {
@@ -287,7 +288,7 @@ impl JsonWriter {
                 '\x0c' => out.push_str("\\f"),
                 c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
                 // Noncharacters carry the template's marks and must stay themselves.
-                c if self.ascii && !c.is_ascii() && !is_noncharacter(c) => {
+                c if self.ascii && c > '~' && !is_noncharacter(c) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         out.push_str(&format!("\\u{unit:04x}"));
                     }
@@ -340,5 +341,6 @@ mod tests {
             without_generation_tags(source),
             "a{%- if true -%}b{% endif %}{% if x %}c{% endif %}{% broken"
         );
+        assert_eq!(without_generation_tags("{%}{% x"), "{%}{% x");
     }
 }

@@ -20,7 +20,9 @@ pub mod format;
 mod generic;
 mod lanes;
 mod pool;
+pub mod probe;
 mod quantised;
+pub mod quantize;
 mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -13,6 +13,7 @@ use crate::generic::float_product::FloatTask;
 use crate::quantised::QuantisedTask;
 use crate::{ComputeError, Isa};
 
+#[allow(clippy::type_complexity, reason = "the signatures are the documentation")]
 /// The kernels of one instruction set. Every field is unsafe to call unless the instruction set is
 /// available; further conditions are at the function of the same name in `generic/`.
 pub(crate) struct Table {

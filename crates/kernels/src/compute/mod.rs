@@ -190,7 +190,11 @@ impl Compute {
     ///
     /// If `x` is not whole rows or `columns` is not whole groups of an encoding.
     pub fn prepare(&self, x: &[f32], columns: usize, uses: &[Encoding], out: &mut Activations) {
-        assert!(columns > 0 && x.len() % columns == 0, "{} floats in rows of {columns}", x.len());
+        assert!(
+            columns > 0 && x.len().is_multiple_of(columns),
+            "{} floats in rows of {columns}",
+            x.len()
+        );
         let tokens = x.len() / columns;
         out.reset(tokens, columns);
         for &encoding in uses {

@@ -7,7 +7,10 @@ use super::{Compute, Parts};
 const ELEMENTS_EACH: usize = 16384;
 
 fn check_rows(what: &str, elements: usize, width: usize) {
-    assert!(width > 0 && elements % width == 0, "{what}: {elements} elements in rows of {width}");
+    assert!(
+        width > 0 && elements.is_multiple_of(width),
+        "{what}: {elements} elements in rows of {width}"
+    );
 }
 
 impl Compute {
@@ -115,7 +118,10 @@ impl Compute {
             pairs,
             "rope: frequencies of {rotary_dim} dimensions"
         );
-        assert!(rotary_dim <= head_dim && rotary_dim % 2 == 0, "rope: {rotary_dim} of {head_dim}");
+        assert!(
+            rotary_dim <= head_dim && rotary_dim.is_multiple_of(2),
+            "rope: {rotary_dim} of {head_dim}"
+        );
         assert!(pairs <= MAX_PAIRS, "rope: at most {MAX_PAIRS} pairs, not {pairs}");
         let x = Parts::new(x);
         self.pool.for_each(positions.len(), (ELEMENTS_EACH / 4 / row.max(1)).max(1), |tokens| {

@@ -27,7 +27,11 @@ impl Compute {
     ) {
         let AttentionShape { query_heads, key_value_heads, head_dim, scale } = *shape;
         let row = query_heads * head_dim;
-        assert!(row > 0 && q.len() % row == 0, "attention: {} floats in rows of {row}", q.len());
+        assert!(
+            row > 0 && q.len().is_multiple_of(row),
+            "attention: {} floats in rows of {row}",
+            q.len()
+        );
         assert_eq!(q.len(), out.len(), "attention: outputs");
         assert!(head_dim <= MAX_HEAD_DIM, "attention: head_dim {head_dim} above {MAX_HEAD_DIM}");
         assert!(
@@ -99,7 +103,7 @@ impl Compute {
         assert_eq!(weight.len() % kernel, 0, "causal_convolution: weights");
         let channels = weight.len() / kernel;
         assert_eq!(state.len(), (kernel - 1) * channels, "causal_convolution: state");
-        assert!(channels > 0 && x.len() % channels == 0, "causal_convolution: inputs");
+        assert!(channels > 0 && x.len().is_multiple_of(channels), "causal_convolution: inputs");
         assert_eq!(x.len(), out.len(), "causal_convolution: outputs");
         let tokens = x.len() / channels;
         let (state, out) = (Parts::new(state), Parts::new(out));
@@ -140,7 +144,7 @@ impl Compute {
         let DeltaShape { key_heads, value_heads, key_dim, value_dim } = *shape;
         let row = value_heads * value_dim;
         assert!(
-            row > 0 && out.len() % row == 0,
+            row > 0 && out.len().is_multiple_of(row),
             "delta_rule: {} floats in rows of {row}",
             out.len()
         );

@@ -5,6 +5,8 @@
 //! fused multiply-add each; then lanes `i, i+16, i+32, i+48` as `(a + b) + (c + d)`, then the tree of
 //! [`Lanes::sum`]. Sixty-four lanes hide the latency of the additions with every vector width.
 
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
 use crate::format::{Encoding, FloatType, Matrix, decode_columns};
 use crate::generic::elementwise::load;
 use crate::lanes::{LANES, Lanes};
@@ -100,7 +102,7 @@ unsafe fn accumulate<L: Lanes, W: Weights, const T: usize>(
         for at in (0..whole).step_by(SUMS * LANES) {
             for s in 0..SUMS {
                 let from = weight.wrapping_add((at + s * LANES) * W::BYTES);
-                if s * LANES * W::BYTES % 64 == 0 {
+                if (s * LANES * W::BYTES).is_multiple_of(64) {
                     crate::prefetch(from.wrapping_add(PREFETCH_BYTES));
                 }
                 let w: L = W::load(from);

@@ -9,6 +9,8 @@
 //! A *unit* is a run of columns whose products are added up in one register; its eight lanes belong
 //! to one, two or four whole groups. Units of eight groups are reduced together by horizontal additions.
 
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;

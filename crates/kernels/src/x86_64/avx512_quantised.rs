@@ -10,6 +10,8 @@
 //!
 //! One row at a time, weights prefetched 48 cache lines ahead; up to four tokens share the unpacking.
 
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
 use super::avx512_unpack::{planes, read_step, step_bytes, step_columns, unpack};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;

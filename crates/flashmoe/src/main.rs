@@ -11,6 +11,7 @@ mod plan;
 mod printer;
 mod progress;
 mod sampling;
+mod speed;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     let result = match &arguments.command {
         Command::Run(arguments) => commands::run(arguments, &mut out),
+        Command::Inspect(arguments) => commands::inspect(&arguments.model, &mut out),
+        Command::Plan(arguments) => commands::plan(arguments, &mut out),
+        Command::Doctor(arguments) => commands::doctor(arguments, &mut out),
         Command::Score(arguments) => commands::score(arguments, &mut out),
     };
     let result = result.and_then(|()| out.flush().map_err(|error| Failure::io(error).into()));

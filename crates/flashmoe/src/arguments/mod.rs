@@ -13,7 +13,7 @@ pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, SamplingArguments, StorageChoice,
 };
-pub(crate) use values::ByteSize;
+pub(crate) use values::{ByteSize, SlotCount};
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
 /// memory, the experts stream from the SSD.
@@ -29,6 +29,12 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Answer one prompt, or chat when none is given
     Run(RunArguments),
+    /// What a model is: shapes, encodings, sizes
+    Inspect(PathArguments),
+    /// What goes where in memory and how fast it will be, without loading anything
+    Plan(ModelArguments),
+    /// What this machine offers, with a read test when a model is given
+    Doctor(DoctorArguments),
     /// Teacher-forced logits and negative log-likelihood of given token ids
     Score(ScoreArguments),
 }
@@ -79,4 +85,21 @@ pub(crate) struct ScoreArguments {
     /// Continue greedily for N tokens after the ids
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) greedy: usize,
+}
+
+/// A command that only needs the model's folder.
+#[derive(Debug, Args)]
+pub(crate) struct PathArguments {
+    /// Folder of the model
+    pub(crate) model: PathBuf,
+}
+
+/// `flashmoe doctor`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Model whose disk is tested
+    pub(crate) model: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

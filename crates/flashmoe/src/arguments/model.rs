@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::values::ByteSize;
+use super::values::{ByteSize, SlotCount};
 
 /// The model and how it is held.
 #[derive(Args, Clone, Debug)]
@@ -18,6 +18,10 @@ pub(crate) struct ModelArguments {
     /// Where experts come from
     #[arg(long, value_name = "MODE", default_value = "budget")]
     pub(crate) storage: StorageChoice,
+    /// Slots for expert records in `budget` mode: a number, or `floor` for the fewest that work
+    /// (default: as many as the memory cap holds)
+    #[arg(long, value_name = "N|floor")]
+    pub(crate) slots: Option<SlotCount>,
     /// How records are read
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub(crate) io: IoChoice,

@@ -44,6 +44,27 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// A number of slots, or the fewest that work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotCount {
+    /// The experts of one layer for every sequence.
+    Floor,
+    /// This many.
+    Exactly(usize),
+}
+
+impl FromStr for SlotCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "floor" {
+            return Ok(Self::Floor);
+        }
+        let wrong = |_| format!("{text:?} is neither a number of slots nor \"floor\"");
+        text.parse().map(Self::Exactly).map_err(wrong)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,6 +51,13 @@ pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
     let mut loaded = plan.load()?;
     let language =
         language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))??;
+    if arguments.stats {
+        say(&format!(
+            "loaded in {:.2} s (tokenizer and template in {:.2} s beside it)",
+            loaded.load_time.as_secs_f64(),
+            language.load_time.as_secs_f64()
+        ));
+    }
     let session = Session::new(&mut loaded.engine).map_err(Failure::engine)?;
     let mut terminal = Terminal { plan, loaded, language, session, interrupt };
     match prompt {

@@ -11,7 +11,7 @@ use engine::model::Model;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
-use store::cache::{ExpertStore, PolicyKind, SlotBudget, StorageMode, StoreOptions};
+use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
 use store::io::IoEngine;
 use store::trunk::LoadMode;
 
@@ -79,9 +79,7 @@ impl Plan {
         };
         let minimum = self.minimum_slots(self.backend.sequences);
         let mut options = StoreOptions::new(mode, minimum);
-        if let Some(slots) = &self.slots {
-            options.slots = SlotBudget::Slots(slots.slots());
-        }
+        options.slots = self.slot_budget;
         options.io = match arguments.io {
             IoChoice::Auto => IoEngine::Auto,
             IoChoice::Uring => IoEngine::Uring,

@@ -18,7 +18,8 @@ use store::cache::{SlotBudget, StorePlan};
 use store::format::Checkpoint;
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, SlotCount,
+    StorageChoice,
 };
 use crate::failure::Failure;
 use machine::Memory;
@@ -55,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// The slots; `None` in the modes without a pool.
     pub(crate) slots: Option<StorePlan>,
+    /// What the slots were planned from: the store plans them again, and the same.
+    pub(crate) slot_budget: SlotBudget,
 }
 
 /// Share of the spare memory that an automatic budget takes: the rest stays for the system, for other
@@ -116,31 +119,41 @@ impl Plan {
             backend,
             parts,
             slots: None,
+            slot_budget: SlotBudget::Slots(0),
         };
+        plan.slot_budget = plan.slot_budget(fixed, sequences)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
         Ok(plan)
     }
 
-    fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
+    fn slot_budget(&self, fixed: u64, sequences: usize) -> Result<SlotBudget> {
         let minimum = self.minimum_slots(sequences);
+        Ok(match (self.arguments.storage, self.arguments.slots) {
+            (StorageChoice::Budget, None) => SlotBudget::Bytes(self.budget.saturating_sub(fixed)),
+            (StorageChoice::Budget, Some(SlotCount::Floor)) => SlotBudget::Slots(minimum),
+            (StorageChoice::Budget, Some(SlotCount::Exactly(slots))) => SlotBudget::Slots(slots),
+            (_, Some(_)) => return Err(Failure::usage("--slots needs --storage budget").into()),
+            // Buffers of one visit, and of the next while it is read ahead.
+            (_, None) => SlotBudget::Slots(2 * minimum),
+        })
+    }
+
+    fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
         let plan = match self.arguments.storage {
             StorageChoice::Resident => StorePlan::resident(&self.checkpoint),
-            StorageChoice::Budget => {
-                let left = SlotBudget::Bytes(self.budget.saturating_sub(fixed));
-                StorePlan::budget(&self.checkpoint, left, minimum)
-            }
-            StorageChoice::PageCache => {
-                StorePlan::budget(&self.checkpoint, SlotBudget::Slots(2 * minimum), minimum)
+            StorageChoice::Budget | StorageChoice::PageCache => {
+                let minimum = self.minimum_slots(sequences);
+                StorePlan::budget(&self.checkpoint, self.slot_budget, minimum)
             }
             StorageChoice::Mmap => return Ok(None),
         };
         let wrap = |error: store::cache::StoreError| {
-            let needs = ByteSize(fixed);
             let context = format!(
-                "the budget of {} leaves {} after {needs} for everything but experts",
+                "the budget of {} leaves {} after {} for everything but experts",
                 ByteSize(self.budget),
                 ByteSize(self.budget.saturating_sub(fixed)),
+                ByteSize(fixed),
             );
             anyhow::Error::from(Failure::store(error)).context(context)
         };

@@ -99,7 +99,8 @@ impl StorePlan {
             };
             let slots = match budget {
                 SlotBudget::Slots(slots) if weights.len() == 1 => slots,
-                SlotBudget::Slots(slots) => share(slots as u64) as usize,
+                // Rounding down must not take a class below one step that the total allows.
+                SlotBudget::Slots(slots) => (share(slots as u64) as usize).max(minimum[index]),
                 // Whole huge pages: the remainder of the last one is not usable.
                 SlotBudget::Bytes(bytes) => {
                     let huge = crate::arena::HUGE_PAGE_BYTES as u64;

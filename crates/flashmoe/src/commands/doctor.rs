@@ -1,0 +1,144 @@
+//! `flashmoe doctor`: what this machine offers a streaming engine, and what would help.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use store::LayerId;
+
+use crate::arguments::{ByteSize, DoctorArguments};
+use crate::failure::Failure;
+use crate::plan::machine::Memory;
+
+/// One finding: a fact, and advice where something can be done.
+struct Finding {
+    name: &'static str,
+    value: Value,
+    text: String,
+    advice: Option<String>,
+}
+
+pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
+    let mut findings = vec![processor(), memory(), locked_memory(), huge_pages(), io_uring()];
+    if let Some(model) = &arguments.model {
+        findings.push(disk(model)?);
+    }
+    if arguments.json {
+        let object: serde_json::Map<String, Value> = findings
+            .into_iter()
+            .map(|finding| {
+                let value = json!({"value": finding.value, "advice": finding.advice});
+                (finding.name.to_owned(), value)
+            })
+            .collect();
+        writeln!(out, "{}", Value::Object(object)).map_err(Failure::io)?;
+        return Ok(());
+    }
+    for finding in findings {
+        writeln!(out, "{:<16} {}", finding.name, finding.text).map_err(Failure::io)?;
+        if let Some(advice) = finding.advice {
+            writeln!(out, "{:<16} -> {advice}", "").map_err(Failure::io)?;
+        }
+    }
+    Ok(())
+}
+
+fn processor() -> Finding {
+    let compute = kernels::Compute::new(kernels::ComputeOptions {
+        threads: 1,
+        arithmetic: kernels::Arithmetic::Int16,
+        isa: kernels::Isa::Auto,
+    });
+    let isa = compute.map_or("none", |compute| compute.isa_name());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Finding {
+        name: "processor",
+        value: json!({"kernels": isa, "threads": threads}),
+        text: format!("{threads} threads, {isa} kernels"),
+        advice: (isa == "scalar")
+            .then(|| "no vector kernels fit this processor: expect slow answers".into()),
+    }
+}
+
+fn memory() -> Finding {
+    let memory = Memory::read();
+    let group =
+        memory.group.as_ref().map(|group| json!({"limit": group.limit, "used": group.used}));
+    let mut text =
+        format!("{} RAM, {} available", ByteSize(memory.total), ByteSize(memory.available));
+    if let Some(group) = &memory.group {
+        text.push_str(&format!(", control group limit {}", ByteSize(group.limit)));
+    }
+    Finding {
+        name: "memory",
+        value: json!({"total": memory.total, "available": memory.available, "group": group}),
+        text,
+        advice: None,
+    }
+}
+
+fn locked_memory() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let text = limit.map_or("no limit".to_owned(), |bytes| ByteSize(bytes).to_string());
+    Finding {
+        name: "locked memory",
+        value: json!(limit),
+        text,
+        advice: limit.is_some_and(|bytes| bytes < 64 << 20).then(|| {
+            "raise it (ulimit -l unlimited) so that io_uring can register its buffers".to_owned()
+        }),
+    }
+}
+
+fn huge_pages() -> Finding {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let chosen = setting.ok().and_then(|text| {
+        let start = text.find('[')? + 1;
+        Some(text[start..].split(']').next()?.to_owned())
+    });
+    Finding {
+        name: "huge pages",
+        value: json!(chosen),
+        text: chosen.clone().unwrap_or_else(|| "unknown".to_owned()),
+        advice: (chosen.as_deref() == Some("never")).then(|| {
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: reads into huge pages cost \
+             a third of the processor time"
+                .to_owned()
+        }),
+    }
+}
+
+fn io_uring() -> Finding {
+    let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let value = setting.ok().map(|text| text.trim().to_owned());
+    let text = match value.as_deref() {
+        Some("0") => "allowed",
+        Some(_) => "restricted",
+        None => "unknown",
+    };
+    Finding {
+        name: "io_uring",
+        value: json!(text),
+        text: text.to_owned(),
+        advice: (text == "restricted")
+            .then(|| "sysctl kernel.io_uring_disabled=0; without it reads use threads".to_owned()),
+    }
+}
+
+/// Five seconds of random reads at the model's record size.
+fn disk(model: &PathBuf) -> Result<Finding> {
+    let checkpoint = store::format::open(model).map_err(|error| Failure::model(error.into()))?;
+    let record = checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
+    let probe = crate::speed::probe_disk(&checkpoint, record as usize)?;
+    let kind = if probe.direct { "direct" } else { "buffered" };
+    Ok(Finding {
+        name: "disk",
+        value: json!({"bytes_per_second": probe.speed, "direct": probe.direct, "record": record}),
+        text: format!("{:.2} GB/s at {} records, {kind} reads", probe.speed / 1e9, ByteSize(record)),
+        advice: (!probe.direct).then(|| {
+            "this file system refuses direct reads; a model on a local ext4 or xfs disk streams faster"
+                .to_owned()
+        }),
+    })
+}

@@ -1,0 +1,126 @@
+//! `flashmoe inspect`: what a model is, from its headers alone.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use engine::model::config::{Mixer, ModelConfig};
+use kernels::format::{Encoding, FloatType};
+use store::LayerId;
+use store::format::{Checkpoint, Projection, SourceKind};
+
+use crate::arguments::ByteSize;
+use crate::failure::Failure;
+
+pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
+    let checkpoint = store::format::open(model)
+        .map_err(|error| Failure::model(error.into()))
+        .context("cannot open the model")?;
+    let config = ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine)?;
+    let text = describe(&checkpoint, &config);
+    out.write_all(text.as_bytes()).map_err(Failure::io)?;
+    Ok(())
+}
+
+fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
+    let mut lines = Vec::new();
+    let mut field = |name: &str, value: String| lines.push(format!("{name:<16} {value}"));
+    field("family", config.family.name().to_owned());
+    field("layout", layout_name(checkpoint.kind).to_owned());
+    let attention = config.count(Mixer::Attention);
+    let delta = config.layers.len() - attention;
+    field("layers", format!("{} ({attention} attention, {delta} delta rule)", config.layers.len()));
+    field("hidden", config.hidden.to_string());
+    field("vocabulary", config.vocabulary.to_string());
+    let heads = &config.attention;
+    field(
+        "attention",
+        format!(
+            "{} query heads, {} key-value heads of {}, {} rotated",
+            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rotary_dim
+        ),
+    );
+    if let Some(delta) = &config.delta {
+        field(
+            "delta rule",
+            format!(
+                "{} key heads of {}, {} value heads of {}, convolution {}",
+                delta.key_heads,
+                delta.key_dim,
+                delta.value_heads,
+                delta.value_dim,
+                delta.convolution_kernel
+            ),
+        );
+    }
+    let moe = &config.moe;
+    let shared = match moe.shared_intermediate {
+        Some(width) => format!("shared expert {width}"),
+        None => "no shared expert".to_owned(),
+    };
+    field(
+        "experts",
+        format!(
+            "{} per layer, top {}, width {}, {shared}",
+            moe.experts, moe.top_k, moe.intermediate
+        ),
+    );
+    field("context", format!("{} positions", config.max_positions));
+    field("trunk", ByteSize(checkpoint.trunk_bytes()).to_string());
+    field("experts, bytes", ByteSize(checkpoint.expert_bytes()).to_string());
+    let records =
+        (0..config.layers.len()).filter_map(|i| checkpoint.record_bytes(LayerId(i as u16)));
+    let per_token: u64 = records.map(|bytes| bytes * moe.top_k as u64).sum();
+    field("read per token", format!("{} when no expert is in memory", ByteSize(per_token)));
+    field(
+        "tokenizer",
+        checkpoint.tokenizer.as_ref().map_or("none".to_owned(), |path| path.display().to_string()),
+    );
+    field(
+        "chat template",
+        checkpoint
+            .chat_template
+            .as_ref()
+            .map_or("none".to_owned(), |t| format!("{} bytes", t.len())),
+    );
+    if !checkpoint.skipped.is_empty() {
+        let first = &checkpoint.skipped[0];
+        field("not used", format!("{} tensors, such as {first}", checkpoint.skipped.len()));
+    }
+    lines.push(String::new());
+    lines.push("layer  mixer       gate       up         down       record".to_owned());
+    for (index, mixer) in config.layers.iter().enumerate() {
+        let mixer = match mixer {
+            Mixer::Attention => "attention",
+            Mixer::DeltaNet => "delta rule",
+        };
+        let Some(experts) = checkpoint.experts.get(index).and_then(Option::as_ref) else {
+            continue;
+        };
+        let [gate, up, down] = [Projection::Gate, Projection::Up, Projection::Down]
+            .map(|projection| encoding_name(experts.shapes[projection as usize].encoding));
+        let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
+        lines.push(format!("{index:<6} {mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B"));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn layout_name(kind: SourceKind) -> &'static str {
+    match kind {
+        SourceKind::Mlx => "MLX safetensors",
+        SourceKind::HuggingFace => "Hugging Face safetensors",
+        SourceKind::Native => "native pack",
+        SourceKind::Ancestor => "model_weights.bin with packed_experts",
+    }
+}
+
+/// Short name of an encoding: `4-bit g64`, `bf16`.
+pub(crate) fn encoding_name(encoding: Encoding) -> String {
+    match encoding {
+        Encoding::Float(FloatType::F32) => "f32".to_owned(),
+        Encoding::Float(FloatType::F16) => "f16".to_owned(),
+        Encoding::Float(FloatType::Bf16) => "bf16".to_owned(),
+        Encoding::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
+    }
+}

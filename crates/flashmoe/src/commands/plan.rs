@@ -1,0 +1,153 @@
+//! `flashmoe plan`: what goes where and how fast it will be, measured on this disk and this memory.
+//!
+//! The account is the one that loading follows: what is refused here does not start, what is granted does
+//! not overrun. Speeds come from the roofline of docs/benchmarks.md: per token the bytes that must come
+//! from disk over its bandwidth at this record size, and the bytes that arithmetic must touch over the
+//! memory's; the slower of the two limits.
+
+use std::io::Write;
+
+use anyhow::Result;
+use store::LayerId;
+
+use crate::arguments::{ByteSize, ModelArguments, StorageChoice};
+use crate::plan::{BudgetSource, Plan};
+use crate::speed::Speeds;
+
+/// Hit rate of slots holding a share of the experts, as measured on real routing traces (Qwen3-30B,
+/// decayed frequency with recency; docs/benchmarks.md): (share, hit rate).
+const HIT_CURVE: [(f64, f64); 7] = [
+    (0.0, 0.0),
+    (0.0625, 0.40),
+    (0.125, 0.61),
+    (0.25, 0.82),
+    (0.5, 0.96),
+    (0.75, 0.99),
+    (1.0, 1.0),
+];
+
+pub(crate) fn plan(arguments: &ModelArguments, out: &mut dyn Write) -> Result<()> {
+    let plan = Plan::resolve(arguments, 1)?;
+    let mut lines = account(&plan);
+    let speeds = Speeds::measure(&plan)?;
+    lines.push(String::new());
+    lines.extend(prediction(&plan, &speeds));
+    lines.push(String::new());
+    out.write_all(lines.join("\n").as_bytes()).map_err(crate::failure::Failure::io)?;
+    Ok(())
+}
+
+fn account(plan: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut row = |name: &str, bytes: u64, note: String| {
+        lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
+    };
+    for part in &plan.parts {
+        let note = match part.name {
+            "key-value cache" => format!("context of {} tokens", plan.backend.context),
+            "activations" => format!("prefill chunk of {} tokens", plan.backend.batch_tokens),
+            _ => String::new(),
+        };
+        row(part.name, part.bytes, note);
+    }
+    if let Some(slots) = &plan.slots {
+        let note = format!("{} slots for {} experts", slots.slots(), slots.experts());
+        row("expert slots", slots.bytes(), note);
+    }
+    row("in all", plan.total_bytes(), String::new());
+    let source = match plan.budget_source {
+        BudgetSource::Asked => "asked for with --memory",
+        BudgetSource::Group => "85 % of what the control group leaves",
+        BudgetSource::Machine => "85 % of the memory available now",
+    };
+    row("budget", plan.budget, source.to_owned());
+    row("RAM", plan.memory.total, format!("{} available", ByteSize(plan.memory.available)));
+    if let Some(group) = &plan.memory.group {
+        row("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));
+    }
+    lines
+}
+
+fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
+    let layers = plan.config.layers.len();
+    let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
+    let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
+    let all: u64 = plan.checkpoint.expert_bytes();
+    let trunk = plan.parts[0].bytes as f64;
+    let share = match (&plan.slots, plan.arguments.storage) {
+        (_, StorageChoice::Resident) => 1.0,
+        (Some(slots), StorageChoice::Budget) => {
+            slots.slots() as f64 / slots.experts().max(1) as f64
+        }
+        // The page cache gets what the process does not take.
+        _ => {
+            let left = plan.memory.spare().saturating_sub(plan.total_bytes()) as f64;
+            (left / all.max(1) as f64).min(1.0)
+        }
+    };
+    let hits = hit_rate(share);
+    let memory = (trunk + routed as f64) / speeds.memory;
+    let warm_disk = routed as f64 * (1.0 - hits) / speeds.disk;
+    let cold_disk = routed as f64 / speeds.disk;
+    let sweep = all as f64 * (1.0 - share) / speeds.disk;
+    let limit = |disk: f64| if disk > memory { "disk" } else { "memory" };
+    let tokens = |seconds: f64| 1.0 / seconds.max(1e-9);
+    let mut lines = vec![
+        format!(
+            "disk {:.2} GB/s at {} records, memory {:.1} GB/s with {} threads (measured now)",
+            speeds.disk / 1e9,
+            ByteSize(record(0)),
+            speeds.memory / 1e9,
+            plan.threads
+        ),
+        format!(
+            "decode, warm: at most {:.2} tok/s, limited by {}; {:.0} % of experts found in memory",
+            tokens(warm_disk.max(memory)),
+            limit(warm_disk),
+            hits * 100.0
+        ),
+        format!(
+            "decode, cold: at most {:.2} tok/s, limited by {}",
+            tokens(cold_disk.max(memory)),
+            limit(cold_disk)
+        ),
+        format!(
+            "prefill: {sweep:.1} s of reading per chunk of {} tokens once all experts are needed",
+            plan.backend.batch_tokens
+        ),
+    ];
+    if share < 1.0 && plan.slots.is_some() && plan.arguments.storage == StorageChoice::Budget {
+        let double = hit_rate((share * 2.0).min(1.0));
+        let disk = routed as f64 * (1.0 - double) / speeds.disk;
+        let more = plan.slots.as_ref().map_or(0, store::cache::StorePlan::bytes);
+        lines.push(format!(
+            "with {} more memory: at most {:.2} tok/s",
+            ByteSize(more),
+            tokens(disk.max(memory))
+        ));
+    }
+    lines
+}
+
+/// The curve at a share of slots, linear between its points.
+fn hit_rate(share: f64) -> f64 {
+    let above = HIT_CURVE.iter().position(|&(x, _)| x >= share).unwrap_or(HIT_CURVE.len() - 1);
+    if above == 0 {
+        return HIT_CURVE[0].1;
+    }
+    let ((x0, y0), (x1, y1)) = (HIT_CURVE[above - 1], HIT_CURVE[above]);
+    y0 + (y1 - y0) * (share - x0) / (x1 - x0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hit_rate;
+
+    #[test]
+    fn the_hit_curve_goes_through_its_points_and_rises() {
+        assert_eq!((hit_rate(0.0), hit_rate(0.125), hit_rate(1.0)), (0.0, 0.61, 1.0));
+        let rates: Vec<f64> =
+            (0..=100).map(|percent| hit_rate(f64::from(percent) / 100.0)).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
+    }
+}

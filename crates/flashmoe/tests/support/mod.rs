@@ -1,4 +1,5 @@
 //! Drives the real binary over the committed checkpoints, as a user would.
+#![allow(clippy::unwrap_used, reason = "a test helper: a failure here is a failed test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

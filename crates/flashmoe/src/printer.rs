@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use engine::text::{DecodeStream, Message, Role};
+use engine::text::{DecodeStream, Message, Role, StopStrings};
 
 use crate::conversation::Language;
 use crate::failure::Failure;
@@ -18,9 +18,10 @@ pub(crate) struct AnswerPrinter<'a> {
     stream: DecodeStream,
     out: &'a mut dyn Write,
     hide_thinking: bool,
-    stop: &'a [String],
+    /// Watches the visible answer; thinking does not stop at a stop string.
+    stop: StopStrings,
     thinking: bool,
-    /// Generated text that is not printed yet: it may be the beginning of a marker.
+    /// Thinking that is not printed yet: it may be the beginning of its end marker.
     held: String,
     reasoning: String,
     content: String,
@@ -33,21 +34,22 @@ impl<'a> AnswerPrinter<'a> {
         language: &'a Language,
         opens_reasoning: bool,
         hide_thinking: bool,
-        stop: &'a [String],
+        stop: &[String],
         out: &'a mut dyn Write,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        let stop = StopStrings::new(stop.to_vec());
+        Ok(Self {
             language,
             stream: language.tokenizer.stream(),
             out,
             hide_thinking,
-            stop,
+            stop: stop.map_err(|error| Failure::usage(error.to_string()))?,
             thinking: opens_reasoning,
             held: String::new(),
             reasoning: String::new(),
             content: String::new(),
             printed: false,
-        }
+        })
     }
 
     /// Takes a token; breaks when a stop string has been reached.
@@ -62,34 +64,34 @@ impl<'a> AnswerPrinter<'a> {
     }
 
     fn text(&mut self, text: &str) -> Result<ControlFlow<()>> {
+        if !self.thinking {
+            return self.visible(text);
+        }
         self.held.push_str(text);
-        if self.thinking {
-            if let Some(end) = self.held.find(THINKING_END) {
-                let thought = self.held[..end].to_owned();
-                self.held.drain(..end + THINKING_END.len());
-                self.emit_thinking(&thought)?;
-                if !self.hide_thinking {
-                    self.write(THINKING_END)?;
-                }
-                self.thinking = false;
-            } else {
-                let keep = overlap(&self.held, [THINKING_END].into_iter());
-                let ready: String = self.held.drain(..self.held.len() - keep).collect();
-                self.emit_thinking(&ready)?;
-                return Ok(ControlFlow::Continue(()));
-            }
+        let Some(end) = self.held.find(THINKING_END) else {
+            let keep = marker_begun(&self.held);
+            let ready: String = self.held.drain(..self.held.len() - keep).collect();
+            self.emit_thinking(&ready)?;
+            return Ok(ControlFlow::Continue(()));
+        };
+        let rest = self.held.split_off(end + THINKING_END.len());
+        self.held.truncate(end);
+        let thought = std::mem::take(&mut self.held);
+        self.emit_thinking(&thought)?;
+        if !self.hide_thinking {
+            self.write(THINKING_END)?;
         }
-        let found = self.stop.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
-        if let Some(end) = found {
-            let ready = self.held[..end].to_owned();
-            self.held.clear();
-            self.emit_content(&ready)?;
-            return Ok(ControlFlow::Break(()));
-        }
-        let keep = overlap(&self.held, self.stop.iter().map(String::as_str));
-        let ready: String = self.held.drain(..self.held.len() - keep).collect();
-        self.emit_content(&ready)?;
-        Ok(ControlFlow::Continue(()))
+        self.thinking = false;
+        self.visible(&rest)
+    }
+
+    fn visible(&mut self, text: &str) -> Result<ControlFlow<()>> {
+        let outcome = self.stop.push(text);
+        self.emit_content(&outcome.text)?;
+        Ok(match outcome.stop {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        })
     }
 
     fn emit_thinking(&mut self, text: &str) -> Result<()> {
@@ -120,12 +122,10 @@ impl<'a> AnswerPrinter<'a> {
             // A broken character at the very end cannot complete a stop string.
             let _ = self.text(&rest)?;
         }
-        let rest = std::mem::take(&mut self.held);
-        if self.thinking {
-            self.emit_thinking(&rest)?
-        } else {
-            self.emit_content(&rest)?
-        }
+        let thought = std::mem::take(&mut self.held);
+        self.emit_thinking(&thought)?;
+        let rest = self.stop.flush();
+        self.emit_content(&rest)?;
         if self.printed {
             self.write("\n")?;
         }
@@ -136,11 +136,8 @@ impl<'a> AnswerPrinter<'a> {
     }
 }
 
-/// Length of the longest end of `text` that begins one of `markers`.
-fn overlap<'m>(text: &str, markers: impl Iterator<Item = &'m str>) -> usize {
-    let longest = |marker: &str| {
-        let starts = marker.char_indices().map(|(index, _)| index).skip(1);
-        starts.filter(|&length| text.ends_with(&marker[..length])).max().unwrap_or(0)
-    };
-    markers.map(longest).max().unwrap_or(0)
+/// Length of the longest end of `text` that begins the marker.
+fn marker_begun(text: &str) -> usize {
+    let lengths = (1..THINKING_END.len()).rev();
+    lengths.into_iter().find(|&length| text.ends_with(&THINKING_END[..length])).unwrap_or(0)
 }

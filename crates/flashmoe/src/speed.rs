@@ -34,15 +34,13 @@ pub(crate) struct DiskSpeed {
 const DISK_TIME: Duration = Duration::from_millis(1500);
 /// Reads in flight: saturates drives at megabyte records (docs/benchmarks.md).
 const DISK_THREADS: usize = 4;
-/// Memory read per thread: far beyond any cache.
-const MEMORY_WORDS: usize = 32 << 20;
 
 impl Speeds {
     /// Measures both; takes about two seconds.
     pub(crate) fn measure(plan: &Plan) -> Result<Self> {
         let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
         let disk = probe_disk(&plan.checkpoint, record as usize)?.speed;
-        Ok(Self { disk, memory: memory(plan.threads) })
+        Ok(Self { disk, memory: kernels::probe::read_bandwidth(plan.threads) })
     }
 }
 
@@ -101,20 +99,4 @@ pub(crate) fn probe_disk(checkpoint: &Checkpoint, record: usize) -> Result<DiskS
         let reason = anyhow::anyhow!("{}: nothing could be read", file.path.display());
         Err(Failure::Io(reason).into())
     }
-}
-
-/// Best of three sums over a large buffer per thread.
-fn memory(threads: usize) -> f64 {
-    let buffers: Vec<Vec<u64>> = (0..threads).map(|_| vec![1u64; MEMORY_WORDS]).collect();
-    let bytes = (threads * MEMORY_WORDS * 8) as f64;
-    let pass = || {
-        let started = Instant::now();
-        std::thread::scope(|scope| {
-            for buffer in &buffers {
-                scope.spawn(|| std::hint::black_box(buffer.iter().fold(0u64, |sum, v| sum ^ v)));
-            }
-        });
-        bytes / started.elapsed().as_secs_f64()
-    };
-    (0..3).map(|_| pass()).fold(0.0, f64::max)
 }

@@ -1,7 +1,7 @@
 //! `flashmoe doctor`: what this machine offers a streaming engine, and what would help.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -127,7 +127,7 @@ fn io_uring() -> Finding {
 }
 
 /// Five seconds of random reads at the model's record size.
-fn disk(model: &PathBuf) -> Result<Finding> {
+fn disk(model: &Path) -> Result<Finding> {
     let checkpoint = store::format::open(model).map_err(|error| Failure::model(error.into()))?;
     let record = checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
     let probe = crate::speed::probe_disk(&checkpoint, record as usize)?;

@@ -126,7 +126,7 @@ impl Terminal {
             arguments.hide_thinking,
             &arguments.stop,
             out,
-        );
+        )?;
         let bar = RefCell::new(Some(Progress::new("prefill", Unit::Tokens, prompt.len() as f64)));
         self.interrupt.reset();
         let mut failed = None;

@@ -65,15 +65,21 @@ unsafe fn scores<L: Lanes, const HALF: bool>(
         while first < scores.len() {
             // The last few keys are computed together with repeats of the last one.
             let key = |i: usize| (first + i).min(scores.len() - 1) * dim;
+            let rows: [usize; TOGETHER] = std::array::from_fn(key);
             let mut sums = [L::splat(0.0); TOGETHER];
-            let mut at = 0;
-            while at < dim {
-                let n = (dim - at).min(LANES);
-                let query: L = load(q.as_ptr().add(at), n);
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    *sum = cached::<L, HALF>(keys, key(i) + at, n).mul_add(query, *sum);
+            let whole = dim / LANES * LANES;
+            for at in (0..whole).step_by(LANES) {
+                let query = L::load(q.as_ptr().add(at));
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    *sum = cached::<L, HALF>(keys, row + at, LANES).mul_add(query, *sum);
                 }
-                at += LANES;
+            }
+            if whole < dim {
+                let query = L::load_first(q.as_ptr().add(whole), dim - whole);
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    let key = cached::<L, HALF>(keys, row + whole, dim - whole);
+                    *sum = key.mul_add(query, *sum);
+                }
             }
             for (i, sum) in sums.into_iter().enumerate().take(scores.len() - first) {
                 scores[first + i] = sum.sum() * scale;

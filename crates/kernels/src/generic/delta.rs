@@ -18,6 +18,9 @@ pub(crate) const MAX_KEY_DIM: usize = 256;
 /// Tokens of one chunk of the chunked form.
 pub(crate) const CHUNK: usize = 64;
 
+/// Tokens of the step form that pass over one block of the state together.
+const STEPS: usize = 16;
+
 /// Added under the root when q and k are normalised.
 const NORM_EPSILON: f32 = 1e-6;
 
@@ -131,27 +134,41 @@ unsafe fn read<L: Lanes>(state: *const f32, q: &[f32], k: &[f32]) -> (L, L) {
 #[inline(always)]
 pub(crate) unsafe fn step<L: Lanes>(task: &mut DeltaTask<'_>) {
     let key_dim = task.shape.key_dim;
-    let mut q = [0.0; MAX_KEY_DIM];
-    let mut k = [0.0; MAX_KEY_DIM];
-    let (q, k) = (&mut q[..key_dim], &mut k[..key_dim]);
-    for token in 0..task.tokens {
-        let (g, beta) = gates(task.inputs, task.shape.value_heads, token, task.head);
-        // SAFETY: passed on to the caller; pointers stay within the state block and the outputs.
-        unsafe {
-            task.query_and_key::<L>(token, q, k);
-            let qk = L::splat(dot::<L>(q, k));
-            let decay = L::splat(g.exp());
-            let beta = L::splat(beta);
-            for block in 0..task.shape.column_blocks() {
-                let state = task.state.as_mut_ptr().add(block * key_dim * LANES);
-                let (u, w) = read::<L>(state, q, k);
-                let (v, count) = task.value(token, block);
-                let v: L = load(v, count);
-                let d = beta.mul(v.sub(decay.mul(u)));
-                store(qk.mul_add(d, decay.mul(w)), task.output(token, block), count);
-                for (i, &k) in k.iter().enumerate() {
-                    let row = state.add(i * LANES);
-                    L::load(row).mul(decay).add(d.mul(L::splat(k))).store(row);
+    // A few tokens at a time and blocks outside: the block stays in the first-level cache while the
+    // tokens pass over it, instead of the whole head being walked once per token.
+    let mut qs = [[0.0f32; MAX_KEY_DIM]; STEPS];
+    let mut ks = [[0.0f32; MAX_KEY_DIM]; STEPS];
+    // q . k, decay, beta of each token.
+    let mut factors = [[0.0f32; 3]; STEPS];
+    for start in (0..task.tokens).step_by(STEPS) {
+        let n = (task.tokens - start).min(STEPS);
+        for i in 0..n {
+            let (g, beta) = gates(task.inputs, task.shape.value_heads, start + i, task.head);
+            let (q, k) = (&mut qs[i][..key_dim], &mut ks[i][..key_dim]);
+            // SAFETY: passed on to the caller; slices have the length of the head.
+            unsafe {
+                task.query_and_key::<L>(start + i, q, k);
+                factors[i] = [dot::<L>(q, k), g.exp(), beta];
+            }
+        }
+        for block in 0..task.shape.column_blocks() {
+            for i in 0..n {
+                let (q, k) = (&qs[i][..key_dim], &ks[i][..key_dim]);
+                // SAFETY: passed on to the caller; pointers stay within the state block and the
+                // outputs.
+                unsafe {
+                    let [qk, decay, beta] = factors[i].map(|f| L::splat(f));
+                    let state = task.state.as_mut_ptr().add(block * key_dim * LANES);
+                    let (u, w) = read::<L>(state, q, k);
+                    let (v, count) = task.value(start + i, block);
+                    let v: L = load(v, count);
+                    let d = beta.mul(v.sub(decay.mul(u)));
+                    let out = task.output(start + i, block);
+                    store(qk.mul_add(d, decay.mul(w)), out, count);
+                    for (i, &k) in k.iter().enumerate() {
+                        let row = state.add(i * LANES);
+                        d.mul_add(L::splat(k), L::load(row).mul(decay)).store(row);
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod format;
 mod ids;
 pub mod io;
+pub mod pack;
 pub mod record;
 pub mod trunk;
 

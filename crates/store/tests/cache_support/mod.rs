@@ -78,6 +78,8 @@ pub(crate) fn checkpoint(
         norms_are_zero_centred: false,
         skipped: Vec::new(),
         unused: Vec::new(),
+        pack: None,
+        unused: Vec::new(),
     })
 }
 

@@ -1,0 +1,208 @@
+//! Goal: a pack holds its source's bits, survives every fault, and shows every flipped bit. Method:
+//! compare extents; fail the k-th file operation for every k, resume, compare all files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::common::{Folder, Noise};
+use store::format::{Checkpoint, Extent, FormatError, open};
+use store::pack::{PackError, PackFile, PackFs, PackOptions, RealFs, pack, pack_on, verify};
+
+fn go(_: store::pack::PackProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn bytes(checkpoint: &Checkpoint, extent: Extent) -> Vec<u8> {
+    let file = fs::read(&checkpoint.files[extent.file.0 as usize].path).unwrap();
+    file[extent.offset as usize..][..extent.length as usize].to_vec()
+}
+
+fn same_bits(a: &Checkpoint, b: &Checkpoint) {
+    assert_eq!(a.norms_are_zero_centred, b.norms_are_zero_centred);
+    assert!(a.tensors.keys().eq(b.tensors.keys()));
+    for (x, y) in a.tensors.values().zip(b.tensors.values()) {
+        assert_eq!((x.encoding, &x.shape), (y.encoding, &y.shape));
+        assert!(x.parts().map(|e| bytes(a, e)).eq(y.parts().map(|e| bytes(b, e))));
+    }
+    for (x, y) in a.experts.iter().flatten().zip(b.experts.iter().flatten()) {
+        for (x, y) in x.experts.iter().zip(&y.experts) {
+            for p in 0..3 {
+                assert_eq!(bytes(a, x.weight[p]), bytes(b, y.weight[p]));
+                let pair = |c: &Checkpoint, q: Option<(Extent, Extent)>| {
+                    q.map(|(s, t)| (bytes(c, s), bytes(c, t)))
+                };
+                assert_eq!(pair(a, x.scales_biases[p]), pair(b, y.scales_biases[p]));
+            }
+        }
+    }
+}
+
+fn tree(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for folder in [path.to_owned(), path.join("experts")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                files.insert(path.display().to_string(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    let prefix = path.display().to_string();
+    files.into_iter().map(|(name, bytes)| (name.replace(&prefix, ""), bytes)).collect()
+}
+
+#[test]
+fn a_pack_holds_the_bits_of_its_source() {
+    for folder in [Folder::mlx(), Folder::hugging_face(true), Folder::hugging_face(false)] {
+        folder.write("tokenizer.json", "{}");
+        let source = open(folder.path()).unwrap();
+        let target = folder.path().join("pack");
+        pack(&source, &target, PackOptions::default(), &mut go).unwrap();
+        let packed = open(&target).unwrap();
+        same_bits(&source, &packed);
+        let report = verify(&packed, &mut go).unwrap();
+        assert!(report.damaged.is_empty() && report.checked_bytes > 100_000);
+        let again = pack(&source, &target, PackOptions::default(), &mut go);
+        assert!(matches!(again, Err(PackError::Exists { .. })));
+    }
+}
+
+/// Fails the operation with number `fail`; everything after it as well, like a dead disk.
+struct Faulty {
+    count: AtomicU64,
+    fail: u64,
+    error: io::ErrorKind,
+}
+
+impl Faulty {
+    fn step(&self) -> io::Result<()> {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        if number >= self.fail { Err(self.error.into()) } else { Ok(()) }
+    }
+}
+
+struct FaultyFile<'a>(Box<dyn PackFile>, &'a Faulty);
+
+impl PackFile for FaultyFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Every write is short, and the one that fails has written half of its bytes.
+        let half = &bytes[..bytes.len().div_ceil(2).max(bytes.len().min(4096))];
+        let written = self.0.write(half)?;
+        self.1.step().map(|()| written)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.1.step()?;
+        self.0.sync()
+    }
+}
+
+impl PackFs for &'static Faulty {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        RealFs.create_folder(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn PackFile>> {
+        self.step()?;
+        Ok(Box::new(FaultyFile(RealFs.create(path)?, self)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        RealFs.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        RealFs.remove(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        RealFs.sync_folder(path)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        RealFs.free_bytes(path)
+    }
+}
+
+#[test]
+fn every_failed_operation_can_be_resumed_to_the_same_bytes() {
+    let folder = Folder::mlx();
+    folder.write("tokenizer.json", "{}");
+    let source = open(folder.path()).unwrap();
+    let reference = folder.path().join("reference");
+    pack(&source, &reference, PackOptions::default(), &mut go).unwrap();
+    let expected = tree(&reference);
+    for (fail, error) in
+        (0..).zip([io::ErrorKind::StorageFull, io::ErrorKind::Other].into_iter().cycle())
+    {
+        let faulty: &'static Faulty =
+            Box::leak(Box::new(Faulty { count: AtomicU64::new(0), fail, error }));
+        let target = folder.path().join("target");
+        let first = pack_on(&faulty, &source, &target, PackOptions::default(), &mut go);
+        if first.is_err() && !target.exists() {
+            assert!(open(&folder.path().join("target.partial")).is_err() || fail > 20);
+            pack(&source, &target, PackOptions::default(), &mut go).unwrap();
+        }
+        assert!(tree(&target) == expected, "operation {fail}");
+        fs::remove_dir_all(&target).unwrap();
+        if first.is_ok() {
+            assert!(fail > 20);
+            return;
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let folder = Folder::mlx();
+    let source = open(folder.path()).unwrap();
+    let target = folder.path().join("pack");
+    pack(&source, &target, PackOptions::default(), &mut go).unwrap();
+    let mut noise = Noise(7);
+    let names: Vec<String> = tree(&target).into_keys().collect();
+    for round in 0..80 {
+        let path = target.join(names[noise.below(names.len())].trim_start_matches('/'));
+        let original = fs::read(&path).unwrap();
+        let mut flipped = original.clone();
+        let at = noise.below(flipped.len());
+        flipped[at] ^= 1 << noise.below(8);
+        fs::write(&path, &flipped).unwrap();
+        let found = match open(&target) {
+            Err(_) => true,
+            Ok(packed) => !verify(&packed, &mut go).unwrap().damaged.is_empty(),
+        };
+        assert!(found, "round {round}: byte {at} of {}", path.display());
+        // Cut short it does not open at all.
+        fs::write(&path, &original[..at]).unwrap();
+        assert!(open(&target).is_err(), "round {round}: {} cut at {at}", path.display());
+        fs::write(&path, &original).unwrap();
+    }
+    assert!(verify(&open(&target).unwrap(), &mut go).unwrap().damaged.is_empty());
+}
+
+#[test]
+fn a_changed_source_and_an_unfinished_pack_are_refused() {
+    let folder = Folder::mlx();
+    let source = open(folder.path()).unwrap();
+    let target = folder.path().join("pack");
+    let stop = &mut |_| ControlFlow::Break(());
+    let stopped = pack(&source, &target, PackOptions::default(), stop);
+    assert!(matches!(stopped, Err(PackError::Stopped)));
+    let partial = folder.path().join("pack.partial");
+    assert!(matches!(open(&partial), Err(FormatError::Unfinished { .. })));
+    let file = fs::OpenOptions::new().write(true).open(&source.files[0].path).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let resumed = pack(&source, &target, PackOptions::default(), &mut go);
+    assert!(matches!(resumed, Err(PackError::SourceChanged { .. })));
+    let changed = open(folder.path()).unwrap();
+    let resumed = pack(&changed, &target, PackOptions::default(), &mut go);
+    assert!(matches!(resumed, Err(PackError::OtherWork { .. })));
+}

@@ -121,7 +121,7 @@ impl Table {
         let found = match isa {
             Isa::Scalar => Some(&scalar::TABLE),
             Isa::Auto => {
-                let faster = [Isa::Avx512, Isa::Avx2].into_iter().find_map(Self::detect);
+                let faster = [Isa::Amx, Isa::Avx512, Isa::Avx2].into_iter().find_map(Self::detect);
                 faster.or(Some(&scalar::TABLE))
             }
             _ => Self::detect(isa),
@@ -132,10 +132,11 @@ impl Table {
     /// The table of a named vector instruction set, if this machine and build have it.
     #[cfg(target_arch = "x86_64")]
     fn detect(isa: Isa) -> Option<&'static Self> {
-        use crate::x86_64::{avx2, avx512};
+        use crate::x86_64::{amx, avx2, avx512};
         match isa {
             Isa::Avx2 if avx2::available() => Some(&avx2::TABLE),
             Isa::Avx512 if avx512::available() => Some(&avx512::TABLE),
+            Isa::Amx if amx::available() => Some(&amx::TABLE),
             _ => None,
         }
     }

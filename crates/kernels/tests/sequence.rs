@@ -250,11 +250,10 @@ fn attention_matches_softmax_and_ignores_the_batch() {
                         })
                         .collect();
                     let total: f64 = scores.iter().sum();
-                    for d in 0..dim {
-                        let sum = scores.iter().enumerate();
-                        let sum = sum.map(|(p, s)| s * stored(values[row(p)][d]));
-                        want.push(sum.sum::<f64>() / total);
-                    }
+                    want.extend((0..dim).map(|d| {
+                        let terms = scores.iter().enumerate();
+                        terms.map(|(p, s)| s * stored(values[row(p)][d])).sum::<f64>() / total
+                    }));
                 }
                 close(&got, &want, 5e-6, &format!("{shape:?} from {first}, half {half}"));
             }

@@ -111,7 +111,12 @@ unsafe fn sum_groups<const GROUPS: usize>(quads: [__m512i; QUAD]) -> __m512i {
 
 /// Sixteen scales or biases, of which `count` exist; the others are zero.
 #[inline(always)]
-unsafe fn factors(float: FloatType, base: *const u8, first: usize, count: usize) -> __m512 {
+pub(super) unsafe fn factors(
+    float: FloatType,
+    base: *const u8,
+    first: usize,
+    count: usize,
+) -> __m512 {
     let mask = if count >= 16 { u16::MAX } else { (1u16 << count) - 1 };
     // SAFETY: masked lanes are not accessed; the caller vouches for `count` values.
     unsafe {

@@ -2,6 +2,7 @@
 //!
 //! The plain sampler gives the set of tokens that may be drawn and their probabilities; draws must stay in the set
 //! and follow the probabilities (chi-square with fixed seeds).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use engine::sampling::{Sampler, SamplingError, SamplingOptions, Xoshiro256};
 use serde_json::json;

@@ -2,6 +2,7 @@
 //!
 //! The golden files are written by tests/reference/text_goldens.py. `FLASHMOE_TEXT_GOLDENS` names another folder of
 //! the same form, for a comparison with the templates of releases.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod text_support;
 

@@ -1,5 +1,6 @@
 //! What must hold for any input: users cannot make control tokens, decoding never splits a character, stop strings
 //! never leak, and no file makes a loader panic.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod text_support;
 

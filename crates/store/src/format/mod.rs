@@ -11,6 +11,7 @@
 //! map: they are [`LayerExperts`]. Convolution kernels are reported as `[channels, kernel]` whatever
 //! the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
 
+mod ancestor;
 mod assemble;
 mod config;
 mod error;
@@ -229,6 +230,9 @@ fn open_folder(folder: &Path) -> Result<Checkpoint, FormatError> {
     }
     if files::find(folder, JOURNAL)?.is_some() {
         return Err(FormatError::Unfinished { path: folder.to_owned() });
+    }
+    if files::find(folder, ancestor::INDEX)?.is_some() {
+        return ancestor::open(folder);
     }
     if files::find(folder, CONFIG)?.is_some() {
         return open_safetensors(folder);

@@ -13,13 +13,16 @@ use crate::format::{files, record_checksum};
 /// Larger than the lines of any model: 17 bytes for each of 131,072 records and the trunk's parts.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
+/// Identity of the work, and the checksums of each finished file.
+pub(super) type Contents = (String, Vec<Vec<u64>>);
+
 pub(super) struct Journal {
     file: Box<dyn PackFile>,
 }
 
 impl Journal {
     /// The identity and the finished files' checksums, by file number, that a journal holds.
-    pub(super) fn read(path: &Path) -> Result<Option<(String, Vec<Vec<u64>>)>, PackError> {
+    pub(super) fn read(path: &Path) -> Result<Option<Contents>, PackError> {
         if !path.exists() {
             return Ok(None);
         }

@@ -16,17 +16,17 @@ fn row(len: usize, seed: u64) -> Vec<f32> {
 fn plain(logits: &[f32], history: &[u32], prompt: usize, o: &SamplingOptions) -> Vec<(u32, f64)> {
     let mut logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let start = o.penalty_window.map_or(0, |window| history.len().saturating_sub(window));
-    for id in 0..logits.len() {
+    for (id, logit) in logits.iter_mut().enumerate() {
         let places: Vec<usize> =
             (start..history.len()).filter(|&at| history[at] as usize == id).collect();
         if places.is_empty() {
             continue;
         }
         let penalty = f64::from(o.repetition_penalty);
-        logits[id] = if logits[id] > 0.0 { logits[id] / penalty } else { logits[id] * penalty };
+        *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         let answer = places.iter().filter(|&&at| at >= prompt).count();
         if answer > 0 {
-            logits[id] -=
+            *logit -=
                 answer as f64 * f64::from(o.frequency_penalty) + f64::from(o.presence_penalty);
         }
     }

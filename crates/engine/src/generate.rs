@@ -58,6 +58,7 @@ pub fn generate(
         return Err(EngineError::Request(found));
     }
     history.extend_from_slice(prompt);
+    sampler.set_prompt_tokens(history.len());
     let mut last = 0;
     engine.prefill(sequence, prompt, cancel, progress, &mut |_, _, length| {
         last = length - 1;

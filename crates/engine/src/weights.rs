@@ -107,9 +107,16 @@ impl<'a> Catalog<'a> {
         Ok(VectorId(self.vectors.len() as u32 - 1))
     }
 
-    /// Encoding of a declared matrix.
-    pub fn encoding(&self, id: MatrixId) -> Encoding {
-        self.matrices[id.0 as usize].tensor.encoding
+    /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
+    /// change the answer.
+    ///
+    /// # Errors
+    /// The first such tensor.
+    pub fn refuse_unused(&self) -> Result<(), EngineError> {
+        match self.checkpoint.unused.iter().find(|name| name.contains("layers.")) {
+            Some(name) => Err(EngineError::tensor(name, "belongs to a layer but has no use here")),
+            None => Ok(()),
+        }
     }
 
     /// Bytes that [`Catalog::load`] will hold.

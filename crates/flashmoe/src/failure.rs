@@ -16,9 +16,12 @@ pub(crate) enum Failure {
     /// The model cannot be used.
     #[error(transparent)]
     Model(anyhow::Error),
-    /// Memory or disk space is short.
+    /// Memory is short.
     #[error("not enough memory: {0}")]
     Memory(String),
+    /// Disk space is short.
+    #[error("not enough disk space: {0}")]
+    Disk(String),
     /// Reading or writing failed.
     #[error(transparent)]
     Io(anyhow::Error),
@@ -44,6 +47,11 @@ impl Failure {
     /// Not enough memory.
     pub(crate) fn memory(reason: impl Into<String>) -> Self {
         Self::Memory(reason.into())
+    }
+
+    /// Not enough disk space.
+    pub(crate) fn disk(reason: impl Into<String>) -> Self {
+        Self::Disk(reason.into())
     }
 
     /// A file named on the command line that cannot be read or written.
@@ -82,7 +90,7 @@ impl Failure {
             Self::Run(_) => 1,
             Self::Usage(_) => 2,
             Self::Model(_) => 3,
-            Self::Memory(_) => 4,
+            Self::Memory(_) | Self::Disk(_) => 4,
             Self::Io(_) => 5,
             Self::Interrupted => 130,
         }

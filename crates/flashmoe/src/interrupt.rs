@@ -29,6 +29,11 @@ impl Interrupt {
         self.0.store(false, Ordering::Relaxed);
     }
 
+    /// Whether Ctrl-C was pressed since the last reset.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// The flag itself, for the engine.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.0

@@ -16,7 +16,7 @@ mod speed;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command};
 use failure::Failure;
@@ -27,9 +27,20 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Command::Run(arguments) => commands::run(arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect(&arguments.model, &mut out),
+        Command::Pack(arguments) => commands::pack(arguments, &mut out),
+        Command::Verify(arguments) => commands::verify(&arguments.model, &mut out),
+        Command::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Arguments::command(), "flashmoe", &mut out);
+            Ok(())
+        }
+        Command::Man => {
+            let page = clap_mangen::Man::new(Arguments::command());
+            page.render(&mut out).map_err(|error| Failure::io(error).into())
+        }
         Command::Plan(arguments) => commands::plan(arguments, &mut out),
         Command::Doctor(arguments) => commands::doctor(arguments, &mut out),
         Command::Score(arguments) => commands::score(arguments, &mut out),
+        Command::Synth(arguments) => commands::synth(arguments, &mut out),
     };
     let result = result.and_then(|()| out.flush().map_err(|error| Failure::io(error).into()));
     match result {

@@ -85,6 +85,7 @@ impl Model {
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn declare(config: &ModelConfig, catalog: &mut Catalog<'_>) -> Result<Self, EngineError> {
+        catalog.refuse_unused()?;
         let (hidden, vocabulary) = (config.hidden, config.vocabulary);
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
         let layers = (0..config.layers.len()).map(|layer| Layer::declare(config, layer, catalog));

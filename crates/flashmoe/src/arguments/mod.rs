@@ -3,6 +3,7 @@
 //! Help, man page and shell completions are generated from these definitions.
 
 mod model;
+mod synth;
 mod values;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, SamplingArguments, StorageChoice,
 };
+pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use values::{ByteSize, SlotCount};
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
@@ -31,12 +33,25 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// What a model is: shapes, encodings, sizes
     Inspect(PathArguments),
+    /// Make a native pack: one aligned, checksummed record per expert
+    Pack(PackArguments),
+    /// Check every checksum of a native pack
+    Verify(PathArguments),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
     /// What goes where in memory and how fast it will be, without loading anything
     Plan(ModelArguments),
     /// What this machine offers, with a read test when a model is given
     Doctor(DoctorArguments),
     /// Teacher-forced logits and negative log-likelihood of given token ids
     Score(ScoreArguments),
+    /// Make a checkpoint of a real shape with random weights
+    Synth(SynthArguments),
 }
 
 /// `flashmoe run`
@@ -102,4 +117,16 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `flashmoe pack`
+#[derive(Debug, Args)]
+pub(crate) struct PackArguments {
+    /// Folder of the model
+    pub(crate) source: PathBuf,
+    /// Folder to make
+    pub(crate) destination: PathBuf,
+    /// Print the sizes and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

@@ -3,12 +3,16 @@
 mod chat;
 mod doctor;
 mod inspect;
+mod pack;
 mod plan;
 mod run;
 mod score;
+mod synth;
 
 pub(crate) use doctor::doctor;
 pub(crate) use inspect::inspect;
+pub(crate) use pack::{pack, verify};
 pub(crate) use plan::plan;
 pub(crate) use run::run;
 pub(crate) use score::score;
+pub(crate) use synth::synth;

@@ -1,0 +1,77 @@
+//! Arguments of `flashmoe synth`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+
+/// `flashmoe synth`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SynthArguments {
+    /// 35B-A3B, 122B-A10B, 397B-A17B, tiny, or the path of a config.json
+    pub(crate) shape: String,
+    /// Folder to make; it must not exist
+    pub(crate) destination: PathBuf,
+    /// Layers, if not the shape's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) layers: Option<u16>,
+    /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16 or f32
+    #[arg(long, value_name = "ENCODING", default_value = "4bit")]
+    pub(crate) experts: StoredAs,
+    /// How the other matrices are stored; router gates keep at least 8 bits
+    #[arg(long, value_name = "ENCODING", default_value = "4bit")]
+    pub(crate) trunk: StoredAs,
+    /// Values that share a scale: 32, 64 or 128
+    #[arg(long, value_name = "VALUES", default_value_t = 64)]
+    pub(crate) group: u16,
+    /// Layout of the files
+    #[arg(long, value_name = "LAYOUT", default_value = "mlx")]
+    pub(crate) layout: LayoutChoice,
+    /// The same seed makes the same weights
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// tokenizer.json to copy; without one `bench` and `score` work, `run` does not
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
+}
+
+/// `--layout`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutChoice {
+    /// Safetensors as mlx-lm writes them
+    Mlx,
+    /// Native pack, one aligned record per expert
+    Native,
+}
+
+/// How matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredAs {
+    /// Affine groups of values of this many bits.
+    Bits(u8),
+    /// Not quantised.
+    Bf16,
+    /// Not quantised.
+    F16,
+    /// Not quantised.
+    F32,
+}
+
+impl FromStr for StoredAs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "2bit" => Ok(Self::Bits(2)),
+            "3bit" => Ok(Self::Bits(3)),
+            "4bit" => Ok(Self::Bits(4)),
+            "5bit" => Ok(Self::Bits(5)),
+            "6bit" => Ok(Self::Bits(6)),
+            "8bit" => Ok(Self::Bits(8)),
+            "bf16" => Ok(Self::Bf16),
+            "f16" => Ok(Self::F16),
+            "f32" => Ok(Self::F32),
+            _ => Err("write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16 or f32".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `flashmoe pack` and `flashmoe verify`: a checkpoint as one aligned record per expert, and whether it still is.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use store::pack::{PackError, PackOptions, PackProgress};
+
+use crate::arguments::{ByteSize, PackArguments};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::progress::{Progress, Unit, say};
+
+pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()> {
+    let source = store::format::open(&arguments.source)
+        .map_err(|error| Failure::model(error.into()))
+        .context("cannot open the model")?;
+    let options = PackOptions { dry_run: true };
+    let sizes = store::pack::pack(&source, &arguments.destination, options, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    let sizes = sizes.map_err(failure)?;
+    let total = sizes.trunk_bytes + sizes.expert_bytes;
+    if arguments.dry_run {
+        let [trunk, experts, total] = [sizes.trunk_bytes, sizes.expert_bytes, total].map(ByteSize);
+        writeln!(out, "{total}: trunk {trunk}, experts {experts}").map_err(Failure::io)?;
+        return Ok(());
+    }
+    let interrupt = Interrupt::listen()?;
+    let mut bar = Progress::new("packing", Unit::Bytes, total as f64);
+    let options = PackOptions { dry_run: false };
+    let report = store::pack::pack(&source, &arguments.destination, options, &mut |state| {
+        step(&mut bar, &interrupt, state)
+    });
+    bar.finish();
+    let report = report.map_err(failure)?;
+    if report.resumed_bytes > 0 {
+        say(&format!("{} were finished by an earlier run", ByteSize(report.resumed_bytes)));
+    }
+    let folder = arguments.destination.display();
+    writeln!(out, "{folder}: {}", ByteSize(report.trunk_bytes + report.expert_bytes))
+        .map_err(Failure::io)?;
+    Ok(())
+}
+
+pub(crate) fn verify(model: &Path, out: &mut dyn Write) -> Result<()> {
+    let checkpoint = store::format::open(model)
+        .map_err(|error| Failure::model(error.into()))
+        .context("cannot open the model")?;
+    let interrupt = Interrupt::listen()?;
+    let mut bar = Progress::new("verifying", Unit::Bytes, checkpoint.file_bytes() as f64);
+    let report = store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));
+    bar.finish();
+    let report = report.map_err(failure)?;
+    if report.checked_bytes == 0 {
+        let line = "structure is sound; this layout has no checksums, pack it to get them";
+        writeln!(out, "{line}").map_err(Failure::io)?;
+        return Ok(());
+    }
+    if report.damaged.is_empty() {
+        let checked = ByteSize(report.checked_bytes);
+        writeln!(out, "{checked} checked, all intact").map_err(Failure::io)?;
+        return Ok(());
+    }
+    for damaged in &report.damaged {
+        writeln!(out, "damaged: {damaged}").map_err(Failure::io)?;
+    }
+    let count = report.damaged.len();
+    let reason =
+        anyhow::anyhow!("{}: {count} damaged parts; copy or pack it again", model.display());
+    Err(Failure::model(reason).into())
+}
+
+fn step(bar: &mut Progress, interrupt: &Interrupt, state: PackProgress) -> ControlFlow<()> {
+    bar.set(state.done_bytes as f64);
+    if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn failure(error: PackError) -> anyhow::Error {
+    match error {
+        PackError::Format(error) => Failure::model(error.into()).into(),
+        PackError::Shape => Failure::model(error.into()).into(),
+        PackError::Space { .. } => Failure::disk(error.to_string()).into(),
+        PackError::Exists { .. } | PackError::Locked { .. } | PackError::OtherWork { .. } => {
+            Failure::usage(error.to_string()).into()
+        }
+        PackError::Stopped => anyhow::Error::from(Failure::Interrupted).context(error.to_string()),
+        PackError::Io { .. } | PackError::SourceChanged { .. } => Failure::io(error).into(),
+    }
+}

@@ -1,0 +1,156 @@
+//! The bytes of a synthetic checkpoint: random numbers at disk speed.
+//!
+//! Two tables are made once: random bytes and normal numbers. Every piece reads them from a place, and
+//! mixes them with a word, that its name and the seed decide; packed values are then uniform over their
+//! range, and scale and bias are chosen so that the matrix has the mean and variance of its
+//! distribution.
+
+use kernels::bf16_from_f32;
+use kernels::f16_from_f32;
+use kernels::format::{Encoding, FloatType};
+use store::record::Piece;
+use store::synthetic::{Content, Owner};
+
+use super::shape::Shape;
+use super::values::Values;
+
+/// Random bytes; a power of two, larger than a second-level cache so that repeats lie far apart.
+const BLOCK_BYTES: usize = 16 << 20;
+/// Normal numbers; a power of two.
+const NORMALS: usize = 1 << 18;
+
+/// Fills pieces with random numbers.
+pub(super) struct RandomContent<'a> {
+    shape: &'a Shape,
+    seed: u64,
+    block: Vec<u8>,
+    normals: Vec<f32>,
+}
+
+impl<'a> RandomContent<'a> {
+    /// Makes the tables.
+    pub(super) fn new(shape: &'a Shape, seed: u64) -> Self {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mix(state)
+        };
+        let block = (0..BLOCK_BYTES / 8).flat_map(|_| next().to_le_bytes()).collect();
+        let unit = |bits: u64| ((bits >> 40) as f32 + 0.5) / (1u64 << 24) as f32;
+        let mut normal = |_| {
+            // Box and Muller.
+            let (radius, angle) = (unit(next()), unit(next()));
+            (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
+        };
+        let normals = (0..NORMALS).map(&mut normal).collect();
+        Self { shape, seed, block, normals }
+    }
+
+    /// What distinguishes a matrix from every other.
+    fn key(&self, owner: Owner) -> u64 {
+        let place = match owner {
+            Owner::Tensor(index) => (1 << 48) | index as u64,
+            Owner::Expert { layer, expert, projection } => {
+                ((layer as u64) << 32) | ((expert as u64) << 8) | projection as u64
+            }
+        };
+        mix(self.seed ^ mix(place))
+    }
+
+    /// Uniform bits: the block from a place of its own, mixed with a word of its own.
+    fn packed(&self, key: u64, start: u64, out: &mut [u8]) {
+        let word = mix(key);
+        for (index, chunk) in out.chunks_mut(8).enumerate() {
+            let at = (start as usize + 8 * index).wrapping_add(key as usize & !7);
+            let round = (at / BLOCK_BYTES) as u32;
+            let bytes = word.rotate_left(round).to_le_bytes();
+            let source = &self.block[at % BLOCK_BYTES..][..chunk.len()];
+            for ((out, &random), byte) in chunk.iter_mut().zip(source).zip(bytes) {
+                *out = random ^ byte;
+            }
+        }
+    }
+
+    /// Scales vary by a quarter around what gives the variance; each bias centres its group.
+    fn scales(
+        &self,
+        key: u64,
+        values: Values,
+        encoding: (u8, FloatType),
+        piece: Piece,
+        start: u64,
+        out: &mut [u8],
+    ) {
+        let (bits, float) = encoding;
+        let levels = (1u32 << bits) as f32;
+        // Variance of a uniform integer below `levels` is (levels^2 - 1) / 12.
+        let scale = values.deviation() / ((levels * levels - 1.0) / 12.0).sqrt();
+        let mut table = [[0u8; 4]; 256];
+        for (byte, entry) in table.iter_mut().enumerate() {
+            let scale = rounded(float, scale * (0.75 + byte as f32 / 512.0));
+            let value = if piece == Piece::Scales { scale } else { -0.5 * (levels - 1.0) * scale };
+            encode(float, value, entry);
+        }
+        let bytes = float.bytes();
+        let first = start as usize / bytes;
+        for (index, out) in out.chunks_exact_mut(bytes).enumerate() {
+            let random = self.block[(first + index).wrapping_add(key as usize) % BLOCK_BYTES];
+            out.copy_from_slice(&table[usize::from(random)][..bytes]);
+        }
+    }
+
+    fn floats(&self, key: u64, values: Values, float: FloatType, start: u64, out: &mut [u8]) {
+        let bytes = float.bytes();
+        let first = start as usize / bytes;
+        let mut word = [0; 4];
+        for (index, out) in out.chunks_exact_mut(bytes).enumerate() {
+            let at = (first + index).wrapping_add(key as usize);
+            let normal = self.normals[at % NORMALS];
+            let random = self.block[at % BLOCK_BYTES];
+            let value = match values {
+                Values::Normal { mean, deviation } => mean + deviation * normal,
+                Values::AroundOne => 1.0 + (f32::from(random % 65) - 32.0) / 128.0,
+                Values::LogRate => (0.05 + 7.95 * (f32::from(random) / 255.0)).ln(),
+            };
+            encode(float, value, &mut word);
+            out.copy_from_slice(&word[..bytes]);
+        }
+    }
+}
+
+impl Content for RandomContent<'_> {
+    fn fill(&self, owner: Owner, piece: Piece, start: u64, out: &mut [u8]) {
+        let (encoding, values) = self.shape.matrix(owner);
+        let key = self.key(owner);
+        match (encoding, piece) {
+            (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
+            (Encoding::Affine { .. }, Piece::Weight) => self.packed(key, start, out),
+            (Encoding::Affine { bits, scale, .. }, _) => {
+                self.scales(key, values, (bits, scale), piece, start, out);
+            }
+        }
+    }
+}
+
+/// A bijection that makes neighbours look unrelated (the finaliser of SplitMix64).
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn rounded(float: FloatType, value: f32) -> f32 {
+    match float {
+        FloatType::F32 => value,
+        FloatType::F16 => kernels::f32_from_f16(f16_from_f32(value)),
+        FloatType::Bf16 => kernels::f32_from_bf16(bf16_from_f32(value)),
+    }
+}
+
+fn encode(float: FloatType, value: f32, out: &mut [u8; 4]) {
+    match float {
+        FloatType::F32 => *out = value.to_le_bytes(),
+        FloatType::F16 => out[..2].copy_from_slice(&f16_from_f32(value).to_le_bytes()),
+        FloatType::Bf16 => out[..2].copy_from_slice(&bf16_from_f32(value).to_le_bytes()),
+    }
+}

@@ -1,0 +1,286 @@
+//! The shapes that `synth` knows: configuration, tensors and encodings of each.
+//!
+//! Names and shapes are those of the published checkpoints; the tensor list follows from the
+//! configuration alone, so any config.json of a supported family will do.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use engine::model::config::{Family, Mixer, ModelConfig};
+use kernels::format::{Encoding, FloatType};
+use serde_json::{Value, json};
+use store::format::{Projection, ProjectionShape};
+use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
+
+use super::values::Values;
+use crate::arguments::{StoredAs, SynthArguments};
+use crate::failure::Failure;
+
+/// A model to be made, with the distribution of every tensor.
+pub(super) struct Shape {
+    pub(super) model: GeneratedModel,
+    /// By index into the model's tensors.
+    values: Vec<Values>,
+    /// Gate, up, down of every expert.
+    expert_values: [Values; 3],
+}
+
+impl Shape {
+    /// Encoding and distribution of a matrix.
+    pub(super) fn matrix(&self, owner: Owner) -> (Encoding, Values) {
+        match owner {
+            Owner::Tensor(index) => (self.model.tensors[index].encoding, self.values[index]),
+            Owner::Expert { layer, projection, .. } => {
+                let which = projection as usize;
+                let shape = &self.model.layers[layer].shapes[which];
+                (shape.encoding, self.expert_values[which])
+            }
+        }
+    }
+}
+
+/// What the arguments ask for.
+pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
+    let mut config = match arguments.shape.as_str() {
+        "35B-A3B" => published([2048, 40, 16, 2, 256], [16, 32, 128], [256, 8, 512], 248_320),
+        "122B-A10B" => published([3072, 48, 32, 2, 256], [16, 64, 128], [256, 8, 1024], 248_320),
+        "397B-A17B" => published([4096, 60, 32, 2, 256], [16, 64, 128], [512, 10, 1024], 248_320),
+        "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
+        path => read_config(Path::new(path))?,
+    };
+    let text = if config.get("text_config").is_some_and(Value::is_object) {
+        &mut config["text_config"]
+    } else {
+        &mut config
+    };
+    if let Some(layers) = arguments.layers {
+        text["num_hidden_layers"] = layers.into();
+        if let Some(kinds) = text.get("layer_types").and_then(Value::as_array) {
+            let kinds: Vec<Value> =
+                kinds.iter().cycle().take(usize::from(layers)).cloned().collect();
+            text["layer_types"] = kinds.into();
+        }
+    }
+    for stale in ["quantization", "quantization_config"] {
+        config.as_object_mut().map(|object| object.shift_remove(stale));
+    }
+    let model = ModelConfig::from_json(&config).map_err(Failure::engine)?;
+    let tensors = tensors(&model, arguments)?;
+    let encoding = encoding(arguments.experts, arguments.group)?;
+    let (inner, hidden) = (model.moe.intermediate, model.hidden);
+    let wide = ProjectionShape { rows: inner, columns: hidden, encoding };
+    let tall = ProjectionShape { rows: hidden, columns: inner, encoding };
+    let experts = GeneratedExperts { shapes: [wide, wide, tall], experts: model.moe.experts };
+    let prefix = match model.family {
+        Family::Qwen35Moe => "language_model.",
+        Family::Qwen3Moe => "",
+    };
+    if let Some(quantization) = quantization(arguments, prefix, &tensors, model.layers.len()) {
+        config["quantization"] = quantization.clone();
+        config["quantization_config"] = quantization;
+    }
+    let expert = |name, columns| Values::of(name, columns);
+    Ok(Shape {
+        values: tensors
+            .iter()
+            .map(|tensor| Values::of(&tensor.name, *tensor.shape.last().unwrap_or(&1)))
+            .collect(),
+        expert_values: [
+            expert("gate_proj", hidden),
+            expert("up_proj", hidden),
+            expert("down_proj", inner),
+        ],
+        model: GeneratedModel {
+            config,
+            prefix,
+            tensors,
+            layers: vec![experts; model.layers.len()],
+            recipe: json!({ "shape": arguments.shape, "seed": arguments.seed }),
+            tokenizer: arguments.tokenizer.clone(),
+        },
+    })
+}
+
+fn read_config(path: &Path) -> Result<Value> {
+    let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
+        let known = "35B-A3B, 122B-A10B, 397B-A17B, tiny";
+        format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
+    })?;
+    let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
+    Ok(value.with_context(|| format!("{} is no JSON", path.display()))?)
+}
+
+/// The configuration of a Qwen3.5-MoE: `[hidden, layers, heads, kv heads, head size]`, `[key heads, value
+/// heads, head size]` of the delta layers, `[experts, top-k, width]`, vocabulary.
+fn published(
+    [hidden, layers, heads, kv_heads, head_dim]: [usize; 5],
+    [key_heads, value_heads, delta_dim]: [usize; 3],
+    [experts, top_k, width]: [usize; 3],
+    vocabulary: usize,
+) -> Value {
+    let full = |layer: usize| (layer + 1).is_multiple_of(4);
+    let kinds: Vec<&str> = (0..layers)
+        .map(|layer| if full(layer) { "full_attention" } else { "linear_attention" })
+        .collect();
+    // Interleaved sections of a quarter of the head, in pairs: 11, 11, 10 of 32.
+    let pairs = head_dim / 8;
+    let third = pairs.div_ceil(3);
+    json!({
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "model_type": "qwen3_5_moe",
+        "dtype": "bfloat16",
+        "tie_word_embeddings": false,
+        "text_config": {
+            "model_type": "qwen3_5_moe_text",
+            "dtype": "bfloat16",
+            "vocab_size": vocabulary,
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim,
+            "linear_num_key_heads": key_heads,
+            "linear_num_value_heads": value_heads,
+            "linear_key_head_dim": delta_dim,
+            "linear_value_head_dim": delta_dim,
+            "linear_conv_kernel_dim": 4,
+            "moe_intermediate_size": width,
+            "shared_expert_intermediate_size": width,
+            "num_experts": experts,
+            "num_experts_per_tok": top_k,
+            "max_position_embeddings": 262_144,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": false,
+            "full_attention_interval": 4,
+            "layer_types": kinds,
+            "attention_bias": false,
+            "attn_output_gate": true,
+            "hidden_act": "silu",
+            "mamba_ssm_dtype": "float32",
+            "mlp_only_layers": [],
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000_000,
+                "partial_rotary_factor": 0.25,
+                "mrope_interleaved": true,
+                "mrope_section": [third, third, pairs - 2 * third],
+            },
+        },
+    })
+}
+
+fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
+    let encoding = match stored {
+        StoredAs::Bits(bits) => Encoding::Affine { bits, group, scale: FloatType::Bf16 },
+        StoredAs::Bf16 => Encoding::Float(FloatType::Bf16),
+        StoredAs::F16 => Encoding::Float(FloatType::F16),
+        StoredAs::F32 => Encoding::Float(FloatType::F32),
+    };
+    encoding.check(0).map_err(|error| Failure::usage(format!("--group: {error}")))?;
+    Ok(encoding)
+}
+
+/// Everything outside the routed experts.
+fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<GeneratedTensor>> {
+    let trunk = encoding(arguments.trunk, arguments.group)?;
+    // Converters keep router gates at 8 bits: a wrong expert costs more than a rough one.
+    let gates = match arguments.trunk {
+        StoredAs::Bits(_) => encoding(StoredAs::Bits(8), arguments.group)?,
+        _ => trunk,
+    };
+    let plain = Encoding::Float(FloatType::Bf16);
+    let mut all = Vec::new();
+    let mut add = |name: String, shape: &[usize], encoding| {
+        all.push(GeneratedTensor { name, shape: shape.to_vec(), encoding });
+    };
+    let (hidden, attention, moe) = (model.hidden, &model.attention, &model.moe);
+    add("embed_tokens".to_owned(), &[model.vocabulary, hidden], trunk);
+    for (layer, mixer) in model.layers.iter().enumerate() {
+        let name = |part: &str| format!("layers.{layer}.{part}");
+        add(name("input_layernorm"), &[hidden], plain);
+        match (mixer, &model.delta) {
+            (Mixer::DeltaNet, Some(delta)) => {
+                let (heads, width) = (delta.value_heads, delta.value_width());
+                let taps = [delta.channels(), delta.convolution_kernel];
+                let rates = Encoding::Float(FloatType::F32);
+                add(name("linear_attn.in_proj_qkv"), &[delta.channels(), hidden], trunk);
+                add(name("linear_attn.in_proj_z"), &[width, hidden], trunk);
+                add(name("linear_attn.in_proj_a"), &[heads, hidden], trunk);
+                add(name("linear_attn.in_proj_b"), &[heads, hidden], trunk);
+                add(name("linear_attn.conv1d"), &taps, plain);
+                add(name("linear_attn.A_log"), &[heads], rates);
+                add(name("linear_attn.dt_bias"), &[heads], plain);
+                add(name("linear_attn.norm"), &[delta.value_dim], plain);
+                add(name("linear_attn.out_proj"), &[hidden, width], trunk);
+            }
+            _ => {
+                let queries = attention.query_heads * attention.head_dim;
+                let keys = attention.key_value_heads * attention.head_dim;
+                let query_rows = queries * (1 + usize::from(attention.output_gate));
+                add(name("self_attn.q_proj"), &[query_rows, hidden], trunk);
+                add(name("self_attn.k_proj"), &[keys, hidden], trunk);
+                add(name("self_attn.v_proj"), &[keys, hidden], trunk);
+                add(name("self_attn.q_norm"), &[attention.head_dim], plain);
+                add(name("self_attn.k_norm"), &[attention.head_dim], plain);
+                add(name("self_attn.o_proj"), &[hidden, queries], trunk);
+            }
+        }
+        add(name("post_attention_layernorm"), &[hidden], plain);
+        add(name("mlp.gate"), &[moe.experts, hidden], gates);
+        if let Some(shared) = moe.shared_intermediate {
+            add(name("mlp.shared_expert.gate_proj"), &[shared, hidden], trunk);
+            add(name("mlp.shared_expert.up_proj"), &[shared, hidden], trunk);
+            add(name("mlp.shared_expert.down_proj"), &[hidden, shared], trunk);
+            add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
+        }
+    }
+    add("norm".to_owned(), &[hidden], plain);
+    if !model.tied_head {
+        add("lm_head".to_owned(), &[model.vocabulary, hidden], trunk);
+    }
+    Ok(all)
+}
+
+/// `quantization` of config.json: the trunk's scheme (or the experts', where the trunk has none), and
+/// every module that differs.
+fn quantization(
+    arguments: &SynthArguments,
+    prefix: &str,
+    tensors: &[GeneratedTensor],
+    layers: usize,
+) -> Option<Value> {
+    let bits = |stored| match stored {
+        StoredAs::Bits(bits) => Some(bits),
+        _ => None,
+    };
+    let default = bits(arguments.trunk).or(bits(arguments.experts))?;
+    let group = arguments.group;
+    let mut all = json!({ "group_size": group, "bits": default, "mode": "affine" });
+    let mut differ = |path: String, encoding: Option<u8>| {
+        if encoding != Some(default) {
+            all[path] = match encoding {
+                Some(bits) => json!({ "group_size": group, "bits": bits }),
+                None => Value::Bool(false),
+            };
+        }
+    };
+    for tensor in tensors.iter().filter(|tensor| tensor.shape.len() == 2) {
+        if tensor.name.ends_with("conv1d") {
+            continue;
+        }
+        let model = if tensor.name == "lm_head" { "" } else { "model." };
+        let bits = match tensor.encoding {
+            Encoding::Affine { bits, .. } => Some(bits),
+            Encoding::Float(_) => None,
+        };
+        differ(format!("{prefix}{model}{}", tensor.name), bits);
+    }
+    for layer in 0..layers {
+        for projection in [Projection::Gate, Projection::Up, Projection::Down] {
+            let name = ["gate_proj", "up_proj", "down_proj"][projection as usize];
+            let path = format!("{prefix}model.layers.{layer}.mlp.switch_mlp.{name}");
+            differ(path, bits(arguments.experts));
+        }
+    }
+    Some(all)
+}

@@ -1,0 +1,48 @@
+//! How the numbers of each tensor are distributed, so that a random network behaves: activations keep
+//! their size from layer to layer, decay rates and router margins lie where trained ones do.
+
+/// A distribution of weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Values {
+    /// Normal with this mean and standard deviation.
+    Normal { mean: f32, deviation: f32 },
+    /// 1 plus a multiple of 1/128 up to a quarter: exact in bf16.
+    AroundOne,
+    /// Logarithm of a decay rate between 0.05 and 8.
+    LogRate,
+}
+
+/// Share of a residual branch that reaches the stream: with 1 a deep random network amplifies rounding
+/// until its output means nothing.
+const BRANCH_GAIN: f32 = 0.25;
+
+impl Values {
+    /// The distribution of a tensor by canonical name; `columns` is the width of its input.
+    pub(super) fn of(name: &str, columns: usize) -> Self {
+        let normal = |deviation: f32| Self::Normal { mean: 0.0, deviation };
+        let unit = 1.0 / (columns.max(1) as f32).sqrt();
+        let last = name.rsplit('.').next().unwrap_or(name);
+        match last {
+            "A_log" => Self::LogRate,
+            "dt_bias" => normal(1.0),
+            "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
+            _ if last.ends_with("norm") => Self::AroundOne,
+            _ if last.ends_with("layernorm") => Self::AroundOne,
+            "conv1d" => normal(0.5),
+            "gate" => normal(3.0 * unit),
+            "embed_tokens" => normal(1.0),
+            "lm_head" => normal(2.0 * unit),
+            "o_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),
+            _ => normal(unit),
+        }
+    }
+
+    /// Standard deviation of a matrix's values.
+    pub(super) fn deviation(self) -> f32 {
+        match self {
+            Self::Normal { deviation, .. } => deviation,
+            Self::AroundOne => 0.15,
+            Self::LogRate => 1.0,
+        }
+    }
+}

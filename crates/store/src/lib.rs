@@ -11,6 +11,7 @@ mod ids;
 pub mod io;
 pub mod pack;
 pub mod record;
+pub mod synthetic;
 pub mod trunk;
 
 pub use cache::StoreError;

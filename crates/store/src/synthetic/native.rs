@@ -1,0 +1,143 @@
+//! A generated native pack: one job per trunk part and one per expert record, then the checksum table
+//! and the manifest. The layout is that of [`crate::format::layout`], which the reader recomputes.
+
+use serde_json::json;
+use twox_hash::XxHash3_64;
+
+use super::{Finish, GenerateError, GeneratedModel, Job, Output, OutputFile, Owner, Segment};
+use crate::format::layout::{self, MatrixSpans, Span};
+use crate::format::manifest::{
+    Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
+    encoding_name,
+};
+use crate::format::native::table_header;
+use crate::format::{Projection, ProjectionShape};
+use crate::record::Piece;
+
+const PROJECTIONS: [Projection; 3] = [Projection::Gate, Projection::Up, Projection::Down];
+const PIECES: [Piece; 3] = [Piece::Weight, Piece::Scales, Piece::Biases];
+
+fn impossible(name: &str, reason: String) -> GenerateError {
+    GenerateError::Shape { name: name.to_owned(), reason }
+}
+
+pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
+    for tensor in &model.tensors {
+        let columns = tensor.shape.last().copied().unwrap_or(0);
+        let checked = tensor.encoding.check(columns);
+        checked.map_err(|error| impossible(&tensor.name, error.to_string()))?;
+    }
+    let shapes = model.tensors.iter().map(|tensor| (&tensor.shape[..], tensor.encoding));
+    let (spans, trunk_bytes) = layout::trunk(shapes)
+        .ok_or_else(|| impossible("trunk", "takes more bytes than a file can have".to_owned()))?;
+    let mut files =
+        vec![OutputFile { name: layout::TRUNK.to_owned(), bytes: trunk_bytes, head: Vec::new() }];
+    let mut jobs = trunk_jobs(&spans, trunk_bytes);
+    let trunk_parts = jobs.len();
+    let mut layers = Vec::with_capacity(model.layers.len());
+    for (layer, experts) in model.layers.iter().enumerate() {
+        let name = format!("layers.{layer}.mlp.experts");
+        let record = layout::record(&experts.shapes).ok_or_else(|| {
+            let ProjectionShape { rows, columns, encoding } = experts.shapes[2];
+            impossible(&name, format!("a matrix like [{rows}, {columns}] cannot be {encoding:?}"))
+        })?;
+        let file = files.len();
+        files.push(OutputFile {
+            name: format!("{}/{}", layout::EXPERTS, layout::layer_file(layer)),
+            bytes: record.bytes * experts.experts as u64,
+            head: Vec::new(),
+        });
+        for expert in 0..experts.experts {
+            let segments =
+                PROJECTIONS.iter().zip(&record.projections).flat_map(|(&which, spans)| {
+                    let owner = Owner::Expert { layer, expert, projection: which };
+                    segments(owner, spans)
+                });
+            let offset = expert as u64 * record.bytes;
+            jobs.push(Job { file, offset, bytes: record.bytes, segments: segments.collect() });
+        }
+        let entry = |index: usize| {
+            let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
+            let at = (&record.projections[index]).into();
+            ProjectionEntry { shape: [rows, columns], encoding: encoding_name(encoding), at }
+        };
+        layers.push(Some(Layer {
+            experts: experts.experts,
+            record_bytes: record.bytes,
+            gate: entry(0),
+            up: entry(1),
+            down: entry(2),
+        }));
+    }
+    let tensors = model.tensors.iter().zip(&spans).map(|(tensor, spans)| TrunkTensor {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        encoding: encoding_name(tensor.encoding),
+        at: spans.into(),
+    });
+    let fingerprint = XxHash3_64::oneshot(format!("{}{}", model.config, model.recipe).as_bytes());
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        version: layout::VERSION,
+        source: Source { kind: "synthetic".to_owned(), fingerprint: Hex(fingerprint) },
+        norms_are_zero_centred: false,
+        recipe: json!({ "synthetic": model.recipe }),
+        trunk_bytes,
+        layers,
+        checksums: Table { bytes: 0, xxh3: Hex(0) },
+        copied: copied(model)?,
+        skipped: Vec::new(),
+        unused: Vec::new(),
+        config: model.config.clone(),
+        tensors: tensors.collect(),
+    };
+    Ok(Output { files, jobs, finish: finish(manifest, trunk_parts) })
+}
+
+/// One job per part of the trunk; each covers the padding up to the next.
+fn trunk_jobs(spans: &[MatrixSpans], trunk_bytes: u64) -> Vec<Job> {
+    let tensors = spans.iter().enumerate();
+    let parts: Vec<Segment> =
+        tensors.flat_map(|(index, spans)| segments(Owner::Tensor(index), spans)).collect();
+    let ends = parts.iter().skip(1).map(|part| part.at).chain([trunk_bytes]);
+    let job = |(part, end): (&Segment, u64)| Job {
+        file: 0,
+        offset: part.at,
+        bytes: end - part.at,
+        segments: vec![Segment { at: 0, ..*part }],
+    };
+    parts.iter().zip(ends).map(job).collect()
+}
+
+fn segments(owner: Owner, spans: &MatrixSpans) -> impl Iterator<Item = Segment> {
+    let parts: Vec<Span> = spans.parts().collect();
+    PIECES.into_iter().zip(parts).map(move |(piece, span)| Segment {
+        owner,
+        piece,
+        at: span.offset,
+        bytes: span.bytes,
+    })
+}
+
+fn copied(model: &GeneratedModel) -> Result<Vec<Copied>, GenerateError> {
+    let Some(path) = &model.tokenizer else { return Ok(Vec::new()) };
+    let bytes = std::fs::read(path).map_err(super::failed(path))?;
+    Ok(vec![Copied {
+        name: "tokenizer.json".to_owned(),
+        bytes: bytes.len() as u64,
+        xxh3: Hex(XxHash3_64::oneshot(&bytes)),
+    }])
+}
+
+fn finish(mut manifest: Manifest, trunk_parts: usize) -> Finish {
+    Box::new(move |checksums| {
+        let mut table = table_header(trunk_parts, checksums.len() - trunk_parts).to_vec();
+        table.extend(checksums.iter().flat_map(|checksum| checksum.to_le_bytes()));
+        manifest.checksums =
+            Table { bytes: table.len() as u64, xxh3: Hex(XxHash3_64::oneshot(&table)) };
+        vec![
+            (layout::CHECKSUMS.to_owned(), table),
+            (layout::MANIFEST.to_owned(), manifest.to_bytes()),
+        ]
+    })
+}

@@ -262,7 +262,9 @@ class Net:
         if name.endswith("mlp.gate.weight"):
             return normal(3 * fan_in)
         if name.endswith("embed_tokens.weight"):
-            return normal(1.0 if not self.tied else 2 * fan_in)
+            # Also when it is the output head as well: rows as small as a head's would let every layer's output
+            # outweigh the residual stream, and the net would amplify rounding, however calm its layers are.
+            return normal(1.0)
         if name.endswith("lm_head.weight"):
             return normal(2 * fan_in)
         residual = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "down_proj")

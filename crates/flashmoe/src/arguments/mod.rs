@@ -2,6 +2,7 @@
 //!
 //! Help, man page and shell completions are generated from these definitions.
 
+mod bench;
 mod model;
 mod synth;
 mod values;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, SamplingArguments, StorageChoice,
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Score(ScoreArguments),
     /// Make a checkpoint of a real shape with random weights
     Synth(SynthArguments),
+    /// Measure prefill and decode, and how close they come to what disk and memory allow
+    Bench(BenchArguments),
 }
 
 /// `flashmoe run`

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod bench;
 mod chat;
 mod doctor;
 mod inspect;
@@ -9,6 +10,7 @@ mod run;
 mod score;
 mod synth;
 
+pub(crate) use bench::bench;
 pub(crate) use doctor::doctor;
 pub(crate) use inspect::inspect;
 pub(crate) use pack::{pack, verify};

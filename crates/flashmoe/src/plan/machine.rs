@@ -22,6 +22,8 @@ pub(crate) struct Group {
     pub(crate) limit: u64,
     /// Memory in use that cannot be reclaimed.
     pub(crate) used: u64,
+    /// Page cache charged to it.
+    pub(crate) cached: u64,
 }
 
 impl Memory {
@@ -57,10 +59,10 @@ fn tightest_group(groups: &str, total: u64) -> Option<Group> {
         else {
             continue;
         };
-        let (root, limit, used): (&str, &str, &str) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max", "anon"),
+        let (root, limit, used, cached): (&str, &str, &str, &str) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "anon", "file"),
             list if list.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "rss")
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "rss", "cache")
             }
             _ => continue,
         };
@@ -69,8 +71,9 @@ fn tightest_group(groups: &str, total: u64) -> Option<Group> {
             if let Some(bytes) = read_number(&folder.join(limit)).filter(|&bytes| bytes < total)
                 && found.as_ref().is_none_or(|group| bytes < group.limit)
             {
-                let used = statistic(&folder.join("memory.stat"), used);
-                found = Some(Group { limit: bytes, used });
+                let figures = folder.join("memory.stat");
+                let (used, cached) = (statistic(&figures, used), statistic(&figures, cached));
+                found = Some(Group { limit: bytes, used, cached });
             }
             if folder == Path::new(root) || !folder.pop() {
                 break;
@@ -113,6 +116,28 @@ impl ProcessMemory {
             Some(kib * 1024)
         };
         Self { peak: field("VmHWM:").unwrap_or(0), anonymous: field("RssAnon:").unwrap_or(0) }
+    }
+}
+
+/// Makes the peak of [`ProcessMemory`] start again from what is held now. A kernel that does not know how
+/// leaves the old peak, which is an upper bound.
+pub(crate) fn reset_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Bytes of page cache: of our control group where it is limited, else of the machine.
+pub(crate) fn cached_bytes() -> u64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kib * 1024)
+    };
+    let total = field("MemTotal:").unwrap_or(0);
+    match tightest_group(&groups, total) {
+        Some(group) => group.cached,
+        None => field("Cached:").unwrap_or(0),
     }
 }
 

@@ -1,0 +1,138 @@
+//! Arguments of `flashmoe bench`: the model's, of which some take lists, and what is measured.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    ArithmeticChoice, ByteSize, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice,
+    ModelArguments, PolicyChoice, SlotCount, StorageChoice,
+};
+
+/// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
+/// measured.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BenchArguments {
+    /// Folder of the model
+    pub(crate) model: PathBuf,
+    /// Tokens of the prefill tests; 0 for none (list)
+    #[arg(short = 'p', long, value_name = "TOKENS", value_delimiter = ',', default_value = "512")]
+    pub(crate) prompt: Vec<usize>,
+    /// Tokens of the decode tests; 0 for none (list)
+    #[arg(short = 'n', long, value_name = "TOKENS", value_delimiter = ',', default_value = "128")]
+    pub(crate) generate: Vec<usize>,
+    /// Tokens already in the context of each test (list)
+    #[arg(short = 'd', long, value_name = "TOKENS", value_delimiter = ',', default_value = "0")]
+    pub(crate) depth: Vec<usize>,
+    /// Measured repetitions, after one that is reported as cold
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 3)]
+    pub(crate) repetitions: usize,
+    /// Form of the rows
+    #[arg(short = 'o', long, value_name = "FORM", default_value = "md")]
+    pub(crate) output: OutputChoice,
+    /// Seed of the tokens
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Memory caps (list)
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    pub(crate) memory: Vec<ByteSize>,
+    /// Where experts come from (list)
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "budget")]
+    pub(crate) storage: Vec<StorageChoice>,
+    /// How records are read (list)
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',', default_value = "auto")]
+    pub(crate) io: Vec<IoChoice>,
+    /// How the dense trunk gets into memory (list)
+    #[arg(long, value_name = "HOW", value_delimiter = ',', default_value = "read")]
+    pub(crate) load: Vec<LoadChoice>,
+    /// When the key-value cache is allocated (list)
+    #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "grow")]
+    pub(crate) kv: Vec<KvChoice>,
+    /// Experts per token (list); fewer than trained is an approximation
+    #[arg(short = 'k', long = "top-k-experts", value_name = "K", value_delimiter = ',')]
+    pub(crate) experts_per_token: Vec<u16>,
+    /// Slots in `budget` mode: a number, or `floor`
+    #[arg(long, value_name = "N|floor")]
+    pub(crate) slots: Option<SlotCount>,
+    /// Which records leave first when slots run out (list)
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "lfru")]
+    pub(crate) policy: Vec<PolicyChoice>,
+    /// Reads in flight at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) queue_depth: Option<u16>,
+    /// Check each record's checksum when it is read
+    #[arg(long)]
+    pub(crate) check_reads: bool,
+    /// Mapped files: advise the kernel which records come and which are done
+    #[arg(long)]
+    pub(crate) residency_advice: bool,
+    /// How keys and values are stored; f16 is lossy
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    pub(crate) kv_type: KvTypeChoice,
+    /// Tokens of a prompt processed at once
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) prefill_chunk: Option<u32>,
+    /// Threads that compute
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Arithmetic of quantised weights
+    #[arg(long, value_name = "KIND", default_value = "int16")]
+    pub(crate) arithmetic: ArithmeticChoice,
+    /// How the delta rule runs over a prompt
+    #[arg(long, value_name = "FORM", default_value = "step")]
+    pub(crate) delta_rule: DeltaChoice,
+}
+
+/// `--output`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputChoice {
+    /// Markdown table
+    Md,
+    /// One JSON object per line
+    Json,
+    /// Comma-separated, with a header
+    Csv,
+}
+
+impl BenchArguments {
+    /// Every combination of the lists, each with room for a conversation of `context` tokens.
+    pub(crate) fn combinations(&self, context: usize) -> Vec<ModelArguments> {
+        let mut all = Vec::new();
+        let optional = |len: usize| 0..len.max(1);
+        for memory in optional(self.memory.len()) {
+            for &storage in &self.storage {
+                for &io in &self.io {
+                    for &load in &self.load {
+                        for &kv in &self.kv {
+                            for &policy in &self.policy {
+                                for k in optional(self.experts_per_token.len()) {
+                                    all.push(ModelArguments {
+                                        model: self.model.clone(),
+                                        memory: self.memory.get(memory).copied(),
+                                        storage,
+                                        slots: self.slots,
+                                        io,
+                                        policy,
+                                        queue_depth: self.queue_depth,
+                                        check_reads: self.check_reads,
+                                        residency_advice: self.residency_advice,
+                                        load,
+                                        kv,
+                                        kv_type: self.kv_type,
+                                        context: Some(context as u32),
+                                        prefill_chunk: self.prefill_chunk,
+                                        threads: self.threads,
+                                        arithmetic: self.arithmetic,
+                                        experts_per_token: self.experts_per_token.get(k).copied(),
+                                        delta_rule: self.delta_rule,
+                                    });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+}

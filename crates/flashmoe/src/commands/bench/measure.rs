@@ -1,0 +1,186 @@
+//! One run of one test, and what it cost. All counts are those of the store.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use engine::EngineError;
+use engine::backend::{Run, SequenceId};
+use engine::engine::Engine;
+use store::cache::StoreCounters;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::plan::Plan;
+use crate::plan::load::Loaded;
+use crate::plan::machine::{ProcessMemory, cached_bytes};
+use crate::progress::{Progress, Unit};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Test {
+    /// Token by token, or all at once.
+    pub(super) decode: bool,
+    pub(super) tokens: usize,
+    /// Tokens in the context before.
+    pub(super) depth: usize,
+}
+
+impl Test {
+    /// As llama-bench calls it: `pp512`, `tg128 @ d4096`.
+    pub(super) fn name(&self, cold: bool) -> String {
+        let kind = if self.decode { "tg" } else { "pp" };
+        let depth = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
+        format!("{kind}{}{depth}{}", self.tokens, if cold { " cold" } else { "" })
+    }
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) tokens: usize,
+    pub(super) time: Duration,
+    /// Time until the first logits were there; prefill only.
+    pub(super) first: Option<Duration>,
+    pub(super) counters: StoreCounters,
+    /// Passes through the model.
+    pub(super) passes: usize,
+    /// Positions in the key-value cache that all tokens together attended to.
+    pub(super) attended: u64,
+    /// Most memory that the process held since it was loaded.
+    pub(super) peak: u64,
+    /// Page cache of the machine, or of our control group: growth during the run.
+    pub(super) cache_growth: i64,
+    /// Hash over the logits looked at.
+    pub(super) check: u64,
+}
+
+impl Sample {
+    /// Tokens per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.tokens as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Runs tests on a loaded model.
+pub(super) struct Bench<'a> {
+    loaded: &'a mut Loaded,
+    interrupt: &'a Interrupt,
+    vocabulary: u64,
+    chunk: usize,
+    seed: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(
+        plan: &Plan,
+        loaded: &'a mut Loaded,
+        interrupt: &'a Interrupt,
+        seed: u64,
+    ) -> Self {
+        let (vocabulary, chunk) = (plan.config.vocabulary as u64, plan.backend.batch_tokens);
+        Self { loaded, interrupt, vocabulary, chunk, seed }
+    }
+
+    /// Runs a test; `number` decides its tokens.
+    pub(super) fn run(&mut self, test: &Test, number: u64) -> Result<Sample> {
+        let sequence = self.loaded.engine.create_sequence().map_err(Failure::engine)?;
+        let sample = self.run_in(sequence, test, number);
+        self.loaded.engine.drop_sequence(sequence);
+        Ok(sample.map_err(Failure::engine)?)
+    }
+
+    fn run_in(
+        &mut self,
+        sequence: SequenceId,
+        test: &Test,
+        number: u64,
+    ) -> Result<Sample, EngineError> {
+        let kind = ((test.depth as u64) << 32) | ((test.tokens as u64) << 1) | test.decode as u64;
+        let mut state = self.seed ^ hash_word(hash_word(FNV_START, number), kind);
+        let vocabulary = self.vocabulary;
+        let mut token = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % vocabulary) as u32
+        };
+        let context: Vec<u32> = (0..test.depth).map(|_| token()).collect();
+        let tokens: Vec<u32> = (0..test.tokens).map(|_| token()).collect();
+        self.prefill(sequence, "context", &context)?;
+        let before = self.loaded.experts.counters();
+        let cached = cached_bytes();
+        let started = Instant::now();
+        let (check, passes) = if test.decode {
+            (self.decode(sequence, &tokens)?, tokens.len())
+        } else {
+            let passes = self.prefill(sequence, "prefill", &tokens)?;
+            // Chunks are cut at multiples of their length: the last one began there, or at the depth.
+            let last = test.depth + tokens.len() - 1;
+            let began = test.depth.max(last / self.chunk * self.chunk);
+            let engine = &mut self.loaded.engine;
+            (hash_logits(FNV_START, engine.logits(&[last - began])?), passes)
+        };
+        let time = started.elapsed();
+        let positions = test.depth as u64..(test.depth + test.tokens) as u64;
+        Ok(Sample {
+            tokens: test.tokens,
+            time,
+            first: (!test.decode).then_some(time),
+            counters: self.loaded.experts.counters().since(&before),
+            passes,
+            attended: if test.decode { positions.sum() } else { positions.end * passes as u64 },
+            peak: ProcessMemory::read().peak,
+            cache_growth: cached_bytes() as i64 - cached as i64,
+            check,
+        })
+    }
+
+    /// Feeds given tokens one by one, looking at the logits of each as an answer would.
+    fn decode(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<u64, EngineError> {
+        let engine = &mut self.loaded.engine;
+        let mut check = FNV_START;
+        for &token in tokens {
+            engine.forward(&[Run { sequence, tokens: &[token] }], self.interrupt.flag())?;
+            check = hash_logits(check, engine.logits(&[0])?);
+        }
+        Ok(check)
+    }
+
+    /// Gives the number of chunks.
+    fn prefill(
+        &mut self,
+        sequence: SequenceId,
+        what: &str,
+        tokens: &[u32],
+    ) -> Result<usize, EngineError> {
+        if tokens.is_empty() {
+            return Ok(0);
+        }
+        let mut bar = Progress::new(what, Unit::Tokens, tokens.len() as f64);
+        let mut chunks = 0;
+        let engine: &mut Engine = &mut self.loaded.engine;
+        let result = engine.prefill(
+            sequence,
+            tokens,
+            self.interrupt.flag(),
+            &mut |progress| bar.set(progress.tokens),
+            &mut |_, _, _| {
+                chunks += 1;
+                Ok(())
+            },
+        );
+        bar.finish();
+        result.map(|()| chunks)
+    }
+}
+
+/// FNV-1a, 64 bits, over words instead of bytes: a fingerprint for comparing rows, nothing more.
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn hash_word(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+fn hash_logits(start: u64, logits: &[f32]) -> u64 {
+    logits.iter().fold(start, |hash, value| hash_word(hash, value.to_bits().into()))
+}

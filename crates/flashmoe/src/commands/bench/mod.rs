@@ -1,0 +1,117 @@
+//! `flashmoe bench`: how fast a model runs here, and how close to what the machine's bandwidths allow.
+//!
+//! Each combination of settings is an arm: planned, loaded and measured for itself. One arm is loaded
+//! once and its repetitions follow each other. Several arms do not fit side by side, so every
+//! repetition loads each arm in turn, which interleaves them against drift of the machine. After every
+//! load each test runs once with empty slots (`cold`), then the counted runs follow (`warm`): all of
+//! them for a single arm, one per load for several.
+//!
+//! Tokens are random, as in llama-bench, and never repeat; the same seed feeds every arm the same
+//! tokens, so the `check` column (a hash over all logits that were looked at) must agree between arms
+//! that differ only in where bytes come from. Rows go to standard output, everything else to standard
+//! error.
+
+mod measure;
+mod print;
+mod row;
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::arguments::{BenchArguments, ByteSize, ModelArguments};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::plan::Plan;
+use crate::plan::machine::reset_peak;
+use crate::progress::say;
+use crate::speed::Speeds;
+
+use measure::{Bench, Sample, Test};
+use row::Row;
+
+/// One combination of settings.
+struct Arm {
+    plan: Plan,
+    speeds: Speeds,
+    /// By test: cold samples, warm samples.
+    samples: Vec<[Vec<Sample>; 2]>,
+}
+
+pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<()> {
+    let tests = tests(arguments)?;
+    let context = tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(1) + 1;
+    let mut arms = Vec::new();
+    for combination in arguments.combinations(context) {
+        arms.push(Arm::prepare(&combination, tests.len())?);
+    }
+    let interrupt = Interrupt::listen()?;
+    let count = arms.len();
+    let (rounds, runs) = if count == 1 {
+        (1, arguments.repetitions)
+    } else {
+        (arguments.repetitions.max(1), arguments.repetitions.min(1))
+    };
+    for round in 0..rounds {
+        for (index, arm) in arms.iter_mut().enumerate() {
+            say(&format!("arm {} of {count}, round {} of {rounds}", index + 1, round + 1));
+            reset_peak();
+            let mut loaded = arm.plan.load()?;
+            let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, arguments.seed);
+            for run in 0..=runs {
+                for (test, samples) in tests.iter().zip(&mut arm.samples) {
+                    let number = (round * (runs + 1) + run) as u64;
+                    let sample = bench.run(test, number)?;
+                    say(&format!("{}: {:.2} tok/s", test.name(run == 0), sample.rate()));
+                    samples[usize::from(run > 0)].push(sample);
+                }
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for arm in &arms {
+        for (test, [cold, warm]) in tests.iter().zip(&arm.samples) {
+            for (samples, cold) in [(cold, true), (warm, false)] {
+                if !samples.is_empty() {
+                    rows.push(Row::new(&arm.plan, &arm.speeds, test.name(cold), samples));
+                }
+            }
+        }
+    }
+    print::print(arguments.output, &rows, out).map_err(Failure::io)?;
+    Ok(())
+}
+
+fn tests(arguments: &BenchArguments) -> Result<Vec<Test>> {
+    let mut tests = Vec::new();
+    for &depth in &arguments.depth {
+        for (list, decode) in [(&arguments.prompt, false), (&arguments.generate, true)] {
+            let wanted = list.iter().filter(|&&tokens| tokens > 0);
+            tests.extend(wanted.map(|&tokens| Test { decode, tokens, depth }));
+        }
+    }
+    if tests.is_empty() {
+        let reason = "nothing to measure: -p and -n are both 0";
+        return Err(Failure::usage(reason).into());
+    }
+    Ok(tests)
+}
+
+impl Arm {
+    /// Plans the arm and measures the bandwidths that bound it, while nothing is loaded.
+    fn prepare(arguments: &ModelArguments, tests: usize) -> Result<Self> {
+        let plan = Plan::resolve(arguments, 1)?;
+        plan.approximations().iter().for_each(|line| say(line));
+        let speeds = Speeds::measure(&plan)?;
+        say(&format!(
+            "{}: budget {}, slots {}, disk {:.2} GB/s, memory {:.1} GB/s",
+            row::mode(&plan),
+            ByteSize(plan.budget),
+            plan.slots.as_ref().map_or(0, store::cache::StorePlan::slots),
+            speeds.disk / 1e9,
+            speeds.memory / 1e9,
+        ));
+        let samples = (0..tests).map(|_| [Vec::new(), Vec::new()]).collect();
+        Ok(Self { plan, speeds, samples })
+    }
+}

@@ -1,0 +1,66 @@
+//! `bench`: rows of every form, one per test and temperature, and the same logits in every arm.
+
+mod support;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use support::flashmoe;
+
+fn tiny(folder: &tempfile::TempDir) -> PathBuf {
+    let model = folder.path().join("model");
+    let output = flashmoe(&["synth", "tiny", model.to_str().unwrap(), "--layout", "native"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    model
+}
+
+fn bench(model: &std::path::Path, options: &[&str]) -> String {
+    let mut arguments = vec!["bench", model.to_str().unwrap(), "--memory", "1G"];
+    arguments.extend(options);
+    let output = flashmoe(&arguments);
+    assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn arms_that_only_move_bytes_agree_and_count_what_they_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let modes = "budget,page-cache,mmap,resident";
+    let options = ["-p", "40", "-n", "4", "-d", "33", "-r", "1", "-o", "json", "--storage", modes];
+    let rows: Vec<Value> =
+        bench(&model, &options).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 4 * 2 * 2);
+    let names = ["pp40 @ d33 cold", "pp40 @ d33", "tg4 @ d33 cold", "tg4 @ d33"];
+    for (number, row) in rows.iter().enumerate() {
+        assert_eq!(row["test"], names[number % 4]);
+        assert_eq!(row["check"], rows[number % 4]["check"], "{row}");
+        assert!(row["tok/s"].as_f64().unwrap() > 0.0);
+    }
+    // Four layers of four experts, 55,296 bytes each: read anew for every token without a pool.
+    let page_cache = rows.iter().find(|row| row["mode"] == "page-cache" && row["test"] == names[3]);
+    assert_eq!(page_cache.unwrap()["GB/token"], 0.0009);
+    let resident = rows.iter().find(|row| row["mode"] == "resident" && row["test"] == names[3]);
+    assert_eq!(resident.unwrap()["hits %"], 100.0);
+}
+
+#[test]
+fn tables_and_csv_have_a_header_and_a_line_per_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let options = ["-p", "8", "-n", "0", "-r", "1"];
+    let table = bench(&model, &options);
+    assert_eq!(table.lines().count(), 4);
+    assert!(table.starts_with("| test"));
+    let csv = bench(&model, &[&options[..], &["-o", "csv"]].concat());
+    let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(columns, [columns[0]; 3]);
+}
+
+#[test]
+fn nothing_to_measure_is_wrong_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let output = flashmoe(&["bench", model.to_str().unwrap(), "-p", "0", "-n", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+}

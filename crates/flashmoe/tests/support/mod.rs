@@ -1,4 +1,5 @@
 //! Drives the real binary over the committed checkpoints, as a user would.
+#![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "a test helper: a failure here is a failed test")]
 
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! Two ways to get it there, compared in docs/benchmarks.md (load by read against load by mapping):
 //! [`LoadMode::Read`] copies the tensors into one huge-page-advised anonymous mapping, each at a 64-byte
-//! boundary, in file order, and drops what the copy left in the page cache; [`LoadMode::Mmap`] maps the
+//! boundary, in file order, by direct reads of several threads; [`LoadMode::Mmap`] maps the
 //! files and hands out their bytes in place, at whatever alignment they have. Offsets were checked
 //! against the file sizes when the checkpoint was opened; a file that shrank since is a typed error when
 //! read, and when mapped the residual risk that mapping has (a fault on access).
@@ -11,13 +11,16 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use memmap2::{Advice, Mmap, MmapMut};
 use thiserror::Error;
 
-use crate::format::{Checkpoint, Extent};
+use crate::format::{Checkpoint, Extent, FileId};
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +76,13 @@ enum Backing {
 /// Tensors start at cache lines, so that a kernel's loads do not straddle two.
 const ALIGNMENT: usize = 64;
 /// Bytes of one read: large enough for full bandwidth, small enough for smooth progress.
-const READ_BYTES: usize = 8 << 20;
+const READ_BYTES: usize = 4 << 20;
+/// Block of a direct read.
+const BLOCK: usize = 4096;
+/// Threads that read: saturates the drives measured (docs/experiments.tsv).
+const READERS: usize = 4;
+/// Time between two looks at the progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Trunk {
     /// Bytes of memory that [`Trunk::load`] will hold for `extents` (mapped: bytes of page cache once
@@ -112,35 +121,23 @@ impl Trunk {
         let mut arena = MmapMut::map_anon(length).map_err(memory)?;
         // Best effort: where huge pages are denied the copy only costs more page-table walks.
         let _ = arena.advise(Advice::HugePage);
-        let (mut places, mut next, mut done) = (HashMap::new(), 0, 0);
-        let mut file: Option<(crate::format::FileId, File)> = None;
+        let mut places = HashMap::new();
+        let (mut rest, mut start) = (&mut arena[..], 0);
+        let mut pieces: Vec<Piece<'_>> = Vec::new();
         for extent in extents {
-            let path = &checkpoint.files[extent.file.0 as usize].path;
-            let failed = |offset: u64, length: usize, source| TrunkError::Read {
-                path: path.clone(),
-                offset,
-                length: length as u64,
-                source,
-            };
-            if file.as_ref().is_none_or(|(id, _)| *id != extent.file) {
-                let opened = File::open(path).map_err(|e| failed(extent.offset, 0, e))?;
-                file = Some((extent.file, opened));
-            }
-            let (_, file) = file.as_ref().expect("opened above");
-            places.insert(*extent, next);
-            let length = extent.length as usize;
+            places.insert(*extent, start);
+            let padded = (extent.length as usize).next_multiple_of(ALIGNMENT);
+            let (tensor, after) = rest.split_at_mut(padded);
+            let tensor = &mut tensor[..extent.length as usize];
             let mut offset = extent.offset;
-            for chunk in arena[next..next + length].chunks_mut(READ_BYTES) {
-                file.read_exact_at(chunk, offset).map_err(|e| failed(offset, chunk.len(), e))?;
-                drop_cached(file, offset, chunk.len() as u64);
-                offset += chunk.len() as u64;
-                done += chunk.len() as u64;
-                if progress(done).is_break() {
-                    return Err(TrunkError::Stopped);
-                }
+            for target in tensor.chunks_mut(READ_BYTES) {
+                let length = target.len() as u64;
+                pieces.push(Piece { file: extent.file, offset, target });
+                offset += length;
             }
-            next += length.next_multiple_of(ALIGNMENT);
+            (rest, start) = (after, start + padded);
         }
+        read_pieces(checkpoint, pieces, progress)?;
         Ok(Self { backing: Backing::Copied(arena), places, bytes })
     }
 
@@ -195,6 +192,118 @@ impl Trunk {
     pub fn resident_bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// Bytes to be read to where they belong.
+struct Piece<'a> {
+    file: FileId,
+    offset: u64,
+    target: &'a mut [u8],
+}
+
+/// Reads all pieces with [`READERS`] threads. One buffered reader gets a quarter of a fast drive's bandwidth; direct reads of
+/// several threads get all of it and leave nothing in the page cache.
+fn read_pieces(
+    checkpoint: &Checkpoint,
+    pieces: Vec<Piece<'_>>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<(), TrunkError> {
+    let done = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let queue = Mutex::new(pieces.into_iter());
+    let read_some = || {
+        let mut reader = Reader::new(checkpoint);
+        while !stop.load(Ordering::Relaxed) {
+            let next = queue.lock().map_or(None, |mut queue| queue.next());
+            let Some(piece) = next else { break };
+            let length = piece.target.len() as u64;
+            reader.read(piece).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            done.fetch_add(length, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(read_some)).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(POLL_INTERVAL);
+            if progress(done.load(Ordering::Relaxed)).is_break() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(TrunkError::Stopped)))
+    })?;
+    match stop.load(Ordering::Relaxed) {
+        true => Err(TrunkError::Stopped),
+        false => Ok(()),
+    }
+}
+
+/// One thread's open file and aligned buffer.
+struct Reader<'a> {
+    checkpoint: &'a Checkpoint,
+    file: Option<(FileId, File, bool)>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(checkpoint: &'a Checkpoint) -> Self {
+        // Room for the piece, the block it begins in, the block it ends in, and the buffer's own alignment.
+        Self { checkpoint, file: None, buffer: vec![0; READ_BYTES + 3 * BLOCK] }
+    }
+
+    fn read(&mut self, piece: Piece<'_>) -> Result<(), TrunkError> {
+        let path = &self.checkpoint.files[piece.file.0 as usize].path;
+        let length = piece.target.len();
+        let failed = |source| TrunkError::Read {
+            path: path.clone(),
+            offset: piece.offset,
+            length: length as u64,
+            source,
+        };
+        if self.file.as_ref().is_none_or(|(id, ..)| *id != piece.file) {
+            let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+            let opened = match File::options().read(true).custom_flags(direct).open(path) {
+                Ok(file) => (piece.file, file, true),
+                // A file system without direct reads.
+                Err(_) => (piece.file, File::open(path).map_err(failed)?, false),
+            };
+            self.file = Some(opened);
+        }
+        let (_, file, direct) = self.file.as_ref().expect("opened above");
+        if *direct {
+            let skip = (piece.offset % BLOCK as u64) as usize;
+            let start = self.buffer.as_ptr().align_offset(BLOCK);
+            let wanted = (skip + length).next_multiple_of(BLOCK);
+            let buffer = &mut self.buffer[start..start + wanted];
+            if fill(file, buffer, piece.offset - skip as u64, skip + length).is_ok() {
+                piece.target.copy_from_slice(&buffer[skip..skip + length]);
+                return Ok(());
+            }
+            // Some file systems take the flag and refuse the read; the buffered one tells the real cause.
+            let file = File::open(path).map_err(failed)?;
+            self.file = Some((piece.file, file, false));
+        }
+        let (_, file, _) = self.file.as_ref().expect("opened above");
+        file.read_exact_at(piece.target, piece.offset).map_err(failed)?;
+        drop_cached(file, piece.offset, length as u64);
+        Ok(())
+    }
+}
+
+/// Reads until at least `needed` bytes of the buffer are filled; the last block of a file may be short.
+fn fill(file: &File, buffer: &mut [u8], offset: u64, needed: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < needed {
+        // A direct read continues at a block boundary.
+        let from = done / BLOCK * BLOCK;
+        match file.read_at(&mut buffer[from..], offset + from as u64) {
+            Ok(count) if from + count > done => done = from + count,
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Tells the kernel that the copied range need not stay in the page cache: the budget counts it.

@@ -11,6 +11,7 @@ pub mod engine;
 mod error;
 pub mod generate;
 pub mod model;
+pub mod routing;
 pub mod sampling;
 pub mod text;
 pub mod weights;

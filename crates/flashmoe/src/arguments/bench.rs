@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     ArithmeticChoice, ByteSize, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice,
-    ModelArguments, PolicyChoice, SlotCount, StorageChoice,
+    ModelArguments, PolicyChoice, RoutingChoice, SlotCount, StorageChoice,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -81,6 +81,10 @@ pub(crate) struct BenchArguments {
     /// How the delta rule runs over a prompt
     #[arg(long, value_name = "FORM", default_value = "step")]
     pub(crate) delta_rule: DeltaChoice,
+    /// Where expert choices come from: `calibrated` replaces the router by the generator fitted to real
+    /// models, without which a synthetic model's hit rates mean nothing
+    #[arg(long, value_name = "SOURCE", default_value = "model")]
+    pub(crate) routing: RoutingChoice,
 }
 
 /// `--output`
@@ -125,6 +129,7 @@ impl BenchArguments {
                                         arithmetic: self.arithmetic,
                                         experts_per_token: self.experts_per_token.get(k).copied(),
                                         delta_rule: self.delta_rule,
+                                        routing: self.routing,
                                     });
                                 }
                             }

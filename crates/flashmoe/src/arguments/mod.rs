@@ -5,6 +5,7 @@
 mod bench;
 mod model;
 mod synth;
+mod trace;
 mod values;
 
 use std::path::PathBuf;
@@ -14,9 +15,12 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
-    PolicyChoice, SamplingArguments, StorageChoice,
+    PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
+pub(crate) use trace::{
+    TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
+};
 pub(crate) use values::{ByteSize, SlotCount};
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
@@ -56,6 +60,8 @@ pub(crate) enum Command {
     Synth(SynthArguments),
     /// Measure prefill and decode, and how close they come to what disk and memory allow
     Bench(BenchArguments),
+    /// Record, replay and measure routing traces
+    Trace(TraceArguments),
 }
 
 /// `flashmoe run`

@@ -64,6 +64,10 @@ pub(crate) struct ModelArguments {
     /// How the delta rule runs over a prompt
     #[arg(long, value_name = "FORM", default_value = "step")]
     pub(crate) delta_rule: DeltaChoice,
+    /// Where expert choices come from: `calibrated` replaces the router of a synthetic model by the
+    /// generator fitted to real models, for benchmarks
+    #[arg(long, value_name = "SOURCE", default_value = "model")]
+    pub(crate) routing: RoutingChoice,
 }
 
 /// How tokens are chosen. Defaults come from the model's generation_config.json.
@@ -182,4 +186,13 @@ pub(crate) enum DeltaChoice {
     Step,
     /// In chunks of 64 tokens at fixed positions; agrees to 1e-5
     Chunked,
+}
+
+/// `--routing`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoutingChoice {
+    /// The model's router
+    Model,
+    /// The calibrated generator
+    Calibrated,
 }

@@ -9,6 +9,8 @@ mod plan;
 mod run;
 mod score;
 mod synth;
+mod table;
+mod trace;
 
 pub(crate) use bench::bench;
 pub(crate) use doctor::doctor;
@@ -18,3 +20,4 @@ pub(crate) use plan::plan;
 pub(crate) use run::run;
 pub(crate) use score::score;
 pub(crate) use synth::synth;
+pub(crate) use trace::trace;

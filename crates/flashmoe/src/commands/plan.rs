@@ -10,7 +10,7 @@ use std::io::Write;
 use anyhow::Result;
 use store::LayerId;
 
-use crate::arguments::{ByteSize, ModelArguments, StorageChoice};
+use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
 use crate::plan::{BudgetSource, Plan};
 use crate::speed::Speeds;
 
@@ -27,6 +27,10 @@ const HIT_CURVE: [(f64, f64); 7] = [
 ];
 
 pub(crate) fn plan(arguments: &ModelArguments, out: &mut dyn Write) -> Result<()> {
+    if arguments.routing != RoutingChoice::Model {
+        let reason = "--routing has no part in a plan; give it to bench, run or score";
+        return Err(crate::failure::Failure::usage(reason).into());
+    }
     let plan = Plan::resolve(arguments, 1)?;
     let mut lines = account(&plan);
     let speeds = Speeds::measure(&plan)?;

@@ -11,7 +11,7 @@ use safetensors::tensor::TensorView;
 use crate::arguments::ScoreArguments;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Unit, say};
 
 /// Rows of logits computed at once; the plan's buffer holds them.
 const ROWS: usize = 8;
@@ -22,6 +22,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     let needed = (ids.len() + arguments.greedy) as u32;
     model.context.get_or_insert(needed.max(1));
     let plan = Plan::resolve(&model, 1)?;
+    plan.approximations().iter().for_each(|line| say(line));
     let vocabulary = plan.config.vocabulary;
     let mut loaded = plan.load()?;
     let engine = &mut loaded.engine;
@@ -85,7 +86,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-fn read_ids(path: &Path) -> Result<Vec<u32>> {
+pub(super) fn read_ids(path: &Path) -> Result<Vec<u32>> {
     let text = std::fs::read(path)
         .map_err(Failure::io)
         .with_context(|| format!("cannot read {}", path.display()))?;
@@ -106,7 +107,7 @@ fn log_probability(logits: &[f32], token: usize) -> f64 {
 }
 
 /// The most likely token; ties go to the lowest id.
-fn arg_max(logits: &[f32]) -> u32 {
+pub(super) fn arg_max(logits: &[f32]) -> u32 {
     let better =
         |best: usize, index: usize| if logits[index] > logits[best] { index } else { best };
     (0..logits.len()).fold(0, better) as u32

@@ -9,6 +9,7 @@ use engine::backend::cpu::CpuBackend;
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
+use engine::routing::Routing;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
 use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
@@ -16,9 +17,12 @@ use store::io::IoEngine;
 use store::trunk::LoadMode;
 
 use super::{Plan, arithmetic};
-use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, StorageChoice};
+use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
+
+/// Seed of calibrated routing: every run of a benchmark meets the same choices.
+const ROUTING_SEED: u64 = 0;
 
 /// A loaded model.
 pub(crate) struct Loaded {
@@ -31,6 +35,22 @@ pub(crate) struct Loaded {
 impl Plan {
     /// Loads what the plan says, with progress on standard error.
     pub(crate) fn load(&self) -> Result<Loaded> {
+        self.load_with(self.routing())
+    }
+
+    /// Routing as the arguments ask for it.
+    pub(crate) fn routing(&self) -> Routing {
+        match self.arguments.routing {
+            RoutingChoice::Model => Routing::default(),
+            RoutingChoice::Calibrated => {
+                let (layers, experts) = (self.config.layers.len(), self.config.moe.experts);
+                Routing::calibrated(ROUTING_SEED, layers, experts)
+            }
+        }
+    }
+
+    /// As [`Plan::load`], with routing of the caller's.
+    pub(crate) fn load_with(&self, routing: Routing) -> Result<Loaded> {
         let started = Instant::now();
         let arguments = &self.arguments;
         let options = ComputeOptions {
@@ -63,7 +83,8 @@ impl Plan {
             compute,
             self.backend.clone(),
         );
-        let backend = Box::new(backend.map_err(Failure::engine)?);
+        let mut backend = Box::new(backend.map_err(Failure::engine)?);
+        backend.set_routing(routing);
         let chunk = self.backend.batch_tokens;
         let engine = Engine::new(self.config.clone(), model, backend, chunk);
         Ok(Loaded { engine, experts, load_time: started.elapsed() })

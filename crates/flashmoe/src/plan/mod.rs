@@ -18,8 +18,8 @@ use store::cache::{SlotBudget, StorePlan};
 use store::format::Checkpoint;
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, SlotCount,
-    StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, RoutingChoice,
+    SlotCount, StorageChoice,
 };
 use crate::failure::Failure;
 use machine::Memory;
@@ -173,6 +173,10 @@ impl Plan {
             lines.push(format!(
                 "approximation: {k} experts per token, the model was trained with {trained}"
             ));
+        }
+        if self.arguments.routing == RoutingChoice::Calibrated {
+            let text = "experts are chosen by the calibrated generator: for speed, not for answers";
+            lines.push(format!("approximation: {text}"));
         }
         if self.backend.kv_type == KvType::F16 {
             lines.push("approximation: keys and values are stored in half precision".to_owned());

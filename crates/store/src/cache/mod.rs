@@ -17,7 +17,7 @@ mod layout;
 mod mapped;
 mod options;
 pub mod policy;
-mod state;
+pub(crate) mod state;
 mod store;
 mod visit;
 

@@ -179,7 +179,7 @@ impl CpuBackend {
         let tokens = self.tokens.len();
         let shapes = self.expert_shapes[layer.index()];
         self.prepare_input(mixture, &shapes);
-        self.route(mixture)?;
+        self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
         let phase = if single { Phase::Decode } else { Phase::Prefill };
         let experts = self.experts.clone();
@@ -222,7 +222,7 @@ impl CpuBackend {
     }
 
     /// Chooses each token's experts and sorts the choice by expert.
-    fn route(&mut self, mixture: &Mixture) -> Result<(), EngineError> {
+    fn route(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError> {
         let (tokens, experts) = (self.tokens.len(), self.config.moe.experts);
         let k = self.options.top_k;
         let scratch = &mut self.scratch;
@@ -252,10 +252,12 @@ impl CpuBackend {
             let position = self.positions[token] as usize;
             return Err(EngineError::NotFinite { position });
         }
+        self.routing.override_logits(layer, experts, logits);
         let chosen = &mut scratch.chosen[..tokens * k];
         let factors = &mut scratch.factors[..tokens * k];
         let normalise = self.config.moe.normalise;
         self.compute.softmax_top_k(logits, experts, k, normalise, chosen, factors);
+        self.routing.record(layer, chosen, factors);
         scratch.assignments.sort(chosen, factors, k);
         Ok(())
     }

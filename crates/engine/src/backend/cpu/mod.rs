@@ -27,6 +27,7 @@ use super::{Backend, Register, Run, SequenceId, Snapshot};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, ModelConfig};
 use crate::model::mixture::Mixture;
+use crate::routing::Routing;
 use crate::weights::{MatrixId, VectorId, Weights};
 
 /// Sizes and choices of a CPU backend.
@@ -75,6 +76,7 @@ pub struct CpuBackend {
     /// The input of the product in progress, prepared for its encodings.
     prepared: Activations,
     scratch: MixtureScratch,
+    routing: Routing,
     /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
     projected: Vec<f32>,
     logits: Vec<f32>,
@@ -106,6 +108,7 @@ impl CpuBackend {
             registers: Registers::new(&config, tokens),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
             scratch: MixtureScratch::new(&config, &options),
+            routing: Routing::default(),
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
             inverse_frequencies: inverse_frequencies(
@@ -123,6 +126,11 @@ impl CpuBackend {
             expert_shapes,
             compute,
         })
+    }
+
+    /// Replaces or records the router's choices from now on.
+    pub fn set_routing(&mut self, routing: Routing) {
+        self.routing = routing;
     }
 
     /// The expert store, for its counters.

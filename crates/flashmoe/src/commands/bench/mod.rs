@@ -12,13 +12,13 @@
 //! error.
 
 mod measure;
-mod print;
 mod row;
 
 use std::io::Write;
 
 use anyhow::Result;
 
+use super::table;
 use crate::arguments::{BenchArguments, ByteSize, ModelArguments};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -28,7 +28,6 @@ use crate::progress::say;
 use crate::speed::Speeds;
 
 use measure::{Bench, Sample, Test};
-use row::Row;
 
 /// One combination of settings.
 struct Arm {
@@ -73,12 +72,12 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
         for (test, [cold, warm]) in tests.iter().zip(&arm.samples) {
             for (samples, cold) in [(cold, true), (warm, false)] {
                 if !samples.is_empty() {
-                    rows.push(Row::new(&arm.plan, &arm.speeds, test.name(cold), samples));
+                    rows.push(row::row(&arm.plan, &arm.speeds, test.name(cold), samples));
                 }
             }
         }
     }
-    print::print(arguments.output, &rows, out).map_err(Failure::io)?;
+    table::print(arguments.output, &rows, &row::DETAILS, out).map_err(Failure::io)?;
     Ok(())
 }
 

@@ -8,19 +8,19 @@
 
 use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use store::LayerId;
 use store::cache::StorePlan;
 
 use super::measure::Sample;
 use crate::arguments::StorageChoice;
+use crate::commands::table::Row;
 use crate::plan::Plan;
 use crate::speed::Speeds;
 
-/// One row of the table: names and values in order.
-pub(super) struct Row {
-    pub(super) fields: Map<String, Value>,
-}
+/// Columns that only machines read.
+pub(super) const DETAILS: [&str; 6] =
+    ["runs", "sd", "kv", "threads", "disk probe GB/s", "memory probe GB/s"];
 
 /// The storage mode's name.
 pub(super) fn mode(plan: &Plan) -> String {
@@ -31,74 +31,72 @@ fn name(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-impl Row {
-    /// The row of a test in an arm.
-    pub(super) fn new(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]) -> Self {
-        let mean = |value: &dyn Fn(&Sample) -> f64| {
-            samples.iter().map(value).sum::<f64>() / samples.len() as f64
-        };
-        let per_token = |value: &dyn Fn(&Sample) -> f64| {
-            let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
-            samples.iter().map(value).sum::<f64>() / tokens.max(1) as f64
-        };
-        let rate = mean(&Sample::rate);
-        let deviation = if samples.len() < 2 {
-            0.0
-        } else {
-            let squares: f64 = samples.iter().map(|sample| (sample.rate() - rate).powi(2)).sum();
-            (squares / (samples.len() - 1) as f64).sqrt()
-        };
-        let (hits, requests) = samples.iter().fold((0, 0), |(hits, requests), sample| {
-            let (decode, prefill) = (&sample.counters.decode, &sample.counters.prefill);
-            (hits + decode.hits + prefill.hits, requests + decode.requests + prefill.requests)
-        });
-        let seconds: f64 = samples.iter().map(|sample| sample.time.as_secs_f64()).sum();
-        let read: u64 = samples.iter().map(|sample| sample.counters.bytes_read).sum();
-        let bytes = per_token(&|sample| sample.counters.bytes_read as f64);
-        let touched = per_token(&|sample| touched(plan, sample));
-        let (ssd, memory) = (bytes / speeds.disk, touched / speeds.memory);
-        let bound = 1.0 / ssd.max(memory).max(1e-12);
-        let first: Vec<f64> =
-            samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
-        let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
-        let check =
-            samples.iter().fold(0, |check: u64, sample| check.rotate_left(1) ^ sample.check);
-        let arguments = &plan.arguments;
-        // Without a pool nothing is found in slots; page faults are counted by nobody.
-        let pooled = matches!(arguments.storage, StorageChoice::Budget | StorageChoice::Resident);
-        let counted = arguments.storage != StorageChoice::Mmap;
-        let fields = json!({
-            "test": test,
-            "tok/s": round(rate, 3),
-            "sd": round(deviation, 3),
-            "runs": samples.len(),
-            "mode": mode(plan),
-            "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
-            "slots": plan.slots.as_ref().map_or(0, StorePlan::slots),
-            "policy": name(&arguments.policy),
-            "io": name(&arguments.io),
-            "load": name(&arguments.load),
-            "kv": name(&arguments.kv),
-            "k": plan.backend.top_k,
-            "hits %": pooled.then(|| round(100.0 * hits as f64 / requests.max(1) as f64, 1)),
-            "GB/token": counted.then(|| round(bytes / 1e9, 4)),
-            "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
-            "TTFT s": first.map(|seconds| round(seconds, 2)),
-            "peak GiB": round(mean(&|s| s.peak as f64) / (1u64 << 30) as f64, 2),
-            "cache growth GiB": round(mean(&|s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
-            "T_ssd ms": counted.then(|| round(ssd * 1e3, 2)),
-            "T_mem ms": round(memory * 1e3, 2),
-            "bound tok/s": round(bound, 2),
-            "of bound %": round(100.0 * rate / bound, 1),
-            "serial tok/s": round(1.0 / (ssd + memory).max(1e-12), 2),
-            "disk probe GB/s": round(speeds.disk / 1e9, 2),
-            "memory probe GB/s": round(speeds.memory / 1e9, 2),
-            "threads": plan.threads,
-            "check": format!("{:08x}", (check ^ (check >> 32)) as u32),
-        });
-        let Value::Object(fields) = fields else { unreachable!("written as an object above") };
-        Self { fields }
-    }
+/// The row of a test in an arm.
+pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]) -> Row {
+    let mean = |value: &dyn Fn(&Sample) -> f64| {
+        samples.iter().map(value).sum::<f64>() / samples.len() as f64
+    };
+    let per_token = |value: &dyn Fn(&Sample) -> f64| {
+        let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
+        samples.iter().map(value).sum::<f64>() / tokens.max(1) as f64
+    };
+    let rate = mean(&Sample::rate);
+    let deviation = if samples.len() < 2 {
+        0.0
+    } else {
+        let squares: f64 = samples.iter().map(|sample| (sample.rate() - rate).powi(2)).sum();
+        (squares / (samples.len() - 1) as f64).sqrt()
+    };
+    let (hits, requests) = samples.iter().fold((0, 0), |(hits, requests), sample| {
+        let (decode, prefill) = (&sample.counters.decode, &sample.counters.prefill);
+        (hits + decode.hits + prefill.hits, requests + decode.requests + prefill.requests)
+    });
+    let seconds: f64 = samples.iter().map(|sample| sample.time.as_secs_f64()).sum();
+    let read: u64 = samples.iter().map(|sample| sample.counters.bytes_read).sum();
+    let bytes = per_token(&|sample| sample.counters.bytes_read as f64);
+    let touched = per_token(&|sample| touched(plan, sample));
+    let (ssd, memory) = (bytes / speeds.disk, touched / speeds.memory);
+    let bound = 1.0 / ssd.max(memory).max(1e-12);
+    let first: Vec<f64> =
+        samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
+    let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
+    let check = samples.iter().fold(0, |check: u64, sample| check.rotate_left(1) ^ sample.check);
+    let arguments = &plan.arguments;
+    // Without a pool nothing is found in slots; page faults are counted by nobody.
+    let pooled = matches!(arguments.storage, StorageChoice::Budget | StorageChoice::Resident);
+    let counted = arguments.storage != StorageChoice::Mmap;
+    let fields = json!({
+        "test": test,
+        "tok/s": round(rate, 3),
+        "sd": round(deviation, 3),
+        "runs": samples.len(),
+        "mode": mode(plan),
+        "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
+        "slots": plan.slots.as_ref().map_or(0, StorePlan::slots),
+        "policy": name(&arguments.policy),
+        "io": name(&arguments.io),
+        "load": name(&arguments.load),
+        "kv": name(&arguments.kv),
+        "routing": name(&arguments.routing),
+        "k": plan.backend.top_k,
+        "hits %": pooled.then(|| round(100.0 * hits as f64 / requests.max(1) as f64, 1)),
+        "GB/token": counted.then(|| round(bytes / 1e9, 4)),
+        "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
+        "TTFT s": first.map(|seconds| round(seconds, 2)),
+        "peak GiB": round(mean(&|s| s.peak as f64) / (1u64 << 30) as f64, 2),
+        "cache growth GiB": round(mean(&|s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
+        "T_ssd ms": counted.then(|| round(ssd * 1e3, 2)),
+        "T_mem ms": round(memory * 1e3, 2),
+        "bound tok/s": round(bound, 2),
+        "of bound %": round(100.0 * rate / bound, 1),
+        "serial tok/s": round(1.0 / (ssd + memory).max(1e-12), 2),
+        "disk probe GB/s": round(speeds.disk / 1e9, 2),
+        "memory probe GB/s": round(speeds.memory / 1e9, 2),
+        "threads": plan.threads,
+        "check": format!("{:08x}", (check ^ (check >> 32)) as u32),
+    });
+    let Value::Object(fields) = fields else { unreachable!("written as an object above") };
+    fields
 }
 
 /// Bytes of memory that the arithmetic of a run reads.

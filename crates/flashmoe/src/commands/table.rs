@@ -1,45 +1,50 @@
-//! Rows as a Markdown table, as JSON lines, or as CSV.
+//! Rows of figures as a Markdown table, as JSON lines, or as CSV. All rows of a table have the same
+//! columns; a value may come with its spread in the column `sd`, which a table joins to `tok/s`.
 
 use std::io::{self, Write};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::row::Row;
 use crate::arguments::OutputChoice;
 
-/// Columns that only machines read: the table stays narrow enough for a terminal.
-const NOT_IN_TABLES: [&str; 5] = ["runs", "sd", "threads", "disk probe GB/s", "memory probe GB/s"];
+/// Names and values, in order.
+pub(crate) type Row = Map<String, Value>;
 
-/// Writes all rows.
-pub(super) fn print(form: OutputChoice, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+/// Writes all rows. Markdown leaves out the columns `hidden`: a table has to fit a terminal.
+pub(crate) fn print(
+    form: OutputChoice,
+    rows: &[Row],
+    hidden: &[&str],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     match form {
         OutputChoice::Json => {
             for row in rows {
-                writeln!(out, "{}", Value::Object(row.fields.clone()))?;
+                writeln!(out, "{}", Value::Object(row.clone()))?;
             }
             Ok(())
         }
         OutputChoice::Csv => {
             let Some(first) = rows.first() else { return Ok(()) };
-            let names: Vec<&str> = first.fields.keys().map(String::as_str).collect();
+            let names: Vec<&str> = first.keys().map(String::as_str).collect();
             writeln!(out, "{}", names.join(","))?;
             for row in rows {
-                let values: Vec<String> = row.fields.values().map(text).collect();
+                let values: Vec<String> = row.values().map(text).collect();
                 writeln!(out, "{}", values.join(","))?;
             }
             Ok(())
         }
-        OutputChoice::Md => table(rows, out),
+        OutputChoice::Md => table(rows, hidden, out),
     }
 }
 
-fn table(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+fn table(rows: &[Row], hidden: &[&str], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = rows.first() else { return Ok(()) };
     let names: Vec<&String> =
-        first.fields.keys().filter(|name| !NOT_IN_TABLES.contains(&name.as_str())).collect();
+        first.keys().filter(|name| !hidden.contains(&name.as_str())).collect();
     let cell = |row: &Row, name: &str| match name {
-        "tok/s" => format!("{} ± {}", text(&row.fields["tok/s"]), text(&row.fields["sd"])),
-        name => text(&row.fields[name]),
+        "tok/s" => format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"])),
+        name => text(&row[name]),
     };
     let mut lines = vec![names.iter().map(|name| (*name).clone()).collect::<Vec<_>>()];
     lines.extend(rows.iter().map(|row| names.iter().map(|name| cell(row, name)).collect()));

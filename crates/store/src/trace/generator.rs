@@ -1,0 +1,130 @@
+//! Synthetic routing that behaves like a measured model's.
+//!
+//! Each expert has a logit `z(t) = s_p P + s_s S(t) + N(t)`: P is a fixed standard normal (popularity),
+//! S and N are stationary first-order autoregressions of unit variance with correlation times `tau_s`
+//! and `tau_n` tokens (topic and noise); the top-k logits are chosen. The parameters were fitted to
+//! routing traces; uniform random routing would flatter or ruin a cache. Deterministic for a seed,
+//! each layer for itself; one step costs O(experts).
+
+/// Parameters of the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Process {
+    /// Spread of popularity.
+    pub popularity: f32,
+    /// Spread of the slow part.
+    pub slow: f32,
+    /// Correlation time of the slow part, tokens.
+    pub slow_tokens: f32,
+    /// Correlation time of the fast part, tokens.
+    pub fast_tokens: f32,
+}
+
+/// Qwen3-30B-A3B: popular experts, long topics.
+pub const QWEN3_30B: Process =
+    Process { popularity: 1.05, slow: 0.69, slow_tokens: 53.0, fast_tokens: 0.77 };
+/// Kimi-Linear: shorter topics.
+pub const KIMI_LINEAR: Process =
+    Process { popularity: 1.10, slow: 1.14, slow_tokens: 4.2, fast_tokens: 0.41 };
+
+/// The routing of one layer, a token at a time.
+#[derive(Clone, Debug)]
+pub struct LayerRouting {
+    process: Process,
+    random: Random,
+    popularity: Vec<f32>,
+    slow: Vec<f32>,
+    fast: Vec<f32>,
+    logits: Vec<f32>,
+    order: Vec<u16>,
+}
+
+impl LayerRouting {
+    /// Routing of a layer with `experts` experts, at its first token.
+    pub fn new(process: Process, seed: u64, layer: u16, experts: usize) -> Self {
+        let mut random = Random(seed ^ (u64::from(layer) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut draw = |_| random.normal();
+        let popularity = (0..experts).map(&mut draw).collect();
+        let slow = (0..experts).map(&mut draw).collect();
+        let fast = (0..experts).map(&mut draw).collect();
+        Self {
+            process,
+            random,
+            popularity,
+            slow,
+            fast,
+            logits: vec![0.0; experts],
+            order: (0..experts as u16).collect(),
+        }
+    }
+
+    /// The router's logits for the next token.
+    pub fn step(&mut self) -> &[f32] {
+        let Process { popularity, slow, slow_tokens, fast_tokens } = self.process;
+        let keep = |tokens: f32| (-1.0 / tokens).exp();
+        let (keep_slow, keep_fast) = (keep(slow_tokens), keep(fast_tokens));
+        let fresh_slow = (1.0 - keep_slow * keep_slow).sqrt();
+        let fresh_fast = (1.0 - keep_fast * keep_fast).sqrt();
+        for expert in 0..self.logits.len() {
+            let s = keep_slow * self.slow[expert] + fresh_slow * self.random.normal();
+            let n = keep_fast * self.fast[expert] + fresh_fast * self.random.normal();
+            self.slow[expert] = s;
+            self.fast[expert] = n;
+            self.logits[expert] = popularity * self.popularity[expert] + slow * s + n;
+        }
+        &self.logits
+    }
+
+    /// The `count` best experts of the next token, best first.
+    pub fn choose(&mut self, count: usize) -> &[u16] {
+        self.step();
+        let logits = &self.logits;
+        let better = |&a: &u16, &b: &u16| {
+            logits[usize::from(b)].total_cmp(&logits[usize::from(a)]).then(a.cmp(&b))
+        };
+        let count = count.min(self.order.len());
+        if count > 0 && count < self.order.len() {
+            self.order.select_nth_unstable_by(count - 1, better);
+        }
+        self.order[..count].sort_unstable_by(better);
+        &self.order[..count]
+    }
+}
+
+/// A trace of `tokens` tokens of a model with this routing.
+pub fn trace(
+    process: Process,
+    seed: u64,
+    layers: usize,
+    experts: usize,
+    top_k: usize,
+    tokens: usize,
+) -> super::Trace {
+    let mut trace = super::Trace::new(layers, experts, top_k);
+    let mut routing: Vec<LayerRouting> =
+        (0..layers).map(|layer| LayerRouting::new(process, seed, layer as u16, experts)).collect();
+    for _ in 0..tokens {
+        routing.iter_mut().for_each(|layer| trace.ids.extend_from_slice(layer.choose(top_k)));
+    }
+    trace
+}
+
+/// SplitMix64: small, seeded by any number, good enough for noise.
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A standard normal, by Box and Muller.
+    fn normal(&mut self) -> f32 {
+        let unit = |bits: u64| ((bits >> 40) as f32 + 0.5) / (1u64 << 24) as f32;
+        let (radius, angle) = (unit(self.next()), unit(self.next()));
+        (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
+    }
+}

@@ -105,6 +105,7 @@ impl Session {
         language: &Language,
         template: &ChatTemplate,
         messages: &[Message],
+        tools: &[serde_json::Value],
         think: Option<bool>,
     ) -> Result<(Vec<u32>, usize, bool)> {
         let render = |add_generation_prompt| {
@@ -113,7 +114,7 @@ impl Session {
                 enable_thinking: think,
                 ..RenderOptions::default()
             };
-            template.render(messages, &[], &options)
+            template.render(messages, tools, &options)
         };
         let full = render(true).map_err(|error| Failure::Run(error.into()))?;
         let opens_reasoning = full.opens_reasoning();
@@ -206,6 +207,11 @@ impl Session {
             decode_time: prefilled.elapsed(),
             finish: Some(finish),
         })
+    }
+
+    /// Frees the sequence.
+    pub(crate) fn close(self, engine: &mut Engine) {
+        engine.drop_sequence(self.sequence);
     }
 
     /// Brings the sequence to the longest prefix of `prompt` that it can go back to.

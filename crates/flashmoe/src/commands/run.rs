@@ -101,7 +101,7 @@ impl Terminal {
         let template = self.language.template.as_ref().filter(|_| !arguments.raw);
         let (prompt, marked, opens_reasoning) = match (template, raw) {
             (Some(template), _) => {
-                Session::render(&self.language, template, messages, arguments.think)?
+                Session::render(&self.language, template, messages, &[], arguments.think)?
             }
             (None, Some(text)) => {
                 let ids = self.language.tokenizer.encode(text);

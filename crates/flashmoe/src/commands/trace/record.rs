@@ -96,7 +96,7 @@ fn prompt(arguments: &TraceRecordArguments, plan: &Plan) -> Result<(Vec<u32>, Ve
     let ids = match &language.template {
         Some(template) => {
             let messages = [Message::new(Role::User, text.as_str())];
-            Session::render(&language, template, &messages, None)?.0
+            Session::render(&language, template, &messages, &[], None)?.0
         }
         None => {
             let ids = language.tokenizer.encode(text);

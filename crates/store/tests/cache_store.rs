@@ -118,6 +118,36 @@ fn a_visit_that_waits_in_its_own_order_is_served_too() {
     assert!(store.counters().given_up > 0);
 }
 
+/// Read-ahead that nobody wanted used to fill the share of prefill for good: the next prompt found its
+/// hits at the end, no slot for its first expert, and gave up.
+#[test]
+fn read_ahead_in_vain_does_not_starve_the_next_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 40, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 16, 4)).unwrap();
+    let all: Vec<ExpertId> = (0..40).map(ExpertId).collect();
+    for part in all[28..].chunks(4) {
+        let visit = store.visit(LayerId(0), part, Phase::Decode).unwrap();
+        wait_for(&visit, 4);
+    }
+    store.read_ahead(LayerId(1), &all[..4]);
+    for _ in 0..2 {
+        let mut visit = store.visit(LayerId(0), &all, Phase::Prefill).unwrap();
+        for (member, &expert) in all.iter().enumerate() {
+            let bytes = visit.wait(member).unwrap();
+            assert!(is_right(&checkpoint, LayerId(0), expert, &bytes));
+            visit.release(member);
+        }
+        drop(visit);
+        // The layer that was read ahead for wants another expert.
+        let visit = store.visit(LayerId(1), &all[20..21], Phase::Prefill).unwrap();
+        wait_for(&visit, 1);
+    }
+    let counters = store.counters();
+    assert_eq!((counters.ahead_issued, counters.ahead_wasted), (4, 4));
+}
+
 #[test]
 fn a_visit_that_releases_nothing_cannot_have_more_than_the_pool() {
     let folder = tempfile::tempdir().unwrap();

@@ -183,6 +183,28 @@ impl Residency {
         std::mem::take(&mut slot.ahead)
     }
 
+    /// What was read ahead for a layer and is not pinned becomes ordinary prefill data, the first to
+    /// go. Gives the number of such records.
+    ///
+    /// Left as read-ahead they would fill the share of prefill for good: decode evicts them last, and
+    /// no later visit would be told that nobody wants them.
+    pub(crate) fn forgo_ahead(&mut self, layer: usize) -> u64 {
+        let mut count = 0;
+        for expert in 0..self.experts {
+            let Some(index) = self.find(self.key(layer, expert)) else { continue };
+            let slot = &mut self.slots[index as usize];
+            if slot.ahead && slot.pins == 0 {
+                slot.ahead = false;
+                count += 1;
+                let pool = &mut self.pools[slot.pool as usize];
+                if pool.ahead.remove(index) {
+                    self.settle(index);
+                }
+            }
+        }
+        count
+    }
+
     /// Gives up one pin.
     pub(crate) fn unpin(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];

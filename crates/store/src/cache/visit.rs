@@ -144,6 +144,10 @@ impl<'s> Visit<'s> {
                 None => counters.misses += 1,
             }
         }
+        if phase == Phase::Prefill {
+            // What was read ahead for this visit and is not in it was read in vain.
+            state.counters.ahead_wasted += state.residency.forgo_ahead(layer.index());
+        }
         assign(store, state, layer, id);
         store.submit(state);
         drop(guard);
@@ -279,7 +283,10 @@ impl<'s> Visit<'s> {
     /// Tries to get a slot for member `i`, at the price of a later member of this visit if need be.
     fn feed(&self, state: &mut State, i: usize) -> bool {
         assign(self.store, state, self.layer, self.id);
-        if state.visits[self.id].members[i].slot == NONE {
+        let expert = self.experts.ids[i];
+        if state.visits[self.id].members[i].slot == NONE
+            && !assign_one(self.store, state, self.layer, self.id, i, expert, true)
+        {
             let members = &state.visits[self.id].members;
             let idle = |member: &Member| {
                 member.slot != NONE
@@ -289,16 +296,16 @@ impl<'s> Visit<'s> {
             };
             let Some(victim) = members.iter().rposition(idle) else { return false };
             give_up(state, self.id, victim);
-            assign_one(self.store, state, self.layer, self.id, i, self.experts.ids[i]);
+            assign_one(self.store, state, self.layer, self.id, i, expert, true);
         }
         self.store.submit(state);
         state.visits[self.id].members[i].slot != NONE
     }
 
-    /// True while some slot is being filled for nobody who holds it: it will be free soon.
+    /// True while some slot is being filled: when that is done it is free, or this visit can give it
+    /// up, or the visit that holds it goes on.
     fn reads_pending(&self, state: &State) -> bool {
-        let loose = |slot: &crate::cache::state::Slot| slot.load == Load::Reading && slot.pins == 0;
-        state.residency.slots.iter().any(loose)
+        state.residency.slots.iter().any(|slot| slot.load == Load::Reading)
     }
 }
 
@@ -369,7 +376,7 @@ fn assign(store: &ExpertStore, state: &mut State, layer: LayerId, id: usize) {
         let candidate = state.visits[id].members[member];
         if candidate.slot == NONE
             && !candidate.released
-            && !assign_one(store, state, layer, id, member, candidate.expert)
+            && !assign_one(store, state, layer, id, member, candidate.expert, false)
         {
             return;
         }
@@ -377,7 +384,8 @@ fn assign(store: &ExpertStore, state: &mut State, layer: LayerId, id: usize) {
     }
 }
 
-/// Gives a slot to one member: what another visit has read meanwhile, or a new one.
+/// Gives a slot to one member: what another visit has read meanwhile, or a new one. A visit that is
+/// `stuck` without it may take what is otherwise kept for decode.
 fn assign_one(
     store: &ExpertStore,
     state: &mut State,
@@ -385,6 +393,7 @@ fn assign_one(
     id: usize,
     member: usize,
     expert: ExpertId,
+    stuck: bool,
 ) -> bool {
     let key = state.residency.key(layer.index(), expert.index());
     if join(store, state, id, member, key).is_some() {
@@ -393,7 +402,7 @@ fn assign_one(
     let phase = state.visits[id].phase;
     let purpose = match phase {
         Phase::Decode => Purpose::Decode,
-        Phase::Prefill => Purpose::Prefill { starved: state.visits[id].assigned == 0 },
+        Phase::Prefill => Purpose::Prefill { starved: stuck || state.visits[id].assigned == 0 },
     };
     let Some(slot) = store.shared.start_read(state, layer, expert, purpose) else { return false };
     state.residency.pin(slot, phase);

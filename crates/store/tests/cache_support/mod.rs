@@ -79,7 +79,6 @@ pub(crate) fn checkpoint(
         skipped: Vec::new(),
         unused: Vec::new(),
         pack: None,
-        unused: Vec::new(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! `synth`: what it writes opens, runs, is the same in every layout and for every number of threads, and
 //! nothing is left behind when it refuses.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! `trace`: records what a model chose, replays it and measures it; reads the formats of others.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod support;
 

@@ -124,13 +124,14 @@ fn run_belady(trace: &Trace, layers: std::ops::Range<usize>, slots: usize, rate:
             let first = (token * trace.layers + layer) * trace.top_k;
             let mut fresh = Vec::with_capacity(trace.top_k);
             let mut hits = 0;
-            for index in first..first + trace.top_k {
-                let key = layer * trace.experts + usize::from(trace.ids[index]);
+            let span = first..first + trace.top_k;
+            for (&id, &next) in trace.ids[span.clone()].iter().zip(&next_of[span]) {
+                let key = layer * trace.experts + usize::from(id);
                 if let Some(old) = due[key].take() {
                     order.remove(&(old, key));
                     hits += 1;
                 }
-                fresh.push((next_of[index], key));
+                fresh.push((next, key));
             }
             while order.len() + fresh.len() > slots
                 && order.pop_last().is_some_and(|(_, key)| {

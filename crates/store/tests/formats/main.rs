@@ -1,4 +1,5 @@
 //! Checkpoint formats against files written byte by byte: one test binary, a module per subject.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 mod open;

@@ -107,7 +107,7 @@ fn read_config(path: &Path) -> Result<Value> {
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
-    Ok(value.with_context(|| format!("{} is no JSON", path.display()))?)
+    value.with_context(|| format!("{} is no JSON", path.display()))
 }
 
 /// The configuration of a Qwen3.5-MoE: `[hidden, layers, heads, kv heads, head size]`, `[key heads, value

@@ -66,7 +66,7 @@ fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize
         )
         .map_err(Failure::engine)?;
     for step in 0..arguments.generate {
-        let token = arg_max(engine.logits(&[last]).map_err(Failure::engine)?) as u32;
+        let token = arg_max(engine.logits(&[last]).map_err(Failure::engine)?);
         if end_tokens.contains(&token) {
             break;
         }

@@ -201,8 +201,8 @@ struct Piece<'a> {
     target: &'a mut [u8],
 }
 
-/// Reads all pieces with [`READERS`] threads. One buffered reader gets a quarter of a fast drive's bandwidth; direct reads of
-/// several threads get all of it and leave nothing in the page cache.
+/// Reads all pieces with [`READERS`] threads. One buffered reader gets a quarter of a fast drive's
+/// bandwidth; direct reads of several threads get all of it and leave nothing in the page cache.
 fn read_pieces(
     checkpoint: &Checkpoint,
     pieces: Vec<Piece<'_>>,

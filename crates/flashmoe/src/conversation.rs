@@ -209,6 +209,11 @@ impl Session {
         })
     }
 
+    /// Frees the sequence.
+    pub(crate) fn close(self, engine: &mut Engine) {
+        engine.drop_sequence(self.sequence);
+    }
+
     /// Brings the sequence to the longest prefix of `prompt` that it can go back to.
     fn return_to_prefix(&mut self, engine: &mut Engine, prompt: &[u32]) -> Result<(), EngineError> {
         // At least one token must remain to be run: the answer begins with its logits.

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Command::Run(arguments) => commands::run(arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect(&arguments.model, &mut out),
+        Command::Eval(arguments) => commands::eval(arguments, &mut out),
         Command::Pack(arguments) => commands::pack(arguments, &mut out),
         Command::Verify(arguments) => commands::verify(&arguments.model, &mut out),
         Command::Completions { shell } => {

@@ -14,6 +14,8 @@ pub(crate) enum Unit {
     Bytes,
     /// Tokens.
     Tokens,
+    /// Questions of an evaluation.
+    Questions,
 }
 
 /// Seconds between lines when there is no terminal.
@@ -81,6 +83,9 @@ impl Progress {
             Unit::Bytes => {
                 let [done, total, rate] = [done, self.total, rate].map(|b| ByteSize(b as u64));
                 format!("{done} of {total}, {rate}/s, {eta:.0} s left")
+            }
+            Unit::Questions => {
+                format!("{done:.0} of {:.0} questions, {eta:.0} s left", self.total)
             }
             Unit::Tokens => {
                 format!("{done:.0} of {:.0} tokens, {rate:.1} tok/s, {eta:.0} s left", self.total)

@@ -7,6 +7,7 @@
 //! The promise that runs through all of it: **text of users never becomes a control token** (`template.rs` says
 //! how).
 
+mod answer;
 mod clock;
 mod control;
 mod decode;
@@ -18,6 +19,7 @@ mod stop;
 mod template;
 mod tokenizer;
 
+pub use answer::{AnswerEvent, AnswerParser, Dialect, collect};
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;

@@ -3,6 +3,7 @@
 //! Help, man page and shell completions are generated from these definitions.
 
 mod bench;
+mod eval;
 mod model;
 mod synth;
 mod trace;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
+pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Pack(PackArguments),
     /// Check every checksum of a native pack
     Verify(PathArguments),
+    /// Ask a file of tasks and print how many answers are right
+    Eval(EvalArguments),
     /// Print shell completions
     Completions {
         /// The shell

@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod doctor;
+mod eval;
 mod inspect;
 mod pack;
 mod plan;
@@ -14,6 +15,7 @@ mod trace;
 
 pub(crate) use bench::bench;
 pub(crate) use doctor::doctor;
+pub(crate) use eval::eval;
 pub(crate) use inspect::inspect;
 pub(crate) use pack::{pack, verify};
 pub(crate) use plan::plan;

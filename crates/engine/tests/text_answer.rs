@@ -51,7 +51,8 @@ fn check_order(events: &[AnswerEvent]) {
     assert!(open.is_none());
 }
 
-const CALL: &str = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>";
+const CALL: &str = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n\
+    </function>\n</tool_call>";
 
 #[test]
 fn thinking_text_and_calls_are_told_apart() {
@@ -103,7 +104,8 @@ fn what_models_get_wrong_is_recovered_or_returned_as_text() {
         // No closing tag of the parameter.
         "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</function>\n</tool_call>",
         // A closing tag twice.
-        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</parameter>\n\
+         </function>\n</tool_call>",
         // No closing tag of the function.
         "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</tool_call>",
         // Cut off at the end.

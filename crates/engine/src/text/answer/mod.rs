@@ -208,8 +208,8 @@ impl AnswerParser {
     }
 
     /// Where the call at the beginning of what is held ends: at the first marker before which a call can end, because
-    /// a parameter may contain one. A call that was never closed ends where the next begins or with the answer, if it is
-    /// whole by then; half a call is not made.
+    /// a parameter may contain one. A call that was never closed ends where the next begins or with the answer,
+    /// if it is whole by then; half a call is not made.
     fn call_end(&self, last: bool) -> Option<usize> {
         let inner = if self.held.starts_with(CALL_START) { CALL_START.len() } else { 0 };
         let complete = |end: usize| calls::looks_complete(self.dialect, &self.held[inner..end]);

@@ -61,7 +61,7 @@ pub struct StoreOptions {
     pub residency_advice: bool,
     /// Pages of the slots.
     pub huge_pages: HugePages,
-    /// An engine to use instead of a real one: the simulator.
+    /// An engine to use instead of a real one.
     pub storage: Option<Box<dyn Storage>>,
     /// Told about the loading of `Resident`.
     pub progress: Option<LoadProgress>,

@@ -12,6 +12,7 @@ mod printer;
 mod progress;
 mod sampling;
 mod speed;
+mod terminal;
 
 use std::io::Write;
 use std::process::ExitCode;

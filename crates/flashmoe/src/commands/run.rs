@@ -1,33 +1,16 @@
 //! `flashmoe run`: one streamed answer, or a chat when no prompt is given.
 
-use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::ops::ControlFlow;
 
 use anyhow::{Context, Result};
-use engine::engine::PrefillProgress;
 use engine::text::{Message, Role};
 
 use super::chat;
 use crate::account::Account;
 use crate::arguments::RunArguments;
-use crate::conversation::{AnswerOptions, AnswerReport, Language, Session};
 use crate::failure::Failure;
-use crate::interrupt::Interrupt;
-use crate::plan::Plan;
-use crate::plan::load::Loaded;
-use crate::printer::AnswerPrinter;
-use crate::progress::{Progress, Unit, say};
-use crate::sampling::sampling_options;
-
-/// Everything that a conversation on the terminal needs.
-pub(crate) struct Terminal {
-    pub(crate) plan: Plan,
-    pub(crate) loaded: Loaded,
-    pub(crate) language: Language,
-    pub(crate) session: Session,
-    pub(crate) interrupt: Interrupt,
-}
+use crate::progress::say;
+use crate::terminal::Terminal;
 
 pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
     let prompt = match arguments.prompt.as_deref() {
@@ -39,129 +22,29 @@ pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
         }
         other => other.map(str::to_owned),
     };
-    let plan = Plan::resolve(&arguments.model, 1)?;
-    let vocabulary = plan.config.vocabulary;
-    let checkpoint = plan.checkpoint.clone();
-    // The tokenizer takes as long to parse as a small trunk to read: both at once.
-    let language = std::thread::spawn(move || Language::load(&checkpoint, vocabulary));
-    let interrupt = Interrupt::listen()?;
-    for line in plan.approximations() {
-        say(&line);
-    }
-    let mut loaded = plan.load()?;
-    let language =
-        language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))??;
-    if arguments.stats {
-        say(&format!(
-            "loaded in {:.2} s (tokenizer and template in {:.2} s beside it)",
-            loaded.load_time.as_secs_f64(),
-            language.load_time.as_secs_f64()
-        ));
-    }
-    let session = Session::new(&mut loaded.engine).map_err(Failure::engine)?;
-    let mut terminal = Terminal { plan, loaded, language, session, interrupt };
+    let mut terminal = Terminal::open(arguments)?;
     match prompt {
-        Some(prompt) => terminal.one_answer(arguments, &prompt, out),
+        Some(prompt) => one_answer(&mut terminal, arguments, &prompt, out),
         None => chat::chat(&mut terminal, arguments, out),
     }
 }
 
-impl Terminal {
-    fn one_answer(
-        &mut self,
-        arguments: &RunArguments,
-        prompt: &str,
-        out: &mut dyn Write,
-    ) -> Result<()> {
-        let messages = match &arguments.system {
-            Some(system) => {
-                vec![Message::new(Role::System, system.as_str()), Message::new(Role::User, prompt)]
-            }
-            None => vec![Message::new(Role::User, prompt)],
-        };
-        let account = Account::start(&self.loaded.experts);
-        let (_, report) = self.answer(arguments, &messages, Some(prompt), out)?;
-        if arguments.stats {
-            say(&account.line(&self.loaded.experts, &report));
-        }
-        match report.finish {
-            Some(_) => Ok(()),
-            None => Err(Failure::Interrupted.into()),
-        }
+fn one_answer(
+    terminal: &mut Terminal,
+    arguments: &RunArguments,
+    prompt: &str,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let system = arguments.system.iter().map(|text| Message::new(Role::System, text));
+    let messages: Vec<_> = system.chain([Message::new(Role::User, prompt)]).collect();
+    let account = Account::start(&terminal.loaded.experts);
+    let think = arguments.think;
+    let (_, report) = terminal.answer(arguments, think, &messages, Some(prompt), out)?;
+    if arguments.stats {
+        say(&account.line(&terminal.loaded.experts, &report));
     }
-
-    /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
-    pub(crate) fn answer(
-        &mut self,
-        arguments: &RunArguments,
-        messages: &[Message],
-        raw: Option<&str>,
-        out: &mut dyn Write,
-    ) -> Result<(Message, AnswerReport)> {
-        let template = self.language.template.as_ref().filter(|_| !arguments.raw);
-        let (prompt, marked, opens_reasoning) = match (template, raw) {
-            (Some(template), _) => {
-                Session::render(&self.language, template, messages, &[], arguments.think)?
-            }
-            (None, Some(text)) => {
-                let ids = self.language.tokenizer.encode(text);
-                (ids.map_err(|error| Failure::Run(error.into()))?, 0, false)
-            }
-            (None, None) => {
-                let reason = "the model has no chat template; give a prompt with --raw";
-                return Err(Failure::usage(reason).into());
-            }
-        };
-        let options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
-        let context = self.plan.backend.context;
-        let options = AnswerOptions {
-            sampling: &options,
-            max_tokens: arguments.max_tokens.unwrap_or(context),
-            context,
-            end_tokens: &self.language.end_tokens,
-        };
-        let mut printer = AnswerPrinter::new(
-            &self.language,
-            opens_reasoning,
-            arguments.hide_thinking,
-            &arguments.stop,
-            out,
-        )?;
-        let bar = RefCell::new(Some(Progress::new("prefill", Unit::Tokens, prompt.len() as f64)));
-        self.interrupt.reset();
-        let mut failed = None;
-        let answered = self.session.answer(
-            &mut self.loaded.engine,
-            &prompt,
-            marked,
-            &options,
-            self.interrupt.flag(),
-            &mut |progress: PrefillProgress| {
-                if let Some(bar) = bar.borrow_mut().as_mut() {
-                    bar.set(progress.tokens);
-                }
-            },
-            &mut |token| {
-                if let Some(bar) = bar.borrow_mut().take() {
-                    bar.finish();
-                }
-                match printer.push(token) {
-                    Ok(flow) => flow,
-                    Err(error) => {
-                        failed = Some(error);
-                        ControlFlow::Break(())
-                    }
-                }
-            },
-        );
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let report = match answered {
-            Ok(report) => report,
-            Err(engine::EngineError::Cancelled) => AnswerReport::default(),
-            Err(error) => return Err(Failure::engine(error).into()),
-        };
-        Ok((printer.finish()?, report))
+    match report.finish {
+        Some(_) => Ok(()),
+        None => Err(Failure::Interrupted.into()),
     }
 }

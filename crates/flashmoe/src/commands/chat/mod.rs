@@ -1,25 +1,32 @@
 //! `flashmoe run` without a prompt: a conversation on the terminal.
 //!
-//! A line that ends in a backslash goes on in the next. `/help` lists the commands. Ctrl-C stops the
-//! answer, not the program; twice ends it.
+//! `/help` lists the commands. Ctrl-C stops the answer, not the program; at the prompt it gives up the
+//! line, twice in a row it leaves.
 
-use std::io::{BufRead, Write};
+mod input;
+
+use std::io::Write;
 
 use anyhow::Result;
 use engine::text::{Message, Role};
 
-use super::run::Terminal;
 use crate::account::Account;
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::progress::say;
+use crate::terminal::Terminal;
+use input::{Input, Typed};
 
 const HELP: &str = "\
 /help            this list
 /stats           print hits, bytes read and speed after each answer, or stop doing so
 /regen           answer the last message again
+/undo            take back the last message and its answer
+/think [on|off]  ask for a thinking block or for none; without a word, as the model's template has it
+/ctx             how much of the context is used
 /system [TEXT]   set or clear the system prompt; starts over
 /save FILE       write the conversation to FILE as JSON
+/load FILE       go on with a conversation that /save wrote
 /quit            leave (so does the end of input)
 A line ending in \\ continues in the next. Ctrl-C stops the answer.";
 
@@ -31,11 +38,33 @@ pub(crate) fn chat(
     let mut chat = Chat {
         messages: arguments.system.iter().map(|text| Message::new(Role::System, text)).collect(),
         stats: arguments.stats,
+        think: arguments.think,
     };
-    let input = std::io::stdin();
+    let mut input = Input::open()?;
+    let result = converse(&mut chat, &mut input, terminal, arguments, out);
+    input.close();
+    result
+}
+
+fn converse(
+    chat: &mut Chat,
+    input: &mut Input,
+    terminal: &mut Terminal,
+    arguments: &RunArguments,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut interrupted = false;
     loop {
-        prompt("> ");
-        let Some(line) = read_message(&mut input.lock())? else { return Ok(()) };
+        let line = match input.read()? {
+            Typed::Message(line) => line,
+            Typed::Interrupted if !interrupted => {
+                interrupted = true;
+                say("Ctrl-C again or /quit leaves");
+                continue;
+            }
+            Typed::Interrupted | Typed::End => return Ok(()),
+        };
+        interrupted = false;
         let line = line.trim();
         if line.is_empty() {
             continue;
@@ -58,6 +87,8 @@ pub(crate) fn chat(
 struct Chat {
     messages: Vec<Message>,
     stats: bool,
+    /// What the template is asked about thinking.
+    think: Option<bool>,
 }
 
 impl Chat {
@@ -68,7 +99,7 @@ impl Chat {
         out: &mut dyn Write,
     ) -> Result<()> {
         let account = Account::start(&terminal.loaded.experts);
-        match terminal.answer(arguments, &self.messages, None, out) {
+        match terminal.answer(arguments, self.think, &self.messages, None, out) {
             Ok((message, report)) => {
                 if report.finish.is_none() {
                     say("stopped");
@@ -119,6 +150,26 @@ impl Chat {
                     _ => say("nothing to answer again"),
                 }
             }
+            "undo" => match self.messages.iter().rposition(|message| message.role == Role::User) {
+                Some(last) => {
+                    self.messages.truncate(last);
+                    say("the last message is taken back");
+                }
+                None => say("nothing to take back"),
+            },
+            "think" => match rest {
+                "" => self.set_thinking(None, "thinking as the model's template has it"),
+                "on" => self.set_thinking(Some(true), "thinking on"),
+                "off" => self.set_thinking(Some(false), "thinking off"),
+                _ => say("/think knows on and off"),
+            },
+            "ctx" => match terminal.prompt_tokens(self.think, &self.messages) {
+                Ok(used) => say(&format!(
+                    "the next answer begins after {used} of {} tokens",
+                    terminal.plan.backend.context
+                )),
+                Err(error) => say(&format!("{error:#}")),
+            },
             "system" => {
                 self.messages.clear();
                 if rest.is_empty() {
@@ -133,9 +184,22 @@ impl Chat {
                 Ok(()) => say(&format!("saved to {rest}")),
                 Err(error) => say(&format!("cannot save to {rest}: {error}")),
             },
+            "load" if rest.is_empty() => say("/load needs a file name"),
+            "load" => match load(rest) {
+                Ok(messages) => {
+                    say(&format!("{} messages loaded from {rest}", messages.len()));
+                    self.messages = messages;
+                }
+                Err(error) => say(&format!("cannot load {rest}: {error:#}")),
+            },
             _ => say(&format!("/{name} is not a command; /help lists them")),
         }
         Ok(true)
+    }
+
+    fn set_thinking(&mut self, think: Option<bool>, told: &str) {
+        self.think = think;
+        say(told);
     }
 
     fn save(&self, path: &str) -> std::io::Result<()> {
@@ -157,29 +221,8 @@ impl Chat {
     }
 }
 
-/// Lines up to the first that does not end in a backslash; `None` at the end of input.
-fn read_message(input: &mut dyn BufRead) -> Result<Option<String>> {
-    let mut message = String::new();
-    loop {
-        let mut line = String::new();
-        if input.read_line(&mut line).map_err(Failure::io)? == 0 {
-            return Ok((!message.is_empty()).then_some(message));
-        }
-        match line.trim_end_matches(['\n', '\r']).strip_suffix('\\') {
-            Some(part) => {
-                message.push_str(part);
-                message.push('\n');
-                prompt(". ");
-            }
-            None => {
-                message.push_str(line.trim_end_matches(['\n', '\r']));
-                return Ok(Some(message));
-            }
-        }
-    }
-}
-
-/// Shows a prompt on standard error: standard output carries answers only.
-fn prompt(text: &str) {
-    let _ = write!(std::io::stderr(), "{text}");
+/// Reads a conversation that `/save` wrote.
+fn load(path: &str) -> Result<Vec<Message>> {
+    let values: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(Message::from_openai(&values)?)
 }

@@ -136,7 +136,7 @@ impl Engine {
 pub fn end_tokens(checkpoint: &Checkpoint, config: &ModelConfig) -> Result<Vec<u32>, EngineError> {
     let listed = checkpoint.generation_config.as_ref().and_then(|json| json.get("eos_token_id"));
     match listed {
-        Some(value) if !value.is_null() => crate::model::config::token_ids("eos_token_id", value),
+        Some(value) if !value.is_null() => crate::model::keys::token_ids("eos_token_id", value),
         _ => Ok(config.end_tokens.clone()),
     }
 }

@@ -53,7 +53,7 @@ impl Language {
             [&generation, checkpoint.config.get("text_config").unwrap_or(&checkpoint.config)]
         {
             let value = source.get("eos_token_id").unwrap_or(&serde_json::Value::Null);
-            let listed = engine::model::config::token_ids("eos_token_id", value);
+            let listed = engine::model::keys::token_ids("eos_token_id", value);
             end_tokens.extend(listed.map_err(Failure::engine)?);
         }
         end_tokens.sort_unstable();

@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
-use super::config::{
-    AttentionConfig, DeltaConfig, Family, Keys, Mixer, ModelConfig, MoeConfig, problem,
-};
+use super::config::{AttentionConfig, DeltaConfig, Family, Mixer, ModelConfig, MoeConfig};
+use super::keys::{Keys, problem};
 use crate::EngineError;
 
 /// Reads the shapes from config.json.

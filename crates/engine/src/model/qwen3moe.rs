@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::config::{AttentionConfig, Family, Keys, Mixer, ModelConfig, MoeConfig, problem};
+use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig};
+use super::keys::{Keys, problem};
 use crate::EngineError;
 
 /// Reads the shapes from config.json. Variants that no released checkpoint of the family uses (dense

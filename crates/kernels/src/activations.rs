@@ -33,6 +33,7 @@ pub(crate) enum Packing {
     Natural,
     /// Steps of `16 * per_word` columns as `per_word` vectors of 16 `i16`; vector `p` holds the
     /// columns `per_word * i + p`: the order in which a shift and a mask unpack 16-bit words.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "a packing of AVX2"))]
     Words {
         /// Weights in a 16-bit word: 4 or 8.
         per_word: usize,

@@ -11,6 +11,8 @@
 //! Where to read on: `lanes.rs` (the vector that most kernels are written in), `quantised.rs` and
 //! `generic/float_product.rs` (the order of operations of a product), `table.rs` (dispatch), `pool.rs`.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod activations;
 mod attention;
 mod compute;

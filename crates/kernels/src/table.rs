@@ -121,7 +121,9 @@ impl Table {
         let found = match isa {
             Isa::Scalar => Some(&scalar::TABLE),
             Isa::Auto => {
-                let faster = [Isa::Amx, Isa::Avx512, Isa::Avx2].into_iter().find_map(Self::detect);
+                let faster = [Isa::Amx, Isa::Avx512, Isa::Avx2, Isa::Neon]
+                    .into_iter()
+                    .find_map(Self::detect);
                 faster.or(Some(&scalar::TABLE))
             }
             _ => Self::detect(isa),
@@ -142,7 +144,14 @@ impl Table {
     }
 
     /// The table of a named vector instruction set, if this machine and build have it.
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    fn detect(isa: Isa) -> Option<&'static Self> {
+        use crate::aarch64::neon;
+        (isa == Isa::Neon && neon::available()).then_some(&neon::TABLE)
+    }
+
+    /// The table of a named vector instruction set, if this machine and build have it.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn detect(_: Isa) -> Option<&'static Self> {
         None
     }

@@ -80,6 +80,7 @@ impl Failure {
         match error {
             StoreError::Budget { .. } => Self::Memory(error.to_string()),
             StoreError::Extents { .. } => Self::Model(error.into()),
+            StoreError::Unchecked { .. } => Self::Usage(error.to_string()),
             other => Self::Io(other.into()),
         }
     }

@@ -35,13 +35,6 @@ fn both_layouts_hold_the_same_model() {
         let native = synth(folder.path(), "native", &[options, &["--layout", "native"]].concat());
         let logits = score(folder.path(), &mlx);
         assert_eq!(logits, score(folder.path(), &native), "{options:?}");
-        let verified = flashmoe(
-            &["score", native.to_str().unwrap(), "--check-reads", "--ids"]
-                .into_iter()
-                .chain([folder.path().join("ids.json").to_str().unwrap()])
-                .collect::<Vec<_>>(),
-        );
-        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
         for model in [mlx, native] {
             std::fs::remove_dir_all(model).unwrap();
         }

@@ -108,6 +108,12 @@ pub enum StoreError {
         /// The system's words.
         cause: String,
     },
+    /// Reads cannot be checked as asked.
+    #[error("reads cannot be checked: {cause}")]
+    Unchecked {
+        /// Why, and what to do.
+        cause: &'static str,
+    },
     /// An expert of the checkpoint does not lie within its files.
     #[error("layer {} expert {expert}: its extents do not lie within their files", layer.0)]
     Extents {

@@ -6,8 +6,6 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use twox_hash::XxHash3_64;
-
 use crate::arena::{SlotArena, SlotReader};
 use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
@@ -16,7 +14,7 @@ use crate::cache::options::{Phase, StorageMode, StoreOptions};
 use crate::cache::state::{Load, NONE, Purpose, Residency};
 use crate::cache::visit::{Scratch, Visit, VisitState};
 use crate::cache::{PolicyKind, StoreCounters};
-use crate::format::Checkpoint;
+use crate::format::{Checkpoint, record_checksum};
 use crate::io::{
     CompletionSink, DirectIo, FileSet, Outcome, Priority, ReadRequest, Storage, start_engine,
 };
@@ -102,6 +100,9 @@ impl ExpertStore {
         mut options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let mode = options.mode;
+        if options.check_reads {
+            refuse_unchecked(&checkpoint, mode)?;
+        }
         let mut plan = match mode {
             StorageMode::Resident => StorePlan::resident(&checkpoint)?,
             _ => StorePlan::budget(&checkpoint, options.slots, options.minimum_slots)?,
@@ -441,10 +442,9 @@ impl Shared {
         slot: &SlotReader,
     ) -> Option<ReadCause> {
         let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
-        let expected = record_checksum(&self.checkpoint, layer, expert)?;
+        let expected = self.checkpoint.record_checksum(layer, expert)?;
         let record = &self.records(layer).ok()?[expert.index()];
-        let bytes = &slot.bytes()[..record.read_bytes() as usize];
-        let found = XxHash3_64::oneshot(bytes);
+        let found = record_checksum(&slot.bytes()[..record.read_bytes() as usize]);
         (found != expected).then_some(ReadCause::Checksum { expected, found })
     }
 }
@@ -499,10 +499,19 @@ impl CompletionSink for Shared {
     }
 }
 
-/// The checksum that was written with a record: XXH3 of its bytes as they lie in the file. Only native
-/// packs have one.
-fn record_checksum(_checkpoint: &Checkpoint, _layer: LayerId, _expert: ExpertId) -> Option<u64> {
-    None
+/// Checksums can only be compared where there are some, and of what is read.
+fn refuse_unchecked(checkpoint: &Checkpoint, mode: StorageMode) -> Result<(), StoreError> {
+    if checkpoint.pack.is_none() {
+        return Err(StoreError::Unchecked {
+            cause: "only native packs carry checksums; make one with `flashmoe pack`",
+        });
+    }
+    if mode == StorageMode::Mmap {
+        return Err(StoreError::Unchecked {
+            cause: "mapped experts are not read; choose another storage mode",
+        });
+    }
+    Ok(())
 }
 
 /// Allocates the slots of every class: the arenas, and the first slot of each.

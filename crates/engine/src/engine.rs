@@ -4,6 +4,7 @@
 //! same path at different sizes. [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
+use store::cache::StoreCounters;
 use store::format::Checkpoint;
 
 use crate::EngineError;
@@ -126,6 +127,16 @@ impl Engine {
     /// More tokens than the plan's logit rows.
     pub fn logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
         self.backend.logits(tokens, self.model.final_norm, self.model.head)
+    }
+
+    /// The most likely token after one of the last batch, where the device chooses: [`Backend::most_likely`].
+    pub fn most_likely(&mut self, token: usize) -> Option<Result<u32, EngineError>> {
+        self.backend.most_likely(token, self.model.final_norm, self.model.head)
+    }
+
+    /// Everything counted about experts since the model was loaded.
+    pub fn counters(&self) -> StoreCounters {
+        self.backend.counters()
     }
 }
 

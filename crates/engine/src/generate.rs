@@ -66,11 +66,14 @@ pub fn generate(
     })?;
     for _ in 0..limits.tokens {
         let position = engine.sequence_length(sequence);
-        let logits = engine.logits(&[last])?;
-        let token = sampler
-            .sample(logits, history)
-            .map_err(|error| EngineError::Sampling { position, source: error })?
-            .token;
+        let chosen = if sampler.takes_most_likely() { engine.most_likely(last) } else { None };
+        let token = match chosen {
+            Some(token) => token?,
+            None => {
+                let sampled = sampler.sample(engine.logits(&[last])?, history);
+                sampled.map_err(|error| EngineError::Sampling { position, source: error })?.token
+            }
+        };
         history.push(token);
         let flow = each(token);
         if limits.end_tokens.contains(&token) {

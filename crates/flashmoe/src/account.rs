@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use store::cache::{ExpertStore, StoreCounters};
+use engine::engine::Engine;
+use store::cache::StoreCounters;
 
 use crate::arguments::ByteSize;
 use crate::conversation::AnswerReport;
@@ -15,13 +16,13 @@ pub(crate) struct Account {
 
 impl Account {
     /// Remembers where the counters stand.
-    pub(crate) fn start(experts: &ExpertStore) -> Self {
-        Self { before: experts.counters() }
+    pub(crate) fn start(engine: &Engine) -> Self {
+        Self { before: engine.counters() }
     }
 
     /// What the answer cost.
-    pub(crate) fn line(&self, experts: &ExpertStore, report: &AnswerReport) -> String {
-        let spent = experts.counters().since(&self.before);
+    pub(crate) fn line(&self, engine: &Engine, report: &AnswerReport) -> String {
+        let spent = engine.counters().since(&self.before);
         let decode = &spent.decode;
         let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
         let prefill = rate(report.prompt_tokens, report.prefill_time);

@@ -12,8 +12,10 @@ pub mod cpu;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::LayerId;
+use store::cache::StoreCounters;
 
 use crate::EngineError;
+use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
 
@@ -64,6 +66,37 @@ pub enum Register {
 impl Register {
     /// How many registers there are.
     pub const COUNT: usize = Self::Decay as usize + 1;
+
+    /// Values per token of every register.
+    fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
+        let attention = &config.attention;
+        let queries = attention.query_heads * attention.head_dim;
+        let keys = attention.key_value_heads * attention.head_dim;
+        let (channels, values, heads) = match &config.delta {
+            Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
+            None => (0, 0, 0),
+        };
+        let gate = if attention.output_gate { queries } else { 0 };
+        let mut widths = [0; Self::COUNT];
+        for (register, width) in [
+            (Self::Residual, config.hidden),
+            (Self::Normed, config.hidden),
+            (Self::QueryGate, 2 * gate),
+            (Self::Query, queries),
+            (Self::Gate, gate),
+            (Self::Key, keys),
+            (Self::Value, keys),
+            (Self::Context, queries.max(values)),
+            (Self::Mixed, channels),
+            (Self::Convolved, channels),
+            (Self::Z, values),
+            (Self::Beta, heads),
+            (Self::Decay, heads),
+        ] {
+            widths[register as usize] = width;
+        }
+        widths
+    }
 }
 
 /// A point in a sequence that it can go back to. Keys and values are not copied: they are kept by
@@ -162,4 +195,19 @@ pub trait Backend {
         norm: VectorId,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError>;
+
+    /// The most likely next token after one token of the batch, chosen on the device so that only its id
+    /// crosses the bus; ties go to the lowest id. `None` where the device gives logits alone.
+    fn most_likely(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Option<Result<u32, EngineError>> {
+        let _ = (token, norm, head);
+        None
+    }
+
+    /// Everything counted about experts since the model was loaded.
+    fn counters(&self) -> StoreCounters;
 }

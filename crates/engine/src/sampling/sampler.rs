@@ -93,6 +93,16 @@ impl Sampler {
         &self.options
     }
 
+    /// True when [`Sampler::sample`] would take the most likely token of unchanged logits and nothing else is
+    /// wanted of them, so that a device may choose.
+    pub fn takes_most_likely(&self) -> bool {
+        let options = &self.options;
+        options.temperature == 0.0
+            && !options.penalises()
+            && options.logit_bias.is_empty()
+            && options.logprobs.is_none()
+    }
+
     /// The most likely tokens at the last call, best first; as many as `SamplingOptions::logprobs` asked for.
     pub fn top_logprobs(&self) -> &[TokenLogprob] {
         &self.top

@@ -37,11 +37,11 @@ fn one_answer(
 ) -> Result<()> {
     let system = arguments.system.iter().map(|text| Message::new(Role::System, text));
     let messages: Vec<_> = system.chain([Message::new(Role::User, prompt)]).collect();
-    let account = Account::start(&terminal.loaded.experts);
+    let account = Account::start(&terminal.loaded.engine);
     let think = arguments.think;
     let (_, report) = terminal.answer(arguments, think, &messages, Some(prompt), out)?;
     if arguments.stats {
-        say(&account.line(&terminal.loaded.experts, &report));
+        say(&account.line(&terminal.loaded.engine, &report));
     }
     match report.finish {
         Some(_) => Ok(()),

@@ -27,7 +27,6 @@ const ROUTING_SEED: u64 = 0;
 /// A loaded model.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
-    pub(crate) experts: Arc<ExpertStore>,
     /// Time from the start of loading until the engine could take tokens.
     pub(crate) load_time: Duration,
 }
@@ -78,7 +77,7 @@ impl Plan {
         let backend = CpuBackend::new(
             self.config.clone(),
             weights,
-            experts.clone(),
+            experts,
             expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?,
             compute,
             self.backend.clone(),
@@ -87,7 +86,7 @@ impl Plan {
         backend.set_routing(routing);
         let chunk = self.backend.batch_tokens;
         let engine = Engine::new(self.config.clone(), model, backend, chunk);
-        Ok(Loaded { engine, experts, load_time: started.elapsed() })
+        Ok(Loaded { engine, load_time: started.elapsed() })
     }
 
     fn store_options(&self) -> StoreOptions {

@@ -14,7 +14,7 @@ use kernels::{
     Activations, AttentionShape, BLOCK_TOKENS, Compute, DeltaForm, DeltaInputs, DeltaShape,
     MatmulJob, Tokens,
 };
-use store::cache::ExpertStore;
+use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
@@ -131,11 +131,6 @@ impl CpuBackend {
     /// Replaces or records the router's choices from now on.
     pub fn set_routing(&mut self, routing: Routing) {
         self.routing = routing;
-    }
-
-    /// The expert store, for its counters.
-    pub fn experts(&self) -> &ExpertStore {
-        &self.experts
     }
 
     fn delta_config(&self) -> &DeltaConfig {
@@ -399,5 +394,9 @@ impl Backend for CpuBackend {
         let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
         self.compute.matmul(&mut [job]);
         Ok(&mut self.logits[..tokens.len() * vocabulary])
+    }
+
+    fn counters(&self) -> StoreCounters {
+        self.experts.counters()
     }
 }

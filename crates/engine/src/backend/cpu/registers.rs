@@ -12,50 +12,19 @@ pub(super) struct Registers {
 
 impl Registers {
     pub(super) fn new(config: &ModelConfig, capacity: usize) -> Self {
-        let widths = Self::widths(config);
+        let widths = Register::widths(config);
         Self { buffers: widths.map(|width| vec![0.0; capacity * width]), widths, tokens: 0 }
-    }
-
-    /// Values per token of every register.
-    fn widths(config: &ModelConfig) -> [usize; Register::COUNT] {
-        let attention = &config.attention;
-        let queries = attention.query_heads * attention.head_dim;
-        let keys = attention.key_value_heads * attention.head_dim;
-        let (channels, values, heads) = match &config.delta {
-            Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
-            None => (0, 0, 0),
-        };
-        let gate = if attention.output_gate { queries } else { 0 };
-        let mut widths = [0; Register::COUNT];
-        for (register, width) in [
-            (Register::Residual, config.hidden),
-            (Register::Normed, config.hidden),
-            (Register::QueryGate, 2 * gate),
-            (Register::Query, queries),
-            (Register::Gate, gate),
-            (Register::Key, keys),
-            (Register::Value, keys),
-            (Register::Context, queries.max(values)),
-            (Register::Mixed, channels),
-            (Register::Convolved, channels),
-            (Register::Z, values),
-            (Register::Beta, heads),
-            (Register::Decay, heads),
-        ] {
-            widths[register as usize] = width;
-        }
-        widths
     }
 
     /// Width of the widest register that is the input of a product.
     pub(super) fn widest_input(config: &ModelConfig) -> usize {
-        let widths = Self::widths(config);
+        let widths = Register::widths(config);
         widths[Register::Normed as usize].max(widths[Register::Context as usize])
     }
 
     /// Bytes that `capacity` tokens will hold.
     pub(super) fn bytes(config: &ModelConfig, capacity: usize) -> usize {
-        Self::widths(config).iter().sum::<usize>() * capacity * size_of::<f32>()
+        Register::widths(config).iter().sum::<usize>() * capacity * size_of::<f32>()
     }
 
     /// Makes the rows of a batch of `tokens` visible.

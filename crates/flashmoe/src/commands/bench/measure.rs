@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
         let context: Vec<u32> = (0..test.depth).map(|_| token()).collect();
         let tokens: Vec<u32> = (0..test.tokens).map(|_| token()).collect();
         self.prefill(sequence, "context", &context)?;
-        let before = self.loaded.experts.counters();
+        let before = self.loaded.engine.counters();
         let cached = cached_bytes();
         let started = Instant::now();
         let (check, passes) = if test.decode {
@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
             tokens: test.tokens,
             time,
             first: (!test.decode).then_some(time),
-            counters: self.loaded.experts.counters().since(&before),
+            counters: self.loaded.engine.counters().since(&before),
             passes,
             attended: if test.decode { positions.sum() } else { positions.end * passes as u64 },
             peak: ProcessMemory::read().peak,

@@ -98,7 +98,7 @@ impl Chat {
         arguments: &RunArguments,
         out: &mut dyn Write,
     ) -> Result<()> {
-        let account = Account::start(&terminal.loaded.experts);
+        let account = Account::start(&terminal.loaded.engine);
         match terminal.answer(arguments, self.think, &self.messages, None, out) {
             Ok((message, report)) => {
                 if report.finish.is_none() {
@@ -106,7 +106,7 @@ impl Chat {
                 }
                 self.messages.push(message);
                 if self.stats {
-                    say(&account.line(&terminal.loaded.experts, &report));
+                    say(&account.line(&terminal.loaded.engine, &report));
                 }
                 Ok(())
             }

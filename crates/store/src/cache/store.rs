@@ -470,12 +470,12 @@ impl CompletionSink for Shared {
             }
             Outcome::Read(bytes) => bytes,
         };
-        if bytes >= request.present as usize {
-            self.finish(request, bytes as u64, None);
+        if let Some(change) = self.files.change_in_place(request.file) {
+            self.finish(request, bytes as u64, Some(ReadCause::Changed(change)));
             return None;
         }
-        if let Some(change) = self.files.change(request.file) {
-            self.finish(request, bytes as u64, Some(ReadCause::Changed(change)));
+        if bytes >= request.present as usize {
+            self.finish(request, bytes as u64, None);
             return None;
         }
         // Continue at a block boundary, as direct I/O asks.

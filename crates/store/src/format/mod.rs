@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 
 use kernels::format::Encoding;
 
-use assemble::Schemes;
+use assemble::{Assembled, Schemes};
 use config::Dimensions;
 use quantization::Quantization;
 use shards::Shards;
@@ -257,6 +257,7 @@ fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
     let schemes = Schemes::Config(&quantization);
     let Shards { files, tensors, .. } = shards;
     let found = assemble::assemble(&config_path, &files, tensors, dimensions, &schemes)?;
+    refuse_routers_without_experts(&config_path, &found)?;
     // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
     // the presence of other tensors has misled several readers.
     let converted = found.convolutions_converted.unwrap_or(is_mlx);
@@ -277,4 +278,15 @@ fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
         unused: found.unused,
         pack: None,
     })
+}
+
+/// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.
+fn refuse_routers_without_experts(config: &Path, found: &Assembled) -> Result<(), FormatError> {
+    for (layer, experts) in found.experts.iter().enumerate() {
+        if experts.is_none() && found.tensors.contains_key(&format!("layers.{layer}.mlp.gate")) {
+            let (field, found) = (format!("layers.{layer}.mlp.experts"), "missing beside a router");
+            return Err(FormatError::invalid(config, field, found, error::DOWNLOAD_AGAIN));
+        }
+    }
+    Ok(())
 }

@@ -2,9 +2,9 @@
 //!
 //! A mapping reads whatever the file holds at the moment of the access. If the file is truncated by
 //! somebody else, touching the lost pages raises SIGBUS, which no library can turn into an error: so the
-//! sizes are checked at every visit ([`MappedFiles::check`]), which leaves the time between check and
-//! use as a known risk of this mode. Files replaced by renaming are no danger: the mapping keeps the
-//! old one. Writing into a mapped file changes weights under the engine, as it would with any reader.
+//! size and time of change are checked at every visit ([`MappedFiles::check`]), which leaves the time between
+//! check and use as a known risk of this mode. Files replaced by renaming are no danger: the mapping keeps
+//! the old one. Writing into a mapped file changes weights under the engine: the next visit refuses it.
 
 use std::fs::File;
 
@@ -38,12 +38,9 @@ impl MappedFiles {
         map.and_then(|map| map.get(range)).unwrap_or_default()
     }
 
-    /// Finds files that have shrunk since they were mapped.
+    /// Finds files that were written to or have another size since they were mapped.
     pub fn check(&self, files: &FileSet, file: FileId) -> Result<(), FileChange> {
-        match files.change(file) {
-            Some(change @ FileChange::Resized { .. }) => Err(change),
-            _ => Ok(()),
-        }
+        files.change_in_place(file).map_or(Ok(()), Err)
     }
 
     /// Asks the kernel to read an extent in.

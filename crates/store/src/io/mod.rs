@@ -12,6 +12,7 @@ mod files;
 mod mapped;
 mod pread;
 mod queue;
+mod sim;
 #[cfg(target_os = "linux")]
 mod uring;
 
@@ -24,6 +25,9 @@ pub use files::{DirectIo, FileChange, FileSet};
 pub use mapped::MappedFiles;
 pub use pread::PreadPool;
 pub use queue::RequestQueue;
+pub use sim::{
+    Fault, FaultPlan, FaultRates, Operation, Simulator, SimulatorCounters, SimulatorView,
+};
 #[cfg(target_os = "linux")]
 pub use uring::Uring;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use kernels::format::{Encoding, FloatType};
 use store::cache::ExpertBytes;
 use store::format::{
-    Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, Projection,
-    ProjectionShape, SourceKind,
+    Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, PackInfo, Projection,
+    ProjectionShape, SourceKind, record_checksum,
 };
 use store::{ExpertId, LayerId};
 
@@ -48,6 +48,39 @@ pub(crate) fn checkpoint(
     experts: usize,
     layout: Layout,
 ) -> Arc<Checkpoint> {
+    Arc::new(plain_checkpoint(root, layers, experts, layout))
+}
+
+/// A native one with the checksum of every record, as packs have them.
+#[allow(dead_code)]
+pub(crate) fn checkpoint_with_checksums(
+    root: &Path,
+    layers: usize,
+    experts: usize,
+) -> Arc<Checkpoint> {
+    let mut checkpoint = plain_checkpoint(root, layers, experts, Layout::Native);
+    let record = native_record_bytes();
+    let sums = |layer: usize| {
+        let sum = |expert: u64| {
+            let places = expert * record..(expert + 1) * record;
+            let bytes: Vec<u8> = places.map(|at| byte_at(layer as u32, at)).collect();
+            record_checksum(&bytes)
+        };
+        (0..experts as u64).map(sum).collect()
+    };
+    checkpoint.pack = Some(PackInfo {
+        version: 1,
+        source_kind: "mlx".to_owned(),
+        source_fingerprint: 0,
+        recipe: serde_json::Value::Null,
+        trunk: Vec::new(),
+        records: (0..layers).map(sums).collect(),
+        copied: Vec::new(),
+    });
+    Arc::new(checkpoint)
+}
+
+fn plain_checkpoint(root: &Path, layers: usize, experts: usize, layout: Layout) -> Checkpoint {
     let mut files = Vec::new();
     let mut described = Vec::new();
     for layer in 0..layers {
@@ -64,7 +97,7 @@ pub(crate) fn checkpoint(
         let shapes = [ProjectionShape { rows: ROWS, columns: COLUMNS, encoding }; 3];
         described.push(Some(LayerExperts { shapes, experts: extents }));
     }
-    Arc::new(Checkpoint {
+    Checkpoint {
         kind: if layout == Layout::Native { SourceKind::Native } else { SourceKind::Mlx },
         root: root.to_path_buf(),
         files,
@@ -79,7 +112,7 @@ pub(crate) fn checkpoint(
         skipped: Vec::new(),
         unused: Vec::new(),
         pack: None,
-    })
+    }
 }
 
 fn expert_at(file: FileId, mut place: impl FnMut(usize, u64) -> u64) -> ExpertExtents {
@@ -99,8 +132,13 @@ fn expert_at(file: FileId, mut place: impl FnMut(usize, u64) -> u64) -> ExpertEx
     }
 }
 
+/// Bytes of a record of [`Layout::Native`], with padding.
+pub(crate) fn native_record_bytes() -> u64 {
+    (3 * piece_bytes().iter().sum::<u64>()).next_multiple_of(4096)
+}
+
 fn native_layer(file: FileId, experts: usize) -> (Vec<ExpertExtents>, u64) {
-    let record = (3 * piece_bytes().iter().sum::<u64>()).next_multiple_of(4096);
+    let record = native_record_bytes();
     let extents = (0..experts as u64).map(|expert| {
         let mut cursor = expert * record;
         expert_at(file, |_, length| {

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
+mod malformed;
 mod open;
 mod pack;

@@ -6,26 +6,43 @@
 //! The generator advances by one step per token and layer, in token order, whatever the chunks.
 //!
 //! A [`Recorder`] is shared with whoever wants the trace afterwards; it grows with every token, so it
-//! is only attached to record.
+//! is only attached to record. With [`Recorder::looking_ahead`] the backend also applies each next layer's
+//! router to this layer's input, and the recorder counts how well that foretells the choice: what a
+//! prefetcher could know one layer early.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::LayerId;
 use store::trace::Trace;
 use store::trace::generator::{LayerRouting, QWEN3_30B};
+
+use crate::weights::MatrixId;
 
 /// What happens to routing; the default leaves it to the model and records nothing.
 #[derive(Default)]
 pub struct Routing {
     generator: Vec<LayerRouting>,
     recorder: Option<Recorder>,
+    guesses: Option<Guesses>,
+}
+
+/// The next layer's router at work on this layer's input.
+pub struct Guesses {
+    /// By layer.
+    routers: Vec<MatrixId>,
+    /// `[tokens, experts]`
+    pub(crate) logits: Vec<f32>,
+    /// `[tokens, k]`, best first.
+    pub(crate) chosen: Vec<u16>,
+    /// `[tokens, k]`
+    pub(crate) weights: Vec<f32>,
 }
 
 impl Routing {
     /// Routing by the generator fitted to Qwen3-30B-A3B.
     pub fn calibrated(seed: u64, layers: usize, experts: usize) -> Self {
         let layer = |layer| LayerRouting::new(QWEN3_30B, seed, layer as u16, experts);
-        Self { generator: (0..layers).map(layer).collect(), recorder: None }
+        Self { generator: (0..layers).map(layer).collect(), ..Self::default() }
     }
 
     /// Records every choice from now on.
@@ -43,10 +60,40 @@ impl Routing {
         }
     }
 
+    /// Tells which router each layer has; guessing the next layer's choice needs them.
+    pub fn set_routers(&mut self, routers: Vec<MatrixId>) {
+        if self.recorder.as_ref().is_some_and(Recorder::is_looking_ahead) {
+            let (logits, chosen, weights) = Default::default();
+            self.guesses = Some(Guesses { routers, logits, chosen, weights });
+        }
+    }
+
+    /// The router of the layer after `layer`, when its choice is to be guessed.
+    pub fn next_router(&self, layer: LayerId) -> Option<MatrixId> {
+        self.guesses.as_ref()?.routers.get(layer.index() + 1).copied()
+    }
+
+    /// Room for a guess of `tokens` choices; [`Routing::record`] of the next layer compares with it.
+    pub(crate) fn guess(
+        &mut self,
+        tokens: usize,
+        experts: usize,
+        k: usize,
+    ) -> Option<&mut Guesses> {
+        let guesses = self.guesses.as_mut()?;
+        guesses.logits.resize(tokens * experts, 0.0);
+        guesses.chosen.resize(tokens * k, 0);
+        guesses.weights.resize(tokens * k, 0.0);
+        Some(guesses)
+    }
+
     /// Hears the chosen experts and their weights, `[tokens, k]` each, best first.
-    pub fn record(&self, layer: LayerId, chosen: &[u16], weights: &[f32]) {
+    pub fn record(&self, layer: LayerId, k: usize, chosen: &[u16], weights: &[f32]) {
         if let Some(recorder) = &self.recorder {
             recorder.add(layer, chosen, weights);
+            if let Some(guesses) = self.guesses.as_ref().filter(|_| layer.index() > 0) {
+                recorder.compare(layer, k, &guesses.chosen, chosen);
+            }
         }
     }
 }
@@ -54,27 +101,120 @@ impl Routing {
 /// Choices of one layer: ids and weights, `[tokens, k]`.
 type LayerChoices = (Vec<u16>, Vec<f32>);
 
-/// Collects the choices of one sequence.
+/// How often the router of a layer, applied to the input of the layer before, chose the right experts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recall {
+    /// Tokens compared.
+    pub tokens: u64,
+    /// By true rank: the expert at this rank was among the guessed ones.
+    pub found: Vec<u64>,
+    /// By guessed rank: the guess at this rank was among the chosen ones.
+    pub right: Vec<u64>,
+}
+
+impl Recall {
+    fn compare(&mut self, guessed: &[u16], chosen: &[u16]) {
+        self.tokens += 1;
+        for (counts, experts, others) in
+            [(&mut self.found, chosen, guessed), (&mut self.right, guessed, chosen)]
+        {
+            counts.resize(experts.len(), 0);
+            for (count, expert) in counts.iter_mut().zip(experts) {
+                *count += u64::from(others.contains(expert));
+            }
+        }
+    }
+
+    /// Adds what another layer counted.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        for (mine, theirs) in [(&mut self.found, &other.found), (&mut self.right, &other.right)] {
+            mine.resize(theirs.len().max(mine.len()), 0);
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        }
+    }
+
+    /// Share of the chosen experts that were guessed.
+    pub fn rate(&self) -> f64 {
+        let asked = self.tokens * self.found.len() as u64;
+        if asked == 0 { 0.0 } else { self.found.iter().sum::<u64>() as f64 / asked as f64 }
+    }
+}
+
+/// What a [`Recorder`] has heard.
+struct Recording {
+    listening: bool,
+    layers: Vec<LayerChoices>,
+    /// By layer; the first is never guessed. `None` unless asked for.
+    recalls: Option<Vec<Recall>>,
+}
+
+/// Collects choices, of one sequence after another.
 #[derive(Clone)]
-pub struct Recorder(Arc<Mutex<Vec<LayerChoices>>>);
+pub struct Recorder(Arc<Mutex<Recording>>);
 
 impl Recorder {
     /// A recorder for a model of `layers` layers.
     pub fn new(layers: usize) -> Self {
-        Self(Arc::new(Mutex::new(vec![LayerChoices::default(); layers])))
+        let layers = vec![LayerChoices::default(); layers];
+        Self(Arc::new(Mutex::new(Recording { listening: true, layers, recalls: None })))
+    }
+
+    /// Compares each choice with the guess one layer earlier, too.
+    #[must_use]
+    pub fn looking_ahead(self) -> Self {
+        let mut recording = self.lock();
+        recording.recalls = Some(vec![Recall::default(); recording.layers.len()]);
+        drop(recording);
+        self
+    }
+
+    /// Starts or stops listening, to leave prompts out of a recording.
+    pub fn listen(&self, listening: bool) {
+        self.lock().listening = listening;
+    }
+
+    /// By layer, how well each choice was foretold; empty unless looking ahead.
+    pub fn recalls(&self) -> Vec<Recall> {
+        self.lock().recalls.clone().unwrap_or_default()
+    }
+
+    fn is_looking_ahead(&self) -> bool {
+        self.lock().recalls.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recording> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, layer: LayerId, chosen: &[u16], weights: &[f32]) {
-        let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((all_chosen, all_weights)) = layers.get_mut(layer.index()) {
+        let mut recording = self.lock();
+        if !recording.listening {
+            return;
+        }
+        if let Some((all_chosen, all_weights)) = recording.layers.get_mut(layer.index()) {
             all_chosen.extend_from_slice(chosen);
             all_weights.extend_from_slice(weights);
         }
     }
 
+    fn compare(&self, layer: LayerId, k: usize, guessed: &[u16], chosen: &[u16]) {
+        let mut recording = self.lock();
+        if !recording.listening {
+            return;
+        }
+        let recalls = recording.recalls.as_mut();
+        if let Some(recall) = recalls.and_then(|recalls| recalls.get_mut(layer.index())) {
+            for (guessed, chosen) in guessed.chunks_exact(k).zip(chosen.chunks_exact(k)) {
+                recall.compare(guessed, chosen);
+            }
+        }
+    }
+
     /// What was recorded, in token order; `prompt_tokens` of it belong to the prompt.
     pub fn trace(&self, experts: usize, top_k: usize, prompt_tokens: usize) -> Trace {
-        let layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recording = self.lock();
+        let layers = &recording.layers;
         let mut trace = Trace::new(layers.len(), experts, top_k);
         let tokens = layers.iter().map(|(chosen, _)| chosen.len() / top_k).min().unwrap_or(0);
         for token in 0..tokens {
@@ -122,12 +262,32 @@ mod tests {
         for (chunk, weight) in [([1, 2, 3, 4].as_slice(), 0.5), (&[5, 6], 0.25)] {
             for layer in 0..2 {
                 let chosen: Vec<u16> = chunk.iter().map(|id| id + 10 * layer).collect();
-                routing.record(LayerId(layer), &chosen, &vec![weight; chosen.len()]);
+                routing.record(LayerId(layer), 2, &chosen, &vec![weight; chosen.len()]);
             }
         }
         let trace = recorder.trace(32, 2, 2);
         assert_eq!(trace.ids, [1, 2, 11, 12, 3, 4, 13, 14, 5, 6, 15, 16]);
         assert_eq!((trace.tokens(), trace.prompt_tokens), (3, 2));
         assert_eq!(trace.weights[8..], [0.25; 4]);
+    }
+
+    #[test]
+    fn guesses_are_counted_by_rank_and_only_while_listening() {
+        let recorder = Recorder::new(2).looking_ahead();
+        let mut routing = Routing::default().recorded_by(recorder.clone());
+        routing.set_routers(Vec::new());
+        let guess = routing.guess(2, 8, 3).unwrap();
+        guess.chosen.copy_from_slice(&[4, 1, 2, 7, 6, 5]);
+        let weights = [0.0; 6];
+        // The first layer cannot be guessed.
+        routing.record(LayerId(0), 3, &[4, 1, 2, 7, 6, 5], &weights);
+        routing.record(LayerId(1), 3, &[1, 0, 4, 7, 6, 5], &weights);
+        recorder.listen(false);
+        routing.record(LayerId(1), 3, &[0, 0, 0, 0, 0, 0], &weights);
+        let recalls = recorder.recalls();
+        assert_eq!(recalls[0], Recall::default());
+        assert_eq!(recalls[1], Recall { tokens: 2, found: vec![2, 1, 2], right: vec![2, 2, 1] });
+        assert!((recalls[1].rate() - 5.0 / 6.0).abs() < 1e-12);
+        assert_eq!(recorder.trace(8, 3, 0).tokens(), 2);
     }
 }

@@ -12,14 +12,33 @@ pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
     /// Tasks, one JSON object a line
-    pub(crate) tasks: PathBuf,
+    #[arg(required_unless_present = "text")]
+    pub(crate) tasks: Option<PathBuf>,
     /// Only this task
-    #[arg(long, value_name = "TASK")]
+    #[arg(long, value_name = "TASK", requires = "tasks")]
     pub(crate) only: Option<String>,
     /// Print each failed answer to standard error
-    #[arg(long)]
+    #[arg(long, requires = "tasks")]
     pub(crate) failures: bool,
-    /// How the table is printed
+    /// Write every answer, its token ids and whether it is right to this file, one JSON object a line
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    pub(crate) answers: Option<PathBuf>,
+    /// Write which experts the tokens of the answers chose to this trace; it must not exist
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Measure, over the tokens of the answers, how well the next layer's router, applied to this layer's
+    /// input, foretells the next layer's experts
+    #[arg(long, requires = "tasks")]
+    pub(crate) lookahead: bool,
+    /// Text for perplexity: JSON lines (`messages` or `text`) in a file that ends in .jsonl, else plain
+    /// text, cut into windows of the context
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
+    /// Compare with this model over the text: KL divergence and top-1 agreement. It runs as trained
+    /// whatever -k and --kv-type say, so it may be the same folder. The two share the memory equally
+    #[arg(long, value_name = "MODEL", requires = "text")]
+    pub(crate) reference: Option<PathBuf>,
+    /// How the results are printed
     #[arg(short, long, value_name = "FORMAT", default_value = "md")]
     pub(crate) output: EvalFormat,
 }
@@ -27,7 +46,7 @@ pub(crate) struct EvalArguments {
 /// `--output` of `eval`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EvalFormat {
-    /// A Markdown table
+    /// Markdown tables
     #[value(name = "md")]
     Markdown,
     /// JSON

@@ -49,7 +49,7 @@ impl Plan {
     }
 
     /// As [`Plan::load`], with routing of the caller's.
-    pub(crate) fn load_with(&self, routing: Routing) -> Result<Loaded> {
+    pub(crate) fn load_with(&self, mut routing: Routing) -> Result<Loaded> {
         let started = Instant::now();
         let arguments = &self.arguments;
         let options = ComputeOptions {
@@ -83,6 +83,7 @@ impl Plan {
             self.backend.clone(),
         );
         let mut backend = Box::new(backend.map_err(Failure::engine)?);
+        routing.set_routers(model.layers.iter().map(|layer| layer.mixture.router).collect());
         backend.set_routing(routing);
         let chunk = self.backend.batch_tokens;
         let engine = Engine::new(self.config.clone(), model, backend, chunk);

@@ -178,7 +178,7 @@ impl CpuBackend {
     ) -> Result<(), EngineError> {
         let tokens = self.tokens.len();
         let shapes = self.expert_shapes[layer.index()];
-        self.prepare_input(mixture, &shapes);
+        self.prepare_input(layer, mixture, &shapes);
         self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
         let phase = if single { Phase::Decode } else { Phase::Prefill };
@@ -209,9 +209,10 @@ impl CpuBackend {
     }
 
     /// Prepares the normed stream for every encoding that reads it in this layer.
-    fn prepare_input(&mut self, mixture: &Mixture, shapes: &[ProjectionShape; 3]) {
-        let mut uses: Vec<Encoding> = Vec::with_capacity(6);
+    fn prepare_input(&mut self, layer: LayerId, mixture: &Mixture, shapes: &[ProjectionShape; 3]) {
+        let mut uses: Vec<Encoding> = Vec::with_capacity(7);
         uses.push(self.weights.matrix(mixture.router).encoding);
+        uses.extend(self.routing.next_router(layer).map(|id| self.weights.matrix(id).encoding));
         uses.extend([Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding));
         if let Some(shared) = &mixture.shared {
             let matrices = [shared.gate_weight, shared.gate, shared.up];
@@ -257,9 +258,23 @@ impl CpuBackend {
         let factors = &mut scratch.factors[..tokens * k];
         let normalise = self.config.moe.normalise;
         self.compute.softmax_top_k(logits, experts, k, normalise, chosen, factors);
-        self.routing.record(layer, chosen, factors);
+        self.routing.record(layer, k, chosen, factors);
         scratch.assignments.sort(chosen, factors, k);
+        self.guess_next(layer);
         Ok(())
+    }
+
+    /// When a recorder wants to know: what the next layer's router would choose from this layer's input.
+    fn guess_next(&mut self, layer: LayerId) {
+        let Some(router) = self.routing.next_router(layer) else { return };
+        let (moe, k, tokens) = (&self.config.moe, self.options.top_k, self.tokens.len());
+        let Some(guess) = self.routing.guess(tokens, moe.experts, k) else { return };
+        let matrix = self.weights.matrix(router);
+        let (x, out) = (&self.prepared, guess.logits.as_mut_slice());
+        self.compute.matmul(&mut [MatmulJob { matrix, x, tokens: Tokens::All, out }]);
+        let (logits, normalise) = (guess.logits.as_mut_slice(), moe.normalise);
+        let (chosen, weights) = (&mut guess.chosen, &mut guess.weights);
+        self.compute.softmax_top_k(logits, moe.experts, k, normalise, chosen, weights);
     }
 
     /// Asks for the next layer's experts when this chunk will need nearly all of them.

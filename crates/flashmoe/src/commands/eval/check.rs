@@ -1,6 +1,6 @@
 //! What makes an answer right.
 
-use engine::text::Message;
+use engine::text::{Message, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -59,11 +59,30 @@ impl Check {
             }
         }
     }
+
+    /// Whether the answer is JSON at all, where JSON is asked for.
+    pub(super) fn json_is_valid(&self, answer: &Message) -> Option<bool> {
+        matches!(self, Self::Json { .. })
+            .then(|| serde_json::from_str::<Value>(answer.content.trim()).is_ok())
+    }
 }
 
-/// Whether every call names an offered tool and gives only parameters that it has, and all that it requires.
+/// What remains in an answer's text when a call could not be understood or names no offered tool.
+const CALL_MARKERS: [&str; 2] = ["<tool_call>", "<function="];
+
+fn has_call_in_text(answer: &Message) -> bool {
+    CALL_MARKERS.iter().any(|marker| answer.content.contains(marker))
+}
+
+/// Whether the answer calls a tool or tries to.
+pub(super) fn attempts_call(answer: &Message) -> bool {
+    !answer.tool_calls.is_empty() || has_call_in_text(answer)
+}
+
+/// Whether every call was understood, names an offered tool and gives only parameters that it has, and all that it
+/// requires.
 pub(super) fn calls_are_valid(answer: &Message, tools: &[Value]) -> bool {
-    answer.tool_calls.iter().all(|call| {
+    let valid = |call: &ToolCall| {
         let function = |tool: &&Value| tool["function"]["name"].as_str() == Some(&call.name);
         let Some(tool) = tools.iter().find(function) else { return false };
         let parameters = &tool["function"]["parameters"];
@@ -74,12 +93,13 @@ pub(super) fn calls_are_valid(answer: &Message, tools: &[Value]) -> bool {
                 .iter()
                 .filter_map(Value::as_str)
                 .all(|name| call.arguments.contains_key(name))
-    })
+    };
+    !has_call_in_text(answer) && answer.tool_calls.iter().all(valid)
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::text::{Role, ToolCall};
+    use engine::text::Role;
     use serde_json::json;
 
     use super::*;
@@ -109,6 +129,12 @@ mod tests {
         assert!(!contains.passes(&Message { content: "ab".into(), ..answer.clone() }));
         let tool = json!({"function": {"name": "f", "parameters": {"properties": {"x": {}}, "required": ["x"]}}});
         assert!(calls_are_valid(&answer, &[tool]) && !calls_are_valid(&answer, &[]));
+        let broken = said("<tool_call>\n<function=g>\n</function>\n</tool_call>");
+        assert!(attempts_call(&broken) && !calls_are_valid(&broken, &[]));
+        assert!(attempts_call(&answer) && !attempts_call(&said("no call")));
+        assert_eq!(object.json_is_valid(&said("{\"a\": 2}")), Some(true));
+        assert_eq!(object.json_is_valid(&said("{'a': 2}")), Some(false));
+        assert_eq!(exact.json_is_valid(&said("{}")), None);
         assert!(serde_json::from_value::<Check>(json!({"kind": "vague"})).is_err());
     }
 }

@@ -1,229 +1,122 @@
-//! `flashmoe eval`: a model's answers to a file of tasks with checks, greedy, as a table.
+//! `flashmoe eval`: how good a model's answers are, and how far a setting is from the model as trained.
 //!
-//! The file holds one JSON object a line: `task`, `messages` and `tools` as in the chat completions protocol,
-//! `enable_thinking`, and `check` (`check.rs`; documented in models/demo/README.md).
+//! Tasks (`tasks.rs`) are asked greedily and their answers checked (`check.rs`); text (`text.rs`) gives
+//! perplexity and, beside a reference, divergence. Formats of both files: models/demo/README.md. While
+//! tasks are answered, the routing of the answers can be recorded.
 
 mod check;
+mod divergence;
+mod report;
+mod tasks;
+mod text;
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
-use std::ops::ControlFlow;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::sampling::SamplingOptions;
-use engine::text::{AnswerParser, Dialect, Message};
-use serde::Deserialize;
-use serde_json::Value;
+use engine::routing::Recorder;
 
-use crate::account::rate;
-use crate::arguments::{EvalArguments, EvalFormat};
-use crate::conversation::{AnswerOptions, Language, Session};
+use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
+use crate::conversation::Language;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
-use crate::plan::load::Loaded;
-use crate::progress::{Progress, Unit, say};
-use check::Check;
-
-/// One question.
-#[derive(Debug, Deserialize)]
-struct Item {
-    task: String,
-    messages: Vec<Value>,
-    #[serde(default)]
-    tools: Vec<Value>,
-    enable_thinking: Option<bool>,
-    check: Check,
-}
-
-/// Results of one task.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    passed: usize,
-    asked: usize,
-}
-
-/// Results of a run.
-#[derive(Debug, Default)]
-struct Outcome {
-    tasks: BTreeMap<String, Tally>,
-    /// Answers that contain a call, and those of them whose calls all name an offered tool and parse.
-    calls_made: usize,
-    calls_valid: usize,
-    answer_tokens: usize,
-    seconds: f64,
-}
+use crate::progress::say;
+use report::Report;
+use tasks::Asker;
 
 pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()> {
-    let items = read_items(arguments)?;
-    let plan = Plan::resolve(&arguments.model, 1)?;
-    for line in plan.approximations() {
-        say(&line);
-    }
+    let items = match &arguments.tasks {
+        Some(path) => tasks::read(path, arguments.only.as_deref())?,
+        None => Vec::new(),
+    };
+    let (plan, reference) = plans(arguments)?;
     let language = Language::load(&plan.checkpoint, plan.config.vocabulary)?;
-    let mut loaded = plan.load()?;
+    let documents = match &arguments.text {
+        Some(path) => text::read(path, &language, plan.backend.context)?,
+        None => Vec::new(),
+    };
+    // Files are made before the work, so that a wrong path costs nothing.
+    let mut answers = arguments.answers.as_deref().map(create).transpose()?;
+    let mut trace = arguments.trace.as_deref().map(create).transpose()?;
     let interrupt = Interrupt::listen()?;
-    let mut outcome = Outcome::default();
-    let mut bar = Progress::new("evaluating", Unit::Questions, items.len() as f64);
-    for (index, item) in items.iter().enumerate() {
-        outcome.ask(item, &plan, &language, &mut loaded, &interrupt, arguments.failures)?;
-        bar.set(index as f64 + 1.0);
+    let recorder = recorder(arguments, &plan);
+    let routing = match &recorder {
+        Some(recorder) => plan.routing().recorded_by(recorder.clone()),
+        None => plan.routing(),
+    };
+    let mut loaded = plan.load_with(routing)?;
+    let mut report = Report::default();
+    if !items.is_empty() {
+        let recorder = recorder.as_ref();
+        let mut asker = Asker { plan: &plan, language: &language, interrupt: &interrupt, recorder };
+        let (engine, answers) = (&mut loaded.engine, answers.as_mut());
+        report.tasks = Some(asker.ask_all(&items, engine, answers, arguments.failures)?);
     }
-    bar.finish();
+    if let Some(recorder) = &recorder {
+        recorder.listen(false);
+        report.recalls = recorder.recalls();
+    }
+    if let (Some(recorder), Some(file)) = (&recorder, &mut trace) {
+        let mut trace = recorder.trace(plan.config.moe.experts, plan.backend.top_k, 0);
+        trace.fingerprint = plan.checkpoint.fingerprint();
+        trace.write(file).map_err(super::trace::failure)?;
+        file.flush().map_err(Failure::io)?;
+    }
+    if !documents.is_empty() {
+        let mut other = reference.as_ref().map(Plan::load).transpose()?;
+        let chunk = plan.backend.batch_tokens;
+        let chunk = reference.as_ref().map_or(chunk, |other| chunk.min(other.backend.batch_tokens));
+        let engines = (&mut loaded.engine, other.as_mut().map(|other| &mut other.engine));
+        report.text = Some(text::measure(&documents, engines, chunk, &interrupt)?);
+    }
     let text = match arguments.output {
-        EvalFormat::Markdown => outcome.markdown(),
-        EvalFormat::Json => format!("{}\n", outcome.json()),
+        EvalFormat::Markdown => report.markdown(),
+        EvalFormat::Json => format!("{}\n", report.json()),
     };
     out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
 }
 
-fn read_items(arguments: &EvalArguments) -> Result<Vec<Item>> {
-    let path = &arguments.tasks;
-    let named = || format!("{}", path.display());
-    let file = std::fs::File::open(path).map_err(Failure::io).with_context(named)?;
-    let mut items = Vec::new();
-    for (index, line) in std::io::BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(Failure::io).with_context(named)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let item = serde_json::from_str(&line).map_err(|error| {
-            Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1))
-        })?;
-        items.push(item);
+/// The plan of the model, and of the reference when there is one.
+fn plans(arguments: &EvalArguments) -> Result<(Plan, Option<Plan>)> {
+    let plan = Plan::resolve(&arguments.model, 1)?;
+    for line in plan.approximations() {
+        say(&line);
     }
-    if let Some(task) = &arguments.only {
-        items.retain(|item: &Item| &item.task == task);
+    let Some(folder) = &arguments.reference else { return Ok((plan, None)) };
+    let mut model = arguments.model.clone();
+    model.memory = Some(ByteSize(plan.budget / 2));
+    let plan = Plan::resolve(&model, 1)?;
+    model.model.clone_from(folder);
+    model.context = Some(plan.backend.context as u32);
+    model.experts_per_token = None;
+    model.kv_type = KvTypeChoice::F32;
+    model.routing = RoutingChoice::Model;
+    let reference = Plan::resolve(&model, 1).context("the reference")?;
+    let (found, expected) = (reference.config.vocabulary, plan.config.vocabulary);
+    if found != expected {
+        let folder = folder.display();
+        let reason = format!("{folder}: a vocabulary of {found}, the model has {expected}");
+        return Err(Failure::usage(reason).into());
     }
-    if items.is_empty() {
-        return Err(Failure::usage(format!("{}: no tasks", path.display())).into());
-    }
-    Ok(items)
+    Ok((plan, Some(reference)))
 }
 
-impl Outcome {
-    fn ask(
-        &mut self,
-        item: &Item,
-        plan: &Plan,
-        language: &Language,
-        loaded: &mut Loaded,
-        interrupt: &Interrupt,
-        show_failures: bool,
-    ) -> Result<()> {
-        let (answer, report) = answer(item, plan, language, loaded, interrupt)?;
-        self.answer_tokens += report.answer_tokens;
-        self.seconds += (report.prefill_time + report.decode_time).as_secs_f64();
-        if !answer.tool_calls.is_empty() {
-            self.calls_made += 1;
-            self.calls_valid += usize::from(check::calls_are_valid(&answer, &item.tools));
-        }
-        let passed = item.check.passes(&answer);
-        let tally = self.tasks.entry(item.task.clone()).or_default();
-        tally.asked += 1;
-        tally.passed += usize::from(passed);
-        if !passed && show_failures {
-            say(&format!("failed {}: {:?} {:?}", item.task, answer.content, answer.tool_calls));
-        }
-        Ok(())
-    }
-
-    fn total(&self) -> Tally {
-        let add = |sum: Tally, tally: &Tally| Tally {
-            passed: sum.passed + tally.passed,
-            asked: sum.asked + tally.asked,
-        };
-        self.tasks.values().fold(Tally::default(), add)
-    }
-
-    fn markdown(&self) -> String {
-        let mut lines =
-            vec!["| task | passed | asked | % |".to_owned(), "|---|---|---|---|".to_owned()];
-        let row = |name: &str, tally: Tally| {
-            let percent = 100.0 * tally.passed as f64 / tally.asked.max(1) as f64;
-            format!("| {name} | {} | {} | {percent:.1} |", tally.passed, tally.asked)
-        };
-        lines.extend(self.tasks.iter().map(|(name, tally)| row(name, *tally)));
-        lines.push(row("all", self.total()));
-        lines.push(String::new());
-        lines.push(format!(
-            "valid tool calls: {} of {} · {} tokens in {:.0} s ({:.1} tok/s)",
-            self.calls_valid,
-            self.calls_made,
-            self.answer_tokens,
-            self.seconds,
-            rate(self.answer_tokens, std::time::Duration::from_secs_f64(self.seconds)),
-        ));
-        lines.push(String::new());
-        lines.join("\n")
-    }
-
-    fn json(&self) -> Value {
-        let tally =
-            |tally: &Tally| serde_json::json!({"passed": tally.passed, "asked": tally.asked});
-        let tasks: serde_json::Map<String, Value> =
-            self.tasks.iter().map(|(name, value)| (name.clone(), tally(value))).collect();
-        serde_json::json!({
-            "tasks": tasks,
-            "all": tally(&self.total()),
-            "tool_calls": {"made": self.calls_made, "valid": self.calls_valid},
-            "answer_tokens": self.answer_tokens,
-            "seconds": self.seconds,
-        })
-    }
-}
-
-/// Tokens of an answer at the most: longer than any working of the tasks.
-const ANSWER_TOKENS: usize = 1024;
-
-fn answer(
-    item: &Item,
-    plan: &Plan,
-    language: &Language,
-    loaded: &mut Loaded,
-    interrupt: &Interrupt,
-) -> Result<(Message, crate::conversation::AnswerReport)> {
-    let template = language
-        .template
-        .as_ref()
-        .ok_or_else(|| Failure::usage("the model has no chat template: it cannot be asked"))?;
-    let messages =
-        Message::from_openai(&item.messages).map_err(|error| Failure::usage(error.to_string()))?;
-    let (prompt, _, opens_reasoning) =
-        Session::render(language, template, &messages, &item.tools, item.enable_thinking)?;
-    let mut session = Session::new(&mut loaded.engine).map_err(Failure::engine)?;
-    let sampling = SamplingOptions::greedy();
-    let options = AnswerOptions {
-        sampling: &sampling,
-        max_tokens: ANSWER_TOKENS,
-        context: plan.backend.context,
-        end_tokens: &language.end_tokens,
+/// A recorder that hears nothing yet, if the routing is wanted.
+fn recorder(arguments: &EvalArguments, plan: &Plan) -> Option<Recorder> {
+    let recorder = || Recorder::new(plan.config.layers.len());
+    let recorder = match (arguments.lookahead, &arguments.trace) {
+        (true, _) => recorder().looking_ahead(),
+        (false, Some(_)) => recorder(),
+        (false, None) => return None,
     };
-    let source = plan.checkpoint.chat_template.as_deref().unwrap_or_default();
-    let mut parser = AnswerParser::new(Dialect::of(source), &item.tools, opens_reasoning);
-    let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());
-    let answered = session.answer(
-        &mut loaded.engine,
-        &prompt,
-        0,
-        &options,
-        interrupt.flag(),
-        &mut |_| {},
-        &mut |token| {
-            if !language.end_tokens.contains(&token)
-                && let Some(text) = stream.push(token)
-            {
-                events.extend(parser.push(&text));
-            }
-            ControlFlow::Continue(())
-        },
-    );
-    session.close(&mut loaded.engine);
-    let report = answered.map_err(Failure::engine)?;
-    if let Some(rest) = stream.flush() {
-        events.extend(parser.push(&rest));
-    }
-    events.extend(parser.finish());
-    Ok((engine::text::collect(&events), report))
+    recorder.listen(false);
+    Some(recorder)
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    Ok(BufWriter::new(file.map_err(Failure::io).with_context(|| path.display().to_string())?))
 }

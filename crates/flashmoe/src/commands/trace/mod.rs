@@ -144,7 +144,7 @@ fn read(path: &Path, experts: Option<u16>) -> Result<Trace> {
     trace.map_err(failure).with_context(|| shown.to_string())
 }
 
-fn failure(error: TraceError) -> anyhow::Error {
+pub(super) fn failure(error: TraceError) -> anyhow::Error {
     match error {
         TraceError::Io(error) => Failure::io(error).into(),
         error => Failure::model(error.into()).into(),

@@ -92,6 +92,17 @@ impl Keys<'_> {
         positive("partial_rotary_factor", factor)
     }
 
+    /// Refuses another activation than the families' own: computing it as silu would be a silent substitution.
+    pub(super) fn require_silu(&self) -> Result<(), EngineError> {
+        match self.0.get("hidden_act") {
+            None | Some(Value::Null) => Ok(()),
+            Some(Value::String(name)) if name == "silu" || name == "swish" => Ok(()),
+            Some(other) => {
+                Err(problem("hidden_act", format!("{other} is not supported, only silu")))
+            }
+        }
+    }
+
     pub(super) fn tied(&self, root: &Value) -> Result<bool, EngineError> {
         let outer = Keys(root).flag_or("tie_word_embeddings", false)?;
         self.flag_or("tie_word_embeddings", outer)

@@ -11,6 +11,7 @@ use crate::EngineError;
 ///
 /// `norm_topk_prob` is absent from these configurations: the reference divides unconditionally.
 pub(super) fn config(text: &Keys<'_>, root: &Value) -> Result<ModelConfig, EngineError> {
+    text.require_silu()?;
     let layers = text.size("num_hidden_layers", 1..=1024)?;
     let head_dim = text.size_or("head_dim", 256, 2..=4096)?;
     let rotary = text.rotary_factor(0.25)?;

@@ -10,6 +10,7 @@ use crate::EngineError;
 /// Reads the shapes from config.json. Variants that no released checkpoint of the family uses (dense
 /// layers in between, attention biases, sliding windows) are refused by key.
 pub(super) fn config(text: &Keys<'_>, root: &Value) -> Result<ModelConfig, EngineError> {
+    text.require_silu()?;
     let layers = text.size("num_hidden_layers", 1..=1024)?;
     let hidden = text.size("hidden_size", 1..=65536)?;
     let query_heads = text.size("num_attention_heads", 1..=1024)?;

@@ -4,7 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
 use kernels::format::{Encoding, FloatType};
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
@@ -16,7 +19,13 @@ pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
     let checkpoint = store::format::open(model)
         .map_err(|error| Failure::model(error.into()))
         .context("cannot open the model")?;
-    let config = ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine)?;
+    let blame = || model.display().to_string();
+    let config =
+        ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine).with_context(blame)?;
+    // What lacks a tensor cannot run: better said here than after a long copy.
+    let mut catalog = Catalog::new(&checkpoint);
+    Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
+    expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
     let text = describe(&checkpoint, &config);
     out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StorePlan};
@@ -81,7 +82,10 @@ impl Plan {
             .map_err(|error| Failure::model(error.into()))
             .context("cannot open the model")?;
         let checkpoint = Arc::new(checkpoint);
-        let config = ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine)?;
+        let blame = || arguments.model.display().to_string();
+        let config = ModelConfig::from_json(&checkpoint.config)
+            .map_err(Failure::engine)
+            .with_context(blame)?;
         let memory = Memory::read();
         let (budget, budget_source) = match (arguments.memory, &memory.group) {
             (Some(size), _) => (size.0, BudgetSource::Asked),
@@ -92,7 +96,8 @@ impl Plan {
             }
         };
         let mut catalog = Catalog::new(&checkpoint);
-        Model::declare(&config, &mut catalog).map_err(Failure::engine)?;
+        Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
+        expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
         let backend = backend_options(arguments, &config, budget, sequences)?;
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
         let requirements = Requirements::of(&config, &backend);

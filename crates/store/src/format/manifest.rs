@@ -111,9 +111,11 @@ impl TryFrom<String> for Hex {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        // Lower case only: one spelling of a value, so that no flipped bit leaves it what it was.
+        let digits =
+            text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let value = digits.then(|| u64::from_str_radix(&text, 16).ok()).flatten();
-        value.map(Self).ok_or_else(|| "expected 16 hexadecimal digits".to_owned())
+        value.map(Self).ok_or_else(|| "expected 16 hexadecimal digits in lower case".to_owned())
     }
 }
 

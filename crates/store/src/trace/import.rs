@@ -9,6 +9,19 @@ fn wrong(at: usize, field: &'static str, found: &str, expected: &str) -> TraceEr
     TraceError::Field { at, field, found: found.into(), expected: expected.into() }
 }
 
+/// A column that counts: a whole number, however it is spelled.
+fn index_of(
+    at: usize,
+    field: &'static str,
+    value: Result<f64, TraceError>,
+) -> Result<usize, TraceError> {
+    let value = value?;
+    if value.fract() == 0.0 && (0.0..f64::from(u32::MAX)).contains(&value) {
+        return Ok(value as usize);
+    }
+    Err(wrong(at, field, &value.to_string(), "a whole number from 0"))
+}
+
 /// Reads a `route_trace v1` CSV: shape in comments, then one line per rank with the columns
 /// `turn,phase,step,layer,slot,expert,weight,...`; phase 0 is the prompt, which is written layer by
 /// layer.
@@ -43,14 +56,18 @@ pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
             text.parse::<f64>().map_err(|_| wrong(at, field, text, "a number"))
         };
         let (_turn, phase) = (number("turn")?, number("phase")?);
-        let (step, layer, slot) = (number("step")?, number("layer")?, number("slot")?);
-        let (expert, weight) = (number("expert")?, number("weight")?);
-        let (step, layer) = (step as usize, layer as usize);
-        if layer >= trace.layers || expert < 0.0 || expert as usize >= trace.experts {
+        let columns = ["step", "layer", "slot", "expert"];
+        let [step, layer, slot, expert] = columns.map(|field| index_of(at, field, number(field)));
+        let (step, layer, slot, expert) = (step?, layer?, slot?, expert?);
+        let weight = number("weight")?;
+        if chosen.is_empty() {
+            trace.check_shape(at)?;
+        }
+        if layer >= trace.layers || expert >= trace.experts {
             return Err(wrong(at, "layer, expert", &line, "a layer and an expert of the header"));
         }
         let ranks = chosen.entry((step, layer)).or_default();
-        if slot as usize != ranks.len() || ranks.len() == trace.top_k {
+        if slot != ranks.len() || ranks.len() == trace.top_k {
             return Err(wrong(at, "slot", &slot.to_string(), "the next rank of step and layer"));
         }
         ranks.push((expert as u16, weight as f32));
@@ -63,6 +80,8 @@ pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
         // Every token is seen by at least one layer: a step far off asks for memory in vain.
         return Err(wrong(0, "step", &tokens.to_string(), "steps without gaps"));
     }
+    // A comment further down may have changed the shape.
+    trace.check_shape(0)?;
     trace.prompt_tokens = prompt_tokens;
     let first_of = |layer| (0..prompt_tokens).find_map(|step| chosen.get(&(step, layer)));
     let first: Vec<Option<&Vec<(u16, f32)>>> = (0..trace.layers).map(first_of).collect();
@@ -100,9 +119,10 @@ pub fn from_jsonl(input: impl BufRead, experts: usize) -> Result<Trace, TraceErr
         if trace.ids.is_empty() {
             trace =
                 Trace::new(parsed.layers.len(), experts, parsed.layers.first().map_or(0, Vec::len));
+            trace.check_shape(at)?;
         }
         let even = parsed.layers.iter().all(|layer| layer.len() == trace.top_k);
-        if parsed.layers.len() != trace.layers || !even || trace.top_k == 0 {
+        if parsed.layers.len() != trace.layers || !even {
             return Err(wrong(at, "shape", &line, "the shape of the first line"));
         }
         for &id in parsed.layers.iter().flatten() {
@@ -111,6 +131,9 @@ pub fn from_jsonl(input: impl BufRead, experts: usize) -> Result<Trace, TraceErr
             }
             trace.ids.push(id);
         }
+    }
+    if trace.ids.is_empty() {
+        return Err(wrong(0, "length", "0", "at least one token"));
     }
     Ok(trace)
 }

@@ -22,6 +22,13 @@ const MAGIC: [u8; 8] = *b"fmtrace\x01";
 const HEADER_BYTES: usize = 40;
 /// Tokens in a trace at most: a file that claims more is refused before memory is asked for.
 const TOKENS_MAX: u64 = 1 << 32;
+/// Layers of a trace at most, as of a model.
+const LAYERS_MAX: usize = 1024;
+/// Experts of a layer at most: ids are 16 bits.
+const EXPERTS_MAX: usize = 65_536;
+/// Choices per token and layer at most, sixty times those of any released model: what a token takes is
+/// allocated before it is read.
+const TOP_K_MAX: usize = 1024;
 /// Header flag: router weights follow the ids of each token.
 const FLAG_WEIGHTS: u16 = 1;
 
@@ -80,6 +87,25 @@ impl Trace {
         &self.ids[(token * self.layers + layer) * self.top_k..][..self.top_k]
     }
 
+    /// Refuses a shape that no model has; `at` is the line to blame.
+    fn check_shape(&self, at: usize) -> Result<(), TraceError> {
+        let holds = (1..=LAYERS_MAX).contains(&self.layers)
+            && (1..=EXPERTS_MAX).contains(&self.experts)
+            && (1..=self.experts.min(TOP_K_MAX)).contains(&self.top_k);
+        if holds {
+            return Ok(());
+        }
+        let (layers, experts, top_k) = (self.layers, self.experts, self.top_k);
+        Err(TraceError::Field {
+            at,
+            field: "shape",
+            found: format!("{layers} layers of {experts} experts, top {top_k}"),
+            expected: format!(
+                "1 to {LAYERS_MAX} layers, 1 to {EXPERTS_MAX} experts, top 1 to {TOP_K_MAX} of them"
+            ),
+        })
+    }
+
     /// Writes the binary form: a header of 40 bytes, then for each token `layers * top_k` ids (u16) and,
     /// when the trace has them, as many weights (f32). Little-endian.
     pub fn write(&self, out: &mut impl Write) -> Result<(), TraceError> {
@@ -121,10 +147,7 @@ impl Trace {
         let has_weights = half(22) == usize::from(FLAG_WEIGHTS);
         trace.fingerprint = word(8);
         let (prompt, tokens) = (word(24), word(32));
-        if trace.layers == 0 || trace.top_k == 0 || trace.top_k > trace.experts {
-            let found = format!("{} layers, top {}", trace.layers, trace.top_k);
-            return field(0, "shape", found, format!("at least one of {} experts", trace.experts));
-        }
+        trace.check_shape(0)?;
         if tokens > TOKENS_MAX || prompt > tokens {
             let found = format!("{prompt} of {tokens}");
             return field(0, "tokens", found, format!("at most {TOKENS_MAX}"));

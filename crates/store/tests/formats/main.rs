@@ -5,3 +5,4 @@ mod common;
 mod malformed;
 mod open;
 mod pack;
+mod sweep;

@@ -1,0 +1,264 @@
+//! Hostile input for every parser, on stable Rust, within a bounded time.
+//!
+//! `fuzz` runs every target for `--seconds` (60, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
+//! its own with 2 GiB of memory, so that a crash, a stack overflow or an exhausted memory is found as well
+//! as a panic. An input that takes longer than twenty seconds is a finding. A process writes down
+//! the number of each input before it meets the parser; inputs follow from seed and number alone, so the
+//! one at fault is made again here, kept under target/fuzz, and printed with its seed.
+//!
+//! `fuzz TARGET...` runs these; `fuzz --replay FILE TARGET` meets a target with one file. There is no guidance by
+//! coverage: mutation knows the formats instead (mutate.rs).
+
+mod checkpoints;
+mod mutate;
+mod random;
+mod target;
+mod text;
+mod traces;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use target::{TARGETS, Target};
+
+/// Memory of a process, all of its mappings.
+const MEMORY_BYTES: u64 = 2 << 30;
+/// A single input may take this long; usual is a thousandth of a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a finding's report that are shown.
+const REPORT_BYTES: usize = 4000;
+
+struct Options {
+    seconds: u64,
+    seed: u64,
+    jobs: usize,
+    targets: Vec<String>,
+    /// Set in the processes that this program starts: work on the one target.
+    worker: bool,
+    replay: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(problem) => {
+            say(&format!("fuzz: {problem}"));
+            return ExitCode::from(2);
+        }
+    };
+    let first = options.targets[0].clone();
+    match (&options.replay, options.worker) {
+        (Some(path), _) => match std::fs::read(path) {
+            Ok(input) => (make(&first).run)(&input),
+            Err(error) => {
+                say(&format!("fuzz: {}: {error}", path.display()));
+                return ExitCode::from(2);
+            }
+        },
+        (None, true) => work(&first, &options),
+        (None, false) => return supervise(&options),
+    }
+    ExitCode::SUCCESS
+}
+
+fn options() -> Result<Options, String> {
+    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut options = Options {
+        seconds: seconds.unwrap_or(60),
+        seed: now.map_or(0, |time| time.as_secs()),
+        jobs: 2,
+        targets: Vec::new(),
+        worker: false,
+        replay: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || {
+            let text = arguments.next().unwrap_or_default();
+            text.parse::<u64>().map_err(|_| format!("{argument} takes a number, not {text:?}"))
+        };
+        match argument.as_str() {
+            "--seconds" => options.seconds = number()?,
+            "--seed" => options.seed = number()?,
+            "--jobs" => options.jobs = number()?.max(1) as usize,
+            "--worker" => options.worker = true,
+            "--replay" => options.replay = arguments.next().map(PathBuf::from),
+            name if target::find(name).is_some() => options.targets.push(name.to_owned()),
+            other => {
+                let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+                return Err(format!("{other:?} is no target; there are {}", known.join(", ")));
+            }
+        }
+    }
+    if options.targets.is_empty() {
+        options.targets = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    }
+    Ok(options)
+}
+
+fn make(name: &str) -> Target {
+    let make = target::find(name).expect("names of targets were checked");
+    let mut target = make();
+    target.seeds.extend(target::corpus(name));
+    target
+}
+
+/// Where findings and the workers' progress go.
+fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let folder = target.join("fuzz");
+    std::fs::create_dir_all(&folder).expect("a folder for findings can be made");
+    folder
+}
+
+fn progress_file(name: &str) -> PathBuf {
+    folder().join(format!("{name}.progress"))
+}
+
+/// Meets one target with input after input until the time is over. Ends by a crash at a finding.
+fn work(name: &str, options: &Options) {
+    let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
+    let _ = setrlimit(Resource::As, limit);
+    let mut target = make(name);
+    let progress = File::create(progress_file(name)).expect("progress can be written");
+    let current = Arc::new(AtomicU64::new(0));
+    let watched = Arc::clone(&current);
+    std::thread::spawn(move || watch(&watched));
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut number = 0_u64;
+    // The seeds are always met, however short the time is.
+    while number < target.seeds.len() as u64 || Instant::now() < end {
+        progress.write_all_at(&number.to_le_bytes(), 0).expect("progress can be written");
+        let input = target::input(&target, options.seed, number);
+        (target.run)(&input);
+        number += 1;
+        current.store(number, Ordering::Relaxed);
+    }
+    progress.write_all_at(&number.to_le_bytes(), 0).expect("progress can be written");
+}
+
+/// Ends the process when one input takes too long.
+fn watch(current: &AtomicU64) {
+    let mut last = (u64::MAX, Instant::now());
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let number = current.load(Ordering::Relaxed);
+        if number != last.0 {
+            last = (number, Instant::now());
+        } else if last.1.elapsed() > PATIENCE {
+            say(&format!("input {number} takes longer than {PATIENCE:?}"));
+            std::process::abort();
+        }
+    }
+}
+
+/// A process at work on a target.
+struct Running {
+    name: String,
+    child: Child,
+}
+
+/// Runs all targets, some at a time, and tells what was found.
+fn supervise(options: &Options) -> ExitCode {
+    let mut waiting: Vec<String> = options.targets.iter().rev().cloned().collect();
+    let mut running: Vec<Running> = Vec::new();
+    let mut findings = 0;
+    say(&format!(
+        "seed {}, {} s for each of {} targets",
+        options.seed,
+        options.seconds,
+        waiting.len()
+    ));
+    while !waiting.is_empty() || !running.is_empty() {
+        while running.len() < options.jobs
+            && let Some(name) = waiting.pop()
+        {
+            let child = start(&name, options);
+            running.push(Running { name, child });
+        }
+        let ended = running.iter_mut().position(|one| !matches!(one.child.try_wait(), Ok(None)));
+        match ended {
+            Some(index) => findings += u32::from(!judge(running.swap_remove(index), options)),
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn start(name: &str, options: &Options) -> Child {
+    let program = std::env::current_exe().expect("this program has a path");
+    let log = File::create(folder().join(format!("{name}.log"))).expect("a log can be written");
+    Command::new(program)
+        .args(["--worker", "--seconds", &options.seconds.to_string()])
+        .args(["--seed", &options.seed.to_string(), name])
+        .env("RUST_BACKTRACE", "0")
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("this program can be started again")
+}
+
+/// True when nothing was found.
+fn judge(mut ended: Running, options: &Options) -> bool {
+    let name = &ended.name;
+    let status = ended.child.wait().expect("it has ended");
+    let number = std::fs::read(progress_file(name)).ok();
+    let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+    let number = number.unwrap_or(0);
+    if status.success() {
+        say(&format!("{name:<18} {number:>9} inputs, nothing found"));
+        return true;
+    }
+    let input = target::input(&make(name), options.seed, number);
+    let path = folder().join(format!("{name}-{}-{number}", options.seed));
+    std::fs::write(&path, &input).expect("a finding can be written");
+    let log = std::fs::read(folder().join(format!("{name}.log"))).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log[..log.len().min(REPORT_BYTES)]).into_owned();
+    say(&format!("{name:<18} FOUND by input {number} of seed {}: {status}\n{log}", options.seed));
+    say(&format!("kept as {}; again: fuzz --replay {0} {name}", path.display()));
+    false
+}
+
+fn say(line: &str) {
+    // Without a place to complain to, complaining has no use.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inputs of each target in an ordinary test run; the stage `fuzz` of `.ci/run` takes minutes.
+    const INPUTS: u64 = 150;
+
+    #[test]
+    fn every_target_survives_its_corpus_and_a_little_more() {
+        for (name, _) in TARGETS {
+            let mut target = make(name);
+            assert!(!target.seeds.is_empty(), "{name} has nothing to start from");
+            for number in 0..INPUTS.max(target.seeds.len() as u64) {
+                let input = target::input(&target, 1, number);
+                let run = std::panic::AssertUnwindSafe(|| (target.run)(&input));
+                let result = std::panic::catch_unwind(run);
+                assert!(result.is_ok(), "{name}, seed 1, input {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_inputs() {
+        let target = make("config-json");
+        let inputs = |seed| (0..50).map(|n| target::input(&target, seed, n)).collect::<Vec<_>>();
+        assert_eq!(inputs(3), inputs(3));
+        assert_ne!(inputs(3), inputs(4));
+    }
+}

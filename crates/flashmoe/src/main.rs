@@ -10,6 +10,7 @@ mod interrupt;
 mod plan;
 mod printer;
 mod progress;
+mod requantisation;
 mod sampling;
 mod speed;
 mod terminal;

@@ -5,6 +5,7 @@
 mod bench;
 mod eval;
 mod model;
+mod pack;
 mod synth;
 mod trace;
 mod values;
@@ -19,6 +20,7 @@ pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
+pub(crate) use pack::PackArguments;
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
@@ -131,16 +133,4 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `flashmoe pack`
-#[derive(Debug, Args)]
-pub(crate) struct PackArguments {
-    /// Folder of the model
-    pub(crate) source: PathBuf,
-    /// Folder to make
-    pub(crate) destination: PathBuf,
-    /// Print the sizes and write nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }

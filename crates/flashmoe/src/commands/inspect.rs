@@ -14,6 +14,7 @@ use store::format::{Checkpoint, Projection, SourceKind};
 
 use crate::arguments::ByteSize;
 use crate::failure::Failure;
+use crate::requantisation;
 
 pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
     let checkpoint = store::format::open(model)
@@ -110,6 +111,10 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             .map(|projection| encoding_name(experts.shapes[projection as usize].encoding));
         let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
         lines.push(format!("{index:<6} {mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B"));
+    }
+    if let Some(pack) = &checkpoint.pack {
+        lines.extend(requantisation::line(checkpoint));
+        lines.push(requantisation::table(&pack.requantised));
     }
     lines.push(String::new());
     lines.join("\n")

@@ -5,18 +5,21 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use store::format::Requantised;
 use store::pack::{PackError, PackOptions, PackProgress};
 
 use crate::arguments::{ByteSize, PackArguments};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Unit, say};
+use crate::requantisation;
 
 pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()> {
     let source = store::format::open(&arguments.source)
         .map_err(|error| Failure::model(error.into()))
         .context("cannot open the model")?;
-    let options = PackOptions { dry_run: true };
+    let recipe = arguments.recipe()?;
+    let options = PackOptions { dry_run: true, recipe };
     let sizes = store::pack::pack(&source, &arguments.destination, options, &mut |_| {
         ControlFlow::Continue(())
     });
@@ -29,7 +32,7 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
     }
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("packing", Unit::Bytes, total as f64);
-    let options = PackOptions { dry_run: false };
+    let options = PackOptions { dry_run: false, recipe };
     let report = store::pack::pack(&source, &arguments.destination, options, &mut |state| {
         step(&mut bar, &interrupt, state)
     });
@@ -41,6 +44,14 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
     let folder = arguments.destination.display();
     writeln!(out, "{folder}: {}", ByteSize(report.trunk_bytes + report.expert_bytes))
         .map_err(Failure::io)?;
+    out.write_all(requantisation::table(&report.requantised).as_bytes()).map_err(Failure::io)?;
+    if let Some(path) = &arguments.report {
+        let rows: Vec<_> = report.requantised.iter().map(Requantised::to_json).collect();
+        let text = serde_json::to_vec_pretty(&rows).map_err(Failure::io)?;
+        std::fs::write(path, text)
+            .map_err(Failure::io)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     Ok(())
 }
 
@@ -85,6 +96,7 @@ fn failure(error: PackError) -> anyhow::Error {
         PackError::Exists { .. } | PackError::Locked { .. } | PackError::OtherWork { .. } => {
             Failure::usage(error.to_string()).into()
         }
+        PackError::Recipe { .. } => Failure::usage(error.to_string()).into(),
         PackError::Stopped => anyhow::Error::from(Failure::Interrupted).context(error.to_string()),
         PackError::Io { .. } | PackError::SourceChanged { .. } => Failure::io(error).into(),
     }

@@ -23,6 +23,7 @@ use crate::arguments::{
     SlotCount, StorageChoice,
 };
 use crate::failure::Failure;
+use crate::requantisation;
 use machine::Memory;
 
 /// Where the budget comes from.
@@ -179,6 +180,7 @@ impl Plan {
                 "approximation: {k} experts per token, the model was trained with {trained}"
             ));
         }
+        lines.extend(requantisation::line(&self.checkpoint));
         if self.arguments.routing == RoutingChoice::Calibrated {
             let text = "experts are chosen by the calibrated generator: for speed, not for answers";
             lines.push(format!("approximation: {text}"));

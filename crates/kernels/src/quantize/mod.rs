@@ -148,6 +148,14 @@ impl Error {
         }
     }
 
+    /// Adds what was measured elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.squared_difference += other.squared_difference;
+        self.squared_original += other.squared_original;
+        self.largest = self.largest.max(other.largest);
+    }
+
     /// Root mean square difference; 0 when nothing was compared.
     pub fn rmse(&self) -> f64 {
         (self.squared_difference / self.count.max(1) as f64).sqrt()

@@ -4,6 +4,7 @@
 //! bytes before that member. It is written last, so a folder with a whole manifest is a whole pack.
 //! Meaning and consistency of the fields are checked in `native.rs`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use kernels::format::{Encoding, FloatType};
@@ -46,16 +47,18 @@ pub(crate) struct Source {
     pub(crate) fingerprint: Hex,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrunkTensor {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) encoding: String,
     pub(crate) at: Spans,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ErrorEntry>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Layer {
     pub(crate) experts: usize,
@@ -65,12 +68,24 @@ pub(crate) struct Layer {
     pub(crate) down: ProjectionEntry,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProjectionEntry {
     pub(crate) shape: [usize; 2],
     pub(crate) encoding: String,
     pub(crate) at: Spans,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ErrorEntry>,
+}
+
+/// What encoding a matrix anew changed: its encoding in the source, and the error against it.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ErrorEntry {
+    pub(crate) from: String,
+    pub(crate) rmse: f64,
+    pub(crate) relative: f64,
+    pub(crate) largest: f64,
 }
 
 /// Offset and length of weight, scales and biases.
@@ -106,6 +121,38 @@ pub(crate) struct Copied {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Hex(pub(crate) u64);
+
+/// A matrix whose encoding a pack changed, and the error of the new values against the source's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requantised {
+    /// Name of a trunk tensor, or `layers.N.experts.gate` (`up`, `down`) for that projection of all experts
+    /// of a layer.
+    pub name: String,
+    /// Encoding in the source.
+    pub from: Encoding,
+    /// Encoding in the pack.
+    pub to: Encoding,
+    /// Root mean square error.
+    pub rmse: f64,
+    /// Root of squared error over squared values.
+    pub relative: f64,
+    /// Largest absolute error.
+    pub largest: f64,
+}
+
+impl Requantised {
+    /// The object of `--report`.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.name,
+            "from": encoding_name(self.from),
+            "to": encoding_name(self.to),
+            "rmse": self.rmse,
+            "relative": self.relative,
+            "largest": self.largest,
+        })
+    }
+}
 
 impl TryFrom<String> for Hex {
     type Error = String;
@@ -148,6 +195,56 @@ impl Manifest {
         bytes.extend(format!("{checksum:016x}").into_bytes());
         bytes.extend(TAIL_END);
         bytes
+    }
+
+    /// Enters the errors of the matrices that were encoded anew.
+    pub(crate) fn note_errors(&mut self, requantised: &[Requantised]) {
+        let mut places = BTreeMap::new();
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let Some(layer) = layer else { continue };
+            for (entry, name) in
+                [(&mut layer.gate, "gate"), (&mut layer.up, "up"), (&mut layer.down, "down")]
+            {
+                places.insert(format!("layers.{index}.experts.{name}"), &mut entry.error);
+            }
+        }
+        places.extend(self.tensors.iter_mut().map(|t| (t.name.clone(), &mut t.error)));
+        for matrix in requantised {
+            if let Some(place) = places.get_mut(&matrix.name) {
+                **place = Some(ErrorEntry {
+                    from: encoding_name(matrix.from),
+                    rmse: matrix.rmse,
+                    relative: matrix.relative,
+                    largest: matrix.largest,
+                });
+            }
+        }
+    }
+
+    /// The matrices that were encoded anew, with their errors.
+    pub(crate) fn errors(&self) -> Vec<Requantised> {
+        let layers = self.layers.iter().enumerate().flat_map(|(index, layer)| {
+            let entries = layer.iter().flat_map(|layer| {
+                [("gate", &layer.gate), ("up", &layer.up), ("down", &layer.down)]
+            });
+            entries.map(move |(name, entry)| {
+                (format!("layers.{index}.experts.{name}"), &entry.encoding, &entry.error)
+            })
+        });
+        let tensors = self.tensors.iter().map(|t| (t.name.clone(), &t.encoding, &t.error));
+        let read = |(name, to, error): (String, &String, &Option<ErrorEntry>)| {
+            let ErrorEntry { from, rmse, relative, largest } = error.as_ref()?;
+            let (from, to) = (encoding_of(from)?, encoding_of(to)?);
+            Some(Requantised {
+                name,
+                from,
+                to,
+                rmse: *rmse,
+                relative: *relative,
+                largest: *largest,
+            })
+        };
+        layers.chain(tensors).filter_map(read).collect()
     }
 
     /// Parses and verifies the bytes of the file `path`; returns the checksum as well.

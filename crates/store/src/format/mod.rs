@@ -40,6 +40,7 @@ use sidecar::Sidecar;
 
 pub use config::text_config;
 pub use error::FormatError;
+pub use manifest::Requantised;
 pub use summary::record_checksum;
 
 /// Index of a file in [`Checkpoint::files`].
@@ -182,6 +183,8 @@ pub struct PackInfo {
     pub source_fingerprint: u64,
     /// The quantisation recipe as recorded.
     pub recipe: serde_json::Value,
+    /// Matrices that the recipe encoded anew, with their errors.
+    pub requantised: Vec<Requantised>,
     /// Parts of the trunk (`lm_head.scales`): name, bytes covered (padding included), checksum.
     pub trunk: Vec<(String, Extent, u64)>,
     /// Checksum of every record, by layer and expert; empty for a dense layer.

@@ -265,6 +265,7 @@ impl Reader<'_> {
             source_kind: manifest.source.kind.clone(),
             source_fingerprint: manifest.source.fingerprint.0,
             recipe: manifest.recipe.clone(),
+            requantised: manifest.errors(),
             trunk,
             records,
             copied: manifest.copied.iter().map(|c| (c.name.clone(), c.xxh3.0)).collect(),

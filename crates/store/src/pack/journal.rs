@@ -1,10 +1,13 @@
 //! The packer's journal: which files of an unfinished pack are whole.
 //!
-//! One line of text for the identity of the work, one per finished file with its checksums; every line
+//! One line of text for the identity of the work, one per finished file with its checksums and the errors
+//! of what was encoded anew in it; every line
 //! ends with its own checksum. A file is named only after it was synced, so a line that is whole tells
 //! the truth, and whatever follows the first line that is not is ignored.
 
 use std::path::Path;
+
+use kernels::quantize::Error;
 
 use super::fs::{PackFile, PackFs};
 use super::{PackError, write_all};
@@ -13,15 +16,55 @@ use crate::format::{files, record_checksum};
 /// Larger than the lines of any model: 17 bytes for each of 131,072 records and the trunk's parts.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Identity of the work, and the checksums of each finished file.
-pub(super) type Contents = (String, Vec<Vec<u64>>);
+/// What is known of a file that is whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finished {
+    /// Checksums of its covered runs, in order.
+    pub(super) sums: Vec<u64>,
+    /// Errors of its matrices that were encoded anew.
+    pub(super) errors: Vec<Error>,
+}
+
+/// Identity of the work, and each finished file.
+pub(super) type Contents = (String, Vec<Finished>);
 
 pub(super) struct Journal {
     file: Box<dyn PackFile>,
 }
 
+impl Finished {
+    /// `file`, the number of checksums, these, then four words for each error.
+    fn text(&self) -> String {
+        let errors = self.errors.iter().flat_map(|error| {
+            let measures = [error.squared_difference, error.squared_original, error.largest];
+            std::iter::once(error.count as u64).chain(measures.map(f64::to_bits))
+        });
+        let words = std::iter::once(self.sums.len() as u64).chain(self.sums.iter().copied());
+        let words = words.chain(errors).map(|word| format!(" {word:016x}"));
+        format!("file{}", words.collect::<String>())
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let words = line.split(' ').skip(1).map(|word| u64::from_str_radix(word, 16).ok());
+        let words = words.collect::<Option<Vec<u64>>>()?;
+        let (&count, words) = words.split_first()?;
+        let (sums, errors) = words.split_at_checked(usize::try_from(count).ok()?)?;
+        let error = |words: &[u64]| Error {
+            count: words[0] as usize,
+            squared_difference: f64::from_bits(words[1]),
+            squared_original: f64::from_bits(words[2]),
+            largest: f64::from_bits(words[3]),
+        };
+        let whole = errors.len().is_multiple_of(4);
+        whole.then(|| Self {
+            sums: sums.to_vec(),
+            errors: errors.chunks_exact(4).map(error).collect(),
+        })
+    }
+}
+
 impl Journal {
-    /// The identity and the finished files' checksums, by file number, that a journal holds.
+    /// The identity and the finished files, by file number, that a journal holds.
     pub(super) fn read(path: &Path) -> Result<Option<Contents>, PackError> {
         if !path.exists() {
             return Ok(None);
@@ -33,10 +76,7 @@ impl Journal {
             (sum == format!("{:016x}", record_checksum(body.as_bytes()))).then_some(body)
         });
         let Some(identity) = lines.next() else { return Ok(None) };
-        let sums = |line: &str| -> Option<Vec<u64>> {
-            line.split(' ').skip(1).map(|word| u64::from_str_radix(word, 16).ok()).collect()
-        };
-        let finished = lines.map_while(sums).collect();
+        let finished = lines.map_while(Finished::parse).collect();
         Ok(Some((identity.to_owned(), finished)))
     }
 
@@ -45,24 +85,23 @@ impl Journal {
         fs: &dyn PackFs,
         path: &Path,
         identity: &str,
-        finished: &[Vec<u64>],
+        finished: &[Finished],
     ) -> Result<Self, PackError> {
         // Beside and over: a kill leaves the old one or the new one.
         let beside = path.with_extension("new");
         let file = fs.create(&beside).map_err(|error| PackError::io(&beside, "create", error))?;
         let mut journal = Self { file };
         journal.line(path, identity.to_owned())?;
-        for sums in finished {
-            journal.finished(path, sums)?;
+        for file in finished {
+            journal.finished(path, file)?;
         }
         fs.rename(&beside, path).map_err(|error| PackError::io(path, "replace", error))?;
         Ok(journal)
     }
 
     /// Records a file as whole.
-    pub(super) fn finished(&mut self, path: &Path, sums: &[u64]) -> Result<(), PackError> {
-        let words = sums.iter().map(|sum| format!(" {sum:016x}")).collect::<String>();
-        self.line(path, format!("file{words}"))
+    pub(super) fn finished(&mut self, path: &Path, file: &Finished) -> Result<(), PackError> {
+        self.line(path, file.text())
     }
 
     fn line(&mut self, path: &Path, body: String) -> Result<(), PackError> {

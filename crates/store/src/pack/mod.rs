@@ -4,19 +4,20 @@
 //! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
-//! out. One thread reads ahead while another sums and writes; memory is a few chunks of 32 MiB (or of
-//! one record, where that is larger).
+//! out. One thread reads ahead (and encodes, with all processors, what the recipe changes) while another
+//! sums and writes; memory is a few chunks of 32 MiB (or of one record, where that is larger).
 
+mod fill;
 mod fs;
 mod journal;
 mod plan;
+mod recipe;
 mod verify;
 
 use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -24,17 +25,20 @@ use thiserror::Error;
 use twox_hash::XxHash3_64;
 
 use crate::format::manifest::{Copied, Hex, Table};
-use crate::format::{self, Checkpoint, FormatError, JOURNAL, files, layout, native, sidecar};
-use journal::Journal;
+use crate::format::{
+    self, Checkpoint, FormatError, JOURNAL, Requantised, files, layout, native, sidecar,
+};
+use fill::Filler;
+use journal::{Finished, Journal};
+use kernels::quantize::{self, Method};
 use plan::{Chunk, OutputFile, Plan};
 
 pub use fs::{PackFile, PackFs, RealFs};
+pub use recipe::{Precision, Recipe};
 pub use verify::{VerifyReport, verify};
 
 /// Chunks in flight between reader and writer.
 const CHUNKS_AHEAD: usize = 2;
-/// Longest single read; neighbouring pieces are fetched together up to this.
-const READ_BYTES_MAX: usize = 8 << 20;
 /// Room for manifest, checksums and the file system's own bookkeeping.
 const SPARE_BYTES: u64 = 16 << 20;
 /// tokenizer.json and its neighbours: the largest known has 35 MB.
@@ -45,6 +49,8 @@ const COPIED_BYTES_MAX: u64 = 256 << 20;
 pub struct PackOptions {
     /// Compute sizes only; write nothing.
     pub dry_run: bool,
+    /// What the pack changes.
+    pub recipe: Recipe,
 }
 
 /// How far a run is.
@@ -57,7 +63,7 @@ pub struct PackProgress {
 }
 
 /// What a run did, or would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackReport {
     /// Bytes of trunk.bin.
     pub trunk_bytes: u64,
@@ -65,6 +71,8 @@ pub struct PackReport {
     pub expert_bytes: u64,
     /// Bytes that an earlier, killed run had finished.
     pub resumed_bytes: u64,
+    /// Every matrix whose encoding was changed, with its error; empty in a dry run.
+    pub requantised: Vec<Requantised>,
 }
 
 /// A pack that could not be written.
@@ -96,7 +104,10 @@ pub enum PackError {
         path: PathBuf,
     },
     /// The unfinished pack beside the destination belongs to other work.
-    #[error("{}: was begun from another or changed source; remove this folder to start over", path.display())]
+    #[error(
+        "{}: was begun from another or changed source, or with another recipe; remove it to start over",
+        path.display()
+    )]
     OtherWork {
         /// The unfinished folder.
         path: PathBuf,
@@ -120,6 +131,14 @@ pub enum PackError {
     /// The source holds a shape that a pack cannot.
     #[error("the source holds a matrix too large for a pack")]
     Shape,
+    /// The recipe does not fit a matrix.
+    #[error("{name} cannot be encoded: {problem}; choose another group or keep its precision")]
+    Recipe {
+        /// The matrix.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The caller stopped it.
     #[error("stopped; run the same command again to go on")]
     Stopped,
@@ -146,7 +165,7 @@ fn write_all(file: &mut dyn PackFile, mut bytes: &[u8]) -> io::Result<()> {
 /// Called with the state after every chunk; `Break` stops the run, which can be resumed.
 pub type Progress<'a> = dyn FnMut(PackProgress) -> ControlFlow<()> + 'a;
 
-/// Packs `source`, every encoding kept, into the folder `destination`.
+/// Packs `source` into the folder `destination`.
 pub fn pack(
     source: &Checkpoint,
     destination: &Path,
@@ -164,27 +183,37 @@ pub fn pack_on(
     options: PackOptions,
     progress: &mut Progress<'_>,
 ) -> Result<PackReport, PackError> {
-    let plan = Plan::new(source).ok_or(PackError::Shape)?;
+    let plan = Plan::new(source, &options.recipe)?;
     let trunk_bytes = plan.manifest.trunk_bytes;
-    let mut report =
-        PackReport { trunk_bytes, expert_bytes: plan.bytes() - trunk_bytes, resumed_bytes: 0 };
+    let expert_bytes = plan.bytes() - trunk_bytes;
+    let mut report = PackReport { trunk_bytes, expert_bytes, ..PackReport::default() };
     if options.dry_run {
         return Ok(report);
+    }
+    let identity = identity(source, &options.recipe);
+    let at = |action: &'static str| move |path: &Path, error| PackError::io(path, action, error);
+    if destination.symlink_metadata().is_ok() {
+        // A run that was killed after the rename has left its journal: nothing else is to be done.
+        let journal = destination.join(JOURNAL);
+        return match Journal::read(&journal)? {
+            Some((found, done)) if found == identity && done.len() == plan.files.len() => {
+                fs.remove(&journal).map_err(|error| at("remove")(&journal, error))?;
+                report.resumed_bytes = plan.bytes();
+                report.requantised = requantised(&plan, &done);
+                Ok(report)
+            }
+            _ => Err(PackError::Exists { path: destination.to_owned() }),
+        };
     }
     let mut name = destination.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
-    let at = |action: &'static str| move |path: &Path, error| PackError::io(path, action, error);
     fs.create_folder(&partial).map_err(|error| at("create")(&partial, error))?;
     let lock = File::open(&partial).map_err(|error| at("open")(&partial, error))?;
     lock.try_lock().map_err(|_| PackError::Locked { path: partial.clone() })?;
-    if destination.symlink_metadata().is_ok() {
-        return Err(PackError::Exists { path: destination.to_owned() });
-    }
     let experts = partial.join(layout::EXPERTS);
     fs.create_folder(&experts).map_err(|error| at("create")(&experts, error))?;
 
-    let identity = identity(source);
     let journal_path = partial.join(JOURNAL);
     let finished = resume(&journal_path, &identity, &partial, &plan)?;
     for file in &plan.files[..finished.len()] {
@@ -198,25 +227,29 @@ pub fn pack_on(
     let mut journal = Journal::create(fs, &journal_path, &identity, &finished)?;
     let mut state = PackProgress { done_bytes: report.resumed_bytes, total_bytes: plan.bytes() };
     let opened = open_source(source)?;
-    let mut sums = finished;
-    for file in &plan.files[sums.len()..] {
+    let mut done = finished;
+    let method = options.recipe.method;
+    for file in &plan.files[done.len()..] {
         let path = partial.join(&file.name);
-        let file_sums = write_file(fs, source, &opened, file, &path, &mut state, progress)?;
-        journal.finished(&journal_path, &file_sums)?;
-        sums.push(file_sums);
+        let written = write_file(fs, source, &opened, file, &path, method, &mut state, progress)?;
+        journal.finished(&journal_path, &written)?;
+        done.push(written);
     }
-    finish(fs, source, plan, &partial, &sums)?;
-    fs.remove(&journal_path).map_err(|error| at("remove")(&journal_path, error))?;
+    report.requantised = requantised(&plan, &done);
+    finish(fs, source, plan, &partial, &done, &report.requantised)?;
     fs.rename(&partial, destination).map_err(|error| at("rename")(&partial, error))?;
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     fs.sync_folder(parent).map_err(|error| at("sync")(parent, error))?;
+    let journal_path = destination.join(JOURNAL);
+    fs.remove(&journal_path).map_err(|error| at("remove")(&journal_path, error))?;
     Ok(report)
 }
 
 /// Everything that decides the bytes of the result, and the source's state.
-fn identity(source: &Checkpoint) -> String {
+fn identity(source: &Checkpoint, recipe: &Recipe) -> String {
     let mut hasher = XxHash3_64::new();
+    hasher.write(recipe.to_json().to_string().as_bytes());
     hasher.write(&source.fingerprint().to_le_bytes());
     for file in &source.files {
         hasher.write(&file.modified_ns.to_le_bytes());
@@ -224,22 +257,39 @@ fn identity(source: &Checkpoint) -> String {
     format!("flashmoe-pack-journal {} {:016x}", layout::VERSION, hasher.finish())
 }
 
-/// Checksums of the files that an earlier run finished.
+/// The matrices that were encoded anew, with their errors.
+fn requantised(plan: &Plan, done: &[Finished]) -> Vec<Requantised> {
+    let files = plan.files.iter().zip(done);
+    let matrices = files.flat_map(|(file, done)| file.matrices.iter().zip(&done.errors));
+    let report = |(matrix, error): (&plan::EncodedMatrix, &quantize::Error)| Requantised {
+        name: matrix.name.clone(),
+        from: matrix.from,
+        to: matrix.to,
+        rmse: error.rmse(),
+        relative: error.relative(),
+        largest: error.largest,
+    };
+    matrices.map(report).collect()
+}
+
+/// What an earlier run finished.
 fn resume(
     journal: &Path,
     identity: &str,
     partial: &Path,
     plan: &Plan,
-) -> Result<Vec<Vec<u64>>, PackError> {
+) -> Result<Vec<Finished>, PackError> {
     let Some((found, mut finished)) = Journal::read(journal)? else { return Ok(Vec::new()) };
     if found != identity || finished.len() > plan.files.len() {
         return Err(PackError::OtherWork { path: partial.to_owned() });
     }
-    let whole = plan.files.iter().take_while(|file| {
+    let whole = plan.files.iter().zip(&finished).take_while(|(file, finished)| {
         let metadata = partial.join(&file.name).symlink_metadata();
-        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.bytes)
+        finished.errors.len() == file.matrices.len()
+            && metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.bytes)
     });
-    finished.truncate(whole.count());
+    let whole = whole.count();
+    finished.truncate(whole);
     Ok(finished)
 }
 
@@ -254,26 +304,28 @@ fn open_source(source: &Checkpoint) -> Result<Vec<File>, PackError> {
     source.files.iter().map(open).collect()
 }
 
-/// Writes one file; its checksums are returned.
+/// Writes one file; its checksums and errors are returned.
 fn write_file(
     fs: &dyn PackFs,
     source: &Checkpoint,
     opened: &[File],
     file: &OutputFile,
     path: &Path,
+    method: Method,
     state: &mut PackProgress,
     progress: &mut Progress<'_>,
-) -> Result<Vec<u64>, PackError> {
+) -> Result<Finished, PackError> {
     let failed = |error| PackError::io(path, "write", error);
     let mut output = fs.create(path).map_err(failed)?;
     let chunks = file.chunks(source);
     let mut sums = Vec::new();
     let mut hasher = XxHash3_64::new();
-    std::thread::scope(|scope| {
+    let errors = std::thread::scope(|scope| {
         let (filled_sender, filled) = sync_channel(CHUNKS_AHEAD);
         let (empty_sender, empty) = sync_channel(CHUNKS_AHEAD + 2);
         let chunks = &chunks;
-        scope.spawn(move || read_chunks(source, opened, chunks, &empty, &filled_sender));
+        let filler = Filler::new(source, opened, file, method);
+        let reader = scope.spawn(move || fill_chunks(filler, chunks, &empty, &filled_sender));
         for chunk in chunks {
             // The reader ends early only after it has sent its error.
             let buffer: Vec<u8> = filled.recv().unwrap_or(Err(PackError::Stopped))?;
@@ -295,70 +347,31 @@ fn write_file(
             // The reader may have finished and need no more buffers.
             let _ = empty_sender.send(buffer);
         }
-        Ok(())
+        reader.join().map_err(|_| PackError::Stopped)
     })?;
     output.sync().map_err(failed)?;
-    Ok(sums)
+    Ok(Finished { sums, errors })
 }
 
-fn read_chunks(
-    source: &Checkpoint,
-    opened: &[File],
+/// Fills chunk after chunk; the errors of what was encoded are returned.
+fn fill_chunks(
+    mut filler: Filler<'_>,
     chunks: &[Chunk],
     empty: &Receiver<Vec<u8>>,
     filled: &SyncSender<Result<Vec<u8>, PackError>>,
-) {
-    let mut staging = Vec::new();
+) -> Vec<quantize::Error> {
     for chunk in chunks {
         let mut buffer = empty.try_recv().unwrap_or_default();
         // Padding must be zero, whatever the buffer held before.
         buffer.clear();
         buffer.resize(chunk.bytes as usize, 0);
-        let read = read_chunk(source, opened, chunk, &mut staging, &mut buffer);
-        let failed = read.is_err();
-        if filled.send(read.map(|()| buffer)).is_err() || failed {
-            return;
+        let result = filler.fill(chunk, &mut buffer);
+        let failed = result.is_err();
+        if filled.send(result.map(|()| buffer)).is_err() || failed {
+            break;
         }
     }
-}
-
-/// Fills `buffer`; pieces that are neighbours in the source are read at once.
-fn read_chunk(
-    source: &Checkpoint,
-    opened: &[File],
-    chunk: &Chunk,
-    staging: &mut Vec<u8>,
-    buffer: &mut [u8],
-) -> Result<(), PackError> {
-    let mut copies = &chunk.copies[..];
-    while let Some(&(first, to)) = copies.first() {
-        let mut end = first.offset + first.length;
-        let mut count = 1;
-        while let Some(&(next, _)) = copies.get(count) {
-            let joined = next.offset + next.length - first.offset;
-            if (next.file, next.offset) != (first.file, end) || joined > READ_BYTES_MAX as u64 {
-                break;
-            }
-            end += next.length;
-            count += 1;
-        }
-        let index = first.file.0 as usize;
-        let failed = |error| PackError::io(&source.files[index].path, "read", error);
-        if count == 1 {
-            let place = &mut buffer[to as usize..][..first.length as usize];
-            opened[index].read_exact_at(place, first.offset).map_err(failed)?;
-        } else {
-            staging.resize((end - first.offset) as usize, 0);
-            opened[index].read_exact_at(staging, first.offset).map_err(failed)?;
-            for (extent, to) in &copies[..count] {
-                let from = (extent.offset - first.offset) as usize;
-                let piece = &staging[from..][..extent.length as usize];
-                buffer[*to as usize..][..piece.len()].copy_from_slice(piece);
-            }
-        }
-        copies = &copies[count..];
-    }
-    Ok(())
+    filler.into_errors()
 }
 
 /// Checksum table, copied files, manifest: the small files, in this order.
@@ -367,7 +380,8 @@ fn finish(
     source: &Checkpoint,
     mut plan: Plan,
     partial: &Path,
-    sums: &[Vec<u64>],
+    done: &[Finished],
+    requantised: &[Requantised],
 ) -> Result<(), PackError> {
     let write = |name: &str, bytes: &[u8]| {
         let path = partial.join(name);
@@ -377,13 +391,15 @@ fn finish(
         });
         written.map_err(|error| PackError::io(&path, "write", error))
     };
-    let trunk = sums.first().map_or(0, Vec::len);
-    let records = sums.iter().skip(1).map(Vec::len).sum();
+    let trunk = done.first().map_or(0, |file| file.sums.len());
+    let records = done.iter().skip(1).map(|file| file.sums.len()).sum();
     let mut table = native::table_header(trunk, records).to_vec();
-    table.extend(sums.iter().flatten().flat_map(|sum| sum.to_le_bytes()));
+    let sums = done.iter().flat_map(|file| &file.sums);
+    table.extend(sums.flat_map(|sum| sum.to_le_bytes()));
     write(layout::CHECKSUMS, &table)?;
     let xxh3 = Hex(XxHash3_64::oneshot(&table));
     plan.manifest.checksums = Table { bytes: table.len() as u64, xxh3 };
+    plan.manifest.note_errors(requantised);
     for name in sidecar::FILES {
         if let Some(path) = files::find(&source.root, name)? {
             let bytes = files::read_small(&path, COPIED_BYTES_MAX)?;

@@ -1,22 +1,79 @@
 //! What a pack will consist of, byte for byte, before any of it is written.
 //!
-//! Every output file is a list of chunks; a chunk is a run of bytes filled by copies from the source, the
-//! rest zero. Checksums are taken over covered runs: a record, or a trunk part with its padding.
+//! Every output file is a list of chunks; a chunk is a run of bytes filled by copies from the source and by
+//! matrices encoded anew, the rest zero. Checksums are taken over covered runs: a record, or a trunk part
+//! with its padding.
 
+use kernels::format::Encoding;
+
+use super::PackError;
+use super::recipe::Recipe;
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{self, Hex, Layer, Manifest, ProjectionEntry, Spans, TrunkTensor};
-use crate::format::{Checkpoint, Extent, LayerExperts, ProjectionShape};
+use crate::format::{Checkpoint, Extent, LayerExperts, ProjectionShape, Tensor};
 
 /// Bytes of one chunk: a few large reads and one large write.
 const CHUNK_BYTES: u64 = 32 << 20;
+/// Values that one thread encodes at a time: 4 MiB of floats.
+const ENCODE_VALUES: usize = 1 << 20;
+
+/// Names of the projections, as in manifests.
+pub(super) const PROJECTIONS: [&str; 3] = ["gate", "up", "down"];
 
 /// A run of an output file.
+#[derive(Default)]
 pub(super) struct Chunk {
     pub(super) bytes: u64,
     /// Source bytes and where in the chunk they go.
     pub(super) copies: Vec<(Extent, u64)>,
+    /// Rows to be encoded anew.
+    pub(super) encodes: Vec<Encode>,
+    /// Parameters of rows that earlier chunks of the file encoded, for the beginning of this one.
+    pub(super) kept: Option<Kept>,
     /// Runs of the chunk to be summed, in order; `true` where the covered run ends.
     pub(super) sums: Vec<(u64, bool)>,
+}
+
+/// Some rows of a matrix, from the source's encoding to another.
+#[derive(Clone)]
+pub(super) struct Encode {
+    /// Number of the matrix in [`OutputFile::matrices`].
+    pub(super) matrix: usize,
+    /// The rows in the source.
+    pub(super) weight: Extent,
+    pub(super) scales_biases: Option<(Extent, Extent)>,
+    pub(super) from: Encoding,
+    pub(super) to: Encoding,
+    pub(super) columns: usize,
+    /// Where in the chunk the values go.
+    pub(super) weight_to: u64,
+    pub(super) parameters_to: Parameters,
+}
+
+/// Where scales and biases go.
+#[derive(Clone, Copy)]
+pub(super) enum Parameters {
+    /// Into the chunk, at these places.
+    Chunk { scales: u64, biases: u64 },
+    /// Aside, for later chunks: in the trunk the scales of a tensor follow all its values.
+    Aside { offset: usize },
+}
+
+/// A run of parameters kept aside.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) biases: bool,
+    pub(super) offset: usize,
+    pub(super) length: usize,
+}
+
+/// A matrix of an output file whose encoding changes.
+#[derive(Clone)]
+pub(super) struct EncodedMatrix {
+    /// As in [`crate::format::Requantised`].
+    pub(super) name: String,
+    pub(super) from: Encoding,
+    pub(super) to: Encoding,
 }
 
 pub(super) struct OutputFile {
@@ -24,11 +81,19 @@ pub(super) struct OutputFile {
     pub(super) name: String,
     pub(super) bytes: u64,
     pub(super) kind: Output,
+    /// What is encoded anew in it.
+    pub(super) matrices: Vec<EncodedMatrix>,
 }
 
 pub(super) enum Output {
-    Trunk(Vec<(Extent, u64)>),
-    Layer { index: usize, record_bytes: u64, spans: [MatrixSpans; 3] },
+    Trunk(Vec<TrunkPart>),
+    Layer { index: usize, record_bytes: u64, spans: [MatrixSpans; 3], targets: [Encoding; 3] },
+}
+
+/// A tensor of the trunk, and where its parts end in the file, padding included.
+pub(super) enum TrunkPart {
+    Copy { extent: Extent, end: u64 },
+    Encode { tensor: Tensor, to: Encoding, matrix: usize, ends: [u64; 3] },
 }
 
 pub(super) struct Plan {
@@ -37,28 +102,43 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `None` when a shape has no place in a pack (an opened checkpoint has none such).
-    pub(super) fn new(source: &Checkpoint) -> Option<Self> {
-        let shapes = source.tensors.values().map(|tensor| (&tensor.shape[..], tensor.encoding));
-        let (spans, trunk_bytes) = layout::trunk(shapes)?;
+    /// # Errors
+    /// A shape that has no place in a pack, or that the recipe cannot encode.
+    pub(super) fn new(source: &Checkpoint, recipe: &Recipe) -> Result<Self, PackError> {
+        let target =
+            |(name, tensor): (&String, &Tensor)| recipe.trunk(name, &tensor.shape, tensor.encoding);
+        let targets: Vec<Encoding> = source.tensors.iter().map(target).collect();
+        let shapes = source.tensors.values().map(|tensor| &tensor.shape[..]);
+        let (spans, trunk_bytes) =
+            layout::trunk(shapes.zip(targets.iter().copied())).ok_or(PackError::Shape)?;
         let mut parts = Vec::new();
         let mut tensors = Vec::new();
-        for ((name, tensor), spans) in source.tensors.iter().zip(&spans) {
-            let ends = spans.parts().map(|span| span.offset + span.bytes);
-            for (extent, end) in tensor.parts().zip(ends) {
-                parts.push((extent, end.next_multiple_of(layout::PAGE)));
+        let mut matrices = Vec::new();
+        for (((name, tensor), spans), &to) in source.tensors.iter().zip(&spans).zip(&targets) {
+            let mut ends = spans.parts().map(|span| span.offset + span.bytes);
+            let mut end = || ends.next().unwrap_or(0).next_multiple_of(layout::PAGE);
+            if to == tensor.encoding {
+                let copies = tensor.parts().map(|extent| TrunkPart::Copy { extent, end: end() });
+                parts.extend(copies);
+            } else {
+                let ends = [end(), end(), end()];
+                let matrix = matrices.len();
+                matrices.push(EncodedMatrix { name: name.clone(), from: tensor.encoding, to });
+                parts.push(TrunkPart::Encode { tensor: tensor.clone(), to, matrix, ends });
             }
             tensors.push(TrunkTensor {
                 name: name.clone(),
                 shape: tensor.shape.clone(),
-                encoding: manifest::encoding_name(tensor.encoding),
+                encoding: manifest::encoding_name(to),
                 at: Spans::from(spans),
+                error: None,
             });
         }
         let mut files = vec![OutputFile {
             name: layout::TRUNK.to_owned(),
             bytes: trunk_bytes,
             kind: Output::Trunk(parts),
+            matrices,
         }];
         let mut layers = Vec::new();
         for (index, layer) in source.experts.iter().enumerate() {
@@ -66,14 +146,9 @@ impl Plan {
                 layers.push(None);
                 continue;
             };
-            let record = layout::record(&layer.shapes)?;
-            let (record_bytes, spans) = (record.bytes, record.projections);
-            files.push(OutputFile {
-                name: format!("{}/{}", layout::EXPERTS, layout::layer_file(index)),
-                bytes: record_bytes * layer.experts.len() as u64,
-                kind: Output::Layer { index, record_bytes, spans },
-            });
-            layers.push(Some(describe(layer, record_bytes, &spans)));
+            let (file, described) = plan_layer(index, layer, recipe)?;
+            files.push(file);
+            layers.push(Some(described));
         }
         let manifest = Manifest {
             format: manifest::FORMAT.to_owned(),
@@ -83,7 +158,7 @@ impl Plan {
                 fingerprint: Hex(source.fingerprint()),
             },
             norms_are_zero_centred: source.norms_are_zero_centred,
-            recipe: serde_json::json!({"experts": "keep", "trunk": "keep"}),
+            recipe: recipe.to_json(),
             trunk_bytes,
             layers,
             checksums: manifest::Table { bytes: 0, xxh3: Hex(0) },
@@ -93,7 +168,7 @@ impl Plan {
             config: source.config.clone(),
             tensors,
         };
-        Some(Self { manifest, files })
+        Ok(Self { manifest, files })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -101,14 +176,42 @@ impl Plan {
     }
 }
 
-fn describe(layer: &LayerExperts, record_bytes: u64, spans: &[MatrixSpans; 3]) -> Layer {
+fn plan_layer(
+    index: usize,
+    layer: &LayerExperts,
+    recipe: &Recipe,
+) -> Result<(OutputFile, Layer), PackError> {
+    let targets = layer.shapes.map(|shape| recipe.expert(shape.encoding));
+    let mut shapes = layer.shapes;
+    let mut matrices = Vec::new();
+    for ((shape, &to), projection) in shapes.iter_mut().zip(&targets).zip(PROJECTIONS) {
+        let name = format!("layers.{index}.experts.{projection}");
+        if shape.encoding != to {
+            to.check(shape.columns).map_err(|problem| PackError::Recipe {
+                name: name.clone(),
+                problem: problem.to_string(),
+            })?;
+            matrices.push(EncodedMatrix { name, from: shape.encoding, to });
+        }
+        shape.encoding = to;
+    }
+    let record = layout::record(&shapes).ok_or(PackError::Shape)?;
+    let (record_bytes, spans) = (record.bytes, record.projections);
+    let file = OutputFile {
+        name: format!("{}/{}", layout::EXPERTS, layout::layer_file(index)),
+        bytes: record_bytes * layer.experts.len() as u64,
+        kind: Output::Layer { index, record_bytes, spans, targets },
+        matrices,
+    };
     let entry = |index: usize| {
-        let ProjectionShape { rows, columns, encoding } = layer.shapes[index];
+        let ProjectionShape { rows, columns, encoding } = shapes[index];
         let encoding = manifest::encoding_name(encoding);
-        ProjectionEntry { shape: [rows, columns], encoding, at: Spans::from(&spans[index]) }
+        let at = Spans::from(&spans[index]);
+        ProjectionEntry { shape: [rows, columns], encoding, at, error: None }
     };
     let experts = layer.experts.len();
-    Layer { experts, record_bytes, gate: entry(0), up: entry(1), down: entry(2) }
+    let described = Layer { experts, record_bytes, gate: entry(0), up: entry(1), down: entry(2) };
+    Ok((file, described))
 }
 
 impl OutputFile {
@@ -116,53 +219,152 @@ impl OutputFile {
     pub(super) fn chunks(&self, source: &Checkpoint) -> Vec<Chunk> {
         match &self.kind {
             Output::Trunk(parts) => trunk_chunks(parts),
-            Output::Layer { index, record_bytes, spans } => {
+            Output::Layer { index, record_bytes, spans, targets } => {
                 let layer = source.experts[*index].as_ref();
-                layer.map_or_else(Vec::new, |layer| layer_chunks(layer, *record_bytes, spans))
+                layer.map_or_else(Vec::new, |layer| {
+                    layer_chunks(layer, *record_bytes, spans, targets)
+                })
             }
         }
     }
 }
 
-fn trunk_chunks(parts: &[(Extent, u64)]) -> Vec<Chunk> {
+fn trunk_chunks(parts: &[TrunkPart]) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     let mut start = 0;
-    for &(extent, end) in parts {
-        let (mut done, covered) = (0, end - start);
-        while done < covered {
-            let bytes = (covered - done).min(CHUNK_BYTES);
-            let length = extent.length.saturating_sub(done).min(bytes);
-            let piece = Extent { offset: extent.offset + done, length, ..extent };
-            done += bytes;
-            let sums = vec![(bytes, done == covered)];
-            chunks.push(Chunk { bytes, copies: vec![(piece, 0)], sums });
+    for part in parts {
+        match part {
+            &TrunkPart::Copy { extent, end } => {
+                run(&mut chunks, end - start, |chunk, done| {
+                    let length = extent.length.saturating_sub(done).min(chunk.bytes);
+                    chunk.copies =
+                        vec![(Extent { offset: extent.offset + done, length, ..extent }, 0)];
+                });
+                start = end;
+            }
+            TrunkPart::Encode { tensor, to, matrix, ends } => {
+                encoded_tensor(&mut chunks, tensor, *to, *matrix, ends[0] - start);
+                let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
+                let parameters = (rows * to.scale_row_bytes(columns)) as u64;
+                for (biases, covered) in [(false, ends[1] - ends[0]), (true, ends[2] - ends[1])] {
+                    run(&mut chunks, covered, |chunk, done| {
+                        let length = parameters.saturating_sub(done).min(chunk.bytes) as usize;
+                        chunk.kept = Some(Kept { biases, offset: done as usize, length });
+                    });
+                }
+                start = ends[2];
+            }
         }
-        start = end;
     }
     chunks
 }
 
-fn layer_chunks(layer: &LayerExperts, record_bytes: u64, spans: &[MatrixSpans; 3]) -> Vec<Chunk> {
+/// Chunks over a covered run; `fill` gets each with its place in the run.
+fn run(chunks: &mut Vec<Chunk>, covered: u64, fill: impl Fn(&mut Chunk, u64)) {
+    let mut done = 0;
+    while done < covered {
+        let bytes = (covered - done).min(CHUNK_BYTES);
+        let mut chunk =
+            Chunk { bytes, sums: vec![(bytes, done + bytes == covered)], ..Chunk::default() };
+        fill(&mut chunk, done);
+        done += bytes;
+        chunks.push(chunk);
+    }
+}
+
+/// Chunks over the values of a tensor that is encoded anew: whole rows, the padding in the last.
+fn encoded_tensor(
+    chunks: &mut Vec<Chunk>,
+    tensor: &Tensor,
+    to: Encoding,
+    matrix: usize,
+    covered: u64,
+) {
+    let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
+    let row_bytes = to.weight_row_bytes(columns) as u64;
+    let chunk_rows = (CHUNK_BYTES / row_bytes).max(1) as usize;
+    let task_rows = (ENCODE_VALUES / columns).max(1);
+    for first in (0..rows).step_by(chunk_rows) {
+        let last = (first + chunk_rows).min(rows);
+        let ends = last == rows;
+        let bytes = if ends { covered } else { last as u64 * row_bytes } - first as u64 * row_bytes;
+        let encodes = (first..last).step_by(task_rows).map(|row| {
+            let count = task_rows.min(last - row);
+            let part = |extent: Extent, size: usize| Extent {
+                offset: extent.offset + (row * size) as u64,
+                length: (count * size) as u64,
+                ..extent
+            };
+            let parameters = tensor.encoding.scale_row_bytes(columns);
+            Encode {
+                matrix,
+                weight: part(tensor.weight, tensor.encoding.weight_row_bytes(columns)),
+                scales_biases: tensor
+                    .scales_biases
+                    .map(|(scales, biases)| (part(scales, parameters), part(biases, parameters))),
+                from: tensor.encoding,
+                to,
+                columns,
+                weight_to: (row - first) as u64 * row_bytes,
+                parameters_to: Parameters::Aside { offset: row * to.scale_row_bytes(columns) },
+            }
+        });
+        let encodes = encodes.collect();
+        chunks.push(Chunk { bytes, encodes, sums: vec![(bytes, ends)], ..Chunk::default() });
+    }
+}
+
+fn layer_chunks(
+    layer: &LayerExperts,
+    record_bytes: u64,
+    spans: &[MatrixSpans; 3],
+    targets: &[Encoding; 3],
+) -> Vec<Chunk> {
     let batch = (CHUNK_BYTES / record_bytes).max(1) as usize;
     let mut chunks = Vec::new();
     for experts in layer.experts.chunks(batch) {
-        let mut copies = Vec::new();
+        let mut chunk = Chunk {
+            bytes: experts.len() as u64 * record_bytes,
+            sums: vec![(record_bytes, true); experts.len()],
+            ..Chunk::default()
+        };
         for (index, expert) in experts.iter().enumerate() {
             let base = index as u64 * record_bytes;
-            let mut copy = |from: Extent, to: Span| copies.push((from, base + to.offset));
+            let mut matrix = 0;
             for (projection, spans) in spans.iter().enumerate() {
-                copy(expert.weight[projection], spans.weight);
-                let pair = expert.scales_biases[projection].zip(spans.scales_biases);
-                if let Some(((scales, biases), (to_scales, to_biases))) = pair {
+                let shape = &layer.shapes[projection];
+                let (weight, pair) = (expert.weight[projection], expert.scales_biases[projection]);
+                if shape.encoding != targets[projection] {
+                    let (scales, biases) = spans.scales_biases.unwrap_or_default();
+                    chunk.encodes.push(Encode {
+                        matrix,
+                        weight,
+                        scales_biases: pair,
+                        from: shape.encoding,
+                        to: targets[projection],
+                        columns: shape.columns,
+                        weight_to: base + spans.weight.offset,
+                        parameters_to: Parameters::Chunk {
+                            scales: base + scales.offset,
+                            biases: base + biases.offset,
+                        },
+                    });
+                    matrix += 1;
+                    continue;
+                }
+                let mut copy = |from: Extent, to: Span| chunk.copies.push((from, base + to.offset));
+                copy(weight, spans.weight);
+                if let Some(((scales, biases), (to_scales, to_biases))) =
+                    pair.zip(spans.scales_biases)
+                {
                     copy(scales, to_scales);
                     copy(biases, to_biases);
                 }
             }
         }
         // In source order, so that neighbours are read together.
-        copies.sort_by_key(|(extent, _)| (extent.file, extent.offset));
-        let bytes = experts.len() as u64 * record_bytes;
-        chunks.push(Chunk { bytes, copies, sums: vec![(record_bytes, true); experts.len()] });
+        chunk.copies.sort_by_key(|(extent, _)| (extent.file, extent.offset));
+        chunks.push(chunk);
     }
     chunks
 }

@@ -59,7 +59,12 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         let entry = |index: usize| {
             let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
             let at = (&record.projections[index]).into();
-            ProjectionEntry { shape: [rows, columns], encoding: encoding_name(encoding), at }
+            ProjectionEntry {
+                shape: [rows, columns],
+                encoding: encoding_name(encoding),
+                at,
+                error: None,
+            }
         };
         layers.push(Some(Layer {
             experts: experts.experts,
@@ -74,6 +79,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         shape: tensor.shape.clone(),
         encoding: encoding_name(tensor.encoding),
         at: spans.into(),
+        error: None,
     });
     let fingerprint = XxHash3_64::oneshot(format!("{}{}", model.config, model.recipe).as_bytes());
     let manifest = Manifest {

@@ -73,6 +73,7 @@ pub(crate) fn checkpoint_with_checksums(
         source_kind: "mlx".to_owned(),
         source_fingerprint: 0,
         recipe: serde_json::Value::Null,
+        requantised: Vec::new(),
         trunk: Vec::new(),
         records: (0..layers).map(sums).collect(),
         copied: Vec::new(),

@@ -5,4 +5,5 @@ mod common;
 mod malformed;
 mod open;
 mod pack;
+mod requantise;
 mod sweep;

@@ -17,6 +17,9 @@ pub(crate) struct EvalArguments {
     /// Only this task
     #[arg(long, value_name = "TASK", requires = "tasks")]
     pub(crate) only: Option<String>,
+    /// Most tokens of an answer, thinking included
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) max_tokens: usize,
     /// Print each failed answer to standard error
     #[arg(long, requires = "tasks")]
     pub(crate) failures: bool,

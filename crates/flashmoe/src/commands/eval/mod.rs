@@ -50,7 +50,9 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
     let mut report = Report::default();
     if !items.is_empty() {
         let recorder = recorder.as_ref();
-        let mut asker = Asker { plan: &plan, language: &language, interrupt: &interrupt, recorder };
+        let (language, interrupt) = (&language, &interrupt);
+        let max_tokens = arguments.max_tokens;
+        let mut asker = Asker { plan: &plan, language, interrupt, max_tokens, recorder };
         let (engine, answers) = (&mut loaded.engine, answers.as_mut());
         report.tasks = Some(asker.ask_all(&items, engine, answers, arguments.failures)?);
     }

@@ -23,9 +23,6 @@ use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::{Progress, Unit, say};
 
-/// Tokens of an answer at the most: longer than any working of the tasks.
-const ANSWER_TOKENS: usize = 1024;
-
 /// One question.
 #[derive(Debug, Deserialize)]
 pub(super) struct Item {
@@ -95,6 +92,8 @@ pub(super) struct Asker<'a> {
     pub(super) plan: &'a Plan,
     pub(super) language: &'a Language,
     pub(super) interrupt: &'a Interrupt,
+    /// Most tokens of an answer.
+    pub(super) max_tokens: usize,
     /// Listens while an answer is generated.
     pub(super) recorder: Option<&'a Recorder>,
 }
@@ -156,7 +155,7 @@ impl Asker<'_> {
         let sampling = SamplingOptions::greedy();
         let options = AnswerOptions {
             sampling: &sampling,
-            max_tokens: ANSWER_TOKENS,
+            max_tokens: self.max_tokens,
             context: plan.backend.context,
             end_tokens: &language.end_tokens,
         };

@@ -11,6 +11,8 @@ pub struct LayerStats {
     pub gini: f64,
     /// Share of the experts used at all.
     pub coverage: f64,
+    /// Use of the least used expert, as a share of the mean: 0 for an expert never chosen.
+    pub least: f64,
     /// Share of the requests that the most used quarter of the experts takes.
     pub top_quarter: f64,
     /// Requests by the number of tokens since the last use, in powers of two: bucket `i` counts
@@ -48,6 +50,7 @@ pub fn layer(trace: &Trace, layer: usize) -> LayerStats {
             .sum();
         stats.gini = weighted / (count * total as f64);
         stats.coverage = uses.iter().filter(|&&value| value > 0).count() as f64 / count;
+        stats.least = uses[0] as f64 * count / total as f64;
         let quarter: u64 = uses.iter().rev().take(uses.len().div_ceil(4)).sum();
         stats.top_quarter = quarter as f64 / total as f64;
     }
@@ -65,10 +68,12 @@ mod tests {
         uniform.ids = vec![0, 1, 2, 3, 0, 1, 2, 3];
         let stats = layer(&uniform, 0);
         assert_eq!((stats.gini, stats.coverage, stats.overlap), (0.0, 1.0, 0.0));
+        assert_eq!(stats.least, 1.0);
         assert_eq!(stats.reuse_distance[2], 4);
         let mut single = Trace::new(1, 4, 1);
         single.ids = vec![2; 8];
         let stats = layer(&single, 0);
         assert_eq!((stats.gini, stats.coverage, stats.overlap), (0.75, 0.25, 1.0));
+        assert_eq!(stats.least, 0.0);
     }
 }

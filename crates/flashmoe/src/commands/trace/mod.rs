@@ -78,8 +78,8 @@ fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value
 /// One row per layer, then their mean.
 fn stats_rows(name: &str, trace: &Trace) -> Vec<Map<String, Value>> {
     let layers: Vec<_> = (0..trace.layers).map(|layer| stats::layer(trace, layer)).collect();
-    let row = |layer: Value, figures: [f64; 4]| {
-        let [overlap, gini, coverage, top_quarter] = figures.map(|value| round(value, 3));
+    let row = |layer: Value, figures: [f64; 5]| {
+        let [overlap, gini, coverage, least, top_quarter] = figures.map(|value| round(value, 3));
         object(json!({
             "trace": name,
             "layer": layer,
@@ -87,15 +87,17 @@ fn stats_rows(name: &str, trace: &Trace) -> Vec<Map<String, Value>> {
             "overlap": overlap,
             "Gini": gini,
             "coverage": coverage,
+            "least": least,
             "top quarter": top_quarter,
         }))
     };
-    let figures =
-        |layer: &stats::LayerStats| [layer.overlap, layer.gini, layer.coverage, layer.top_quarter];
+    let figures = |layer: &stats::LayerStats| {
+        [layer.overlap, layer.gini, layer.coverage, layer.least, layer.top_quarter]
+    };
     let mut rows: Vec<_> =
         layers.iter().enumerate().map(|(i, layer)| row(json!(i), figures(layer))).collect();
     let count = layers.len().max(1) as f64;
-    let mean = layers.iter().map(figures).fold([0.0; 4], |sum, layer| {
+    let mean = layers.iter().map(figures).fold([0.0; 5], |sum, layer| {
         std::array::from_fn(|figure| sum[figure] + layer[figure] / count)
     });
     rows.push(row(json!("mean"), mean));

@@ -13,12 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import torch
 from mlx_lm.utils import load_model
-from pathlib import Path
 from transformers import AutoTokenizer
 
 import checkpoint

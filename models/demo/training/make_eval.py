@@ -104,8 +104,10 @@ def main():
     if arguments.more:
         path, count, *tasks = arguments.more
         write(path, list(questions(Source(SEED + 2, held_out=True), tasks, int(count))))
-    else:
+    elif arguments.folder:
         standard(arguments.folder)
+    else:
+        parser.error("give FOLDER or --more")
 
 
 if __name__ == "__main__":

@@ -227,3 +227,53 @@ fn prefill_leaves_most_of_the_decode_set_in_place() {
     let hits = store.counters().since(&before).decode.hits;
     assert!(hits >= 12, "prefill may take a quarter of 16 slots, {hits} were left");
 }
+
+#[test]
+fn a_held_record_stays_until_it_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 2, 12, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 5, 4)).unwrap();
+    let (layer, kept) = (LayerId(0), ExpertId(3));
+    assert!(store.hold(layer, kept).is_none(), "nothing was read yet");
+    let visit = store.visit(layer, &[kept], Phase::Decode).unwrap();
+    visit.wait(0).unwrap();
+    drop(visit);
+    let held = store.hold(layer, kept).unwrap();
+    let first = held.bytes().to_vec();
+    let (base, length) = store.arenas()[held.arena()].span();
+    assert_eq!(held.bytes().as_ptr() as usize, base as usize + held.offset());
+    assert!(held.offset() + held.bytes().len() <= length);
+    let mut random = Random(11);
+    for step in 0..40 {
+        let experts = random.experts(12, 4);
+        let visit = store.visit(LayerId(step % 2), &experts, Phase::Decode).unwrap();
+        wait_for(&visit, 4);
+    }
+    assert_eq!(held.bytes(), first, "a held record moved or changed");
+    let misses = store.counters().decode.misses;
+    drop(store.visit(layer, &[kept], Phase::Decode).unwrap());
+    assert_eq!(store.counters().decode.misses, misses, "a held record was read again");
+    drop(held);
+    for _ in 0..40 {
+        let experts = random.experts(12, 4);
+        wait_for(&store.visit(LayerId(1), &experts, Phase::Decode).unwrap(), 4);
+    }
+    assert!(store.hold(layer, kept).is_none(), "what was let go never gave way");
+}
+
+#[test]
+fn uses_that_a_device_found_count_as_hits_and_raise_the_score() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, 12, Layout::Native);
+    let store = ExpertStore::open(checkpoint, options(StorageMode::Budget, 4, 4)).unwrap();
+    let records = [(LayerId(0), ExpertId(1)), (LayerId(0), ExpertId(2))];
+    for _ in 0..5 {
+        store.note_uses(LayerId(0), &ids(&[2]));
+    }
+    let mut scores = Vec::new();
+    store.scores(&records, &mut scores);
+    assert!(scores[0] < scores[1], "{scores:?}");
+    let counted = store.counters().decode;
+    assert_eq!((counted.requests, counted.hits, counted.misses), (5, 5, 0));
+}

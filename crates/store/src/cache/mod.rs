@@ -13,6 +13,7 @@
 mod counters;
 mod error;
 mod heap;
+mod held;
 mod layout;
 mod mapped;
 mod options;
@@ -23,6 +24,7 @@ mod visit;
 
 pub use counters::{Histogram, PhaseCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};
+pub use held::Held;
 pub use layout::{SlotClass, StorePlan};
 pub use options::{LoadProgress, Phase, SlotBudget, StorageMode, StoreOptions};
 pub use policy::PolicyKind;

@@ -165,6 +165,11 @@ impl Residency {
         self.policy.touch(&mut self.history[key as usize], now);
     }
 
+    /// How much a record is worth by the policy.
+    pub(crate) fn score(&self, key: u32) -> f64 {
+        self.policy.score(&self.history[key as usize])
+    }
+
     /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
     /// used for the first time.
     pub(crate) fn pin(&mut self, index: u32, phase: Phase) -> bool {

@@ -383,6 +383,17 @@ impl Shared {
         self.arenas[pool as usize].reader(local).expect("a ready slot has no writer")
     }
 
+    /// Arena and byte offset of a slot.
+    pub(super) fn place(&self, slot: u32, pool: u32) -> (usize, usize) {
+        let local = (slot - self.first_slots[pool as usize]) as usize;
+        (pool as usize, local * self.arenas[pool as usize].slot_bytes())
+    }
+
+    /// The slots' memory.
+    pub(super) fn arenas(&self) -> &[Arc<SlotArena>] {
+        &self.arenas
+    }
+
     /// One read of a slot has ended; the last one publishes the record.
     fn finish(&self, request: ReadRequest, bytes: u64, mut failure: Option<ReadCause>) {
         let (slot, file, offset) = (request.tag, request.file, request.offset);

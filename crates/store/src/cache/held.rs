@@ -1,0 +1,107 @@
+//! Records held in their slots beyond a visit, for a device that addresses them by itself.
+//!
+//! A GPU looks experts up in a table of its own and reads them over the bus without asking. Whatever its
+//! table names must neither move nor change, so each such record is a [`Held`]: a pin and a read lease, given
+//! back on drop. What was used is told afterwards ([`ExpertStore::note_uses`]), so that one policy sees every
+//! use, and what is least worth holding can be asked for ([`ExpertStore::scores`]).
+
+use std::sync::Arc;
+
+use crate::arena::{SlotArena, SlotReader};
+use crate::cache::options::Phase;
+use crate::cache::state::Load;
+use crate::cache::store::{ExpertStore, Shared};
+use crate::record::{PIECES, Place};
+use crate::{ExpertId, LayerId};
+
+/// A record that stays where it is until this value is dropped.
+pub struct Held {
+    shared: Arc<Shared>,
+    slot: u32,
+    arena: usize,
+    offset: usize,
+    lease: Option<SlotReader>,
+}
+
+impl Held {
+    /// Which of [`ExpertStore::arenas`] it lies in.
+    pub fn arena(&self) -> usize {
+        self.arena
+    }
+
+    /// First byte of its slot within the arena.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The slot's bytes, alignment included.
+    pub fn bytes(&self) -> &[u8] {
+        self.lease.as_ref().map_or(&[], SlotReader::bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The lease ends before the slot can be claimed for another record.
+        self.lease = None;
+        self.shared.lock().residency.unpin(self.slot);
+        self.shared.wake();
+    }
+}
+
+impl ExpertStore {
+    /// The memory in which slots lie, for registration with a device; one arena per slot size.
+    pub fn arenas(&self) -> &[Arc<SlotArena>] {
+        self.shared.arenas()
+    }
+
+    /// Where the pieces of a record lie within its slot, in the order of [`crate::record::piece_index`];
+    /// `None` for an expert that the checkpoint does not have.
+    pub fn places(&self, layer: LayerId, expert: ExpertId) -> Option<&[Place; PIECES]> {
+        let records = self.shared.records(layer).ok()?;
+        records.get(expert.index()).map(crate::record::RecordPlan::places)
+    }
+
+    /// Holds a record if it is in memory, all of it.
+    pub fn hold(&self, layer: LayerId, expert: ExpertId) -> Option<Held> {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()))?;
+        let entry = &state.residency.slots[slot as usize];
+        if entry.load != Load::Ready {
+            return None;
+        }
+        let pool = entry.pool;
+        let used = state.residency.pin(slot, Phase::Decode);
+        state.counters.ahead_used += u64::from(used);
+        let (arena, offset) = self.shared.place(slot, pool);
+        let lease = Some(self.shared.reader(slot, pool));
+        drop(guard);
+        Some(Held { shared: Arc::clone(&self.shared), slot, arena, offset, lease })
+    }
+
+    /// Tells the policy of a decode step that used `experts` of a layer and found them in memory.
+    pub fn note_uses(&self, layer: LayerId, experts: &[ExpertId]) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        state.residency.step(layer.index());
+        for expert in experts {
+            let key = state.residency.key(layer.index(), expert.index());
+            state.residency.touch(key);
+        }
+        let count = experts.len() as u64;
+        state.counters.decode.visits += 1;
+        state.counters.decode.requests += count;
+        state.counters.decode.hits += count;
+    }
+
+    /// How much each record is worth keeping by the store's policy, resident or not: the smallest goes first.
+    pub fn scores(&self, records: &[(LayerId, ExpertId)], scores: &mut Vec<f64>) {
+        let state = self.shared.lock();
+        let key = |(layer, expert): &(LayerId, ExpertId)| {
+            state.residency.key(layer.index(), expert.index())
+        };
+        scores.clear();
+        scores.extend(records.iter().map(|record| state.residency.score(key(record))));
+    }
+}

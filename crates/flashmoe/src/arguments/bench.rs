@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ArithmeticChoice, ByteSize, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice,
-    ModelArguments, PolicyChoice, RoutingChoice, SlotCount, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice,
+    LoadChoice, ModelArguments, PolicyChoice, RoutingChoice, SlotCount, StorageChoice,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -33,6 +33,12 @@ pub(crate) struct BenchArguments {
     /// Seed of the tokens
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
+    /// What computes
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceChoice,
+    /// Hard caps on the GPU memory taken (list)
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    pub(crate) vram: Vec<ByteSize>,
     /// Memory caps (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub(crate) memory: Vec<ByteSize>,
@@ -103,7 +109,9 @@ impl BenchArguments {
     pub(crate) fn combinations(&self, context: usize) -> Vec<ModelArguments> {
         let mut all = Vec::new();
         let optional = |len: usize| 0..len.max(1);
-        for memory in optional(self.memory.len()) {
+        let caps = optional(self.vram.len())
+            .flat_map(|vram| optional(self.memory.len()).map(move |memory| (vram, memory)));
+        for (vram, memory) in caps {
             for &storage in &self.storage {
                 for &io in &self.io {
                     for &load in &self.load {
@@ -112,6 +120,8 @@ impl BenchArguments {
                                 for k in optional(self.experts_per_token.len()) {
                                     all.push(ModelArguments {
                                         model: self.model.clone(),
+                                        device: self.device,
+                                        vram: self.vram.get(vram).copied(),
                                         memory: self.memory.get(memory).copied(),
                                         storage,
                                         slots: self.slots,

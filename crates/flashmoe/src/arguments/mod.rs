@@ -25,7 +25,7 @@ pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
-pub(crate) use values::{ByteSize, SlotCount};
+pub(crate) use values::{ByteSize, DeviceChoice, SlotCount};
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
 /// memory, the experts stream from the SSD.

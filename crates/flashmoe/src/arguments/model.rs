@@ -4,13 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::values::{ByteSize, SlotCount};
+use super::values::{ByteSize, DeviceChoice, SlotCount};
 
 /// The model and how it is held.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArguments {
     /// Folder of the model: MLX or Hugging Face checkpoint, native pack, or the ancestor's folders
     pub(crate) model: PathBuf,
+    /// What computes: `auto`, `cpu`, `cuda` or `cuda:N`; `auto` takes the first usable GPU, else the processor
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceChoice,
+    /// Hard cap on the GPU memory taken (default: what is free, less a reserve)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) vram: Option<ByteSize>,
     /// Hard cap on everything the process holds, page cache included where the mode promises it
     /// (default: what the machine and its cgroup can spare)
     #[arg(long, value_name = "SIZE")]
@@ -130,6 +136,8 @@ pub(crate) enum IoChoice {
     Uring,
     /// Threads with positional reads
     Pread,
+    /// GPUDirect Storage: from the drive into GPU memory
+    Gds,
 }
 
 /// `--policy`

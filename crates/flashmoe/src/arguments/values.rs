@@ -65,9 +65,63 @@ impl FromStr for SlotCount {
     }
 }
 
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceChoice {
+    /// The first GPU that can be used, else the processor.
+    Auto,
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU, by the driver's number.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+                number.map(Self::Cuda).ok_or_else(|| {
+                    format!("{text:?} is not a device; write auto, cpu, cuda or cuda:1")
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => write!(out, "auto"),
+            Self::Cpu => write!(out, "cpu"),
+            Self::Cuda(number) => write!(out, "cuda:{number}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_have_numbers() {
+        for (text, device) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("cuda", DeviceChoice::Cuda(0)),
+            ("cuda:3", DeviceChoice::Cuda(3)),
+        ] {
+            assert_eq!(text.parse(), Ok(device));
+        }
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x"] {
+            assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_powers_of_1024() {

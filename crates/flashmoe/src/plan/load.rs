@@ -104,7 +104,8 @@ impl Plan {
         options.io = match arguments.io {
             IoChoice::Auto => IoEngine::Auto,
             IoChoice::Uring => IoEngine::Uring,
-            IoChoice::Pread => IoEngine::Pread,
+            // A plan with `--io gds` was refused.
+            IoChoice::Gds | IoChoice::Pread => IoEngine::Pread,
         };
         options.policy = match arguments.policy {
             PolicyChoice::Lru => PolicyKind::Lru,

@@ -58,6 +58,9 @@ pub enum EngineError {
     /// Reading the dense weights failed.
     #[error(transparent)]
     Trunk(#[from] store::trunk::TrunkError),
+    /// The GPU cannot be used or failed.
+    #[error(transparent)]
+    Cuda(#[from] cuda::CudaError),
     /// Reading experts failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -51,6 +51,11 @@ impl Routing {
         Self { recorder: Some(recorder), ..self }
     }
 
+    /// True when a generator takes the router's place.
+    pub fn replaces(&self) -> bool {
+        !self.generator.is_empty()
+    }
+
     /// Replaces the router's logits `[tokens, experts]` where a generator is set.
     pub fn override_logits(&mut self, layer: LayerId, experts: usize, logits: &mut [f32]) {
         if let Some(generator) = self.generator.get_mut(layer.index()) {

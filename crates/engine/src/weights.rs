@@ -21,6 +21,23 @@ pub struct MatrixId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorId(u32);
 
+impl MatrixId {
+    /// Its place in the order of declaration.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl VectorId {
+    /// Its place in the order of declaration.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Most bytes that [`Catalog::load_parts`] holds at once, unless one matrix is larger.
+pub const PART_BYTES: u64 = 256 << 20;
+
 /// What is done to a vector when it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorRole {
@@ -127,15 +144,8 @@ impl<'a> Catalog<'a> {
 
     /// Every extent that is read; a tensor declared twice (a tied head) counts once.
     fn extents(&self) -> Vec<Extent> {
-        let matrices = self.matrices.iter().flat_map(|place| {
-            let tensor = &place.tensor;
-            [
-                Some(tensor.weight),
-                tensor.scales_biases.map(|s| s.0),
-                tensor.scales_biases.map(|s| s.1),
-            ]
-        });
-        let mut extents: Vec<Extent> = matrices.flatten().collect();
+        let mut extents: Vec<Extent> =
+            self.matrices.iter().flat_map(MatrixPlace::extents).collect();
         extents.sort_by_key(|extent| (extent.file, extent.offset));
         extents.dedup();
         extents
@@ -150,6 +160,54 @@ impl<'a> Catalog<'a> {
         mode: LoadMode,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Weights, EngineError> {
+        let vectors = self.load_vectors()?;
+        let extents = self.extents();
+        let trunk = Trunk::load(self.checkpoint, &extents, mode, progress).map_err(stopped)?;
+        Ok(Weights { trunk, matrices: self.matrices, vectors })
+    }
+
+    /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
+    /// matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives the
+    /// decoded vectors. `progress` hears the bytes done so far.
+    ///
+    /// # Errors
+    /// What [`Trunk::load`] or `each` reports.
+    pub fn load_parts(
+        &self,
+        mode: LoadMode,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        each: &mut dyn FnMut(MatrixId, Matrix<'_>) -> Result<(), EngineError>,
+    ) -> Result<Vec<Vec<f32>>, EngineError> {
+        let vectors = self.load_vectors()?;
+        let (mut first, mut done) = (0, 0);
+        while first < self.matrices.len() {
+            let (mut next, mut bytes) = (first, 0);
+            while next < self.matrices.len() {
+                let more: u64 = self.matrices[next].extents().map(|extent| extent.length).sum();
+                if next > first && bytes + more > PART_BYTES {
+                    break;
+                }
+                bytes += more;
+                next += 1;
+            }
+            let mut extents: Vec<Extent> =
+                self.matrices[first..next].iter().flat_map(MatrixPlace::extents).collect();
+            extents.sort_by_key(|extent| (extent.file, extent.offset));
+            extents.dedup();
+            let before = done;
+            let part =
+                Trunk::load(self.checkpoint, &extents, mode, &mut |bytes| progress(before + bytes));
+            let part = part.map_err(stopped)?;
+            done += bytes;
+            for (index, place) in self.matrices[first..next].iter().enumerate() {
+                each(MatrixId((first + index) as u32), place.matrix(&part))?;
+            }
+            first = next;
+        }
+        Ok(vectors)
+    }
+
+    fn load_vectors(&self) -> Result<Vec<Vec<f32>>, EngineError> {
         let extents: Vec<Extent> = self.vectors.iter().map(|vector| vector.extent).collect();
         let small = Trunk::load(self.checkpoint, &extents, LoadMode::Read, &mut |_| {
             ControlFlow::Continue(())
@@ -157,10 +215,34 @@ impl<'a> Catalog<'a> {
         .map_err(stopped)?;
         let zero_centred = self.checkpoint.norms_are_zero_centred;
         let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
-        let vectors = vectors.collect();
-        let extents = self.extents();
-        let trunk = Trunk::load(self.checkpoint, &extents, mode, progress).map_err(stopped)?;
-        Ok(Weights { trunk, matrices: self.matrices, vectors })
+        Ok(vectors.collect())
+    }
+
+    /// Matrices declared: rows, columns and encoding of each, in order.
+    pub fn matrices(&self) -> impl Iterator<Item = (usize, usize, Encoding)> {
+        self.matrices.iter().map(|place| (place.rows, place.columns, place.tensor.encoding))
+    }
+
+    /// Values of each vector declared, in order.
+    pub fn vector_lengths(&self) -> impl Iterator<Item = usize> {
+        self.vectors.iter().map(|place| place.length)
+    }
+}
+
+impl MatrixPlace {
+    fn extents(&self) -> impl Iterator<Item = Extent> + use<> {
+        let (weight, pair) = (self.tensor.weight, self.tensor.scales_biases);
+        [Some(weight), pair.map(|s| s.0), pair.map(|s| s.1)].into_iter().flatten()
+    }
+
+    fn matrix<'t>(&self, trunk: &'t Trunk) -> Matrix<'t> {
+        let (scales, biases) = match self.tensor.scales_biases {
+            Some((scales, biases)) => (trunk.bytes(scales), trunk.bytes(biases)),
+            None => (&[][..], &[][..]),
+        };
+        let weight = trunk.bytes(self.tensor.weight);
+        Matrix::new(self.tensor.encoding, self.rows, self.columns, weight, scales, biases)
+            .expect("the catalogue checked shape and extents")
     }
 }
 
@@ -192,14 +274,7 @@ pub struct Weights {
 impl Weights {
     /// A matrix, borrowed in the checkpoint's encoding.
     pub fn matrix(&self, id: MatrixId) -> Matrix<'_> {
-        let place = &self.matrices[id.0 as usize];
-        let (scales, biases) = match place.tensor.scales_biases {
-            Some((scales, biases)) => (self.trunk.bytes(scales), self.trunk.bytes(biases)),
-            None => (&[][..], &[][..]),
-        };
-        let weight = self.trunk.bytes(place.tensor.weight);
-        Matrix::new(place.tensor.encoding, place.rows, place.columns, weight, scales, biases)
-            .expect("the catalogue checked shape and extents")
+        self.matrices[id.0 as usize].matrix(&self.trunk)
     }
 
     /// A decoded vector.

@@ -28,9 +28,17 @@ impl Account {
         let prefill = rate(report.prompt_tokens, report.prefill_time);
         // The first token comes out of prefill.
         let decode_rate = rate(report.answer_tokens.saturating_sub(1), report.decode_time);
+        let device = match (&spent.device, spent.device.hits + spent.device.over_bus) {
+            (_, 0) => String::new(),
+            (found, uses) => format!(
+                " · in GPU memory {:.1} %, {} copied there",
+                100.0 * found.hits as f64 / uses as f64,
+                found.copied
+            ),
+        };
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {} · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device} · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,

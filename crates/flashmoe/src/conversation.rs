@@ -169,7 +169,7 @@ impl Session {
             let part = &prompt[reused..marked];
             engine.prefill(self.sequence, part, cancel, progress, &mut |_, _, _| Ok(()))?;
             self.tokens.extend_from_slice(part);
-            let snapshot = engine.backend().snapshot(self.sequence);
+            let snapshot = engine.backend().snapshot(self.sequence)?;
             self.mark = Some((self.tokens.clone(), snapshot));
         }
         let held = self.tokens.len();
@@ -223,7 +223,7 @@ impl Session {
         }
         match &self.mark {
             Some((tokens, snapshot)) if usable(tokens) => {
-                engine.backend().restore(self.sequence, snapshot);
+                engine.backend().restore(self.sequence, snapshot)?;
                 self.tokens.clone_from(tokens);
             }
             _ => {

@@ -4,6 +4,7 @@
 //! 5 input or output failed, 130 interrupted.
 
 use engine::EngineError;
+use engine::backend::cuda::CudaError;
 use store::cache::StoreError;
 use thiserror::Error;
 
@@ -68,6 +69,8 @@ impl Failure {
             EngineError::UnsupportedFamily { .. }
             | EngineError::Config { .. }
             | EngineError::Tensor { .. } => Self::Model(error.into()),
+            EngineError::Cuda(CudaError::Memory { .. }) => Self::Memory(error.to_string()),
+            EngineError::Cuda(_) => Self::Run(error.into()),
             EngineError::Compute(_) => Self::Usage(error.to_string()),
             EngineError::Request(_)
             | EngineError::Sampling { .. }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use engine::backend::cuda::bandwidths;
 use store::LayerId;
 use store::format::Checkpoint;
 
@@ -17,8 +18,10 @@ use crate::plan::Plan;
 pub(crate) struct Speeds {
     /// Random records from the checkpoint's files.
     pub(crate) disk: f64,
-    /// Reading memory with the plan's threads.
+    /// The memory that computes: the GPU's, else RAM as the plan's threads read it.
     pub(crate) memory: f64,
+    /// From RAM to the GPU, where one computes.
+    pub(crate) bus: Option<f64>,
 }
 
 /// What a disk gave.
@@ -40,7 +43,13 @@ impl Speeds {
     pub(crate) fn measure(plan: &Plan) -> Result<Self> {
         let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
         let disk = probe_disk(&plan.checkpoint, record as usize)?.speed;
-        Ok(Self { disk, memory: kernels::probe::read_bandwidth(plan.threads) })
+        Ok(match &plan.device {
+            None => Self { disk, memory: kernels::probe::read_bandwidth(plan.threads), bus: None },
+            Some(device) => {
+                let found = bandwidths(device.info.ordinal).map_err(Failure::engine)?;
+                Self { disk, memory: found.memory, bus: Some(found.bus) }
+            }
+        })
     }
 }
 

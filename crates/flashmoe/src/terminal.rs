@@ -43,6 +43,11 @@ impl Terminal {
         let language =
             language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))??;
         if arguments.stats {
+            match (&plan.device, &plan.no_device) {
+                (Some(device), _) => say(&format!("runs on {}", device.info.name)),
+                (None, Some(reason)) => say(&format!("runs on the processor: {reason}")),
+                (None, None) => {}
+            }
             say(&format!(
                 "loaded in {:.2} s (tokenizer and template in {:.2} s beside it)",
                 loaded.load_time.as_secs_f64(),

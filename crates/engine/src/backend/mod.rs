@@ -8,6 +8,7 @@
 //! A token's result must not depend on what else is in the batch (bit for bit on the same device).
 
 pub mod cpu;
+pub mod cuda;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -133,6 +134,20 @@ impl Cancel for Uncancelled {
     }
 }
 
+/// Refuses a batch that the plan does not allow: too many tokens, or one outside the vocabulary.
+fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), EngineError> {
+    let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
+    if total == 0 || total > limit {
+        return Err(EngineError::Request(format!("a batch of {total} tokens; 1 to {limit} fit")));
+    }
+    let outside = |token: &&u32| **token as usize >= vocabulary;
+    if let Some(token) = runs.iter().flat_map(|run| run.tokens).find(outside) {
+        let found = format!("token id {token} is outside the vocabulary of {vocabulary}");
+        return Err(EngineError::Request(found));
+    }
+    Ok(())
+}
+
 /// A device that runs models.
 pub trait Backend {
     /// Makes an empty sequence.
@@ -146,9 +161,15 @@ pub trait Backend {
     fn sequence_length(&self, sequence: SequenceId) -> usize;
 
     /// A copy of what cannot be recomputed backwards: the sequence's recurrent state and its length.
-    fn snapshot(&self, sequence: SequenceId) -> Snapshot;
+    ///
+    /// # Errors
+    /// The device failed.
+    fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
     /// Returns `sequence` to a snapshot taken from it; later tokens are forgotten.
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot);
+    ///
+    /// # Errors
+    /// The device failed.
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
 
     /// Starts a batch: checks it against the plan and makes room in the sequences' caches.
     ///

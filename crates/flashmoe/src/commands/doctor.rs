@@ -20,7 +20,8 @@ struct Finding {
 }
 
 pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
-    let mut findings = vec![processor(), memory(), locked_memory(), huge_pages(), io_uring()];
+    let mut findings =
+        vec![processor(), memory(), locked_memory(), huge_pages(), io_uring(), gpu()];
     if let Some(model) = &arguments.model {
         findings.push(disk(model)?);
     }
@@ -123,6 +124,38 @@ fn io_uring() -> Finding {
         text: text.to_owned(),
         advice: (text == "restricted")
             .then(|| "sysctl kernel.io_uring_disabled=0; without it reads use threads".to_owned()),
+    }
+}
+
+fn gpu() -> Finding {
+    match engine::backend::cuda::probe(0) {
+        Ok(info) => Finding {
+            name: "GPU",
+            value: json!({
+                "name": info.name,
+                "capability": [info.capability.0, info.capability.1],
+                "total": info.total_bytes,
+                "free": info.free_bytes,
+                "driver": [info.driver.0, info.driver.1],
+            }),
+            text: format!(
+                "{}, {} of {} free, compute capability {}.{}, driver for CUDA {}.{}",
+                info.name,
+                ByteSize(info.free_bytes),
+                ByteSize(info.total_bytes),
+                info.capability.0,
+                info.capability.1,
+                info.driver.0,
+                info.driver.1
+            ),
+            advice: None,
+        },
+        Err(error) => Finding {
+            name: "GPU",
+            value: Value::Null,
+            text: format!("none: {error}"),
+            advice: None,
+        },
     }
 }
 

@@ -11,6 +11,7 @@ use anyhow::Result;
 use store::LayerId;
 
 use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
+use crate::plan::device::DevicePlan;
 use crate::plan::{BudgetSource, Plan};
 use crate::speed::Speeds;
 
@@ -46,6 +47,16 @@ fn account(plan: &Plan) -> Vec<String> {
     let mut row = |name: &str, bytes: u64, note: String| {
         lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
     };
+    if let Some(device) = &plan.device {
+        let free = format!("{} free", ByteSize(device.info.free_bytes));
+        row(&device.info.name, device.info.total_bytes, free);
+        for part in device.parts.iter().filter(|part| part.bytes > 0) {
+            row(&format!("  {}", part.name), part.bytes, String::new());
+        }
+        let note = format!("{} slots for {} experts", device.slots, device.experts);
+        row("  expert slots", (device.slots * device.slot_bytes) as u64, note);
+        row("  in all", device.total_bytes(), format!("of {}", ByteSize(device.budget)));
+    }
     for part in &plan.parts {
         let note = match part.name {
             "key-value cache" => format!("context of {} tokens", plan.backend.context),
@@ -77,6 +88,9 @@ fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
     let all: u64 = plan.checkpoint.expert_bytes();
+    if let Some(device) = &plan.device {
+        return device_prediction(plan, device, speeds, routed, all);
+    }
     let trunk = plan.parts[0].bytes as f64;
     let share = match (&plan.slots, plan.arguments.storage) {
         (_, StorageChoice::Resident) => 1.0,
@@ -131,6 +145,55 @@ fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// The tiers of a GPU: device memory, pinned memory over the bus, disk; `routed` and `all` bytes of experts per
+/// token and in the model. The tiers hold different records, the most used in device memory.
+fn device_prediction(
+    plan: &Plan,
+    device: &DevicePlan,
+    speeds: &Speeds,
+    routed: u64,
+    all: u64,
+) -> Vec<String> {
+    let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
+    let slots = device.slots as f64 / device.experts.max(1) as f64;
+    let pinned = match (&plan.slots, device.holds_all()) {
+        (Some(records), false) => records.slots() as f64 / records.experts().max(1) as f64,
+        _ => 0.0,
+    };
+    let inside = hit_rate(slots.min(1.0));
+    let found = if plan.pinned_all() { 1.0 } else { hit_rate((slots + pinned).min(1.0)) };
+    let routed = routed as f64;
+    let memory = (device.parts[0].bytes as f64 + routed) / speeds.memory;
+    let (bus, disk) = (routed * (1.0 - inside) / bus_speed, routed * (1.0 - found) / speeds.disk);
+    let slowest = memory.max(bus).max(disk);
+    let limit = match slowest {
+        _ if slowest == disk && disk > 0.0 => "disk",
+        _ if slowest == bus => "the bus",
+        _ => "GPU memory",
+    };
+    let outside = all as f64 * (1.0 - slots.min(1.0));
+    let sweep = (outside / bus_speed).max(outside * (1.0 - pinned.min(1.0)) / speeds.disk);
+    vec![
+        format!(
+            "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s (measured now)",
+            speeds.disk / 1e9,
+            bus_speed / 1e9,
+            speeds.memory / 1e9
+        ),
+        format!(
+            "decode, warm: at most {:.1} tok/s, limited by {limit}; {:.0} % of experts found in GPU memory, \
+             {:.0} % in pinned memory",
+            1.0 / slowest.max(1e-9),
+            inside * 100.0,
+            (found - inside).max(0.0) * 100.0
+        ),
+        format!(
+            "prefill: {sweep:.2} s of moving records per chunk of {} tokens once all experts are needed",
+            plan.backend.batch_tokens
+        ),
+    ]
 }
 
 /// The curve at a share of slots, linear between its points.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::backend::cpu::CpuBackend;
+use engine::backend::cuda::{CudaBackend, ExpertMemory};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
@@ -16,7 +17,8 @@ use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
 use store::io::IoEngine;
 use store::trunk::LoadMode;
 
-use super::{Plan, arithmetic};
+use super::device::DevicePlan;
+use super::{Plan, arithmetic, cuda_options};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
@@ -57,6 +59,9 @@ impl Plan {
             arithmetic: arithmetic(arguments.arithmetic),
             isa: Isa::Auto,
         };
+        if let Some(device) = &self.device {
+            return self.load_on(device, routing, started);
+        }
         let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
         let mut catalog = Catalog::new(&self.checkpoint);
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
@@ -90,9 +95,49 @@ impl Plan {
         Ok(Loaded { engine, load_time: started.elapsed() })
     }
 
+    /// As [`Plan::load_with`], on a GPU.
+    fn load_on(&self, device: &DevicePlan, routing: Routing, started: Instant) -> Result<Loaded> {
+        let mut catalog = Catalog::new(&self.checkpoint);
+        let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
+        let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
+        let mode = match self.arguments.load {
+            LoadChoice::Read => LoadMode::Read,
+            LoadChoice::Mmap => LoadMode::Mmap,
+        };
+        let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
+        let memory = ExpertMemory {
+            store: Arc::new(store.map_err(Failure::store)?),
+            slot_bytes: device.slot_bytes,
+            device_slots: device.slots,
+            progress: None,
+        };
+        let bytes = catalog.required_bytes() as f64;
+        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
+        let backend = CudaBackend::new(
+            self.config.clone(),
+            &catalog,
+            mode,
+            memory,
+            &shapes,
+            routing,
+            device.info.ordinal,
+            cuda_options(&self.backend),
+            &mut |done| {
+                progress.set(done as f64);
+                ControlFlow::Continue(())
+            },
+        );
+        progress.finish();
+        let backend = Box::new(backend.map_err(Failure::engine)?);
+        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
+        Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
     fn store_options(&self) -> StoreOptions {
         let arguments = &self.arguments;
         let mode = match arguments.storage {
+            _ if self.pinned_all() => StorageMode::Resident,
+            StorageChoice::Resident if self.device.is_some() => StorageMode::Budget,
             StorageChoice::Resident => StorageMode::Resident,
             StorageChoice::Budget => StorageMode::Budget,
             StorageChoice::PageCache => StorageMode::PageCache,

@@ -3,6 +3,7 @@
 //! [`Plan::resolve`] opens the checkpoint (headers only), sizes trunk, state, buffers and slots against
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
+pub(crate) mod device;
 pub(crate) mod load;
 pub(crate) mod machine;
 
@@ -10,10 +11,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
+use engine::backend::cuda::CudaOptions;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::weights::Catalog;
+use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StorePlan};
 use store::format::Checkpoint;
@@ -24,6 +26,7 @@ use crate::arguments::{
 };
 use crate::failure::Failure;
 use crate::requantisation;
+use device::{Choice, DevicePlan};
 use machine::Memory;
 
 /// Where the budget comes from.
@@ -54,7 +57,11 @@ pub(crate) struct Plan {
     pub(crate) budget_source: BudgetSource,
     pub(crate) threads: usize,
     pub(crate) backend: CpuOptions,
-    /// Everything but the slots.
+    /// The GPU's part; `None` when the processor computes.
+    pub(crate) device: Option<DevicePlan>,
+    /// Why no GPU was taken, where one was looked for.
+    pub(crate) no_device: Option<String>,
+    /// Everything in the process's memory but the slots.
     pub(crate) parts: Vec<Part>,
     /// The slots; `None` in the modes without a pool.
     pub(crate) slots: Option<StorePlan>,
@@ -67,6 +74,10 @@ pub(crate) struct Plan {
 const AUTOMATIC_SHARE: f64 = 0.85;
 /// Code, stacks, allocator slack and io queues, measured with an empty model.
 const PROCESS_BYTES: u64 = 48 << 20;
+/// What the driver takes of the process's memory, measured with an H100 (docs/experiments.tsv).
+const DRIVER_BYTES: u64 = 320 << 20;
+/// Slots of the host tier that a GPU needs at least: two waves of records on their way to it.
+const DEVICE_WAVES: usize = 64;
 /// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
 const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as a tenth of the budget holds, within these bounds.
@@ -99,20 +110,37 @@ impl Plan {
         let mut catalog = Catalog::new(&checkpoint);
         Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let backend = backend_options(arguments, &config, budget, sequences)?;
+        let (found, no_device) = match device::choose(arguments)? {
+            Choice::Gpu(found) => (Some(found), None),
+            Choice::Cpu { because } => (None, because),
+        };
+        let sizing = found.as_ref().map_or(budget, |found| found.budget);
+        let backend = backend_options(arguments, &config, sizing, sequences)?;
+        let device = match found {
+            None => None,
+            Some(found) => {
+                let options = cuda_options(&backend);
+                let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
+                Some(DevicePlan::new(found, &config, &catalog, &records, &options)?)
+            }
+        };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
         let requirements = Requirements::of(&config, &backend);
         let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
-        let parts = vec![
-            Part { name: "dense trunk", bytes: catalog.required_bytes() },
-            Part { name: "key-value cache", bytes: requirements.key_values },
-            Part { name: "recurrent state", bytes: requirements.recurrent },
-            Part { name: "activations", bytes: requirements.activations },
-            Part {
-                name: "tokenizer and process",
-                bytes: PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR),
-            },
-        ];
+        let process = PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR);
+        let parts = match &device {
+            None => vec![
+                Part { name: "dense trunk", bytes: catalog.required_bytes() },
+                Part { name: "key-value cache", bytes: requirements.key_values },
+                Part { name: "recurrent state", bytes: requirements.recurrent },
+                Part { name: "activations", bytes: requirements.activations },
+                Part { name: "tokenizer and process", bytes: process },
+            ],
+            Some(_) => vec![
+                Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
+                Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },
+            ],
+        };
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let mut plan = Self {
             arguments: arguments.clone(),
@@ -123,6 +151,8 @@ impl Plan {
             budget_source,
             threads,
             backend,
+            device,
+            no_device,
             parts,
             slots: None,
             slot_budget: SlotBudget::Slots(0),
@@ -135,6 +165,10 @@ impl Plan {
 
     fn slot_budget(&self, fixed: u64, sequences: usize) -> Result<SlotBudget> {
         let minimum = self.minimum_slots(sequences);
+        if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
+            // Records pass through to the device.
+            return Ok(SlotBudget::Slots(minimum));
+        }
         Ok(match (self.arguments.storage, self.arguments.slots) {
             (StorageChoice::Budget, None) => SlotBudget::Bytes(self.budget.saturating_sub(fixed)),
             (StorageChoice::Budget, Some(SlotCount::Floor)) => SlotBudget::Slots(minimum),
@@ -146,9 +180,10 @@ impl Plan {
     }
 
     fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
+        let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
         let plan = match self.arguments.storage {
-            StorageChoice::Resident => StorePlan::resident(&self.checkpoint),
-            StorageChoice::Budget | StorageChoice::PageCache => {
+            StorageChoice::Resident if !passed_through => StorePlan::resident(&self.checkpoint),
+            StorageChoice::Budget | StorageChoice::PageCache | StorageChoice::Resident => {
                 let minimum = self.minimum_slots(sequences);
                 StorePlan::budget(&self.checkpoint, self.slot_budget, minimum)
             }
@@ -168,7 +203,19 @@ impl Plan {
 
     /// Slots that one step needs: the experts of one layer for every sequence.
     pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
-        (self.backend.top_k * sequences).min(self.config.moe.experts)
+        let step = (self.backend.top_k * sequences).min(self.config.moe.experts);
+        if self.device.is_none() {
+            return step;
+        }
+        // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
+        let all = self.config.moe.experts * self.config.layers.len();
+        (2 * step).max(DEVICE_WAVES).min(all)
+    }
+
+    /// True when records on a GPU's behalf all lie in pinned memory: nothing is read while it runs.
+    pub(crate) fn pinned_all(&self) -> bool {
+        let all = |slots: &StorePlan| slots.slots() >= slots.experts();
+        self.device.is_some() && self.slots.as_ref().is_some_and(all)
     }
 
     /// What this run does that is not exactly the model, one line each.
@@ -185,7 +232,7 @@ impl Plan {
             let text = "experts are chosen by the calibrated generator: for speed, not for answers";
             lines.push(format!("approximation: {text}"));
         }
-        if self.backend.kv_type == KvType::F16 {
+        if self.backend.kv_type == KvType::F16 && self.device.is_none() {
             lines.push("approximation: keys and values are stored in half precision".to_owned());
         }
         lines
@@ -219,6 +266,17 @@ impl Plan {
     pub(crate) fn total_bytes(&self) -> u64 {
         let slots = self.slots.as_ref().map_or(0, StorePlan::bytes);
         self.parts.iter().map(|part| part.bytes).sum::<u64>() + slots
+    }
+}
+
+/// The limits of a batch as a GPU's backend takes them.
+pub(crate) fn cuda_options(options: &CpuOptions) -> CudaOptions {
+    CudaOptions {
+        batch_tokens: options.batch_tokens,
+        logit_rows: options.logit_rows,
+        sequences: options.sequences,
+        context: options.context,
+        top_k: options.top_k,
     }
 }
 

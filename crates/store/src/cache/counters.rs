@@ -73,6 +73,19 @@ pub struct PhaseCounters {
     pub stall_us: u64,
 }
 
+/// Uses of records by a device with memory of its own; the store itself counts none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Uses by decode found in device memory.
+    pub hits: u64,
+    /// Uses by decode read over the bus from host memory.
+    pub over_bus: u64,
+    /// Records of prompts found in device memory.
+    pub resident: u64,
+    /// Records copied to device memory because decode used them.
+    pub copied: u64,
+}
+
 /// Everything that the store counts since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounters {
@@ -101,6 +114,8 @@ pub struct StoreCounters {
     pub retries: u64,
     /// Records that could not be read.
     pub errors: u64,
+    /// Uses by a device.
+    pub device: DeviceCounters,
 }
 
 impl StoreCounters {
@@ -134,6 +149,12 @@ impl StoreCounters {
             given_up: self.given_up - earlier.given_up,
             retries: self.retries - earlier.retries,
             errors: self.errors - earlier.errors,
+            device: DeviceCounters {
+                hits: self.device.hits - earlier.device.hits,
+                over_bus: self.device.over_bus - earlier.device.over_bus,
+                resident: self.device.resident - earlier.device.resident,
+                copied: self.device.copied - earlier.device.copied,
+            },
         }
     }
 }

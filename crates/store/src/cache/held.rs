@@ -55,6 +55,12 @@ impl ExpertStore {
         self.shared.arenas()
     }
 
+    /// Which of [`ExpertStore::arenas`] a layer's records go to; `None` for a layer without routed experts.
+    pub fn arena_of(&self, layer: LayerId) -> Option<usize> {
+        self.shared.records(layer).ok()?;
+        self.shared.class(layer)
+    }
+
     /// Where the pieces of a record lie within its slot, in the order of [`crate::record::piece_index`];
     /// `None` for an expert that the checkpoint does not have.
     pub fn places(&self, layer: LayerId, expert: ExpertId) -> Option<&[Place; PIECES]> {

@@ -22,7 +22,7 @@ pub(crate) mod state;
 mod store;
 mod visit;
 
-pub use counters::{Histogram, PhaseCounters, StoreCounters};
+pub use counters::{DeviceCounters, Histogram, PhaseCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};
 pub use held::Held;
 pub use layout::{SlotClass, StorePlan};

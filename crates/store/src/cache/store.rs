@@ -383,6 +383,11 @@ impl Shared {
         self.arenas[pool as usize].reader(local).expect("a ready slot has no writer")
     }
 
+    /// The pool that a layer uses.
+    pub(super) fn class(&self, layer: LayerId) -> Option<usize> {
+        self.plan.class_of_layer.get(layer.index()).copied().flatten()
+    }
+
     /// Arena and byte offset of a slot.
     pub(super) fn place(&self, slot: u32, pool: u32) -> (usize, usize) {
         let local = (slot - self.first_slots[pool as usize]) as usize;

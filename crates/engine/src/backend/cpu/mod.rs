@@ -168,28 +168,18 @@ impl Backend for CpuBackend {
         self.sequences.length(sequence)
     }
 
-    fn snapshot(&self, sequence: SequenceId) -> Snapshot {
-        self.sequences.snapshot(sequence)
+    fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+        Ok(self.sequences.snapshot(sequence))
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) {
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.sequences.restore(sequence, snapshot);
+        Ok(())
     }
 
     fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
-        if total == 0 || total > self.options.batch_tokens {
-            let limit = self.options.batch_tokens;
-            return Err(EngineError::Request(format!(
-                "a batch of {total} tokens; 1 to {limit} fit"
-            )));
-        }
-        let outside = |token: &&u32| **token as usize >= self.config.vocabulary;
-        if let Some(token) = runs.iter().flat_map(|run| run.tokens).find(outside) {
-            let vocabulary = self.config.vocabulary;
-            let found = format!("token id {token} is outside the vocabulary of {vocabulary}");
-            return Err(EngineError::Request(found));
-        }
+        super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
         self.tokens.clear();
         self.positions.clear();
         self.spans.clear();

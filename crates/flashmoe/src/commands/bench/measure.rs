@@ -141,7 +141,11 @@ impl<'a> Bench<'a> {
         let mut check = FNV_START;
         for &token in tokens {
             engine.forward(&[Run { sequence, tokens: &[token] }], self.interrupt.flag())?;
-            check = hash_logits(check, engine.logits(&[0])?);
+            // What an answer would do: where the device chooses, only the token crosses the bus.
+            check = match engine.most_likely(0) {
+                Some(token) => hash_word(check, token?.into()),
+                None => hash_logits(check, engine.logits(&[0])?),
+            };
         }
         Ok(check)
     }

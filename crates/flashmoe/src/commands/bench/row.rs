@@ -56,7 +56,13 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let bytes = per_token(&|sample| sample.counters.bytes_read as f64);
     let touched = per_token(&|sample| touched(plan, sample));
     let (ssd, memory) = (bytes / speeds.disk, touched / speeds.memory);
-    let bound = 1.0 / ssd.max(memory).max(1e-12);
+    let crossed = per_token(&|sample| over_bus(plan, sample));
+    let bus = speeds.bus.map_or(0.0, |speed| crossed / speed);
+    let bound = 1.0 / ssd.max(memory).max(bus).max(1e-12);
+    let on_device = samples.iter().fold((0, 0), |(hits, uses), sample| {
+        let device = &sample.counters.device;
+        (hits + device.hits, uses + device.hits + device.over_bus + sample.counters.decode.misses)
+    });
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
@@ -70,8 +76,11 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "tok/s": round(rate, 3),
         "sd": round(deviation, 3),
         "runs": samples.len(),
+        "device": plan.device.as_ref().map_or("cpu", |device| &device.info.name),
         "mode": mode(plan),
         "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
+        "VRAM GiB": plan.device.as_ref().map(|device| gibibytes(device.total_bytes())),
+        "VRAM slots": plan.device.as_ref().map(|device| device.slots),
         "slots": plan.slots.as_ref().map_or(0, StorePlan::slots),
         "policy": name(&arguments.policy),
         "io": name(&arguments.io),
@@ -80,6 +89,9 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
         "hits %": pooled.then(|| round(100.0 * hits as f64 / requests.max(1) as f64, 1)),
+        "VRAM hits %": plan.device.as_ref().map(|_| {
+            round(100.0 * on_device.0 as f64 / on_device.1.max(1) as f64, 1)
+        }),
         "GB/token": counted.then(|| round(bytes / 1e9, 4)),
         "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
         "TTFT s": first.map(|seconds| round(seconds, 2)),
@@ -87,9 +99,10 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "cache growth GiB": round(mean(&|s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
         "T_ssd ms": counted.then(|| round(ssd * 1e3, 2)),
         "T_mem ms": round(memory * 1e3, 2),
+        "T_bus ms": speeds.bus.map(|_| round(bus * 1e3, 2)),
         "bound tok/s": round(bound, 2),
         "of bound %": round(100.0 * rate / bound, 1),
-        "serial tok/s": round(1.0 / (ssd + memory).max(1e-12), 2),
+        "serial tok/s": round(1.0 / (ssd + memory + bus).max(1e-12), 2),
         "disk probe GB/s": round(speeds.disk / 1e9, 2),
         "memory probe GB/s": round(speeds.memory / 1e9, 2),
         "threads": plan.threads,
@@ -106,7 +119,11 @@ fn touched(plan: &Plan, sample: &Sample) -> f64 {
         false => tensors.get("embed_tokens").map_or(0, store::format::Tensor::bytes),
         true => 0,
     };
-    let trunk = plan.parts[0].bytes.saturating_sub(embedding);
+    let trunk = match &plan.device {
+        Some(device) => device.parts[0].bytes,
+        None => plan.parts[0].bytes,
+    };
+    let trunk = trunk.saturating_sub(embedding);
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let record = (0..layers).map(record).sum::<u64>() as f64 / layers.max(1) as f64;
@@ -115,6 +132,21 @@ fn touched(plan: &Plan, sample: &Sample) -> f64 {
     trunk as f64 * sample.passes as f64
         + requests as f64 * record
         + sample.attended as f64 * position as f64
+}
+
+/// Bytes that a run moved to the GPU: records read over the bus by decode, and copied there.
+fn over_bus(plan: &Plan, sample: &Sample) -> f64 {
+    let layers = plan.config.layers.len();
+    let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
+    let record = (0..layers).map(record).sum::<u64>() as f64 / layers.max(1) as f64;
+    let counters = &sample.counters;
+    let staged = counters.prefill.requests - counters.prefill.hits.min(counters.device.resident);
+    (counters.device.over_bus + counters.decode.misses + counters.device.copied + staged) as f64
+        * record
+}
+
+fn gibibytes(bytes: u64) -> f64 {
+    round(bytes as f64 / (1u64 << 30) as f64, 2)
 }
 
 fn round(value: f64, digits: i32) -> f64 {

@@ -34,6 +34,11 @@ pub(super) fn record(arguments: &TraceRecordArguments, out: &mut dyn Write) -> R
 /// Gives the tokens and layers recorded.
 fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize, usize)> {
     let plan = Plan::resolve(&arguments.model, 1)?;
+    if plan.device.is_some() {
+        let reason =
+            "trace record runs on the processor, which sees every choice: add --device cpu";
+        return Err(Failure::usage(reason).into());
+    }
     let (prompt, end_tokens) = prompt(arguments, &plan)?;
     let needed = prompt.len() + arguments.generate;
     let context = plan.backend.context;

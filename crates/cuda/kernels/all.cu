@@ -1,0 +1,5 @@
+// One translation unit, so that one image holds every kernel.
+#include "linear.cu"
+#include "mixer.cu"
+#include "mixture.cu"
+#include "tile.cu"

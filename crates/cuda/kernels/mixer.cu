@@ -1,0 +1,429 @@
+// Norms, gates, attention and the gated delta rule: everything between the products of a token mixer.
+#include "common.cuh"
+
+// Fours of values that a thread of a norm keeps in registers.
+constexpr int NORM_KEPT = 4;
+
+struct NormArguments {
+    const float* x;      // [rows, width]
+    const float* weight; // [width]
+    float* out;          // [rows, width]; may be x
+    const uint32_t* rows;// optional: out row i is the norm of x row rows[i]
+    uint32_t width;
+    float epsilon;
+};
+
+// Grid: rows, 512 threads.
+extern "C" __global__ void rms_norm(const __grid_constant__ NormArguments a) {
+    __shared__ float scratch[32];
+    uint32_t from = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
+    const float* x = a.x + size_t(from) * a.width;
+    float* out = a.out + size_t(blockIdx.x) * a.width;
+    float sum = 0.0f;
+    if (a.width % 4 == 0 && a.width <= 4 * NORM_KEPT * blockDim.x) {
+        // Read once, all loads in flight together.
+        float4 kept[NORM_KEPT];
+        const float4* from = reinterpret_cast<const float4*>(x);
+#pragma unroll
+        for (int j = 0; j < NORM_KEPT; j++) {
+            uint32_t i = threadIdx.x + j * blockDim.x;
+            kept[j] = i < a.width / 4 ? from[i] : float4{0, 0, 0, 0};
+            float4 v = kept[j];
+            sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+        }
+        float scale = rsqrtf(block_sum(sum, scratch) / float(a.width) + a.epsilon);
+#pragma unroll
+        for (int j = 0; j < NORM_KEPT; j++) {
+            uint32_t i = threadIdx.x + j * blockDim.x;
+            if (i >= a.width / 4) continue;
+            float4 v = kept[j], w = reinterpret_cast<const float4*>(a.weight)[i];
+            reinterpret_cast<float4*>(out)[i] =
+                {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
+        }
+        return;
+    }
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) sum += x[i] * x[i];
+    float scale = rsqrtf(block_sum(sum, scratch) / float(a.width) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) out[i] = x[i] * scale * a.weight[i];
+}
+
+struct GateArguments {
+    float* x;
+    const float* gate;
+    uint32_t count;
+    uint32_t padding;
+};
+
+// x *= sigmoid(gate)
+extern "C" __global__ void sigmoid_gate(const __grid_constant__ GateArguments a) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.count) a.x[i] *= sigmoid(a.gate[i]);
+}
+
+struct SplitArguments {
+    const float* both;   // [heads of all tokens, 2, dim]
+    float* query;
+    float* gate;
+    uint32_t dim;
+    uint32_t count;      // values of query
+};
+
+extern "C" __global__ void split_query_gate(const __grid_constant__ SplitArguments a) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    size_t at = size_t(i / a.dim) * 2 * a.dim + i % a.dim;
+    a.query[i] = a.both[at];
+    a.gate[i] = a.both[at + a.dim];
+}
+
+struct RotateArguments {
+    float* x;                // [tokens, heads, dim]
+    const float* weight;     // [dim]
+    const float* frequencies;// [rotary / 2]
+    const uint32_t* positions;
+    uint32_t heads;
+    uint32_t dim;
+    uint32_t rotary;
+    float epsilon;
+};
+
+// RMS norm of each head, then rotation of pairs (j, j + rotary / 2). Grid: (heads, tokens), 128 threads;
+// shared: dim floats.
+extern "C" __global__ void norm_and_rotate(const __grid_constant__ RotateArguments a) {
+    extern __shared__ float head[];
+    __shared__ float scratch[32];
+    float* x = a.x + (size_t(blockIdx.y) * a.heads + blockIdx.x) * a.dim;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) sum += x[i] * x[i];
+    float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i] * scale * a.weight[i];
+    __syncthreads();
+    float position = float(a.positions[blockIdx.y]);
+    uint32_t half = a.rotary / 2;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        float v = head[i];
+        if (i < a.rotary) {
+            float angle = position * a.frequencies[i % half], sine, cosine;
+            sincosf(angle, &sine, &cosine);
+            v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
+        }
+        x[i] = v;
+    }
+}
+
+struct AppendArguments {
+    const float* keys;       // [tokens, width]
+    const float* values;
+    float* cache_keys;       // [sequences, context, width]
+    float* cache_values;
+    const uint32_t* positions;
+    const uint32_t* sequences;
+    uint32_t width;
+    uint32_t context;
+};
+
+// Grid: tokens.
+extern "C" __global__ void append_key_values(const __grid_constant__ AppendArguments a) {
+    size_t to = (size_t(a.sequences[blockIdx.x]) * a.context + a.positions[blockIdx.x]) * a.width;
+    size_t from = size_t(blockIdx.x) * a.width;
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        a.cache_keys[to + i] = a.keys[from + i];
+        a.cache_values[to + i] = a.values[from + i];
+    }
+}
+
+struct AttendArguments {
+    const float* query;      // [tokens, query_heads, dim]
+    const float* cache_keys; // [sequences, context, key_value_heads, dim]
+    const float* cache_values;
+    float* out;              // [tokens, query_heads, dim]
+    float* partial;          // [tokens, query_heads, splits, dim + 2], when splits > 1
+    const uint32_t* positions;
+    const uint32_t* sequences;
+    uint32_t query_heads;
+    uint32_t key_value_heads;
+    uint32_t dim;            // at most 256
+    uint32_t context;
+    uint32_t splits;
+    uint32_t tokens;
+    float scale;
+    uint32_t tokens_per_block; // above 1 only when all tokens are of one sequence
+};
+
+constexpr uint32_t KEY_TILE = 16;
+
+// Causal attention with an online softmax. A block takes the query heads that share a key-value head, for one or
+// more tokens, and one part of the context; a warp takes ROWS rows (token, head), a lane dim / 32 values.
+// Grid: (groups of tokens, key_value_heads, splits), 256 threads; shared: 2 * KEY_TILE * dim floats.
+template <int ROWS>
+__device__ inline void attend(const AttendArguments& a) {
+    extern __shared__ float tile[];
+    uint32_t group = a.query_heads / a.key_value_heads;
+    uint32_t first_token = blockIdx.x * a.tokens_per_block;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t sequence = a.sequences[first_token];
+    uint32_t last_token = min(first_token + a.tokens_per_block, a.tokens) - 1;
+    uint32_t longest = 0;
+    for (uint32_t token = first_token; token <= last_token; token++) longest = max(longest, a.positions[token] + 1);
+    uint32_t share = (longest + a.splits - 1) / a.splits;
+    share = (share + KEY_TILE - 1) / KEY_TILE * KEY_TILE;
+    uint32_t begin = blockIdx.z * share, end = min(begin + share, longest);
+    // Rows beyond one pass over the group are walked in passes of 8 * ROWS.
+    uint32_t rows_here = (last_token - first_token + 1) * group;
+    for (uint32_t base = 0; base < rows_here; base += 8 * ROWS) {
+        float q[ROWS][8], acc[ROWS][8], largest[ROWS], total[ROWS];
+        uint32_t length[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            uint32_t row = base + warp * ROWS + r;
+            bool live = row < rows_here;
+            uint32_t token = first_token + (live ? row / group : 0);
+            uint32_t head = blockIdx.y * group + (live ? row % group : 0);
+            length[r] = live ? a.positions[token] + 1 : 0;
+            largest[r] = -INFINITY, total[r] = 0.0f;
+            const float* from = a.query + (size_t(token) * a.query_heads + head) * a.dim;
+#pragma unroll
+            for (int d = 0; d < 8; d++) {
+                uint32_t i = d * 32 + lane;
+                q[r][d] = i < a.dim ? from[i] * a.scale : 0.0f;
+                acc[r][d] = 0.0f;
+            }
+        }
+        for (uint32_t start = begin; start < end; start += KEY_TILE) {
+            uint32_t count = min(KEY_TILE, end - start);
+            __syncthreads();
+            size_t stride = size_t(a.key_value_heads) * a.dim;
+            size_t first = (size_t(sequence) * a.context + start) * stride + size_t(blockIdx.y) * a.dim;
+            for (uint32_t i = threadIdx.x; i < count * a.dim; i += blockDim.x) {
+                size_t at = first + (i / a.dim) * stride + i % a.dim;
+                tile[i] = a.cache_keys[at];
+                tile[KEY_TILE * a.dim + i] = a.cache_values[at];
+            }
+            __syncthreads();
+            for (uint32_t j = 0; j < count; j++) {
+                float k[8], v[8];
+#pragma unroll
+                for (int d = 0; d < 8; d++) {
+                    uint32_t i = d * 32 + lane;
+                    bool inside = i < a.dim;
+                    k[d] = inside ? tile[j * a.dim + i] : 0.0f;
+                    v[d] = inside ? tile[(KEY_TILE + j) * a.dim + i] : 0.0f;
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    if (start + j >= length[r]) continue;
+                    float dot = 0.0f;
+#pragma unroll
+                    for (int d = 0; d < 8; d++) dot = fmaf(q[r][d], k[d], dot);
+                    dot = warp_sum(dot);
+                    float top = fmaxf(largest[r], dot);
+                    float shrink = expf(largest[r] - top), weight = expf(dot - top);
+                    largest[r] = top;
+                    total[r] = total[r] * shrink + weight;
+#pragma unroll
+                    for (int d = 0; d < 8; d++) acc[r][d] = acc[r][d] * shrink + weight * v[d];
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            uint32_t row = base + warp * ROWS + r;
+            if (row >= rows_here) continue;
+            uint32_t token = first_token + row / group, head = blockIdx.y * group + row % group;
+            size_t place = size_t(token) * a.query_heads + head;
+            if (a.splits == 1) {
+#pragma unroll
+                for (int d = 0; d < 8; d++) {
+                    uint32_t i = d * 32 + lane;
+                    if (i < a.dim) a.out[place * a.dim + i] = acc[r][d] / total[r];
+                }
+            } else {
+                float* to = a.partial + (place * a.splits + blockIdx.z) * (a.dim + 2);
+#pragma unroll
+                for (int d = 0; d < 8; d++) {
+                    uint32_t i = d * 32 + lane;
+                    if (i < a.dim) to[i] = acc[r][d];
+                }
+                if (lane == 0) to[a.dim] = largest[r], to[a.dim + 1] = total[r];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) attend_1(const __grid_constant__ AttendArguments a) { attend<1>(a); }
+extern "C" __global__ void __launch_bounds__(256) attend_4(const __grid_constant__ AttendArguments a) { attend<4>(a); }
+
+// Joins the parts of the context. Grid: (query_heads, tokens), 256 threads.
+extern "C" __global__ void attend_join(const __grid_constant__ AttendArguments a) {
+    size_t place = size_t(blockIdx.y) * a.query_heads + blockIdx.x;
+    const float* parts = a.partial + place * a.splits * (a.dim + 2);
+    float largest = -INFINITY;
+    for (uint32_t s = 0; s < a.splits; s++) largest = fmaxf(largest, parts[s * (a.dim + 2) + a.dim]);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        float sum = 0.0f, total = 0.0f;
+        for (uint32_t s = 0; s < a.splits; s++) {
+            const float* part = parts + s * (a.dim + 2);
+            float weight = expf(part[a.dim] - largest);
+            if (part[a.dim + 1] > 0.0f) sum += weight * part[i], total += weight * part[a.dim + 1];
+        }
+        a.out[place * a.dim + i] = sum / total;
+    }
+}
+
+struct ConvolveArguments {
+    const float* x;          // [tokens, channels]
+    const float* weight;     // [channels, kernel], newest tap last
+    float* tail;             // [sequences, kernel - 1, channels]: raw inputs before the run
+    float* out;              // [tokens, channels]
+    const uint32_t* sequences;// per token; only the first of the run is read
+    uint32_t tokens;
+    uint32_t channels;
+    uint32_t kernel;
+    uint32_t single;         // 1: every token is a run of its own
+    size_t tail_stride;      // floats from one sequence's tail to the next
+};
+
+constexpr uint32_t CONVOLVE_RUN = 32;
+
+// The raw inputs before the token after the run, oldest first.
+__device__ inline void update_tail(const ConvolveArguments& a, uint32_t channel, uint32_t first, uint32_t count) {
+    uint32_t taps = a.kernel - 1;
+    float* tail = a.tail + a.sequences[first] * a.tail_stride;
+    for (uint32_t i = 0; i < taps; i++) {
+        int64_t at = int64_t(count) - taps + i;
+        tail[size_t(i) * a.channels + channel] = at >= 0 ? a.x[size_t(first + at) * a.channels + channel]
+                                                         : tail[size_t(at + taps) * a.channels + channel];
+    }
+}
+
+// SiLU of the causal convolution. Grid: (channels / 256, parts of CONVOLVE_RUN tokens or tokens).
+extern "C" __global__ void convolve(const __grid_constant__ ConvolveArguments a) {
+    uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel >= a.channels) return;
+    const float* weight = a.weight + size_t(channel) * a.kernel;
+    uint32_t taps = a.kernel - 1;
+    uint32_t first = a.single ? blockIdx.y : blockIdx.y * CONVOLVE_RUN;
+    uint32_t run_start = a.single ? first : 0;
+    uint32_t last = a.single ? first + 1 : min(first + CONVOLVE_RUN, a.tokens);
+    const float* tail = a.tail + a.sequences[run_start] * a.tail_stride;
+    for (uint32_t token = first; token < last; token++) {
+        float sum = 0.0f;
+        for (uint32_t tap = 0; tap < a.kernel; tap++) {
+            int64_t at = int64_t(token) - run_start - taps + tap;
+            float v = at >= 0 ? a.x[size_t(run_start + at) * a.channels + channel]
+                              : tail[size_t(at + taps) * a.channels + channel];
+            sum = fmaf(weight[tap], v, sum);
+        }
+        a.out[size_t(token) * a.channels + channel] = silu(sum);
+    }
+    // With one part per run nobody else reads this channel's tail.
+    if (a.single || gridDim.y == 1) update_tail(a, channel, run_start, last - run_start);
+}
+
+// The tail after a run of several parts. Grid: channels / 256.
+extern "C" __global__ void convolve_tail(const __grid_constant__ ConvolveArguments a) {
+    uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel >= a.channels) return;
+    update_tail(a, channel, 0, a.tokens);
+}
+
+struct DeltaArguments {
+    float* mixed;            // [tokens, channels]: q of all key heads, k of all, v of all; q and k are normalised here
+    const float* beta;       // [tokens, value_heads], before the sigmoid
+    const float* decay;      // [tokens, value_heads], before the softplus
+    const float* rate;       // [value_heads]
+    const float* bias;       // [value_heads]
+    float* state;            // [sequences][value_heads, key_dim, value_dim]
+    float* out;              // [tokens, value_heads, value_dim]
+    const uint32_t* sequences;
+    size_t state_stride;     // floats from one sequence's state to the next
+    uint32_t tokens;
+    uint32_t channels;
+    uint32_t key_heads;
+    uint32_t value_heads;
+    uint32_t key_dim;        // at most 256, a multiple of 8
+    uint32_t value_dim;      // a multiple of 4
+    uint32_t single;         // 1: every token is a run of its own
+    uint32_t padding;
+};
+
+// x / sqrt(sum x^2 + 1e-6) of each query and key head, queries scaled by key_dim^-0.5.
+// Grid: (2 * key_heads, tokens), 32 threads.
+extern "C" __global__ void normalise_query_key(const __grid_constant__ DeltaArguments a) {
+    float* x = a.mixed + size_t(blockIdx.y) * a.channels + size_t(blockIdx.x) * a.key_dim;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.key_dim; i += 32) sum += x[i] * x[i];
+    float scale = rsqrtf(warp_sum(sum) + 1e-6f);
+    if (blockIdx.x < a.key_heads) scale *= rsqrtf(float(a.key_dim));
+    for (uint32_t i = threadIdx.x; i < a.key_dim; i += 32) x[i] *= scale;
+}
+
+// S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token. A warp holds 4 columns of the state,
+// eight lanes a column, a lane KEYS keys. Grid: (value_heads, value_dim / 16, runs), 128 threads.
+template <int KEYS>
+__device__ inline void delta_rule(const DeltaArguments& a) {
+    uint32_t lane = threadIdx.x % 32, part = lane % 8;
+    uint32_t head = blockIdx.x, column = blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8;
+    bool live = column < a.value_dim;
+    uint32_t read_column = live ? column : 0;
+    uint32_t first = a.single ? blockIdx.z : 0, last = a.single ? first + 1 : a.tokens;
+    uint32_t key_head = head / (a.value_heads / a.key_heads);
+    uint32_t keys = a.key_dim / 8;
+    float* state = a.state + a.sequences[first] * a.state_stride
+        + size_t(head) * a.key_dim * a.value_dim + read_column;
+    float s[KEYS];
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) s[i] = i < keys ? state[size_t(part * keys + i) * a.value_dim] : 0.0f;
+    float rate = a.rate[head], bias = a.bias[head];
+    for (uint32_t token = first; token < last; token++) {
+        const float* row = a.mixed + size_t(token) * a.channels;
+        const float* q = row + key_head * a.key_dim + part * keys;
+        const float* k = row + (a.key_heads + key_head) * a.key_dim + part * keys;
+        float v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
+        float beta = sigmoid(a.beta[size_t(token) * a.value_heads + head]);
+        float raw = a.decay[size_t(token) * a.value_heads + head] + bias;
+        float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
+        float shrink = expf(-rate * softplus);
+        float kk[KEYS], dot = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) {
+            kk[i] = i < keys ? k[i] : 0.0f;
+            s[i] *= shrink;
+            dot = fmaf(s[i], kk[i], dot);
+        }
+        for (int offset = 4; offset > 0; offset >>= 1) dot += __shfl_xor_sync(FULL, dot, offset);
+        float d = beta * (v - dot), o = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) {
+            s[i] = fmaf(kk[i], d, s[i]);
+            o = fmaf(s[i], i < keys ? q[i] : 0.0f, o);
+        }
+        for (int offset = 4; offset > 0; offset >>= 1) o += __shfl_xor_sync(FULL, o, offset);
+        if (live && part == 0) a.out[(size_t(token) * a.value_heads + head) * a.value_dim + column] = o;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (live && i < keys) state[size_t(part * keys + i) * a.value_dim] = s[i];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128) delta_rule_16(const __grid_constant__ DeltaArguments a) { delta_rule<16>(a); }
+extern "C" __global__ void __launch_bounds__(128) delta_rule_32(const __grid_constant__ DeltaArguments a) { delta_rule<32>(a); }
+
+struct GatedNormArguments {
+    float* x;                // [heads of all tokens, dim]
+    const float* z;
+    const float* weight;     // [dim]
+    uint32_t dim;
+    float epsilon;
+};
+
+// RMS norm of each head times SiLU of z. Grid: heads of all tokens, 32 threads.
+extern "C" __global__ void gated_norm(const __grid_constant__ GatedNormArguments a) {
+    float* x = a.x + size_t(blockIdx.x) * a.dim;
+    const float* z = a.z + size_t(blockIdx.x) * a.dim;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += 32) sum += x[i] * x[i];
+    float scale = rsqrtf(warp_sum(sum) / float(a.dim) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += 32) x[i] = x[i] * scale * a.weight[i] * silu(z[i]);
+}

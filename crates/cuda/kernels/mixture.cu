@@ -1,0 +1,320 @@
+// The mixture of experts: routing, the address table, and the feed-forward of few tokens.
+//
+// The table has a word per expert: an address where its record can be read (device memory or pinned host memory),
+// or 0. `route` writes the addresses of the chosen experts and posts the key of each missing one to a ring in
+// pinned host memory; blocks of `expert_inner` that need it poll the answer while the others run.
+#include "product.cuh"
+
+constexpr uint32_t TOP_K_LIMIT = 32;
+constexpr uint64_t FAILED = 1;
+
+// The routed experts of a layer: shapes, and where the nine pieces lie in each record.
+struct Experts {
+    Matrix gate, up, down;       // shapes; addresses are filled in from a record's
+    const uint32_t* places;      // [experts][9]: weight, scales, biases of gate, up, down
+};
+
+__device__ inline Matrix piece(const Matrix& shape, const Experts& e, uint32_t expert, uint64_t record, int index) {
+    const uint32_t* place = e.places + size_t(expert) * 9 + index * 3;
+    const uint8_t* base = reinterpret_cast<const uint8_t*>(record);
+    Matrix m = shape;
+    m.weight = base + place[0], m.scales = base + place[1], m.biases = base + place[2];
+    return m;
+}
+
+struct RouteArguments {
+    const float* logits;         // [tokens, experts]
+    const float* replaced;       // optional: used instead
+    const uint64_t* table;       // [experts] of this layer
+    uint32_t* chosen;            // [tokens, k], ascending
+    float* weights;              // [tokens, k]
+    uint64_t* addresses;         // [tokens, k]
+    uint32_t* uses;              // [tokens, k]: chosen, kept for the policy
+    uint64_t* ring;              // mapped host memory: key + 1 of records asked for, zeroed by the host
+    uint32_t* posted;            // requests so far
+    uint32_t* status;            // mapped host memory: 1 + token when a logit is no number
+    uint32_t experts;
+    uint32_t k;
+    uint32_t normalise;
+    uint32_t first_key;
+    uint32_t ring_mask;
+    uint32_t ask;                // 0: only look up
+};
+
+// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: tokens, 32 threads.
+template <int ROUTE_KEPT>
+__device__ inline void route(const RouteArguments& a) {
+    __shared__ uint32_t ids[TOP_K_LIMIT];
+    __shared__ float picked[TOP_K_LIMIT];
+    uint32_t token = blockIdx.x, lane = threadIdx.x;
+    const float* logits = (a.replaced ? a.replaced : a.logits) + size_t(token) * a.experts;
+    float scores[ROUTE_KEPT], largest = -INFINITY;
+    bool broken = false;
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) {
+        uint32_t i = lane + 32 * j;
+        scores[j] = i < a.experts ? logits[i] : -INFINITY;
+        broken |= isnan(scores[j]);
+        largest = fmaxf(largest, scores[j]);
+    }
+    if (__any_sync(FULL, broken) && lane == 0) atomicExch_system(a.status, 1 + token);
+    largest = warp_max(largest);
+    float total = 0.0f;
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) total += expf(scores[j] - largest);
+    total = warp_sum(total);
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        float best = -INFINITY;
+        uint32_t index = 0xffffffffu;
+#pragma unroll
+        for (int j = 0; j < ROUTE_KEPT; j++) {
+            if (scores[j] > best) best = scores[j], index = lane + 32 * j;
+        }
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            float other = __shfl_xor_sync(FULL, best, offset);
+            uint32_t at = __shfl_xor_sync(FULL, index, offset);
+            if (other > best || (other == best && at < index)) best = other, index = at;
+        }
+        if (index == 0xffffffffu) index = rank; // nothing comparable is left: the status says so
+        if (lane == 0) {
+            ids[rank] = index;
+            picked[rank] = expf(best - largest) / total;
+        }
+#pragma unroll
+        for (int j = 0; j < ROUTE_KEPT; j++) {
+            if (index == lane + 32 * j) scores[j] = -INFINITY;
+        }
+    }
+    __syncwarp();
+    if (lane >= a.k) return;
+    float weight = picked[lane];
+    uint32_t id = ids[lane];
+    if (a.normalise) {
+        float sum = 0.0f;
+        for (uint32_t i = 0; i < a.k; i++) sum += picked[i];
+        weight /= sum;
+    }
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
+    size_t at = size_t(token) * a.k + place;
+    a.chosen[at] = id;
+    a.weights[at] = weight;
+    a.uses[at] = id;
+    uint64_t address = a.table[id];
+    a.addresses[at] = address;
+    if (address == 0 && a.ask) {
+        uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
+        // A word of its own: the host sees all of it or nothing.
+        atomicExch_system(reinterpret_cast<unsigned long long*>(a.ring + slot), 1ull + a.first_key + id);
+    }
+}
+
+extern "C" __global__ void route_256(const __grid_constant__ RouteArguments a) { route<8>(a); }
+extern "C" __global__ void route_512(const __grid_constant__ RouteArguments a) { route<16>(a); }
+extern "C" __global__ void route_1024(const __grid_constant__ RouteArguments a) { route<32>(a); }
+
+struct ExpertArguments {
+    const float* x;              // [tokens, hidden]: the normed stream
+    const uint32_t* chosen;      // [tokens, k]
+    const float* weights;        // [tokens, k]
+    uint64_t* addresses;         // [tokens, k]; 0 is replaced by the answer
+    const uint64_t* answers;     // by key, mapped host memory
+    float* inner;                // [tokens, k, padded_inner]: SiLU(gate x) * up x
+    float* shared_inner;         // [tokens, padded_shared]
+    const float* shared_gate;    // [tokens]: before the sigmoid; null without a shared expert
+    float* out;                  // [tokens, hidden] += the mixture
+    Experts experts;
+    Matrix gate, up, down;       // the shared expert
+    uint32_t hidden;
+    uint32_t k;
+    uint32_t first_key;
+    uint32_t padding;
+};
+
+__device__ inline uint64_t await_record(const ExpertArguments& a, size_t at, uint32_t expert) {
+    uint64_t address = a.addresses[at];
+    if (address != 0) return address;
+    const volatile uint64_t* answer = a.answers + a.first_key + expert;
+    while ((address = *answer) == 0) __nanosleep(500);
+    // What the answer announces must not be read from before it.
+    __threadfence_system();
+    return address;
+}
+
+// Grid: (blocks of 8 rows, k [+ 1 with a shared expert], tokens), 256 threads; shared: the staged x.
+extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_constant__ ExpertArguments a) {
+    extern __shared__ float staged[];
+    __shared__ uint64_t record;
+    uint32_t token = blockIdx.z, rank = blockIdx.y;
+    uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+    stage(a.x + size_t(token) * a.hidden, a.hidden, staged);
+    Matrix gate, up;
+    float* to;
+    if (rank < a.k) {
+        size_t at = size_t(token) * a.k + rank;
+        uint32_t expert = a.chosen[at];
+        if (blockIdx.x * 8 >= a.experts.gate.rows) return;
+        if (threadIdx.x == 0) {
+            record = await_record(a, at, expert);
+            // Whoever comes first leaves the answer for the second half; all write the same word.
+            if (blockIdx.x == 0) a.addresses[at] = record;
+        }
+        __syncthreads();
+        if (record == FAILED) return;
+        gate = piece(a.experts.gate, a.experts, expert, record, 0);
+        up = piece(a.experts.up, a.experts, expert, record, 1);
+        to = a.inner + at * gate.rows;
+    } else {
+        __syncthreads();
+        gate = a.gate, up = a.up;
+        to = a.shared_inner + size_t(token) * gate.rows;
+    }
+    if (row >= gate.rows) return;
+    float2 v = product_pair(gate, up, row, staged);
+    if (threadIdx.x % 32 == 0) to[row] = silu(v.x) * v.y;
+}
+
+// Grid: (blocks of 8 rows, tokens), 256 threads; shared: k + 1 staged inner vectors.
+extern "C" __global__ void __launch_bounds__(256) expert_outer(const __grid_constant__ ExpertArguments a) {
+    extern __shared__ float staged[];
+    __shared__ Matrix down[TOP_K_LIMIT + 1];
+    __shared__ float factor[TOP_K_LIMIT + 1];
+    uint32_t token = blockIdx.y, row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t width = a.experts.down.columns, chunks = (width + 31) / 32;
+    uint32_t shared_chunks = a.shared_gate ? (a.down.columns + 31) / 32 : 0;
+    if (threadIdx.x < a.k) {
+        size_t at = size_t(token) * a.k + threadIdx.x;
+        uint64_t record = a.addresses[at];
+        factor[threadIdx.x] = a.weights[at];
+        if (record == FAILED) {
+            down[threadIdx.x].rows = 0;
+        } else {
+            down[threadIdx.x] = piece(a.experts.down, a.experts, a.chosen[at], record, 2);
+        }
+    } else if (threadIdx.x == a.k && a.shared_gate) {
+        factor[a.k] = sigmoid(a.shared_gate[token]);
+        down[a.k] = a.down;
+    }
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        stage(a.inner + (size_t(token) * a.k + rank) * width, width, staged + rank * chunks * STAGED_CHUNK);
+    }
+    if (a.shared_gate) {
+        stage(a.shared_inner + size_t(token) * a.down.columns, a.down.columns, staged + a.k * chunks * STAGED_CHUNK);
+    }
+    __syncthreads();
+    if (row >= a.hidden) return;
+    float sum = 0.0f;
+    uint32_t routed = a.k * chunks;
+    for (uint32_t c = lane; c < routed + shared_chunks; c += 32) {
+        uint32_t rank = c < routed ? c / chunks : a.k;
+        uint32_t column = (c - rank * chunks) * 32;
+        Chunk chunk;
+        chunk.load(staged + rank * chunks * STAGED_CHUNK, column);
+        const Matrix& m = down[rank];
+        if (m.rows) sum = fmaf(factor[rank], any_chunk(m, row, column, chunk), sum);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) a.out[size_t(token) * a.hidden + row] += sum;
+}
+
+struct GroupArguments {
+    const uint32_t* chosen;      // [tokens, k]
+    uint32_t* starts;            // [experts + 1]
+    uint32_t* pair_token;        // [pairs]: token of each pair, sorted by expert
+    uint32_t* place;             // [tokens, k]: where the pair is
+    uint32_t tokens;
+    uint32_t k;
+    uint32_t experts;
+    uint32_t padding;
+};
+
+// Sorts the pairs by expert. One block of 1024 threads; shared: experts words.
+extern "C" __global__ void group_pairs(const __grid_constant__ GroupArguments a) {
+    extern __shared__ uint32_t cursor[];
+    uint32_t pairs = a.tokens * a.k;
+    for (uint32_t e = threadIdx.x; e < a.experts; e += blockDim.x) cursor[e] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) atomicAdd(&cursor[a.chosen[i]], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t next = 0;
+        for (uint32_t e = 0; e < a.experts; e++) {
+            uint32_t count = cursor[e];
+            a.starts[e] = next, cursor[e] = next;
+            next += count;
+        }
+        a.starts[a.experts] = next;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
+        uint32_t to = atomicAdd(&cursor[a.chosen[i]], 1);
+        a.pair_token[to] = i / a.k;
+        a.place[i] = to;
+    }
+}
+
+struct TileListArguments {
+    const uint32_t* starts;      // [experts + 1]
+    const uint64_t* addresses;   // [experts]: 0 for those left out
+    uint32_t* tiles;             // [.., 3]: expert, first pair, pairs
+    uint32_t* count;
+    uint32_t experts;
+    uint32_t tile;               // pairs per tile
+};
+
+// The tiles of the experts that have an address. One block of 1024 threads.
+extern "C" __global__ void list_tiles(const __grid_constant__ TileListArguments a) {
+    __shared__ uint32_t next;
+    if (threadIdx.x == 0) next = 0;
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < a.experts; e += blockDim.x) {
+        if (a.addresses[e] == 0) continue;
+        uint32_t begin = a.starts[e], end = a.starts[e + 1];
+        uint32_t tiles = (end - begin + a.tile - 1) / a.tile;
+        uint32_t at = atomicAdd(&next, tiles);
+        for (uint32_t i = 0; i < tiles; i++) {
+            uint32_t first = begin + i * a.tile;
+            a.tiles[3 * (at + i)] = e;
+            a.tiles[3 * (at + i) + 1] = first;
+            a.tiles[3 * (at + i) + 2] = min(a.tile, end - first);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *a.count = next;
+}
+
+struct SwigluArguments {
+    float* gate;                 // [count]: becomes SiLU(gate) * up
+    const float* up;
+    uint64_t count;
+};
+
+extern "C" __global__ void swiglu(const __grid_constant__ SwigluArguments a) {
+    uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < a.count) a.gate[i] = silu(a.gate[i]) * a.up[i];
+}
+
+struct CombineArguments {
+    const float* routed;         // [pairs, hidden]
+    const uint32_t* place;       // [tokens, k]
+    const float* weights;        // [tokens, k]
+    const float* shared;         // [tokens, hidden] or null
+    const float* shared_gate;    // [tokens]
+    float* out;                  // [tokens, hidden] +=
+    uint32_t hidden;
+    uint32_t k;
+};
+
+// Adds the experts of each token by ascending id, the shared expert last. Grid: tokens, 256 threads.
+extern "C" __global__ void combine(const __grid_constant__ CombineArguments a) {
+    uint32_t token = blockIdx.x;
+    for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) {
+        float sum = 0.0f;
+        for (uint32_t rank = 0; rank < a.k; rank++) {
+            size_t at = size_t(token) * a.k + rank;
+            sum = fmaf(a.weights[at], a.routed[size_t(a.place[at]) * a.hidden + i], sum);
+        }
+        if (a.shared) sum = fmaf(sigmoid(a.shared_gate[token]), a.shared[size_t(token) * a.hidden + i], sum);
+        a.out[size_t(token) * a.hidden + i] += sum;
+    }
+}

@@ -1,0 +1,228 @@
+//! Opening a device: the driver, its context, the kernels' image.
+
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use crate::CudaError;
+use crate::launch::Kernel;
+
+/// Every kernel, for every supported architecture.
+static IMAGE: &[u8] = include_bytes!("../kernels/prebuilt/flashmoe.fatbin");
+/// Oldest architecture that the image holds.
+const OLDEST: (i32, i32) = (7, 5);
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The driver's number for it.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (i32, i32),
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Bytes of memory.
+    pub total_bytes: u64,
+    /// Bytes free when it was opened.
+    pub free_bytes: u64,
+    /// Version of CUDA that the driver speaks, major and minor.
+    pub driver: (i32, i32),
+}
+
+/// An open device. Clones share it.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    module: sys::CUmodule,
+    functions: Vec<sys::CUfunction>,
+    /// Dynamic shared memory that a block may have, bytes.
+    pub(crate) shared_limit: usize,
+    info: DeviceInfo,
+}
+
+// SAFETY: the handles are the driver's, which may be used from any thread once the context is current there.
+unsafe impl Send for Inner {}
+// SAFETY: as above; nothing in here changes after opening.
+unsafe impl Sync for Inner {}
+
+/// Turns a result of the driver into ours.
+pub(crate) fn check(call: &'static str, result: sys::CUresult) -> Result<(), CudaError> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: the driver stores a pointer to a static string, or leaves null for an unknown code.
+    let named = unsafe { sys::cuGetErrorString(result, &mut text) };
+    let message = if named == sys::CUresult::CUDA_SUCCESS && !text.is_null() {
+        // SAFETY: a static string of the driver, terminated by zero.
+        unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    } else {
+        "unknown error".to_owned()
+    };
+    Err(CudaError::Call { call, code: result as u32, message })
+}
+
+impl Device {
+    /// Opens a device by the driver's number.
+    ///
+    /// # Errors
+    /// What is missing: a driver, a device of that number, a recent enough one.
+    pub fn open(ordinal: usize) -> Result<Self, CudaError> {
+        // SAFETY: only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        // SAFETY: the library is there; no flags are defined.
+        let started = unsafe { sys::cuInit(0) };
+        if started == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+            return Err(CudaError::NoDevice { ordinal, count: 0 });
+        }
+        check("cuInit", started)?;
+        let mut count = 0;
+        // SAFETY: stores a number.
+        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+        if ordinal >= count as usize {
+            return Err(CudaError::NoDevice { ordinal, count: count as usize });
+        }
+        let mut device = 0;
+        // SAFETY: stores a handle; the number was checked.
+        check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
+        let mut name = [0u8; 256];
+        // SAFETY: writes at most that many bytes, terminated by zero.
+        let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 256, device) };
+        check("cuDeviceGetName", named)?;
+        let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        let name = String::from_utf8_lossy(&name[..length]).into_owned();
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: stores a number.
+            let asked = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
+            check("cuDeviceGetAttribute", asked).map(|()| value)
+        };
+        use sys::CUdevice_attribute_enum as Attribute;
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        if (major, minor) < OLDEST {
+            return Err(CudaError::TooOld { name, major, minor });
+        }
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let mut driver = 0;
+        // SAFETY: stores a number.
+        check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut driver) })?;
+        let mut context = MaybeUninit::uninit();
+        // SAFETY: stores a handle, released when `Inner` is dropped.
+        let retained = unsafe { sys::cuDevicePrimaryCtxRetain(context.as_mut_ptr(), device) };
+        check("cuDevicePrimaryCtxRetain", retained)?;
+        // SAFETY: the call succeeded.
+        let context = unsafe { context.assume_init() };
+        let mut inner = Inner {
+            device,
+            context,
+            module: std::ptr::null_mut(),
+            functions: Vec::new(),
+            shared_limit: shared as usize,
+            info: DeviceInfo {
+                ordinal,
+                name,
+                capability: (major, minor),
+                multiprocessors: multiprocessors as usize,
+                total_bytes: 0,
+                free_bytes: 0,
+                driver: (driver / 1000, driver % 1000 / 10),
+            },
+        };
+        inner.bind()?;
+        inner.load()?;
+        let (free, total) = inner.memory()?;
+        inner.info.free_bytes = free as u64;
+        inner.info.total_bytes = total as u64;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.info
+    }
+
+    /// Bytes of device memory free now.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn free_bytes(&self) -> Result<u64, CudaError> {
+        self.inner.bind()?;
+        Ok(self.inner.memory()?.0 as u64)
+    }
+}
+
+impl Inner {
+    /// Makes the context current on this thread.
+    pub(crate) fn bind(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained by this value.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+
+    /// Free and total bytes of device memory; zeros when the driver does not answer.
+    pub(crate) fn memory(&self) -> Result<(usize, usize), CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: stores two numbers.
+        check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        Ok((free, total))
+    }
+
+    pub(crate) fn function(&self, kernel: Kernel) -> sys::CUfunction {
+        self.functions[kernel as usize]
+    }
+
+    fn load(&mut self) -> Result<(), CudaError> {
+        // SAFETY: the image is a complete fat binary, copied by the driver.
+        let loaded = unsafe { sys::cuModuleLoadData(&mut self.module, IMAGE.as_ptr().cast()) };
+        check("cuModuleLoadData", loaded)?;
+        for kernel in Kernel::ALL {
+            let name = CString::new(kernel.name()).expect("names hold no zero");
+            let mut function = std::ptr::null_mut();
+            // SAFETY: stores a handle that lives as long as the module.
+            let found =
+                unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) };
+            check("cuModuleGetFunction", found)?;
+            let attribute = |which| {
+                let mut value = 0;
+                // SAFETY: stores a number.
+                let asked = unsafe { sys::cuFuncGetAttribute(&mut value, which, function) };
+                check("cuFuncGetAttribute", asked).map(|()| value)
+            };
+            use sys::CUfunction_attribute_enum as Attribute;
+            let fixed = attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+            let rest = self.shared_limit as i32 - fixed;
+            let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: raises a limit of our own function within what the device offers.
+            let raised = unsafe { sys::cuFuncSetAttribute(function, which, rest) };
+            check("cuFuncSetAttribute", raised)?;
+            self.functions.push(function);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: handles of our own, not used any more; at the end of a process the driver may be gone already
+        // and answers with an error that changes nothing.
+        unsafe {
+            let _ = sys::cuCtxSetCurrent(self.context);
+            if !self.module.is_null() {
+                let _ = sys::cuModuleUnload(self.module);
+            }
+            let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Launches of what lies between the products: norms, gates, attention, convolution, delta rule.
+
+use super::{HEAD_DIM_LIMIT, KEY_DIM_LIMIT, Kernel, expect};
+use crate::{CudaError, Span, Stream};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NormArguments {
+    x: u64,
+    weight: u64,
+    out: u64,
+    rows: u64,
+    width: u32,
+    epsilon: f32,
+}
+
+/// RMS norm of rows as wide as `weight`; with `chosen`, output row `i` is that of input row `chosen[i]`.
+///
+/// # Errors
+/// The device failed.
+pub fn rms_norm(
+    stream: &Stream,
+    rows: usize,
+    x: Span<f32>,
+    chosen: Option<Span<u32>>,
+    weight: Span<f32>,
+    epsilon: f32,
+    out: Span<f32>,
+) -> Result<(), CudaError> {
+    let width = weight.len();
+    expect("rows of a norm", out.len(), rows * width);
+    match chosen {
+        Some(chosen) => expect("chosen rows", chosen.len(), rows),
+        None => expect("rows of a norm", x.len(), rows * width),
+    }
+    let arguments = NormArguments {
+        x: x.address,
+        weight: weight.address,
+        out: out.address,
+        rows: chosen.map_or(0, |span| span.address),
+        width: width as u32,
+        epsilon,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above, chosen rows by the caller.
+    unsafe { stream.launch(Kernel::RmsNorm, (rows, 1, 1), 512, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GateArguments {
+    x: u64,
+    gate: u64,
+    count: u32,
+    padding: u32,
+}
+
+/// `x *= sigmoid(gate)` over `count` values.
+///
+/// # Errors
+/// The device failed.
+pub fn sigmoid_gate(
+    stream: &Stream,
+    count: usize,
+    x: Span<f32>,
+    gate: Span<f32>,
+) -> Result<(), CudaError> {
+    expect("gated values", x.len(), count);
+    expect("gates", gate.len(), count);
+    let arguments =
+        GateArguments { x: x.address, gate: gate.address, count: count as u32, padding: 0 };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::SigmoidGate, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SplitArguments {
+    both: u64,
+    query: u64,
+    gate: u64,
+    dim: u32,
+    count: u32,
+}
+
+/// The halves of `heads` heads `[2, dim]` in `both`.
+///
+/// # Errors
+/// The device failed.
+pub fn split_query_gate(
+    stream: &Stream,
+    heads: usize,
+    dim: usize,
+    both: Span<f32>,
+    query: Span<f32>,
+    gate: Span<f32>,
+) -> Result<(), CudaError> {
+    let count = heads * dim;
+    expect("queries and gates", both.len(), 2 * count);
+    expect("queries", query.len(), count);
+    expect("gates", gate.len(), count);
+    let arguments = SplitArguments {
+        both: both.address,
+        query: query.address,
+        gate: gate.address,
+        dim: dim as u32,
+        count: count as u32,
+    };
+    let grid = (count.div_ceil(256), 1, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::SplitQueryGate, grid, 256, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RotateArguments {
+    x: u64,
+    weight: u64,
+    frequencies: u64,
+    positions: u64,
+    heads: u32,
+    dim: u32,
+    rotary: u32,
+    epsilon: f32,
+}
+
+/// RMS norm of each head of `x` `[tokens, heads, weight.len()]`, then rotation by position of the first
+/// `2 * frequencies.len()` values. One position per token.
+///
+/// # Errors
+/// The device failed.
+pub fn norm_and_rotate(
+    stream: &Stream,
+    heads: usize,
+    x: Span<f32>,
+    weight: Span<f32>,
+    epsilon: f32,
+    frequencies: Span<f32>,
+    positions: Span<u32>,
+) -> Result<(), CudaError> {
+    let (tokens, dim) = (positions.len(), weight.len());
+    expect("heads", x.len(), tokens * heads * dim);
+    assert!(2 * frequencies.len() <= dim, "rotated values within a head");
+    let arguments = RotateArguments {
+        x: x.address,
+        weight: weight.address,
+        frequencies: frequencies.address,
+        positions: positions.address,
+        heads: heads as u32,
+        dim: dim as u32,
+        rotary: 2 * frequencies.len() as u32,
+        epsilon,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::NormAndRotate, (heads, tokens, 1), 128, dim * 4, &arguments) }
+}
+
+/// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads, dim]`.
+#[derive(Clone, Copy)]
+pub struct KeyValueCache {
+    /// Keys.
+    pub keys: Span<f32>,
+    /// Values.
+    pub values: Span<f32>,
+    /// Most tokens of a sequence.
+    pub context: usize,
+}
+
+/// Shape of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionShape {
+    /// Heads of queries.
+    pub query_heads: usize,
+    /// Heads of keys and values.
+    pub key_value_heads: usize,
+    /// Values per head.
+    pub dim: usize,
+}
+
+/// Which tokens a launch is about.
+#[derive(Clone, Copy)]
+pub struct TokenPlaces {
+    /// Position of each token in its sequence.
+    pub positions: Span<u32>,
+    /// Sequence of each token.
+    pub sequences: Span<u32>,
+    /// True when every token is a run of its own; false when all are one run.
+    pub single: bool,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AppendArguments {
+    keys: u64,
+    values: u64,
+    cache_keys: u64,
+    cache_values: u64,
+    positions: u64,
+    sequences: u64,
+    width: u32,
+    context: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AttendArguments {
+    query: u64,
+    cache_keys: u64,
+    cache_values: u64,
+    out: u64,
+    partial: u64,
+    positions: u64,
+    sequences: u64,
+    query_heads: u32,
+    key_value_heads: u32,
+    dim: u32,
+    context: u32,
+    splits: u32,
+    tokens: u32,
+    scale: f32,
+    tokens_per_block: u32,
+}
+
+/// Parts of the context that a single token's attention is cut into.
+pub const ATTENTION_SPLITS: usize = 32;
+
+/// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
+pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
+    tokens * shape.query_heads * ATTENTION_SPLITS * (shape.dim + 2)
+}
+
+/// Appends keys and values of the tokens to the cache, then `out` = causal attention of `query`.
+///
+/// # Errors
+/// The device failed.
+pub fn attend(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    query: Span<f32>,
+    keys: Span<f32>,
+    values: Span<f32>,
+    out: Span<f32>,
+    scratch: Span<f32>,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let width = shape.key_value_heads * shape.dim;
+    let group = shape.query_heads / shape.key_value_heads;
+    assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
+    expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
+    expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
+    expect("keys", keys.len(), tokens * width);
+    expect("values", values.len(), tokens * width);
+    let append = AppendArguments {
+        keys: keys.address,
+        values: values.address,
+        cache_keys: cache.keys.address,
+        cache_values: cache.values.address,
+        positions: places.positions.address,
+        sequences: places.sequences.address,
+        width: width as u32,
+        context: cache.context as u32,
+    };
+    let splits = if places.single { ATTENTION_SPLITS } else { 1 };
+    if splits > 1 {
+        expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
+    }
+    let rows = if places.single { 1 } else { 4 };
+    let tokens_per_block = if places.single { 1 } else { (8 * rows / group).max(1) };
+    let arguments = AttendArguments {
+        query: query.address,
+        cache_keys: cache.keys.address,
+        cache_values: cache.values.address,
+        out: out.address,
+        partial: scratch.address,
+        positions: places.positions.address,
+        sequences: places.sequences.address,
+        query_heads: shape.query_heads as u32,
+        key_value_heads: shape.key_value_heads as u32,
+        dim: shape.dim as u32,
+        context: cache.context as u32,
+        splits: splits as u32,
+        tokens: tokens as u32,
+        scale: (shape.dim as f32).powf(-0.5),
+        tokens_per_block: tokens_per_block as u32,
+    };
+    // `KEY_TILE` keys and values.
+    let shared = 2 * 16 * shape.dim * 4;
+    let kernel = if rows == 1 { Kernel::Attend1 } else { Kernel::Attend4 };
+    let grid = (tokens.div_ceil(tokens_per_block), shape.key_value_heads, splits);
+    // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
+    // the caller's batch.
+    unsafe {
+        stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append)?;
+        stream.launch(kernel, grid, 256, shared, &arguments)?;
+        if splits > 1 {
+            let grid = (shape.query_heads, tokens, 1);
+            stream.launch(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ConvolveArguments {
+    x: u64,
+    weight: u64,
+    tail: u64,
+    out: u64,
+    sequences: u64,
+    tokens: u32,
+    channels: u32,
+    kernel: u32,
+    single: u32,
+    tail_stride: u64,
+}
+
+/// SiLU of the causal convolution of `x` `[tokens, channels]`; the raw inputs before the run, `[taps, channels]`,
+/// are kept in `tails`, one sequence every `stride` values.
+///
+/// # Errors
+/// The device failed.
+pub fn convolve(
+    stream: &Stream,
+    channels: usize,
+    places: &TokenPlaces,
+    weight: Span<f32>,
+    x: Span<f32>,
+    tails: Span<f32>,
+    stride: usize,
+    out: Span<f32>,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let kernel = weight.len() / channels;
+    expect("inputs of the convolution", x.len(), tokens * channels);
+    expect("outputs of the convolution", out.len(), tokens * channels);
+    expect("tail of the convolution", tails.len(), (kernel - 1) * channels);
+    let arguments = ConvolveArguments {
+        x: x.address,
+        weight: weight.address,
+        tail: tails.address,
+        out: out.address,
+        sequences: places.sequences.address,
+        tokens: tokens as u32,
+        channels: channels as u32,
+        kernel: kernel as u32,
+        single: u32::from(places.single),
+        tail_stride: stride as u64,
+    };
+    let parts = if places.single { tokens } else { tokens.div_ceil(32) };
+    let columns = channels.div_ceil(256);
+    // SAFETY: the structure is both kernels'; lengths were checked above, sequences by the caller's batch.
+    unsafe {
+        stream.launch(Kernel::Convolve, (columns, parts, 1), 256, 0, &arguments)?;
+        if places.single || parts == 1 {
+            return Ok(());
+        }
+        stream.launch(Kernel::ConvolveTail, (columns, 1, 1), 256, 0, &arguments)
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct DeltaArguments {
+    mixed: u64,
+    beta: u64,
+    decay: u64,
+    rate: u64,
+    bias: u64,
+    state: u64,
+    out: u64,
+    sequences: u64,
+    state_stride: u64,
+    tokens: u32,
+    channels: u32,
+    key_heads: u32,
+    value_heads: u32,
+    key_dim: u32,
+    value_dim: u32,
+    single: u32,
+    padding: u32,
+}
+
+/// Shape of the delta rule.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaShape {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values.
+    pub value_heads: usize,
+    /// Values per key head, a multiple of 8.
+    pub key_dim: usize,
+    /// Values per value head.
+    pub value_dim: usize,
+}
+
+/// Where [`delta_rule`] reads and writes; one row per token.
+#[derive(Clone, Copy)]
+pub struct DeltaStep {
+    /// After the convolution: queries, keys, values; queries and keys are normalised in place.
+    pub mixed: Span<f32>,
+    /// Write strengths before the sigmoid.
+    pub beta: Span<f32>,
+    /// Decays before the softplus.
+    pub decay: Span<f32>,
+    /// Rate of decay of each head.
+    pub rate: Span<f32>,
+    /// Added before the softplus.
+    pub bias: Span<f32>,
+    /// States `[value_heads, key_dim, value_dim]`, one sequence every `stride` values.
+    pub states: Span<f32>,
+    /// See `states`.
+    pub stride: usize,
+    /// `[tokens, value_heads, value_dim]`
+    pub out: Span<f32>,
+}
+
+/// The gated delta rule, token after token.
+///
+/// # Errors
+/// The device failed.
+pub fn delta_rule(
+    stream: &Stream,
+    shape: &DeltaShape,
+    places: &TokenPlaces,
+    step: &DeltaStep,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+    assert!(
+        shape.key_dim <= KEY_DIM_LIMIT && shape.key_dim.is_multiple_of(8),
+        "key heads within the kernels' limit"
+    );
+    expect("inputs of the delta rule", step.mixed.len(), tokens * channels);
+    expect("write strengths", step.beta.len(), tokens * shape.value_heads);
+    expect("decays", step.decay.len(), tokens * shape.value_heads);
+    expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
+    expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
+    let arguments = DeltaArguments {
+        mixed: step.mixed.address,
+        beta: step.beta.address,
+        decay: step.decay.address,
+        rate: step.rate.address,
+        bias: step.bias.address,
+        state: step.states.address,
+        out: step.out.address,
+        sequences: places.sequences.address,
+        state_stride: step.stride as u64,
+        tokens: tokens as u32,
+        channels: channels as u32,
+        key_heads: shape.key_heads as u32,
+        value_heads: shape.value_heads as u32,
+        key_dim: shape.key_dim as u32,
+        value_dim: shape.value_dim as u32,
+        single: u32::from(places.single),
+        padding: 0,
+    };
+    let kernel = if shape.key_dim <= 128 { Kernel::DeltaRule16 } else { Kernel::DeltaRule32 };
+    let runs = if places.single { tokens } else { 1 };
+    let grid = (shape.value_heads, shape.value_dim.div_ceil(16), runs);
+    // SAFETY: the structure is both kernels'; lengths were checked above, sequences by the caller's batch.
+    unsafe {
+        let heads = (2 * shape.key_heads, tokens, 1);
+        stream.launch(Kernel::NormaliseQueryKey, heads, 32, 0, &arguments)?;
+        stream.launch(kernel, grid, 128, 0, &arguments)
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GatedNormArguments {
+    x: u64,
+    z: u64,
+    weight: u64,
+    dim: u32,
+    epsilon: f32,
+}
+
+/// RMS norm of `heads` heads of `x`, as wide as `weight`, times SiLU of `z`.
+///
+/// # Errors
+/// The device failed.
+pub fn gated_norm(
+    stream: &Stream,
+    heads: usize,
+    x: Span<f32>,
+    z: Span<f32>,
+    weight: Span<f32>,
+    epsilon: f32,
+) -> Result<(), CudaError> {
+    let dim = weight.len();
+    expect("heads", x.len(), heads * dim);
+    expect("gates", z.len(), heads * dim);
+    let arguments = GatedNormArguments {
+        x: x.address,
+        z: z.address,
+        weight: weight.address,
+        dim: dim as u32,
+        epsilon,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::GatedNorm, (heads, 1, 1), 32, 0, &arguments) }
+}

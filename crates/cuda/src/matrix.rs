@@ -1,0 +1,109 @@
+//! Matrices as kernels see them: an encoding, a shape, and where the pieces are.
+
+use kernels::format::{Encoding, FloatType};
+
+use crate::Span;
+
+/// A weight matrix `[rows, columns]` in memory of the device; mirrors `Matrix` in `kernels/common.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Matrix {
+    pub(crate) weight: u64,
+    pub(crate) scales: u64,
+    pub(crate) biases: u64,
+    pub(crate) rows: u32,
+    pub(crate) columns: u32,
+    pub(crate) kind: u32,
+    pub(crate) bits: u32,
+    pub(crate) group: u32,
+    pub(crate) scale_kind: u32,
+}
+
+/// Shapes of the routed experts of a layer and where their pieces lie in a record; mirrors `Experts` in
+/// `kernels/mixture.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ExpertShapes {
+    pub(crate) gate: Matrix,
+    pub(crate) up: Matrix,
+    pub(crate) down: Matrix,
+    pub(crate) places: u64,
+}
+
+/// The code of a float type, `Kind` in `kernels/common.cuh`.
+fn kind(float: FloatType) -> u32 {
+    match float {
+        FloatType::F32 => 0,
+        FloatType::F16 => 1,
+        FloatType::Bf16 => 2,
+    }
+}
+
+/// `Kind` of an affine encoding.
+const AFFINE: u32 = 3;
+
+impl Matrix {
+    /// A shape without memory, as experts have it.
+    pub fn shape(encoding: Encoding, rows: usize, columns: usize) -> Self {
+        let (kind, bits, group, scale_kind) = match encoding {
+            Encoding::Float(float) => (kind(float), 0, 1, 0),
+            Encoding::Affine { bits, group, scale } => {
+                (AFFINE, u32::from(bits), u32::from(group), kind(scale))
+            }
+        };
+        let (rows, columns) = (rows as u32, columns as u32);
+        Self { weight: 0, scales: 0, biases: 0, rows, columns, kind, bits, group, scale_kind }
+    }
+
+    /// A matrix whose pieces are at the given places.
+    ///
+    /// # Panics
+    /// When a piece has another length than shape and encoding ask for.
+    pub fn new(
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        weight: Span<u8>,
+        scales: Span<u8>,
+        biases: Span<u8>,
+    ) -> Self {
+        assert_eq!(weight.len(), rows * encoding.weight_row_bytes(columns), "bytes of weights");
+        assert_eq!(scales.len(), rows * encoding.scale_row_bytes(columns), "bytes of scales");
+        assert_eq!(biases.len(), scales.len(), "bytes of biases");
+        Self {
+            weight: weight.address,
+            scales: scales.address,
+            biases: biases.address,
+            ..Self::shape(encoding, rows, columns)
+        }
+    }
+
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        self.rows as usize
+    }
+
+    /// Inputs.
+    pub fn columns(&self) -> usize {
+        self.columns as usize
+    }
+
+    /// Bits of a value when it is quantised.
+    pub(crate) fn quantised_bits(&self) -> Option<u32> {
+        (self.kind == AFFINE).then_some(self.bits)
+    }
+}
+
+impl ExpertShapes {
+    /// Shapes of gate, up and down, and the byte offsets of their pieces in the record of each expert:
+    /// `[experts][9]`, weight, scales and biases of each in turn.
+    pub fn new(gate: Matrix, up: Matrix, down: Matrix, places: Span<u32>) -> Self {
+        assert!(gate.rows == up.rows && gate.columns == up.columns, "gate and up have one shape");
+        Self { gate, up, down, places: places.address }
+    }
+
+    /// Inner width.
+    pub fn inner(&self) -> usize {
+        self.gate.rows()
+    }
+}

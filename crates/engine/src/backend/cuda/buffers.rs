@@ -1,0 +1,282 @@
+//! Device and pinned memory of a CUDA backend, sized once from the model's shapes and the options.
+//!
+//! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
+//! will be held.
+
+use cuda::launch::{self, AttentionShape, TILE_TOKENS};
+use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
+
+use super::super::Register;
+use super::{CudaOptions, STEP_TOKENS};
+use crate::model::config::{Mixer, ModelConfig};
+
+/// Lengths, in values of four bytes unless said otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Sizes {
+    pub(super) registers: [usize; Register::COUNT],
+    /// Tokens of a batch.
+    pub(super) tokens: usize,
+    pub(super) pairs: usize,
+    pub(super) experts: usize,
+    pub(super) layers: usize,
+    pub(super) hidden: usize,
+    pub(super) inner: usize,
+    pub(super) shared: usize,
+    pub(super) logit_rows: usize,
+    pub(super) vocabulary: usize,
+    pub(super) attention: AttentionShape,
+    /// Keys (and values) of one attention layer, all sequences.
+    pub(super) cache_layer: usize,
+    pub(super) attention_layers: usize,
+    /// Recurrent state of one delta layer and sequence.
+    pub(super) state: usize,
+    /// Convolution tail of one delta layer and sequence.
+    pub(super) tail: usize,
+    pub(super) delta_layers: usize,
+    pub(super) sequences: usize,
+    /// Words of the request ring.
+    pub(super) ring: usize,
+}
+
+impl Sizes {
+    pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Self {
+        let (attention, moe) = (&config.attention, &config.moe);
+        let pairs = options.batch_tokens * options.top_k;
+        let (state, tail) = config.delta.as_ref().map_or((0, 0), |delta| {
+            (
+                delta.value_heads * delta.key_dim * delta.value_dim,
+                (delta.convolution_kernel - 1) * delta.channels(),
+            )
+        });
+        let layers = config.layers.len();
+        let step_pairs = STEP_TOKENS * options.top_k;
+        Self {
+            registers: Register::widths(config).map(|width| width * options.batch_tokens),
+            tokens: options.batch_tokens,
+            pairs,
+            experts: moe.experts,
+            layers,
+            hidden: config.hidden,
+            inner: moe.intermediate,
+            shared: moe.shared_intermediate.unwrap_or(0),
+            logit_rows: options.logit_rows.max(STEP_TOKENS),
+            vocabulary: config.vocabulary,
+            attention: AttentionShape {
+                query_heads: attention.query_heads,
+                key_value_heads: attention.key_value_heads,
+                dim: attention.head_dim,
+            },
+            cache_layer: options.sequences
+                * options.context
+                * attention.key_value_heads
+                * attention.head_dim,
+            attention_layers: config.count(Mixer::Attention),
+            state,
+            tail,
+            delta_layers: config.count(Mixer::DeltaNet),
+            sequences: options.sequences,
+            ring: (layers * step_pairs).next_power_of_two(),
+        }
+    }
+
+    fn attention_scratch(&self) -> usize {
+        launch::attend_scratch(&self.attention, STEP_TOKENS.min(self.tokens))
+    }
+
+    fn tiles(&self) -> usize {
+        3 * launch::tile_limit(self.pairs.max(TILE_TOKENS), self.experts)
+    }
+
+    /// Bytes of keys and values.
+    pub(super) fn key_value_bytes(&self) -> u64 {
+        (2 * self.attention_layers * self.cache_layer * 4) as u64
+    }
+
+    /// Bytes of recurrent states and tails.
+    pub(super) fn recurrent_bytes(&self) -> u64 {
+        (self.sequences * self.delta_layers * (self.state + self.tail) * 4) as u64
+    }
+
+    /// Bytes of everything else in device memory but weights and slots.
+    pub(super) fn activation_bytes(&self) -> u64 {
+        let floats = self.registers.iter().sum::<usize>()
+            + self.attention_scratch()
+            + self.tokens * (self.experts + 1 + 2 * self.shared + self.hidden)
+            + self.pairs * (2 * self.inner + self.hidden + 1)
+            + self.logit_rows * (self.vocabulary + self.hidden)
+            + self.layers * STEP_TOKENS * self.experts;
+        let words = 3 * self.tokens
+            + self.pairs * 4
+            + self.experts
+            + self.tiles()
+            + self.layers * self.experts * 9;
+        let long =
+            self.pairs + 2 * self.layers * self.experts + self.logit_rows * launch::ARG_MAX_BLOCKS;
+        (4 * (floats + words) + 8 * long) as u64
+    }
+}
+
+/// A device buffer of f32 values.
+pub(super) struct Floats {
+    buffer: DeviceBuffer,
+    length: usize,
+}
+
+impl Floats {
+    pub(super) fn new(device: &Device, length: usize) -> Result<Self, CudaError> {
+        Ok(Self { buffer: DeviceBuffer::new(device, length * 4)?, length })
+    }
+
+    pub(super) fn all(&self) -> Span<f32> {
+        self.buffer.span(0, self.length)
+    }
+
+    pub(super) fn part(&self, start: usize, length: usize) -> Span<f32> {
+        self.all().part(start, length)
+    }
+
+    pub(super) fn write(&self, offset: usize, values: &[f32]) -> Result<(), CudaError> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.buffer.write(offset * 4, &bytes)
+    }
+
+    pub(super) fn read(&self, offset: usize, values: &mut [f32]) -> Result<(), CudaError> {
+        self.buffer.read(offset, values)
+    }
+}
+
+/// Everything but weights and slots.
+pub(super) struct Buffers {
+    pub(super) registers: Vec<Floats>,
+    pub(super) attention: Floats,
+    pub(super) router_logits: Floats,
+    pub(super) shared_factor: Floats,
+    pub(super) shared_gate: Floats,
+    pub(super) shared_up: Floats,
+    pub(super) shared_out: Floats,
+    pub(super) pair_gate: Floats,
+    pub(super) pair_up: Floats,
+    pub(super) pair_out: Floats,
+    pub(super) weights: Floats,
+    pub(super) normed_rows: Floats,
+    pub(super) logits: Floats,
+    /// Replaced router logits of a step, `[layers, tokens, experts]`.
+    pub(super) replaced: Floats,
+    /// Per attention layer.
+    pub(super) keys: Vec<Floats>,
+    /// Per attention layer.
+    pub(super) values: Vec<Floats>,
+    /// `[sequences, delta_layers, state]`
+    pub(super) states: Floats,
+    /// `[sequences, delta_layers, tail]`
+    pub(super) tails: Floats,
+    /// Tokens, positions, sequences of the batch: `[3, batch]`, packed.
+    pub(super) inputs: DeviceBuffer,
+    pub(super) chosen: DeviceBuffer,
+    /// `[layers, step pairs]`, or of one layer `[pairs]`.
+    pub(super) uses: DeviceBuffer,
+    pub(super) pair_token: DeviceBuffer,
+    pub(super) place: DeviceBuffer,
+    pub(super) starts: DeviceBuffer,
+    pub(super) tiles: DeviceBuffer,
+    pub(super) tile_count: DeviceBuffer,
+    pub(super) addresses: DeviceBuffer,
+    pub(super) table: DeviceBuffer,
+    /// Addresses of one wave of a prefill.
+    pub(super) wave: DeviceBuffer,
+    pub(super) places: DeviceBuffer,
+    pub(super) posted: DeviceBuffer,
+    pub(super) arg_max: DeviceBuffer,
+    pub(super) pinned: Pinned,
+}
+
+/// Pinned host memory.
+pub(super) struct Pinned {
+    pub(super) inputs: PinnedBuffer,
+    /// Rows whose logits are wanted.
+    pub(super) rows: PinnedBuffer,
+    /// Most likely tokens.
+    pub(super) tokens: PinnedBuffer,
+    pub(super) status: PinnedBuffer,
+    /// `[layers, step pairs]`, or of one layer `[pairs]`.
+    pub(super) uses: PinnedBuffer,
+    pub(super) ring: PinnedBuffer,
+    /// By key.
+    pub(super) answers: PinnedBuffer,
+    pub(super) table: PinnedBuffer,
+    pub(super) wave: PinnedBuffer,
+    /// Two steps of replaced logits, `[2, layers, tokens, experts]`, or a chunk of one layer.
+    pub(super) replaced: PinnedBuffer,
+}
+
+impl Buffers {
+    pub(super) fn new(device: &Device, sizes: &Sizes, replaced: bool) -> Result<Self, CudaError> {
+        let floats = |length| Floats::new(device, length);
+        let words = |length: usize| DeviceBuffer::new(device, length * 4);
+        let long = |length: usize| DeviceBuffer::new(device, length * 8);
+        let keys = sizes.layers * sizes.experts;
+        let per_layer = || {
+            let layer = |_| floats(sizes.cache_layer);
+            (0..sizes.attention_layers).map(layer).collect::<Result<Vec<_>, _>>()
+        };
+        let step_pairs = sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
+        let pinned = |bytes| PinnedBuffer::new(device, bytes);
+        let step_logits = sizes.layers * STEP_TOKENS * sizes.experts;
+        let replaced_values =
+            if replaced { (2 * step_logits).max(sizes.tokens * sizes.experts) } else { 0 };
+        Ok(Self {
+            registers: sizes
+                .registers
+                .iter()
+                .map(|&length| floats(length))
+                .collect::<Result<_, _>>()?,
+            attention: floats(sizes.attention_scratch())?,
+            router_logits: floats(sizes.tokens * sizes.experts)?,
+            shared_factor: floats(sizes.tokens)?,
+            shared_gate: floats(sizes.tokens * sizes.shared)?,
+            shared_up: floats(sizes.tokens * sizes.shared)?,
+            shared_out: floats(sizes.tokens * sizes.hidden)?,
+            pair_gate: floats(sizes.pairs * sizes.inner)?,
+            pair_up: floats(sizes.pairs * sizes.inner)?,
+            pair_out: floats(sizes.pairs * sizes.hidden)?,
+            weights: floats(sizes.pairs)?,
+            normed_rows: floats(sizes.logit_rows * sizes.hidden)?,
+            logits: floats(sizes.logit_rows * sizes.vocabulary)?,
+            replaced: floats(step_logits.max(if replaced {
+                sizes.tokens * sizes.experts
+            } else {
+                0
+            }))?,
+            keys: per_layer()?,
+            values: per_layer()?,
+            states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
+            tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
+            inputs: words(3 * sizes.tokens)?,
+            chosen: words(sizes.pairs)?,
+            uses: words(step_pairs.max(sizes.pairs))?,
+            pair_token: words(sizes.pairs)?,
+            place: words(sizes.pairs)?,
+            starts: words(sizes.experts + 1)?,
+            tiles: words(sizes.tiles())?,
+            tile_count: words(1)?,
+            addresses: long(sizes.pairs)?,
+            table: long(keys)?,
+            wave: long(sizes.experts)?,
+            places: words(keys * 9)?,
+            posted: words(1)?,
+            arg_max: long(sizes.logit_rows * launch::ARG_MAX_BLOCKS)?,
+            pinned: Pinned {
+                inputs: pinned(3 * sizes.tokens * 4)?,
+                rows: pinned(sizes.logit_rows * 4)?,
+                tokens: pinned(sizes.logit_rows * 4)?,
+                status: pinned(8)?,
+                uses: pinned(step_pairs.max(sizes.pairs) * 4)?,
+                ring: pinned(sizes.ring * 8)?,
+                answers: pinned(keys * 8)?,
+                table: pinned(keys * 8)?,
+                wave: pinned(super::WAVES * sizes.experts * 8)?,
+                replaced: pinned(replaced_values * 4)?,
+            },
+        })
+    }
+}

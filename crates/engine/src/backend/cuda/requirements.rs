@@ -1,0 +1,62 @@
+//! Bytes of device memory that a CUDA backend will hold, known before it is made: `plan` asks here.
+
+use kernels::format::Encoding;
+
+use super::buffers::Sizes;
+use super::{CudaOptions, padded};
+use crate::model::config::ModelConfig;
+use crate::weights::Catalog;
+
+/// Device memory of a backend, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaRequirements {
+    /// Dense weights.
+    pub weights: u64,
+    /// Keys and values of every sequence at its full context.
+    pub key_values: u64,
+    /// Recurrent states and convolution tails of every sequence.
+    pub recurrent: u64,
+    /// Activations, logits, tables.
+    pub activations: u64,
+    /// Room in device memory through which the experts of a prompt pass, when not all of them stay there.
+    pub staging: u64,
+}
+
+/// Kernels' image and the driver's own, measured on an H100; small allocations round up to 2 MiB.
+const OVERHEAD_BYTES: u64 = 160 << 20;
+/// Records that the staging area holds; two halves, one filling while the other is used.
+pub(super) const STAGING_RECORDS: usize = 64;
+
+/// Bytes of a matrix in device memory.
+pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) -> usize {
+    padded(rows * encoding.weight_row_bytes(columns))
+        + 2 * padded(rows * encoding.scale_row_bytes(columns))
+}
+
+impl CudaRequirements {
+    /// What `CudaBackend::new` with these options will hold, slots for experts not counted. `slot_bytes` is the
+    /// size of the largest record; `all` says that every record will have a slot.
+    pub fn of(
+        config: &ModelConfig,
+        catalog: &Catalog<'_>,
+        options: &CudaOptions,
+        slot_bytes: usize,
+        all: bool,
+    ) -> Self {
+        let sizes = Sizes::new(config, options);
+        let matrices: usize = catalog.matrices().map(matrix_bytes).sum();
+        let vectors: usize = catalog.vector_lengths().map(|length| padded(length * 4)).sum();
+        Self {
+            weights: (matrices + vectors) as u64,
+            key_values: sizes.key_value_bytes(),
+            recurrent: sizes.recurrent_bytes(),
+            activations: sizes.activation_bytes() + OVERHEAD_BYTES,
+            staging: if all { 0 } else { (STAGING_RECORDS * slot_bytes) as u64 },
+        }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.key_values + self.recurrent + self.activations + self.staging
+    }
+}

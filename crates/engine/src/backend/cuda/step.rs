@@ -1,0 +1,366 @@
+//! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
+
+use std::sync::atomic::Ordering;
+
+use cuda::launch::{self, ExpertStep, FAILED, Routing as Route, SharedExpert};
+use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
+use store::{ExpertId, LayerId};
+
+use super::buffers::Sizes;
+use super::misses::StepPort;
+use super::{CudaBackend, Mode, Register, STEP_TOKENS};
+use crate::EngineError;
+use crate::model::mixture::Mixture;
+use crate::weights::{MatrixId, VectorId};
+
+/// Graphs and the state of the step that runs.
+pub(super) struct Steps {
+    /// By number of tokens.
+    graphs: Vec<Option<Graph>>,
+    /// Norm and matrix of the output head, once logits were asked for.
+    head: Option<(VectorId, MatrixId)>,
+    done: Event,
+    /// A step runs whose end was not awaited.
+    running: bool,
+    /// The rows for which the last step computed logits, all of its tokens or none.
+    head_rows: usize,
+    /// Next word of the request ring.
+    taken: usize,
+    /// By layer: what the last step used, distinct, ascending.
+    uses: Vec<Vec<ExpertId>>,
+    fetched: Vec<u32>,
+    /// The last step's uses were not told to the policy yet.
+    unlearned: bool,
+    /// Replaced logits of the next step lie in this half of the pinned buffer, for this many tokens.
+    prepared: Option<(usize, usize)>,
+    half: usize,
+    scratch: Vec<f32>,
+    /// A prompt was processed since the table last named what the host tier holds.
+    pub(super) unnamed: bool,
+}
+
+impl Steps {
+    pub(super) fn new(device: &Device, sizes: &Sizes) -> Result<Self, CudaError> {
+        Ok(Self {
+            graphs: (0..=STEP_TOKENS).map(|_| None).collect(),
+            head: None,
+            done: Event::new(device)?,
+            running: false,
+            head_rows: 0,
+            taken: 0,
+            uses: vec![Vec::new(); sizes.layers],
+            fetched: Vec::new(),
+            unlearned: false,
+            prepared: None,
+            half: 0,
+            scratch: vec![0.0; STEP_TOKENS * sizes.experts],
+            unnamed: true,
+        })
+    }
+}
+
+/// The ring and the answers of a running step.
+struct Port<'a> {
+    ring: &'a PinnedBuffer,
+    answers: &'a PinnedBuffer,
+    done: &'a Event,
+    taken: &'a mut usize,
+    answered: &'a mut Vec<u32>,
+}
+
+impl StepPort for Port<'_> {
+    fn take_request(&mut self) -> Option<u32> {
+        let words = self.ring.long_words();
+        let word = words[*self.taken & (words.len() - 1)].swap(0, Ordering::AcqRel);
+        if word == 0 {
+            return None;
+        }
+        *self.taken += 1;
+        Some((word - 1) as u32)
+    }
+
+    fn answer(&mut self, key: u32, address: Option<u64>) {
+        self.answers.long_words()[key as usize].store(address.unwrap_or(FAILED), Ordering::Release);
+        self.answered.push(key);
+    }
+
+    fn is_done(&mut self) -> Result<bool, EngineError> {
+        Ok(self.done.has_happened()?)
+    }
+}
+
+impl CudaBackend {
+    /// The batch's inputs are in pinned memory: decides how its operations are carried out.
+    pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
+        self.mode = Mode::Eager;
+        self.steps.head_rows = 0;
+        if self.tokens > STEP_TOKENS {
+            return self.upload_table();
+        }
+        if self.experts.can_miss && std::mem::take(&mut self.steps.unnamed) {
+            self.experts.name_host_copies();
+        }
+        self.experts.between_steps()?;
+        self.upload_table()?;
+        if self.routing.replaces() {
+            let half = match self.steps.prepared.take() {
+                Some((half, tokens)) if tokens == self.tokens => half,
+                _ => self.prepare_logits(),
+            };
+            let values = self.sizes.layers * self.tokens * self.sizes.experts;
+            let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts * 4;
+            let from = self.buffers.pinned.replaced.span::<f32>(start, values);
+            self.stream.copy(from, self.buffers.replaced.part(0, values))?;
+        }
+        if !self.single {
+            return Ok(());
+        }
+        if self.steps.graphs[self.tokens].is_some() {
+            self.mode = Mode::Replay;
+        } else if self.steps.head.is_some() {
+            self.stream.begin_capture()?;
+            self.mode = Mode::Capture;
+        }
+        Ok(())
+    }
+
+    fn upload_table(&mut self) -> Result<(), EngineError> {
+        if self.experts.placement.take_changed() {
+            let words = self.experts.placement.words();
+            for (to, &word) in self.buffers.pinned.table.long_words().iter().zip(words) {
+                to.store(word, Ordering::Release);
+            }
+            let count = words.len();
+            let from = self.buffers.pinned.table.span::<u64>(0, count);
+            self.stream.copy(from, self.buffers.table.span(0, count))?;
+        }
+        Ok(())
+    }
+
+    /// The table's row of a layer.
+    pub(super) fn table_row(&self, layer: LayerId) -> Span<u64> {
+        let experts = self.sizes.experts;
+        self.buffers.table.span(layer.index() * experts * 8, experts)
+    }
+
+    /// Draws the replaced logits of a step of the batch's size into the next half of the pinned buffer.
+    fn prepare_logits(&mut self) -> usize {
+        self.steps.half ^= 1;
+        let half = self.steps.half;
+        let row = self.tokens * self.sizes.experts;
+        let words = self.buffers.pinned.replaced.words();
+        let mut at = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
+        for layer in 0..self.sizes.layers {
+            let logits = &mut self.steps.scratch[..row];
+            self.routing.override_logits(LayerId(layer as u16), self.sizes.experts, logits);
+            for (word, value) in words[at..at + row].iter().zip(logits.iter()) {
+                word.store(value.to_bits(), Ordering::Relaxed);
+            }
+            at += row;
+        }
+        std::sync::atomic::fence(Ordering::Release);
+        half
+    }
+
+    /// A mixture of a step; the last one sets it going.
+    pub(super) fn step_mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
+        self.run(|this| this.launch_mixture(layer, mixture));
+        if let Some(error) = self.failure.take() {
+            return Err(error.into());
+        }
+        if layer.index() + 1 == self.sizes.layers { self.set_going() } else { Ok(()) }
+    }
+
+    fn launch_mixture(&self, layer: LayerId, mixture: &Mixture) -> Result<(), CudaError> {
+        let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
+        let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
+        let normed = self.register(Register::Normed);
+        let logits = buffers.router_logits.part(0, tokens * experts);
+        let factor = buffers.shared_factor.part(0, tokens);
+        let mut jobs = vec![(self.matrix(mixture.router), logits)];
+        jobs.extend(
+            mixture.shared.as_ref().map(|shared| (self.matrix(shared.gate_weight), factor)),
+        );
+        launch::linear(&self.stream, normed, tokens, &jobs, false)?;
+        let first_key = (layer.index() * experts) as u32;
+        let replaced = self
+            .routing
+            .replaces()
+            .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
+        let place = layer.index() * pairs * 4;
+        let route = Route {
+            logits,
+            replaced,
+            table: self.table_row(layer),
+            chosen: buffers.chosen.span(0, pairs),
+            weights: buffers.weights.part(0, pairs),
+            addresses: buffers.addresses.span(0, pairs),
+            uses: buffers.uses.span(place, pairs),
+            ring: buffers.pinned.ring.span(0, self.sizes.ring),
+            posted: buffers.posted.span(0, 1),
+            status: buffers.pinned.status.span(0, 1),
+            first_key,
+            k,
+            normalise: self.config.moe.normalise,
+            ask: true,
+        };
+        launch::route(&self.stream, tokens, &route)?;
+        let step = ExpertStep {
+            x: normed,
+            chosen: route.chosen,
+            weights: route.weights,
+            addresses: route.addresses,
+            answers: buffers.pinned.answers.span(0, self.sizes.layers * experts),
+            inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
+            out: self.register(Register::Residual),
+            first_key,
+            k,
+        };
+        let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
+            gate: self.matrix(shared.gate),
+            up: self.matrix(shared.up),
+            down: self.matrix(shared.down),
+            factor,
+            inner: buffers.shared_gate.part(0, tokens * self.sizes.shared),
+        });
+        let shapes = &self.experts.shapes[layer.index()];
+        launch::experts(&self.stream, tokens, &step, shapes, shared.as_ref())
+    }
+
+    /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.
+    fn set_going(&mut self) -> Result<(), EngineError> {
+        if self.experts.can_move {
+            self.run(|this| {
+                let count = this.sizes.layers * this.tokens * this.options.top_k;
+                let to = this.buffers.pinned.uses.span::<u32>(0, count);
+                this.stream.copy(this.buffers.uses.span(0, count), to)
+            });
+        }
+        if self.mode == Mode::Capture {
+            if let Some((norm, head)) = self.steps.head {
+                self.run(|this| this.head(None, norm, head));
+            }
+            // The capture has to end whatever happened in it.
+            let graph = self.stream.end_capture();
+            self.mode = Mode::Replay;
+            if let Some(error) = self.failure.take() {
+                return Err(error.into());
+            }
+            self.steps.graphs[self.tokens] = Some(graph?);
+        }
+        if self.mode == Mode::Replay
+            && let Some(graph) = &self.steps.graphs[self.tokens]
+        {
+            self.stream.launch_graph(graph)?;
+            self.steps.head_rows = self.tokens;
+        }
+        if let Some(error) = self.failure.take() {
+            return Err(error.into());
+        }
+        self.steps.done.record(&self.stream)?;
+        self.steps.running = true;
+        self.mode = Mode::Eager;
+        self.learn();
+        if self.routing.replaces() && self.single {
+            self.steps.prepared = Some((self.prepare_logits(), self.tokens));
+        }
+        Ok(())
+    }
+
+    /// Tells the policy what the step before has used.
+    fn learn(&mut self) {
+        if std::mem::take(&mut self.steps.unlearned) {
+            self.experts.learn(&self.steps.uses, &self.steps.fetched);
+        }
+    }
+
+    /// Serves the running step, if there is one, until it has ended.
+    ///
+    /// # Errors
+    /// A record that could not be read, logits that are no numbers, a device that failed.
+    pub(super) fn finish_step(&mut self) -> Result<(), EngineError> {
+        if self.mode == Mode::Capture {
+            // The pass was given up half-way: nothing of it has run.
+            self.mode = Mode::Eager;
+            drop(self.stream.end_capture());
+        }
+        if !std::mem::take(&mut self.steps.running) {
+            return Ok(());
+        }
+        let steps = &mut self.steps;
+        steps.fetched.clear();
+        let pinned = &self.buffers.pinned;
+        let served = if self.experts.can_miss {
+            let mut port = Port {
+                ring: &pinned.ring,
+                answers: &pinned.answers,
+                done: &steps.done,
+                taken: &mut steps.taken,
+                answered: &mut steps.fetched,
+            };
+            let experts = &mut self.experts;
+            let bases = &experts.bases;
+            experts.service.serve(&mut port, &experts.store, &mut experts.placement, bases)
+        } else {
+            self.stream.wait().map(|()| 0).map_err(EngineError::from)
+        };
+        for &key in &steps.fetched {
+            pinned.answers.long_words()[key as usize].store(0, Ordering::Release);
+        }
+        served?;
+        self.check_router()?;
+        if self.experts.can_move {
+            let (pairs, words) =
+                (self.tokens * self.options.top_k, self.buffers.pinned.uses.words());
+            for (layer, uses) in self.steps.uses.iter_mut().enumerate() {
+                uses.clear();
+                let chosen = &words[layer * pairs..(layer + 1) * pairs];
+                uses.extend(chosen.iter().map(|id| ExpertId(id.load(Ordering::Acquire) as u16)));
+                uses.sort_unstable();
+                uses.dedup();
+            }
+            self.steps.unlearned = true;
+        } else {
+            self.experts.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
+        }
+        Ok(())
+    }
+
+    /// Refuses router logits that are no numbers.
+    pub(super) fn check_router(&mut self) -> Result<(), EngineError> {
+        let broken = self.buffers.pinned.status.words()[0].swap(0, Ordering::AcqRel);
+        if broken == 0 {
+            return Ok(());
+        }
+        let token = broken as usize - 1;
+        let words = self.buffers.pinned.inputs.words();
+        let position = words[self.tokens + token].load(Ordering::Acquire) as usize;
+        Err(EngineError::NotFinite { position })
+    }
+
+    /// Makes sure that logits of `tokens` are computed. Gives the row of the first; the others follow it.
+    pub(super) fn step_head(
+        &mut self,
+        tokens: &[usize],
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<usize, EngineError> {
+        self.steps.head = Some((norm, head));
+        self.finish_step()?;
+        let consecutive = tokens.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let known = tokens.iter().all(|&token| token < self.steps.head_rows);
+        match tokens.first() {
+            Some(&first) if consecutive && known => return Ok(first),
+            _ => {}
+        }
+        self.run(|this| this.head(Some(tokens), norm, head));
+        // The rows of a step's own logits are gone.
+        self.steps.head_rows = 0;
+        self.settle()?;
+        Ok(0)
+    }
+}

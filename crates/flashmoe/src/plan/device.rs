@@ -1,0 +1,164 @@
+//! The GPU's part of a plan: which device, how much of its memory, and what goes there.
+
+use anyhow::Result;
+use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, probe};
+use engine::model::config::ModelConfig;
+use engine::weights::Catalog;
+use store::cache::StorePlan;
+
+use super::Part;
+use crate::arguments::{
+    ByteSize, DeviceChoice, IoChoice, KvTypeChoice, ModelArguments, StorageChoice,
+};
+use crate::failure::Failure;
+
+/// Device memory that an automatic cap leaves free: a desktop's needs, and what the driver takes as it goes.
+const RESERVE_BYTES: u64 = 512 << 20;
+
+/// A GPU that can be used.
+pub(crate) struct FoundDevice {
+    pub(crate) info: DeviceInfo,
+    /// Bytes of its memory that may be taken.
+    pub(crate) budget: u64,
+}
+
+/// What a GPU will hold.
+pub(crate) struct DevicePlan {
+    pub(crate) info: DeviceInfo,
+    pub(crate) budget: u64,
+    /// Everything but the slots.
+    pub(crate) parts: Vec<Part>,
+    /// Bytes of one slot.
+    pub(crate) slot_bytes: usize,
+    pub(crate) slots: usize,
+    /// Experts of the model.
+    pub(crate) experts: usize,
+}
+
+/// What computes, and why when the user left it open.
+pub(crate) enum Choice {
+    Cpu {
+        /// Why no GPU was taken, where one was looked for.
+        because: Option<String>,
+    },
+    Gpu(FoundDevice),
+}
+
+/// Finds the device that the arguments ask for.
+///
+/// # Errors
+/// A device asked for by name that cannot be used, or options that it does not know.
+pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
+    if arguments.io == IoChoice::Gds {
+        let reason =
+            "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
+        return Err(Failure::usage(reason).into());
+    }
+    let (info, named) = match arguments.device {
+        DeviceChoice::Cpu => (None, false),
+        DeviceChoice::Cuda(ordinal) => {
+            let info = probe(ordinal).map_err(|error| {
+                Failure::usage(format!("--device {}: {error}", arguments.device))
+            })?;
+            (Some(info), true)
+        }
+        DeviceChoice::Auto => match probe(0) {
+            Ok(info) => (Some(info), false),
+            Err(error) => {
+                if arguments.vram.is_some() {
+                    return Err(Failure::usage(format!("--vram needs a GPU: {error}")).into());
+                }
+                return Ok(Choice::Cpu { because: Some(error.to_string()) });
+            }
+        },
+    };
+    let mapped = matches!(arguments.storage, StorageChoice::PageCache | StorageChoice::Mmap);
+    let Some(info) = info else {
+        if arguments.vram.is_some() {
+            return Err(Failure::usage("--vram needs --device cuda").into());
+        }
+        return Ok(Choice::Cpu { because: None });
+    };
+    if mapped && !named {
+        let because = "the storage mode has no pinned records for a GPU to read".to_owned();
+        return Ok(Choice::Cpu { because: Some(because) });
+    }
+    if mapped {
+        let reason = "a GPU reads records from pinned memory: use --storage budget or resident";
+        return Err(Failure::usage(reason).into());
+    }
+    if arguments.kv_type == KvTypeChoice::F16 {
+        let reason = "--kv-type f16 is the processor's: a GPU stores keys and values in f32; leave it out, \
+                      or use --device cpu";
+        return Err(Failure::usage(reason).into());
+    }
+    let budget = match arguments.vram {
+        Some(ByteSize(asked)) if asked > info.free_bytes => {
+            let (asked, free) = (ByteSize(asked), ByteSize(info.free_bytes));
+            let reason = format!("--vram {asked}: {} has {free} free", info.name);
+            return Err(Failure::memory(reason).into());
+        }
+        Some(ByteSize(asked)) => asked,
+        None => info.free_bytes.saturating_sub(RESERVE_BYTES),
+    };
+    Ok(Choice::Gpu(FoundDevice { info, budget }))
+}
+
+impl DevicePlan {
+    /// Shares the device's memory out: what a batch needs, then slots with what is left.
+    ///
+    /// # Errors
+    /// Less than what a batch needs.
+    pub(crate) fn new(
+        found: FoundDevice,
+        config: &ModelConfig,
+        catalog: &Catalog<'_>,
+        records: &StorePlan,
+        options: &CudaOptions,
+    ) -> Result<Self> {
+        let FoundDevice { info, budget } = found;
+        let slot_bytes = records.classes.iter().map(|class| class.slot_bytes).max().unwrap_or(4096);
+        let experts = records.experts();
+        let needs = |all| CudaRequirements::of(config, catalog, options, slot_bytes, all);
+        let left =
+            |needs: &CudaRequirements| budget.saturating_sub(needs.total()) / slot_bytes as u64;
+        let mut requirements = needs(true);
+        let mut slots = left(&requirements) as usize;
+        if slots < experts {
+            requirements = needs(false);
+            slots = left(&requirements) as usize;
+        }
+        let parts = vec![
+            Part { name: "dense trunk", bytes: requirements.weights },
+            Part { name: "key-value cache", bytes: requirements.key_values },
+            Part { name: "recurrent state", bytes: requirements.recurrent },
+            Part { name: "activations", bytes: requirements.activations },
+            Part { name: "expert staging", bytes: requirements.staging },
+        ];
+        if requirements.total() > budget {
+            let (needed, budget) = (ByteSize(requirements.total()), ByteSize(budget));
+            let mut reason =
+                format!("{} needs {needed} of GPU memory, the cap is {budget}:", info.name);
+            for part in parts.iter().filter(|part| part.bytes > 0) {
+                reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
+            }
+            reason.push_str(
+                " no expert slot yet. Lower --context or --prefill-chunk, raise --vram, \
+                             or use --device cpu",
+            );
+            return Err(Failure::memory(reason).into());
+        }
+        Ok(Self { info, budget, parts, slot_bytes, slots: slots.min(experts), experts })
+    }
+
+    /// True when every record has a slot of its own in device memory.
+    pub(crate) fn holds_all(&self) -> bool {
+        self.slots >= self.experts
+    }
+
+    /// Bytes of device memory that will be taken.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum::<u64>()
+            + (self.slots * self.slot_bytes) as u64
+    }
+}

@@ -407,8 +407,13 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) delta_rule_16(const __grid_constant__ DeltaArguments a) { delta_rule<16>(a); }
-extern "C" __global__ void __launch_bounds__(128) delta_rule_32(const __grid_constant__ DeltaArguments a) { delta_rule<32>(a); }
+extern "C" __global__ void __launch_bounds__(128) delta_rule_16(const __grid_constant__ DeltaArguments a) {
+    delta_rule<16>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(128) delta_rule_32(const __grid_constant__ DeltaArguments a) {
+    delta_rule<32>(a);
+}
 
 struct GatedNormArguments {
     float* x;                // [heads of all tokens, dim]

@@ -72,9 +72,19 @@ __device__ inline void unpack_bf16(const uint32_t (&words)[BITS], uint32_t (&out
 }
 
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Rows r and r + 8, columns k and k + 8, two values each.
+__device__ inline void load_fragment(uint32_t (&to)[4], const __nv_bfloat16* from) {
+    to[0] = *reinterpret_cast<const uint32_t*>(from);
+    to[1] = *reinterpret_cast<const uint32_t*>(from + 8 * PITCH);
+    to[2] = *reinterpret_cast<const uint32_t*>(from + 8);
+    to[3] = *reinterpret_cast<const uint32_t*>(from + 8 * PITCH + 8);
 }
 
 // Grid: (rows / 128, tiles of 64 tokens, 1 or 2), 256 threads.
@@ -168,12 +178,9 @@ __device__ inline void tile_product(const TileArguments& a) {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     uint32_t r = warp_m + 16 * i + g;
-                    uint32_t ah[4] = {
-                        *reinterpret_cast<const uint32_t*>(&high[r][k]), *reinterpret_cast<const uint32_t*>(&high[r + 8][k]),
-                        *reinterpret_cast<const uint32_t*>(&high[r][k + 8]), *reinterpret_cast<const uint32_t*>(&high[r + 8][k + 8])};
-                    uint32_t al[4] = {
-                        *reinterpret_cast<const uint32_t*>(&low[r][k]), *reinterpret_cast<const uint32_t*>(&low[r + 8][k]),
-                        *reinterpret_cast<const uint32_t*>(&low[r][k + 8]), *reinterpret_cast<const uint32_t*>(&low[r + 8][k + 8])};
+                    uint32_t ah[4], al[4];
+                    load_fragment(ah, &high[r][k]);
+                    load_fragment(al, &low[r][k]);
 #pragma unroll
                     for (int j = 0; j < 4; j++) {
                         multiply(chunk[i][j], ah, b[j][0], b[j][1]);
@@ -220,12 +227,17 @@ __device__ inline void tile_product(const TileArguments& a) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) tile_2(const __grid_constant__ TileArguments a) { tile_product<2>(a); }
-extern "C" __global__ void __launch_bounds__(256) tile_3(const __grid_constant__ TileArguments a) { tile_product<3>(a); }
-extern "C" __global__ void __launch_bounds__(256) tile_4(const __grid_constant__ TileArguments a) { tile_product<4>(a); }
-extern "C" __global__ void __launch_bounds__(256) tile_5(const __grid_constant__ TileArguments a) { tile_product<5>(a); }
-extern "C" __global__ void __launch_bounds__(256) tile_6(const __grid_constant__ TileArguments a) { tile_product<6>(a); }
-extern "C" __global__ void __launch_bounds__(256) tile_8(const __grid_constant__ TileArguments a) { tile_product<8>(a); }
+#define TILE(BITS)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256) tile_##BITS(const __grid_constant__ TileArguments a) { \
+        tile_product<BITS>(a);                                                                              \
+    }
+
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+TILE(8)
 
 // Any encoding, f32 throughout, a token at a time: for float weights and devices without bf16 tensor cores.
 // Grid: (rows / 32, tiles of 64 tokens, 1 or 2), 256 threads; shared: the staged x.

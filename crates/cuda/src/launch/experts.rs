@@ -1,0 +1,449 @@
+//! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
+
+use super::{
+    EXPERTS_LIMIT, Kernel, TILE_TOKENS, TOP_K_LIMIT, TileArguments, expect, staged, tile_kernel,
+};
+use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RouteArguments {
+    logits: u64,
+    replaced: u64,
+    table: u64,
+    chosen: u64,
+    weights: u64,
+    addresses: u64,
+    uses: u64,
+    ring: u64,
+    posted: u64,
+    status: u64,
+    experts: u32,
+    k: u32,
+    normalise: u32,
+    first_key: u32,
+    ring_mask: u32,
+    ask: u32,
+}
+
+/// Where [`route`] reads and writes. Choices are `[tokens, k]`, ascending by expert within a token.
+#[derive(Clone, Copy)]
+pub struct Routing {
+    /// `[tokens, experts]`
+    pub logits: Span<f32>,
+    /// Used instead of `logits` where given.
+    pub replaced: Option<Span<f32>>,
+    /// The layer's row of the address table, `[experts]`.
+    pub table: Span<u64>,
+    /// The experts chosen.
+    pub chosen: Span<u32>,
+    /// Their weights.
+    pub weights: Span<f32>,
+    /// Where their records are; 0 for those asked for.
+    pub addresses: Span<u64>,
+    /// A copy of `chosen`, of which each layer of a step has its own.
+    pub uses: Span<u32>,
+    /// Requests, a power of two of words in pinned memory: key + 1, zeroed by whoever takes them.
+    pub ring: Span<u64>,
+    /// Requests so far; selects the word of the next.
+    pub posted: Span<u32>,
+    /// One word in pinned memory: 1 + the token whose logits are not numbers.
+    pub status: Span<u32>,
+    /// Key of the layer's first expert.
+    pub first_key: u32,
+    /// Experts per token.
+    pub k: usize,
+    /// Whether weights are scaled to sum to one.
+    pub normalise: bool,
+    /// Whether missing records are asked for.
+    pub ask: bool,
+}
+
+/// Softmax over all experts, the `k` most likely, their records' addresses.
+///
+/// # Errors
+/// The device failed.
+pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), CudaError> {
+    let (experts, k) = (routing.table.len(), routing.k);
+    assert!(k <= TOP_K_LIMIT && k <= experts, "top-k within the kernels' limit");
+    let kernel = match experts {
+        0..=256 => Kernel::Route256,
+        257..=512 => Kernel::Route512,
+        _ => Kernel::Route1024,
+    };
+    assert!(experts <= EXPERTS_LIMIT, "experts within the kernels' limit");
+    assert!(routing.ring.len().is_power_of_two(), "a ring of a power of two");
+    expect("router logits", routing.replaced.unwrap_or(routing.logits).len(), tokens * experts);
+    let shortest =
+        [routing.chosen.len(), routing.weights.len(), routing.addresses.len(), routing.uses.len()];
+    shortest.iter().for_each(|&length| expect("choices", length, tokens * k));
+    let arguments = RouteArguments {
+        logits: routing.logits.address,
+        replaced: routing.replaced.map_or(0, |span| span.address),
+        table: routing.table.address,
+        chosen: routing.chosen.address,
+        weights: routing.weights.address,
+        addresses: routing.addresses.address,
+        uses: routing.uses.address,
+        ring: routing.ring.address,
+        posted: routing.posted.address,
+        status: routing.status.address,
+        experts: experts as u32,
+        k: k as u32,
+        normalise: u32::from(routing.normalise),
+        first_key: routing.first_key,
+        ring_mask: routing.ring.len() as u32 - 1,
+        ask: u32::from(routing.ask),
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(kernel, (tokens, 1, 1), 32, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ExpertArguments {
+    x: u64,
+    chosen: u64,
+    weights: u64,
+    addresses: u64,
+    answers: u64,
+    inner: u64,
+    shared_inner: u64,
+    shared_gate: u64,
+    out: u64,
+    experts: ExpertShapes,
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+    hidden: u32,
+    k: u32,
+    first_key: u32,
+    padding: u32,
+}
+
+/// The shared expert of a layer for [`experts`].
+#[derive(Clone, Copy)]
+pub struct SharedExpert {
+    /// `[shared, hidden]`
+    pub gate: Matrix,
+    /// `[shared, hidden]`
+    pub up: Matrix,
+    /// `[hidden, shared]`
+    pub down: Matrix,
+    /// Its weight before the sigmoid, `[tokens]`.
+    pub factor: Span<f32>,
+    /// Scratch `[tokens, shared]`.
+    pub inner: Span<f32>,
+}
+
+/// Where [`experts`] reads and writes.
+#[derive(Clone, Copy)]
+pub struct ExpertStep {
+    /// The normed stream, `[tokens, hidden]`.
+    pub x: Span<f32>,
+    /// From [`route`].
+    pub chosen: Span<u32>,
+    /// From [`route`].
+    pub weights: Span<f32>,
+    /// From [`route`].
+    pub addresses: Span<u64>,
+    /// By key, in pinned memory: the address of a record asked for, or [`FAILED`].
+    pub answers: Span<u64>,
+    /// Scratch `[tokens, k, inner]`.
+    pub inner: Span<f32>,
+    /// The residual stream, `[tokens, hidden]`, to which the mixture is added.
+    pub out: Span<f32>,
+    /// Key of the layer's first expert.
+    pub first_key: u32,
+    /// Experts per token.
+    pub k: usize,
+}
+
+/// `out += sum of experts by ascending id + shared expert`, for few tokens. Records that were asked for are
+/// waited for by the blocks that need them; a failed one leaves the output undefined, and its reader knows.
+///
+/// # Errors
+/// The device failed.
+pub fn experts(
+    stream: &Stream,
+    tokens: usize,
+    step: &ExpertStep,
+    shapes: &ExpertShapes,
+    shared: Option<&SharedExpert>,
+) -> Result<(), CudaError> {
+    let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
+    expect("input of the experts", step.x.len(), tokens * hidden);
+    expect("output of the experts", step.out.len(), tokens * hidden);
+    expect("inner values", step.inner.len(), tokens * k * inner);
+    for length in [step.chosen.len(), step.weights.len(), step.addresses.len()] {
+        expect("choices", length, tokens * k);
+    }
+    let width = shared.map_or(0, |shared| shared.gate.rows());
+    if let Some(shared) = shared {
+        expect("factors of the shared expert", shared.factor.len(), tokens);
+        expect("inner values of the shared expert", shared.inner.len(), tokens * width);
+    }
+    let none = Matrix { rows: 0, ..shapes.gate };
+    let arguments = ExpertArguments {
+        x: step.x.address,
+        chosen: step.chosen.address,
+        weights: step.weights.address,
+        addresses: step.addresses.address,
+        answers: step.answers.address,
+        inner: step.inner.address,
+        shared_inner: shared.map_or(0, |shared| shared.inner.address),
+        shared_gate: shared.map_or(0, |shared| shared.factor.address),
+        out: step.out.address,
+        experts: *shapes,
+        gate: shared.map_or(none, |shared| shared.gate),
+        up: shared.map_or(none, |shared| shared.up),
+        down: shared.map_or(none, |shared| shared.down),
+        hidden: hidden as u32,
+        k: k as u32,
+        first_key: step.first_key,
+        padding: 0,
+    };
+    let ranks = k + usize::from(shared.is_some());
+    let inner_grid = (inner.max(width).div_ceil(8), ranks, tokens);
+    let outer_shared = k * staged(inner) + staged(width);
+    // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
+    unsafe {
+        stream.launch(Kernel::ExpertInner, inner_grid, 256, staged(hidden), &arguments)?;
+        let grid = (hidden.div_ceil(8), tokens, 1);
+        stream.launch(Kernel::ExpertOuter, grid, 256, outer_shared, &arguments)
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GroupArguments {
+    chosen: u64,
+    starts: u64,
+    pair_token: u64,
+    place: u64,
+    tokens: u32,
+    k: u32,
+    experts: u32,
+    padding: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TileListArguments {
+    starts: u64,
+    addresses: u64,
+    tiles: u64,
+    count: u64,
+    experts: u32,
+    tile: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SwigluArguments {
+    gate: u64,
+    up: u64,
+    count: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CombineArguments {
+    routed: u64,
+    place: u64,
+    weights: u64,
+    shared: u64,
+    shared_gate: u64,
+    out: u64,
+    hidden: u32,
+    k: u32,
+}
+
+/// The pairs (token, expert) of a batch, sorted by expert.
+#[derive(Clone, Copy)]
+pub struct Groups {
+    /// First pair of each expert, and one past the last: `[experts + 1]`.
+    pub starts: Span<u32>,
+    /// Token of each pair, `[pairs]`.
+    pub pair_token: Span<u32>,
+    /// Where each token's pairs are, `[tokens, k]`.
+    pub place: Span<u32>,
+    /// Scratch: `[tile_limit(pairs, experts), 3]`.
+    pub tiles: Span<u32>,
+    /// Scratch: one word.
+    pub tile_count: Span<u32>,
+}
+
+/// Most tiles that the pairs of a batch make.
+pub fn tile_limit(pairs: usize, experts: usize) -> usize {
+    pairs / TILE_TOKENS + experts.min(pairs)
+}
+
+/// Sorts the choices `[tokens, k]` by expert.
+///
+/// # Errors
+/// The device failed.
+pub fn group(
+    stream: &Stream,
+    chosen: Span<u32>,
+    tokens: usize,
+    k: usize,
+    groups: &Groups,
+) -> Result<(), CudaError> {
+    let experts = groups.starts.len() - 1;
+    for length in [chosen.len(), groups.pair_token.len(), groups.place.len()] {
+        expect("pairs", length, tokens * k);
+    }
+    let arguments = GroupArguments {
+        chosen: chosen.address,
+        starts: groups.starts.address,
+        pair_token: groups.pair_token.address,
+        place: groups.place.address,
+        tokens: tokens as u32,
+        k: k as u32,
+        experts: experts as u32,
+        padding: 0,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::GroupPairs, (1, 1, 1), 1024, experts * 4, &arguments) }
+}
+
+/// Buffers of the routed experts of many tokens.
+#[derive(Clone, Copy)]
+pub struct PairBuffers {
+    /// `[pairs, inner]`
+    pub gate: Span<f32>,
+    /// `[pairs, inner]`
+    pub up: Span<f32>,
+    /// `[pairs, hidden]`
+    pub out: Span<f32>,
+}
+
+/// Feed-forward of all pairs whose expert has an address in `addresses` `[experts]`. With `whole`, these are all
+/// pairs.
+///
+/// # Errors
+/// The device failed.
+pub fn experts_tiles(
+    stream: &Stream,
+    x: Span<f32>,
+    pairs: usize,
+    groups: &Groups,
+    addresses: Span<u64>,
+    shapes: &ExpertShapes,
+    buffers: &PairBuffers,
+) -> Result<(), CudaError> {
+    let experts = groups.starts.len() - 1;
+    let (hidden, inner) = (shapes.gate.columns(), shapes.inner());
+    let limit = tile_limit(pairs, experts);
+    expect("addresses", addresses.len(), experts);
+    expect("tiles", groups.tiles.len(), 3 * limit);
+    expect("gate values", buffers.gate.len(), pairs * inner);
+    expect("up values", buffers.up.len(), pairs * inner);
+    expect("outputs of pairs", buffers.out.len(), pairs * hidden);
+    let list = TileListArguments {
+        starts: groups.starts.address,
+        addresses: addresses.address,
+        tiles: groups.tiles.address,
+        count: groups.tile_count.address,
+        experts: experts as u32,
+        tile: TILE_TOKENS as u32,
+    };
+    let first = TileArguments {
+        x: x.address,
+        gather: groups.pair_token.address,
+        out: buffers.gate.address,
+        out_second: buffers.up.address,
+        addresses: addresses.address,
+        places: shapes.places,
+        tiles: groups.tiles.address,
+        tile_count: groups.tile_count.address,
+        matrix: shapes.gate,
+        second: shapes.up,
+        tokens: 0,
+        add: 0,
+        first_piece: 0,
+        grouped: 1,
+    };
+    let second = TileArguments {
+        x: buffers.gate.address,
+        gather: 0,
+        out: buffers.out.address,
+        out_second: 0,
+        matrix: shapes.down,
+        second: shapes.down,
+        first_piece: 2,
+        ..first
+    };
+    // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
+    unsafe {
+        stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
+        if shapes.gate.quantised_bits() == shapes.up.quantised_bits() {
+            let (kernel, rows, shared) = tile_kernel(stream, &shapes.gate);
+            let grid = (inner.div_ceil(rows), limit, 2);
+            stream.launch(kernel, grid, 256, shared, &first)?;
+        } else {
+            for (matrix, out, piece) in [(shapes.gate, buffers.gate, 0), (shapes.up, buffers.up, 1)]
+            {
+                let (kernel, rows, shared) = tile_kernel(stream, &matrix);
+                let grid = (inner.div_ceil(rows), limit, 1);
+                let one = TileArguments { matrix, out: out.address, first_piece: piece, ..first };
+                stream.launch(kernel, grid, 256, shared, &one)?;
+            }
+        }
+        swiglu(stream, buffers.gate, buffers.up, pairs * inner)?;
+        let (kernel, rows, shared) = tile_kernel(stream, &shapes.down);
+        let grid = (hidden.div_ceil(rows), limit, 1);
+        stream.launch(kernel, grid, 256, shared, &second)
+    }
+}
+
+/// `gate = SiLU(gate) * up` over `count` values.
+///
+/// # Errors
+/// The device failed.
+pub fn swiglu(
+    stream: &Stream,
+    gate: Span<f32>,
+    up: Span<f32>,
+    count: usize,
+) -> Result<(), CudaError> {
+    expect("gate values", gate.len(), count);
+    expect("up values", up.len(), count);
+    let arguments = SwigluArguments { gate: gate.address, up: up.address, count: count as u64 };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::Swiglu, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
+/// Adds the experts of each token to `out` `[tokens, hidden]` by ascending id, the shared expert (outputs and
+/// factors before the sigmoid) last.
+///
+/// # Errors
+/// The device failed.
+pub fn combine(
+    stream: &Stream,
+    tokens: usize,
+    hidden: usize,
+    k: usize,
+    routed: Span<f32>,
+    groups: &Groups,
+    weights: Span<f32>,
+    shared: Option<(Span<f32>, Span<f32>)>,
+    out: Span<f32>,
+) -> Result<(), CudaError> {
+    expect("outputs of pairs", routed.len(), tokens * k * hidden);
+    expect("weights", weights.len(), tokens * k);
+    expect("residual stream", out.len(), tokens * hidden);
+    let arguments = CombineArguments {
+        routed: routed.address,
+        place: groups.place.address,
+        weights: weights.address,
+        shared: shared.map_or(0, |(values, _)| values.address),
+        shared_gate: shared.map_or(0, |(_, factors)| factors.address),
+        out: out.address,
+        hidden: hidden as u32,
+        k: k as u32,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::Combine, (tokens, 1, 1), 256, 0, &arguments) }
+}

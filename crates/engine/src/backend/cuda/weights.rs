@@ -1,0 +1,70 @@
+//! Dense weights in device memory, and the shapes that the kernels do not serve.
+
+use std::ops::ControlFlow;
+
+use cuda::{Device, DeviceBuffer, Matrix, launch};
+use store::trunk::LoadMode;
+
+use super::{CudaOptions, padded, requirements};
+use crate::EngineError;
+use crate::model::config::ModelConfig;
+use crate::weights::Catalog;
+
+/// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, as the CPU backend rounds them.
+pub(super) fn inverse_frequencies(rotary_dim: usize, theta: f64) -> Vec<f32> {
+    let exponent = |pair: usize| (2 * pair) as f32 / rotary_dim as f32;
+    (0..rotary_dim / 2).map(|pair| 1.0 / (theta as f32).powf(exponent(pair))).collect()
+}
+
+/// Refuses shapes that the kernels do not serve.
+pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Result<(), EngineError> {
+    let refuse = |key, found: usize, limit: usize| {
+        let problem = format!("is {found}; the CUDA kernels serve up to {limit}: use --device cpu");
+        Err(EngineError::Config { key, problem })
+    };
+    if options.top_k > launch::TOP_K_LIMIT {
+        return refuse("num_experts_per_tok", options.top_k, launch::TOP_K_LIMIT);
+    }
+    if config.moe.experts > launch::EXPERTS_LIMIT {
+        return refuse("num_experts", config.moe.experts, launch::EXPERTS_LIMIT);
+    }
+    if config.attention.head_dim > launch::HEAD_DIM_LIMIT {
+        return refuse("head_dim", config.attention.head_dim, launch::HEAD_DIM_LIMIT);
+    }
+    if let Some(delta) = &config.delta
+        && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
+    {
+        return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
+    }
+    Ok(())
+}
+
+/// The matrices' memory, the matrices, and the decoded vectors.
+pub(super) type LoadedTrunk = (DeviceBuffer, Vec<Matrix>, Vec<Vec<f32>>);
+
+/// Uploads every matrix a part at a time. Gives their memory, the matrices and the decoded vectors.
+pub(super) fn load_trunk(
+    device: &Device,
+    catalog: &Catalog<'_>,
+    mode: LoadMode,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<LoadedTrunk, EngineError> {
+    let bytes: usize = catalog.matrices().map(requirements::matrix_bytes).sum();
+    let buffer = DeviceBuffer::new(device, bytes)?;
+    let mut matrices = Vec::new();
+    let mut at = 0;
+    let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
+        let mut spans = [matrix.weight, matrix.scales, matrix.biases].map(|piece| (piece, 0));
+        for (piece, offset) in &mut spans {
+            buffer.write(at, piece)?;
+            *offset = at;
+            at += padded(piece.len());
+        }
+        let [weight, scales, biases] =
+            spans.map(|(piece, offset)| buffer.span::<u8>(offset, piece.len()));
+        let (rows, columns) = (matrix.rows, matrix.columns);
+        matrices.push(Matrix::new(matrix.encoding, rows, columns, weight, scales, biases));
+        Ok(())
+    })?;
+    Ok((buffer, matrices, vectors))
+}

@@ -146,6 +146,12 @@ impl<T> Parts<T> {
 /// microseconds of reading, so that a late worker costs no more than that.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// From so many tokens on a piece has at least [`MANY_TOKENS_ROWS`] rows.
+const MANY_TOKENS: usize = 8;
+
+/// Arranging sixteen tokens costs about as much as multiplying them with 64 rows.
+const MANY_TOKENS_ROWS: usize = 512;
+
 impl Compute {
     /// Starts the threads and chooses the kernels.
     pub fn new(options: ComputeOptions) -> Result<Self, ComputeError> {
@@ -257,7 +263,7 @@ impl Compute {
                         index += 1;
                     }
                     let job = jobs.pointer().add(index);
-                    (job, (piece - before) * piece_rows(&(*job).matrix))
+                    (job, (piece - before) * piece_rows(&(*job).matrix, (*job).count()))
                 };
                 // SAFETY: pieces are disjoint rows of the outputs.
                 unsafe { self.product(job, first) };
@@ -290,7 +296,7 @@ impl Compute {
         if count == 0 {
             return;
         }
-        let rows = first..(first + piece_rows(matrix)).min(matrix.rows);
+        let rows = first..(first + piece_rows(matrix, count)).min(matrix.rows);
         match (self.integer_key(matrix.encoding), matrix.encoding) {
             (Some(key), Encoding::Affine { bits, group, scale }) => {
                 let x = x.integers(key, matrix.encoding);
@@ -310,10 +316,12 @@ impl Compute {
     }
 }
 
-/// Rows that a worker takes at a time: by bytes, but never less than a register block.
-fn piece_rows(matrix: &Matrix<'_>) -> usize {
+/// Rows that a worker takes at a time: by bytes, but never less than a register block, and more when many
+/// tokens are multiplied, because kernels arrange these anew for each piece.
+fn piece_rows(matrix: &Matrix<'_>, tokens: usize) -> usize {
     let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
-    (PIECE_BYTES / row).max(1).next_multiple_of(16)
+    let least = if tokens < MANY_TOKENS { 16 } else { MANY_TOKENS_ROWS };
+    (PIECE_BYTES / row).max(least).next_multiple_of(16)
 }
 
 impl MatmulJob<'_> {
@@ -325,7 +333,7 @@ impl MatmulJob<'_> {
     }
 
     fn pieces(&self) -> usize {
-        self.matrix.rows.div_ceil(piece_rows(&self.matrix))
+        self.matrix.rows.div_ceil(piece_rows(&self.matrix, self.count()))
     }
 }
 

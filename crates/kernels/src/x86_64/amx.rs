@@ -1,10 +1,12 @@
-//! Integer products of several tokens with AMX tiles; fewer than eight take the VNNI kernel.
+//! Integer products of several tokens with AMX tiles; fewer than [`LEAST_TOKENS`] take the VNNI kernel.
 //!
 //! One tile product is 16 rows x 64 columns x 16 tokens. Group sums are exact, so the bits equal those
-//! of the VNNI kernel. Weights are unpacked to a tile of bytes (rows down, columns across);
-//! activations are transposed once per piece of rows into tiles of four-byte columns (the *panel*).
-//! The float combination has tokens in the lanes and keeps all sixteen group lanes of 16 rows x 16
-//! tokens on the stack: 16 KiB, in the first-level cache.
+//! of the VNNI kernel. Activations of up to 64 tokens are transposed into tiles of four-byte columns (the
+//! *panels*, in the second-level cache); weights of 16 rows are unpacked to tiles of bytes once for all
+//! of them. The float combination has tokens in the lanes. It takes the groups of one accumulation lane
+//! after the other, so that the sums of 16 rows stay in registers, and the lanes in bit-reversed order, so
+//! that the tree over them needs four blocks on the side; the next group's tile products are issued before
+//! the sums of one are used. What costs is the combination: about six instructions a row for 16 tokens.
 //!
 //! The instructions are written as `asm!`: the intrinsics are not stable.
 
@@ -30,6 +32,12 @@ const DEPTH: usize = 64;
 /// Fewest tokens that pay for a tile: it costs as much as about eight tokens by VNNI (50 against 82
 /// GFLOP/s at four tokens, 173 against 84 at sixteen).
 const LEAST_TOKENS: usize = 8;
+
+/// Blocks of sixteen rows that share the loads of a panel's tiles.
+const BLOCKS: usize = 2;
+
+/// Panels at a time: with 2048 columns 256 KiB, an eighth of the second-level cache.
+const PANELS: usize = 4;
 
 /// The AVX-512 kernels with products by tiles.
 pub(crate) static TABLE: Table = Table { name: "avx512+amx", quantised_rows, ..avx512::TABLE };
@@ -113,9 +121,25 @@ struct Panel {
     factors: Vec<[[f32; TILE]; 2]>,
 }
 
+/// Sixteen rows of weights, unpacked.
+#[derive(Default)]
+struct Rows {
+    /// Values of each 64 columns.
+    tiles: Vec<Tile>,
+    /// Scales and biases of each group, by row.
+    factors: Vec<[[f32; TILE]; 2]>,
+}
+
+/// What one worker keeps; grows to the widest matrix and stays.
+#[derive(Default)]
+struct Workspace {
+    panels: [Panel; PANELS],
+    rows: [Rows; BLOCKS],
+    steps: Vec<Step>,
+}
+
 thread_local! {
-    /// Each worker's panel; grows to the widest matrix and stays.
-    static PANEL: RefCell<Panel> = RefCell::new(Panel::default());
+    static WORKSPACE: RefCell<Workspace> = RefCell::new(Workspace::default());
 }
 
 /// Transposes sixteen rows of sixteen four-byte elements.
@@ -237,99 +261,251 @@ unsafe fn weights<const BITS: u8>(from: *const u8) -> __m512i {
     }
 }
 
-/// Sixteen rows from `row` times the sixteen tokens of the panel.
+/// Unpacks sixteen rows from `row`; missing rows are zero.
 #[inline(always)]
-unsafe fn block<const BITS: u8>(task: &QuantisedTask<'_>, row: usize, first: usize, panel: &Panel) {
+unsafe fn unpack_rows<const BITS: u8>(task: &QuantisedTask<'_>, row: usize, to: &mut Rows) {
     let columns = task.matrix.columns;
     let groups = columns / task.group;
-    let depths = task.group / DEPTH;
     let row_bytes = columns * BITS as usize / 8;
-    let rows = (task.rows.end - row).min(TILE);
-    // SAFETY: `Matrix` guarantees the bytes of each row; the caller vouches for the features, the
-    // loaded tile configuration and the output.
+    let rows = task.rows.end.saturating_sub(row).min(TILE);
+    to.tiles.resize(columns / DEPTH, ZERO_TILE);
+    to.factors.resize(groups, [[0.0; TILE]; 2]);
+    // SAFETY: `Matrix` guarantees the bytes of each row; the caller vouches for the features.
     unsafe {
-        // [lane of groups][row], tokens in the lanes of the register.
-        let mut lanes = [[_mm512_setzero_ps(); TILE]; GROUP_LANES];
-        let mut a = [ZERO_TILE; 2];
-        let (mut high, mut low) = (ZERO_TILE, ZERO_TILE);
-        let mut scales = [[0.0f32; TILE]; GROUP_LANES];
-        let mut biases = [[0.0f32; TILE]; GROUP_LANES];
+        for r in 0..TILE {
+            if r >= rows {
+                for tile in &mut to.tiles {
+                    tile.0[r] = [0; 16];
+                }
+                continue;
+            }
+            let stream = task.matrix.weight.as_ptr().add((row + r) * row_bytes);
+            for (index, tile) in to.tiles.iter_mut().enumerate() {
+                let bytes = weights::<BITS>(stream.add(index * 8 * BITS as usize));
+                _mm512_store_si512(tile.0[r].as_mut_ptr().cast(), bytes);
+            }
+        }
         for start in (0..groups).step_by(GROUP_LANES) {
             let count = (groups - start).min(GROUP_LANES);
-            for r in 0..rows {
-                let at = (row + r) * groups + start;
-                let scale = factors(task.scale, task.matrix.scales.as_ptr(), at, count);
-                let bias = factors(task.scale, task.matrix.biases.as_ptr(), at, count);
-                _mm512_storeu_ps(scales[r].as_mut_ptr(), scale);
-                _mm512_storeu_ps(biases[r].as_mut_ptr(), bias);
-            }
-            for lane in 0..count {
-                let group = start + lane;
-                for depth in 0..depths {
-                    let index = group * depths + depth;
-                    for r in 0..rows {
-                        let stream = task.matrix.weight.as_ptr().add((row + r) * row_bytes);
-                        let bytes = weights::<BITS>(stream.add(index * 8 * BITS as usize));
-                        _mm512_store_si512(a[depth].0[r].as_mut_ptr().cast(), bytes);
-                    }
+            for (which, stored) in [task.matrix.scales, task.matrix.biases].into_iter().enumerate()
+            {
+                let mut by_row = [_mm512_setzero_si512(); TILE];
+                for r in 0..rows {
+                    let at = (row + r) * groups + start;
+                    let values = factors(task.scale, stored.as_ptr(), at, count);
+                    by_row[r] = _mm512_castps_si512(values);
                 }
-                let [x_high, x_low] = &panel.tiles[group * depths];
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tileloadd tmm2, [{a} + {stride}*1]",
-                    "tileloadd tmm3, [{high} + {stride}*1]",
-                    "tileloadd tmm4, [{low} + {stride}*1]",
-                    "tdpbusd tmm0, tmm2, tmm3",
-                    "tdpbusd tmm1, tmm2, tmm4",
-                    a = in(reg) a[0].0.as_ptr(), high = in(reg) x_high.0.as_ptr(),
-                    low = in(reg) x_low.0.as_ptr(), stride = in(reg) 64usize,
-                    options(nostack, preserves_flags),
-                );
-                if depths == 2 {
-                    let [x_high, x_low] = &panel.tiles[group * depths + 1];
-                    asm!(
-                        "tileloadd tmm2, [{a} + {stride}*1]",
-                        "tileloadd tmm3, [{high} + {stride}*1]",
-                        "tileloadd tmm4, [{low} + {stride}*1]",
-                        "tdpbusd tmm0, tmm2, tmm3",
-                        "tdpbusd tmm1, tmm2, tmm4",
-                        a = in(reg) a[1].0.as_ptr(), high = in(reg) x_high.0.as_ptr(),
-                        low = in(reg) x_low.0.as_ptr(), stride = in(reg) 64usize,
-                        options(nostack, preserves_flags),
-                    );
-                }
-                asm!(
-                    "tilestored [{high} + {stride}*1], tmm0",
-                    "tilestored [{low} + {stride}*1], tmm1",
-                    high = in(reg) high.0.as_mut_ptr(), low = in(reg) low.0.as_mut_ptr(),
-                    stride = in(reg) 64usize, options(nostack, preserves_flags),
-                );
-                let [d, sum] = &panel.factors[group];
-                let (d, sum) = (_mm512_loadu_ps(d.as_ptr()), _mm512_loadu_ps(sum.as_ptr()));
-                for r in 0..TILE {
-                    let h = _mm512_load_si512(high.0[r].as_ptr().cast());
-                    let l = _mm512_load_si512(low.0[r].as_ptr().cast());
-                    let exact = _mm512_add_epi32(_mm512_slli_epi32::<8>(h), l);
-                    let product = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), d);
-                    let (scale, bias) = (scales[r][lane], biases[r][lane]);
-                    let value = _mm512_fmadd_ps(product, _mm512_set1_ps(scale), lanes[lane][r]);
-                    lanes[lane][r] = _mm512_fmadd_ps(sum, _mm512_set1_ps(bias), value);
+                let by_group = transpose(by_row);
+                for g in 0..count {
+                    let place = to.factors[start + g][which].as_mut_ptr();
+                    _mm512_storeu_si512(place.cast(), by_group[g]);
                 }
             }
         }
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                for r in 0..TILE {
-                    lanes[i][r] = _mm512_add_ps(lanes[i][r], lanes[i + half][r]);
-                }
-            }
+    }
+}
+
+/// Some groups of one accumulation lane: those that are computed at a time.
+#[derive(Clone, Copy)]
+struct Step {
+    groups: [usize; STEP_GROUPS],
+    /// How many of `groups` there are; none for a lane without groups.
+    count: usize,
+    /// Whether the lane begins and ends with this step.
+    first: bool,
+    last: bool,
+}
+
+/// Most groups of a step: what 2048 columns in groups of 64 give each lane.
+const STEP_GROUPS: usize = 2;
+
+/// The steps over `groups` groups, lane by lane in the order of [`LANE_ORDER`].
+fn plan_steps(groups: usize, steps: &mut Vec<Step>) {
+    steps.clear();
+    for lane in LANE_ORDER {
+        let of_lane = groups.saturating_sub(lane).div_ceil(GROUP_LANES);
+        for done in (0..of_lane.max(1)).step_by(STEP_GROUPS) {
+            let group = |i: usize| (lane + (done + i) * GROUP_LANES).min(groups - 1);
+            let count = of_lane.saturating_sub(done).min(STEP_GROUPS);
+            steps.push(Step {
+                groups: std::array::from_fn(group),
+                count,
+                first: done == 0,
+                last: done + STEP_GROUPS >= of_lane,
+            });
         }
-        let by_token = transpose(lanes[0].map(|v| _mm512_castps_si512(v)));
-        let mask = if rows == TILE { u16::MAX } else { (1u16 << rows) - 1 };
-        for t in 0..(task.count - first).min(TILE) {
-            let values = _mm512_castsi512_ps(by_token[t]);
-            _mm512_mask_storeu_ps(task.out(first + t, row), mask, values);
+    }
+}
+
+/// Lanes in bit-reversed order: neighbours meet first in the tree of `Lanes::sum`.
+const LANE_ORDER: [usize; GROUP_LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
+
+/// The body for each of sixteen rows, written out: left as a loop, its registers would live in memory.
+macro_rules! each_row {
+    (|$r:ident| $body:block) => {
+        each_row!(@rows $r $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@rows $r:ident $body:block $($row:literal)*) => {
+        $({
+            const $r: usize = $row;
+            $body
+        })*
+    };
+}
+
+/// Exact sums of one group for 16 rows and 16 tokens: high part and low part.
+type GroupSums = [Tile; 2];
+
+/// Issues the tile products of one group for both blocks of rows. All eight tiles are in use, so that no
+/// product waits for the sums of another.
+#[inline(always)]
+unsafe fn issue(
+    rows: &[Rows; BLOCKS],
+    panel: &Panel,
+    group: usize,
+    depths: usize,
+    sums: &mut [GroupSums; BLOCKS],
+) {
+    // SAFETY: the tiles exist (`build`, `unpack_rows`); the caller vouches for the loaded configuration.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            options(nomem, nostack, preserves_flags)
+        );
+        for depth in group * depths..(group + 1) * depths {
+            let [high, low] = &panel.tiles[depth];
+            asm!(
+                "tileloadd tmm4, [{a} + {stride}*1]",
+                "tileloadd tmm6, [{high} + {stride}*1]",
+                "tdpbusd tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{low} + {stride}*1]",
+                "tdpbusd tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{b} + {stride}*1]",
+                "tdpbusd tmm2, tmm5, tmm6",
+                "tdpbusd tmm3, tmm5, tmm7",
+                a = in(reg) rows[0].tiles[depth].0.as_ptr(),
+                b = in(reg) rows[1].tiles[depth].0.as_ptr(),
+                high = in(reg) high.0.as_ptr(), low = in(reg) low.0.as_ptr(),
+                stride = in(reg) 64usize, options(nostack, preserves_flags, readonly),
+            );
+        }
+        let [[a_high, a_low], [b_high, b_low]] = sums;
+        asm!(
+            "tilestored [{a} + {stride}*1], tmm0",
+            "tilestored [{b} + {stride}*1], tmm1",
+            "tilestored [{c} + {stride}*1], tmm2",
+            "tilestored [{d} + {stride}*1], tmm3",
+            a = in(reg) a_high.0.as_mut_ptr(), b = in(reg) a_low.0.as_mut_ptr(),
+            c = in(reg) b_high.0.as_mut_ptr(), d = in(reg) b_low.0.as_mut_ptr(),
+            stride = in(reg) 64usize, options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Issues all groups of a step.
+#[inline(always)]
+unsafe fn issue_step(
+    rows: &[Rows; BLOCKS],
+    panel: &Panel,
+    step: &Step,
+    depths: usize,
+    sums: &mut StepSums,
+) {
+    for (&group, sums) in step.groups[..step.count].iter().zip(sums) {
+        // SAFETY: passed on to the caller.
+        unsafe { issue(rows, panel, group, depths, sums) };
+    }
+}
+
+/// Sums of the groups of a step.
+type StepSums = [[GroupSums; BLOCKS]; STEP_GROUPS];
+
+/// Adds one group's sums to the accumulation lane of each row, tokens in the lanes of the registers.
+#[inline(always)]
+unsafe fn combine(
+    rows: &Rows,
+    panel: &Panel,
+    group: usize,
+    sums: &GroupSums,
+    lane: &mut [__m512; TILE],
+) {
+    let [high, low] = sums;
+    let [scales, biases] = &rows.factors[group];
+    let [d, sum] = &panel.factors[group];
+    // SAFETY: register operations and whole arrays; the caller vouches for the features.
+    unsafe {
+        let (d, sum) = (_mm512_loadu_ps(d.as_ptr()), _mm512_loadu_ps(sum.as_ptr()));
+        each_row!(|R| {
+            let h = _mm512_load_si512(high.0[R].as_ptr().cast());
+            let l = _mm512_load_si512(low.0[R].as_ptr().cast());
+            let exact = _mm512_add_epi32(_mm512_slli_epi32::<8>(h), l);
+            let product = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), d);
+            let value = _mm512_fmadd_ps(product, _mm512_set1_ps(scales[R]), lane[R]);
+            lane[R] = _mm512_fmadd_ps(sum, _mm512_set1_ps(biases[R]), value);
+        });
+    }
+}
+
+/// The unpacked rows from `row` times the sixteen tokens of a panel from `first`.
+#[inline(always)]
+unsafe fn block(
+    task: &QuantisedTask<'_>,
+    (row, rows): (usize, &[Rows; BLOCKS]),
+    (first, panel): (usize, &Panel),
+    steps: &[Step],
+) {
+    let depths = task.group / DEPTH;
+    // SAFETY: passed on to the caller, who vouches for the features, the loaded configuration and the
+    // output as well.
+    unsafe {
+        let mut sums: [StepSums; 2] = [[[[ZERO_TILE; 2]; BLOCKS]; STEP_GROUPS]; 2];
+        let zero = [_mm512_setzero_ps(); TILE];
+        let mut totals = [zero; BLOCKS];
+        // Sums of one, two, four and eight lanes that wait for their other half; at last all sixteen.
+        let mut waiting = [[zero; BLOCKS]; 5];
+        issue_step(rows, panel, &steps[0], depths, &mut sums[0]);
+        let mut lane = 0usize;
+        for (index, step) in steps.iter().enumerate() {
+            if let Some(next) = steps.get(index + 1) {
+                issue_step(rows, panel, next, depths, &mut sums[(index + 1) % 2]);
+            }
+            for b in 0..BLOCKS {
+                let mut total = if step.first { zero } else { totals[b] };
+                for i in 0..step.count {
+                    let sums = &sums[index % 2][i][b];
+                    combine(&rows[b], panel, step.groups[i], sums, &mut total);
+                }
+                if !step.last {
+                    totals[b] = total;
+                    continue;
+                }
+                let mut level = 0;
+                while lane >> level & 1 == 1 {
+                    let other = &waiting[level][b];
+                    each_row!(|R| {
+                        total[R] = _mm512_add_ps(other[R], total[R]);
+                    });
+                    level += 1;
+                }
+                waiting[level][b] = total;
+            }
+            lane += usize::from(step.last);
+        }
+        for b in 0..BLOCKS {
+            let row = row + b * TILE;
+            if row >= task.rows.end {
+                break;
+            }
+            let by_token = transpose(waiting[4][b].map(|v| _mm512_castps_si512(v)));
+            let count = (task.rows.end - row).min(TILE);
+            let mask = if count == TILE { u16::MAX } else { (1u16 << count) - 1 };
+            for t in 0..(task.count - first).min(TILE) {
+                let values = _mm512_castsi512_ps(by_token[t]);
+                _mm512_mask_storeu_ps(task.out(first + t, row), mask, values);
+            }
         }
     }
 }
@@ -339,16 +515,26 @@ macro_rules! width {
     ($name:ident, $bits:literal) => {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name(task: &QuantisedTask<'_>, panel: &mut Panel) {
+        unsafe fn $name(task: &QuantisedTask<'_>, workspace: &mut Workspace) {
+            let Workspace { panels, rows, steps } = workspace;
+            plan_steps(task.matrix.columns / task.group, steps);
             // SAFETY: passed on to the caller; the configuration is 64 bytes, and the tiles are
             // given back so that no context switch saves them needlessly.
             unsafe {
                 asm!("ldtilecfg [{0}]", in(reg) &raw const CONFIGURATION,
                     options(nostack, preserves_flags, readonly));
-                for first in (0..task.count).step_by(TILE) {
-                    build::<$bits>(task, first, panel);
-                    for row in task.rows.clone().step_by(TILE) {
-                        block::<$bits>(task, row, first, panel);
+                for tokens in (0..task.count).step_by(PANELS * TILE) {
+                    let used = (task.count - tokens).div_ceil(TILE).min(PANELS);
+                    for (index, panel) in panels[..used].iter_mut().enumerate() {
+                        build::<$bits>(task, tokens + index * TILE, panel);
+                    }
+                    for row in task.rows.clone().step_by(BLOCKS * TILE) {
+                        for (index, rows) in rows.iter_mut().enumerate() {
+                            unpack_rows::<$bits>(task, row + index * TILE, rows);
+                        }
+                        for (index, panel) in panels[..used].iter().enumerate() {
+                            block(task, (row, rows), (tokens + index * TILE, panel), steps);
+                        }
                     }
                 }
                 asm!("tilerelease", options(nomem, nostack, preserves_flags));
@@ -384,5 +570,5 @@ unsafe fn quantised_rows(task: &QuantisedTask<'_>) {
         _ => rows_8,
     };
     // SAFETY: passed on to the caller.
-    PANEL.with_borrow_mut(|panel| unsafe { kernel(task, panel) });
+    WORKSPACE.with_borrow_mut(|workspace| unsafe { kernel(task, workspace) });
 }

@@ -146,11 +146,11 @@ impl<T> Parts<T> {
 /// microseconds of reading, so that a late worker costs no more than that.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// From so many tokens on a piece has at least [`MANY_TOKENS_ROWS`] rows.
+/// From so many tokens on pieces have more rows, because kernels arrange the tokens anew for each piece.
 const MANY_TOKENS: usize = 8;
 
-/// Arranging sixteen tokens costs about as much as multiplying them with 64 rows.
-const MANY_TOKENS_ROWS: usize = 512;
+/// Rows of such pieces: arranging sixteen tokens costs about as much as multiplying them with 64 rows.
+const MANY_TOKENS_ROWS: Range<usize> = 64..512;
 
 impl Compute {
     /// Starts the threads and chooses the kernels.
@@ -244,11 +244,13 @@ impl Compute {
     /// If a job's activations are not prepared for its encoding and columns, a token does not
     /// exist, or `out` has another length than `[n, rows]`.
     pub fn matmul(&self, jobs: &mut [MatmulJob<'_>]) {
+        let rows = jobs.iter().map(|job| job.matrix.rows).sum();
+        let cut = Pieces::new(rows, self.pool.workers());
         let mut pieces = 0;
         let mut bytes = 0;
         for job in jobs.iter() {
             check_job(job);
-            pieces += job.pieces();
+            pieces += cut.count(job);
             bytes += job.matrix.weight.len() * job.count();
         }
         let jobs = Parts::new(jobs);
@@ -258,15 +260,15 @@ impl Compute {
                 // SAFETY: the piece exists, so the walk ends within the jobs; workers only read
                 // the jobs themselves.
                 let (job, first) = unsafe {
-                    while piece >= before + (*jobs.pointer().add(index)).pieces() {
-                        before += (*jobs.pointer().add(index)).pieces();
+                    while piece >= before + cut.count(&*jobs.pointer().add(index)) {
+                        before += cut.count(&*jobs.pointer().add(index));
                         index += 1;
                     }
                     let job = jobs.pointer().add(index);
-                    (job, (piece - before) * piece_rows(&(*job).matrix, (*job).count()))
+                    (job, (piece - before) * cut.rows(&(*job).matrix, (*job).count()))
                 };
                 // SAFETY: pieces are disjoint rows of the outputs.
-                unsafe { self.product(job, first) };
+                unsafe { self.product(job, first, cut) };
             }
         };
         if bytes < PIECE_BYTES / 4 {
@@ -282,7 +284,7 @@ impl Compute {
     ///
     /// `job` has been checked and lives on; it is only read, except that the outputs of these rows
     /// are written, and nobody else writes them.
-    unsafe fn product(&self, job: *mut MatmulJob<'_>, first: usize) {
+    unsafe fn product(&self, job: *mut MatmulJob<'_>, first: usize, cut: Pieces) {
         // SAFETY: as above. The outputs are reached by a raw place, so that no reference to them
         // exists that another worker's writes could contradict.
         let (matrix, x, tokens, out) = unsafe {
@@ -296,7 +298,7 @@ impl Compute {
         if count == 0 {
             return;
         }
-        let rows = first..(first + piece_rows(matrix, count)).min(matrix.rows);
+        let rows = first..(first + cut.rows(matrix, count)).min(matrix.rows);
         match (self.integer_key(matrix.encoding), matrix.encoding) {
             (Some(key), Encoding::Affine { bits, group, scale }) => {
                 let x = x.integers(key, matrix.encoding);
@@ -316,12 +318,31 @@ impl Compute {
     }
 }
 
-/// Rows that a worker takes at a time: by bytes, but never less than a register block, and more when many
-/// tokens are multiplied, because kernels arrange these anew for each piece.
-fn piece_rows(matrix: &Matrix<'_>, tokens: usize) -> usize {
-    let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
-    let least = if tokens < MANY_TOKENS { 16 } else { MANY_TOKENS_ROWS };
-    (PIECE_BYTES / row).max(least).next_multiple_of(16)
+/// How products are cut into pieces: rows that a worker takes at a time.
+#[derive(Clone, Copy)]
+struct Pieces {
+    /// Fewest rows of a piece when many tokens are multiplied.
+    many_tokens_rows: usize,
+}
+
+impl Pieces {
+    /// For products with `rows` rows in all: two pieces for each worker, if they can be large enough.
+    fn new(rows: usize, workers: usize) -> Self {
+        let Range { start, end } = MANY_TOKENS_ROWS;
+        Self { many_tokens_rows: (rows / (2 * workers)).clamp(start, end) }
+    }
+
+    /// Rows of a piece: by bytes, but never less than a register block.
+    fn rows(self, matrix: &Matrix<'_>, tokens: usize) -> usize {
+        let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
+        let least = if tokens < MANY_TOKENS { 16 } else { self.many_tokens_rows };
+        (PIECE_BYTES / row).max(least).next_multiple_of(32)
+    }
+
+    /// Pieces of a job.
+    fn count(self, job: &MatmulJob<'_>) -> usize {
+        job.matrix.rows.div_ceil(self.rows(&job.matrix, job.count()))
+    }
 }
 
 impl MatmulJob<'_> {
@@ -330,10 +351,6 @@ impl MatmulJob<'_> {
             Tokens::All => self.x.tokens(),
             Tokens::Rows(rows) => rows.len(),
         }
-    }
-
-    fn pieces(&self) -> usize {
-        self.matrix.rows.div_ceil(piece_rows(&self.matrix, self.count()))
     }
 }
 

@@ -157,7 +157,8 @@ pub(crate) unsafe fn step<L: Lanes>(task: &mut DeltaTask<'_>) {
                 // SAFETY: passed on to the caller; pointers stay within the state block and the
                 // outputs.
                 unsafe {
-                    let [qk, decay, beta] = factors[i].map(|f| L::splat(f));
+                    let [qk, decay, beta] = factors[i];
+                    let (qk, decay, beta) = (L::splat(qk), L::splat(decay), L::splat(beta));
                     let state = task.state.as_mut_ptr().add(block * key_dim * LANES);
                     let (u, w) = read::<L>(state, q, k);
                     let (v, count) = task.value(start + i, block);

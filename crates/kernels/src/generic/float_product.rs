@@ -165,7 +165,11 @@ unsafe fn row_times<L: Lanes, const T: usize>(
                 }
             }
         }
-        sums.map(|s| s[0].add(s[1]).add(s[2].add(s[3])).sum())
+        let mut out = [0.0; T];
+        for (out, s) in out.iter_mut().zip(&sums) {
+            *out = s[0].add(s[1]).add(s[2].add(s[3])).sum();
+        }
+        out
     }
 }
 

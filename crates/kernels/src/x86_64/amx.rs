@@ -131,11 +131,23 @@ struct Rows {
 }
 
 /// What one worker keeps; grows to the widest matrix and stays.
-#[derive(Default)]
 struct Workspace {
     panels: [Panel; PANELS],
     rows: [Rows; BLOCKS],
     steps: Vec<Step>,
+    /// Of the step being computed and of the next.
+    sums: [StepSums; 2],
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Self {
+            panels: Default::default(),
+            rows: Default::default(),
+            steps: Vec::new(),
+            sums: [[[[ZERO_TILE; 2]; BLOCKS]; STEP_GROUPS]; 2],
+        }
+    }
 }
 
 thread_local! {
@@ -456,12 +468,12 @@ unsafe fn block(
     (row, rows): (usize, &[Rows; BLOCKS]),
     (first, panel): (usize, &Panel),
     steps: &[Step],
+    sums: &mut [StepSums; 2],
 ) {
     let depths = task.group / DEPTH;
     // SAFETY: passed on to the caller, who vouches for the features, the loaded configuration and the
     // output as well.
     unsafe {
-        let mut sums: [StepSums; 2] = [[[[ZERO_TILE; 2]; BLOCKS]; STEP_GROUPS]; 2];
         let zero = [_mm512_setzero_ps(); TILE];
         let mut totals = [zero; BLOCKS];
         // Sums of one, two, four and eight lanes that wait for their other half; at last all sixteen.
@@ -499,7 +511,11 @@ unsafe fn block(
             if row >= task.rows.end {
                 break;
             }
-            let by_token = transpose(waiting[4][b].map(|v| _mm512_castps_si512(v)));
+            let mut by_row = [_mm512_setzero_si512(); TILE];
+            each_row!(|R| {
+                by_row[R] = _mm512_castps_si512(waiting[4][b][R]);
+            });
+            let by_token = transpose(by_row);
             let count = (task.rows.end - row).min(TILE);
             let mask = if count == TILE { u16::MAX } else { (1u16 << count) - 1 };
             for t in 0..(task.count - first).min(TILE) {
@@ -516,7 +532,7 @@ macro_rules! width {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         #[target_feature(enable = "avx2,fma,f16c")]
         unsafe fn $name(task: &QuantisedTask<'_>, workspace: &mut Workspace) {
-            let Workspace { panels, rows, steps } = workspace;
+            let Workspace { panels, rows, steps, sums } = workspace;
             plan_steps(task.matrix.columns / task.group, steps);
             // SAFETY: passed on to the caller; the configuration is 64 bytes, and the tiles are
             // given back so that no context switch saves them needlessly.
@@ -533,7 +549,7 @@ macro_rules! width {
                             unpack_rows::<$bits>(task, row + index * TILE, rows);
                         }
                         for (index, panel) in panels[..used].iter().enumerate() {
-                            block(task, (row, rows), (tokens + index * TILE, panel), steps);
+                            block(task, (row, rows), (tokens + index * TILE, panel), steps, sums);
                         }
                     }
                 }

@@ -209,15 +209,24 @@ __device__ inline void attend(const AttendArguments& a) {
                     k[d] = inside ? tile[j * a.dim + i] : 0.0f;
                     v[d] = inside ? tile[(KEY_TILE + j) * a.dim + i] : 0.0f;
                 }
+                float dots[ROWS];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    dots[r] = 0.0f;
+#pragma unroll
+                    for (int d = 0; d < 8; d++) dots[r] = fmaf(q[r][d], k[d], dots[r]);
+                }
+                // Sums of all rows side by side, so that none waits for another's shuffles.
+#pragma unroll
+                for (int offset = 16; offset > 0; offset >>= 1) {
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) dots[r] += __shfl_xor_sync(FULL, dots[r], offset);
+                }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
                     if (start + j >= length[r]) continue;
-                    float dot = 0.0f;
-#pragma unroll
-                    for (int d = 0; d < 8; d++) dot = fmaf(q[r][d], k[d], dot);
-                    dot = warp_sum(dot);
-                    float top = fmaxf(largest[r], dot);
-                    float shrink = expf(largest[r] - top), weight = expf(dot - top);
+                    float top = fmaxf(largest[r], dots[r]);
+                    float shrink = __expf(largest[r] - top), weight = __expf(dots[r] - top);
                     largest[r] = top;
                     total[r] = total[r] * shrink + weight;
 #pragma unroll
@@ -375,19 +384,41 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
 #pragma unroll
     for (int i = 0; i < KEYS; i++) s[i] = i < keys ? state[size_t(part * keys + i) * a.value_dim] : 0.0f;
     float rate = a.rate[head], bias = a.bias[head];
-    for (uint32_t token = first; token < last; token++) {
+    // The inputs of a token are asked for while the one before is worked on.
+    float next_q[KEYS], next_k[KEYS], next_v, next_beta, next_decay;
+    auto fetch = [&](uint32_t token) {
         const float* row = a.mixed + size_t(token) * a.channels;
         const float* q = row + key_head * a.key_dim + part * keys;
         const float* k = row + (a.key_heads + key_head) * a.key_dim + part * keys;
-        float v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
-        float beta = sigmoid(a.beta[size_t(token) * a.value_heads + head]);
-        float raw = a.decay[size_t(token) * a.value_heads + head] + bias;
+        if (keys == KEYS && a.channels % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                float4 u = reinterpret_cast<const float4*>(q)[i], w = reinterpret_cast<const float4*>(k)[i];
+                next_q[4 * i] = u.x, next_q[4 * i + 1] = u.y, next_q[4 * i + 2] = u.z, next_q[4 * i + 3] = u.w;
+                next_k[4 * i] = w.x, next_k[4 * i + 1] = w.y, next_k[4 * i + 2] = w.z, next_k[4 * i + 3] = w.w;
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) {
+                next_q[i] = i < keys ? q[i] : 0.0f;
+                next_k[i] = i < keys ? k[i] : 0.0f;
+            }
+        }
+        next_v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
+        next_beta = a.beta[size_t(token) * a.value_heads + head];
+        next_decay = a.decay[size_t(token) * a.value_heads + head];
+    };
+    fetch(first);
+    for (uint32_t token = first; token < last; token++) {
+        float v = next_v, beta = sigmoid(next_beta), raw = next_decay + bias;
         float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
         float shrink = expf(-rate * softplus);
-        float kk[KEYS], dot = 0.0f;
+        float q[KEYS], kk[KEYS], dot = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) q[i] = next_q[i], kk[i] = next_k[i];
+        if (token + 1 < last) fetch(token + 1);
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
-            kk[i] = i < keys ? k[i] : 0.0f;
             s[i] *= shrink;
             dot = fmaf(s[i], kk[i], dot);
         }
@@ -396,7 +427,7 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
             s[i] = fmaf(kk[i], d, s[i]);
-            o = fmaf(s[i], i < keys ? q[i] : 0.0f, o);
+            o = fmaf(s[i], q[i], o);
         }
         for (int offset = 4; offset > 0; offset >>= 1) o += __shfl_xor_sync(FULL, o, offset);
         if (live && part == 0) a.out[(size_t(token) * a.value_heads + head) * a.value_dim + column] = o;

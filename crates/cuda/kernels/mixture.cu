@@ -147,28 +147,35 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
     __shared__ uint64_t record;
     uint32_t token = blockIdx.z, rank = blockIdx.y;
     uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
-    stage(a.x + size_t(token) * a.hidden, a.hidden, staged);
     Matrix gate, up;
     float* to;
     if (rank < a.k) {
         size_t at = size_t(token) * a.k + rank;
         uint32_t expert = a.chosen[at];
         if (blockIdx.x * 8 >= a.experts.gate.rows) return;
-        if (threadIdx.x == 0) {
-            record = await_record(a, at, expert);
-            // Whoever comes first leaves the answer for the second half; all write the same word.
-            if (blockIdx.x == 0) a.addresses[at] = record;
+        uint64_t found = a.addresses[at];
+        // All threads of the block must see the same: another block may write the answer at any time.
+        if (__syncthreads_or(found == 0)) {
+            if (threadIdx.x == 0) {
+                record = await_record(a, at, expert);
+                // Whoever comes first leaves the answer for the second half; all write the same word.
+                if (blockIdx.x == 0) a.addresses[at] = record;
+            }
+            __syncthreads();
+            found = record;
         }
-        __syncthreads();
-        if (record == FAILED) return;
-        gate = piece(a.experts.gate, a.experts, expert, record, 0);
-        up = piece(a.experts.up, a.experts, expert, record, 1);
+        if (found == FAILED) return;
+        gate = piece(a.experts.gate, a.experts, expert, found, 0);
+        up = piece(a.experts.up, a.experts, expert, found, 1);
         to = a.inner + at * gate.rows;
     } else {
-        __syncthreads();
         gate = a.gate, up = a.up;
         to = a.shared_inner + size_t(token) * gate.rows;
     }
+    prefetch_rows<1>(gate, row);
+    prefetch_rows<1>(up, row);
+    stage(a.x + size_t(token) * a.hidden, a.hidden, staged);
+    __syncthreads();
     if (row >= gate.rows) return;
     float2 v = product_pair(gate, up, row, staged);
     if (threadIdx.x % 32 == 0) to[row] = silu(v.x) * v.y;
@@ -195,8 +202,12 @@ extern "C" __global__ void __launch_bounds__(256) expert_outer(const __grid_cons
         factor[a.k] = sigmoid(a.shared_gate[token]);
         down[a.k] = a.down;
     }
-    for (uint32_t rank = 0; rank < a.k; rank++) {
-        stage(a.inner + (size_t(token) * a.k + rank) * width, width, staged + rank * chunks * STAGED_CHUNK);
+    if (width % 32 == 0) {
+        stage(a.inner + size_t(token) * a.k * width, a.k * width, staged);
+    } else {
+        for (uint32_t rank = 0; rank < a.k; rank++) {
+            stage(a.inner + (size_t(token) * a.k + rank) * width, width, staged + rank * chunks * STAGED_CHUNK);
+        }
     }
     if (a.shared_gate) {
         stage(a.shared_inner + size_t(token) * a.down.columns, a.down.columns, staged + a.k * chunks * STAGED_CHUNK);

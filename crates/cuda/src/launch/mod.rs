@@ -105,8 +105,8 @@ pub fn linear(
     // Several rows per warp share the load of x; with few rows more blocks matter more.
     let wide = stream.device().info().multiprocessors * 8;
     let (kernel, rows) = match total {
-        _ if total >= 16 * wide => (Kernel::Linear4, 4),
-        _ if total >= 4 * wide => (Kernel::Linear2, 2),
+        _ if total >= 8 * wide => (Kernel::Linear4, 4),
+        _ if total >= 3 * wide => (Kernel::Linear2, 2),
         _ => (Kernel::Linear1, 1),
     };
     let empty = LinearJob { matrix: jobs[0].0, out: 0, first_block: 0, padding: 0 };

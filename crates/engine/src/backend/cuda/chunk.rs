@@ -32,8 +32,8 @@ impl CudaBackend {
         jobs.extend(
             mixture.shared.as_ref().map(|shared| (self.matrix(shared.gate_weight), factor)),
         );
-        for job in &jobs {
-            launch::linear(&self.stream, normed, tokens, &[*job], false)?;
+        for (matrix, out) in jobs {
+            launch::tile_linear(&self.stream, normed, tokens, matrix, out, false)?;
         }
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;

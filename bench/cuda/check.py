@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Compares the GPU's answers with the processor's: logits of the golden checkpoints, greedy answers of the demo
+model, and tokens over GPU and RAM budgets, which must not change them.
+
+Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE. Prints a line per case and
+ends with an error when one differs. Needs numpy and safetensors."""
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+from safetensors.numpy import load_file
+
+BOUND = 2e-3
+PROMPTS = 50
+CONTINUED = 1000
+BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "64"], ["--vram", "230M", "--slots", "128"]]
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, arguments))}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def golden(program, folder):
+    with tempfile.TemporaryDirectory() as place:
+        def score(name, *options):
+            out = pathlib.Path(place) / name
+            run(program, "score", folder / "model", "--ids", folder / "ids.json", "--greedy", 32, "--logits", out,
+                *options)
+            return load_file(out)
+
+        reference = score("cpu", "--device", "cpu", "--arithmetic", "f32")
+        for options in [[], ["--prefill-chunk", "5"], *BUDGETS[:2]]:
+            found = score("gpu", "--device", "cuda", *options)
+            a, b = (x["logits"].astype(numpy.float64) for x in (found, reference))
+            error = numpy.linalg.norm(a - b) / numpy.linalg.norm(b)
+            same = bool((found["greedy"] == reference["greedy"]).all())
+            yield f"{folder.name} {' '.join(options)}: relative {error:.1e}", error <= BOUND and same
+
+
+def answers(program, model):
+    tasks = [json.loads(line) for line in (model / "eval.jsonl").read_text().splitlines()]
+    plain = [t["messages"][0]["content"] for t in tasks if len(t["messages"]) == 1 and "tools" not in t]
+    prompts = list(dict.fromkeys(plain))[:PROMPTS]
+
+    def ask(prompt, device):
+        return run(program, "run", model, prompt, "--temperature", 0, "--max-tokens", 64, "--device", device,
+                   "--threads", 2)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda p: ask(p, "cpu") == ask(p, "cuda"), prompts))
+    yield f"demo model: {sum(found)} of {len(found)} greedy answers as on the processor", all(found)
+
+
+def budgets(program, model):
+    with tempfile.TemporaryDirectory() as place:
+        ids = pathlib.Path(place) / "ids.json"
+        ids.write_text(json.dumps(list(range(40, 60))))
+        results = []
+        for options in [[], *BUDGETS]:
+            out = run(program, "score", model, "--ids", ids, "--greedy", CONTINUED, "--device", "cuda", *options)
+            results.append(json.loads(out)["greedy"])
+        same = all(result == results[0] for result in results)
+        yield f"demo model: {CONTINUED} tokens over {len(results)} budgets", same
+
+
+def main():
+    program = sys.argv[1]
+    failed = 0
+    cases = [golden(program, folder.parent) for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
+    for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
+        for text, good in case:
+            print(text, "" if good else "FAILED", flush=True)
+            failed += not good
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

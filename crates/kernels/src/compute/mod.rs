@@ -336,7 +336,7 @@ impl Pieces {
     fn rows(self, matrix: &Matrix<'_>, tokens: usize) -> usize {
         let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
         let least = if tokens < MANY_TOKENS { 16 } else { self.many_tokens_rows };
-        (PIECE_BYTES / row).max(least).next_multiple_of(32)
+        (PIECE_BYTES / row).max(least).next_multiple_of(if least > 16 { 64 } else { 16 })
     }
 
     /// Pieces of a job.

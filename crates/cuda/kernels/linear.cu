@@ -27,7 +27,6 @@ __device__ inline void linear(const LinearArguments& a) {
     while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
     const LinearJob& job = a.job[index];
     uint32_t row = ((blockIdx.x - job.first_block) * 8 + threadIdx.x / 32) * ROWS;
-    prefetch_rows<ROWS>(job.matrix, row);
     stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
     __syncthreads();
     if (row >= job.matrix.rows) return;

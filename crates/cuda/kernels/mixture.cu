@@ -172,8 +172,6 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         gate = a.gate, up = a.up;
         to = a.shared_inner + size_t(token) * gate.rows;
     }
-    prefetch_rows<1>(gate, row);
-    prefetch_rows<1>(up, row);
     stage(a.x + size_t(token) * a.hidden, a.hidden, staged);
     __syncthreads();
     if (row >= gate.rows) return;

@@ -102,21 +102,6 @@ __device__ inline void float_rows(const Matrix& m, uint32_t row, const float* x,
     }
 }
 
-// Asks for the values of ROWS rows ahead of their use, while the input is still being staged.
-template <int ROWS>
-__device__ inline void prefetch_rows(const Matrix& m, uint32_t row) {
-    if (m.kind != AFFINE) return;
-    size_t bytes = size_t(m.columns / 32) * m.bits * 4;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (row + r >= m.rows) return;
-        const uint8_t* from = m.weight + (row + r) * bytes;
-        for (size_t at = threadIdx.x % 32 * 128; at < bytes; at += 4096) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
-        }
-    }
-}
-
 // ROWS consecutive rows times the staged x, by one warp; every lane gets the sums.
 template <int ROWS>
 __device__ inline void product_rows(const Matrix& m, uint32_t row, const float* x, float (&out)[ROWS]) {

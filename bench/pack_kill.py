@@ -36,7 +36,7 @@ def digest(folder):
 def stage(destination, partial):
     """What a kill left: the number of files that the journal names, or what came before or after."""
     if destination.exists():
-        return "renamed"
+        return "whole" if whole_pack(destination) else "renamed"
     if not partial.exists():
         return "nothing"
     journals = list(partial.glob("*journal*"))
@@ -44,6 +44,11 @@ def stage(destination, partial):
         return "folder"
     lines = max(journal.read_bytes().count(b"\n") for journal in journals)
     return f"{max(lines - 1, 0):03d} files"
+
+
+def whole_pack(folder):
+    """True when nothing is left to do: the last step of a pack removes the journal."""
+    return folder.exists() and not (folder / "journal").exists()
 
 
 def main():
@@ -105,7 +110,9 @@ def main():
                 break
             kills += 1
             stages[stage(trial, partial)] += 1
-        if not trial.exists() or any(trial.glob("*journal*")):
+            if whole_pack(trial):
+                break
+        if not whole_pack(trial):
             finish(start(trial))
         found = digest(trial)
         if found != expected or partial.exists():

@@ -215,7 +215,7 @@ impl FileSet {
 
 /// Opens a file for direct I/O and proves it by reading its first block.
 #[cfg(target_os = "linux")]
-pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
     use crate::arena::{HugePages, PAGE_BYTES, SlotArena};
 
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -228,14 +228,14 @@ pub(super) fn open_direct(path: &Path) -> io::Result<File> {
 
 /// Opens a file so that its reads are not cached.
 #[cfg(target_vendor = "apple")]
-pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     rustix::fs::fcntl_nocache(&file, true)?;
     Ok(file)
 }
 
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
-pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
+pub(crate) fn open_direct(_path: &Path) -> io::Result<File> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 

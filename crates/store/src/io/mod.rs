@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::arena::{SlotArena, Target};
 use crate::format::FileId;
 
+pub(crate) use files::open_direct;
 pub use files::{DirectIo, FileChange, FileSet};
 pub use mapped::MappedFiles;
 pub use pread::PreadPool;

@@ -3,8 +3,6 @@
 //! Results are put in place and errors are added up in the order of the tasks, so that neither bytes nor
 //! error measures depend on the number of threads.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,24 +10,85 @@ use kernels::format::{Matrix, decode_row};
 use kernels::quantize::{self, Encoded, Method};
 
 use super::PackError;
+use super::direct::{Aligned, SourceFile};
 use super::plan::{Chunk, Encode, OutputFile, Parameters};
 use crate::format::{Checkpoint, Extent};
 
 /// Longest single read; neighbouring pieces are fetched together up to this.
-const READ_BYTES_MAX: usize = 8 << 20;
+const READ_BYTES_MAX: usize = 4 << 20;
+
+/// Reads in flight: one alone leaves the disk idle while its bytes are put in place.
+const READS_AT_ONCE: usize = 8;
 
 /// Fills the chunks of one output file, in order.
 pub(super) struct Filler<'a> {
     source: &'a Checkpoint,
-    opened: &'a [File],
+    opened: &'a [SourceFile],
     file: &'a OutputFile,
     method: Method,
     threads: usize,
-    staging: Vec<u8>,
+    staging: [Aligned; READS_AT_ONCE],
     /// Scales and biases of the tensor being encoded.
     kept: [Vec<u8>; 2],
     /// Error of each of the file's matrices so far.
     errors: Vec<quantize::Error>,
+}
+
+/// Neighbouring pieces of the source, and where each goes.
+struct Run<'b> {
+    whole: Extent,
+    pieces: Vec<&'b mut [u8]>,
+}
+
+impl Run<'_> {
+    fn read(
+        &mut self,
+        source: &Checkpoint,
+        opened: &[SourceFile],
+        staging: &mut Aligned,
+    ) -> Result<(), PackError> {
+        let index = self.whole.file.0 as usize;
+        let length = self.whole.length as usize;
+        let failed = |error| PackError::io(&source.files[index].path, "read", error);
+        let staged = opened[index].stage(staging, self.whole.offset, length);
+        let mut rest = staged.map_err(failed)?;
+        for piece in &mut self.pieces {
+            let (bytes, after) = rest.split_at(piece.len());
+            piece.copy_from_slice(bytes);
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+/// Joins pieces, which are in source order, into runs of at most [`READ_BYTES_MAX`] (or one piece).
+fn runs<'b>(copies: &[(Extent, u64)], mut buffer: &'b mut [u8]) -> Vec<Run<'b>> {
+    let mut order: Vec<usize> = (0..copies.len()).collect();
+    order.sort_unstable_by_key(|&index| copies[index].1);
+    let mut places: Vec<Option<&mut [u8]>> = copies.iter().map(|_| None).collect();
+    let mut begin = 0;
+    for index in order {
+        let (extent, to) = copies[index];
+        let (_, from) = std::mem::take(&mut buffer).split_at_mut((to - begin) as usize);
+        let (place, after) = from.split_at_mut(extent.length as usize);
+        places[index] = Some(place);
+        buffer = after;
+        begin = to + extent.length;
+    }
+    let mut runs: Vec<Run<'b>> = Vec::new();
+    for ((extent, _), place) in copies.iter().zip(places.into_iter().flatten()) {
+        if let Some(Run { whole, pieces }) = runs.last_mut() {
+            let joined = whole.length + extent.length;
+            let next = (whole.file, whole.offset + whole.length) == (extent.file, extent.offset);
+            if next && joined <= READ_BYTES_MAX as u64 {
+                whole.length = joined;
+                pieces.push(place);
+                continue;
+            }
+        }
+        runs.push(Run { whole: *extent, pieces: vec![place] });
+    }
+    runs
 }
 
 /// One task done.
@@ -43,7 +102,7 @@ struct Done {
 impl<'a> Filler<'a> {
     pub(super) fn new(
         source: &'a Checkpoint,
-        opened: &'a [File],
+        opened: &'a [SourceFile],
         file: &'a OutputFile,
         method: Method,
     ) -> Self {
@@ -53,7 +112,7 @@ impl<'a> Filler<'a> {
             file,
             method,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            staging: Vec::new(),
+            staging: Default::default(),
             kept: [Vec::new(), Vec::new()],
             errors: vec![quantize::Error::default(); file.matrices.len()],
         }
@@ -93,35 +152,28 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Copies pieces; those that are neighbours in the source are read at once.
-    fn copy(&mut self, mut copies: &[(Extent, u64)], buffer: &mut [u8]) -> Result<(), PackError> {
-        while let Some(&(first, to)) = copies.first() {
-            let mut end = first.offset + first.length;
-            let mut count = 1;
-            while let Some(&(next, _)) = copies.get(count) {
-                let joined = next.offset + next.length - first.offset;
-                if (next.file, next.offset) != (first.file, end) || joined > READ_BYTES_MAX as u64 {
-                    break;
-                }
-                end += next.length;
-                count += 1;
-            }
-            if count == 1 {
-                let place = &mut buffer[to as usize..][..first.length as usize];
-                read(self.source, self.opened, first, place)?;
-            } else {
-                self.staging.resize((end - first.offset) as usize, 0);
-                let joined = Extent { length: end - first.offset, ..first };
-                read(self.source, self.opened, joined, &mut self.staging)?;
-                for (extent, to) in &copies[..count] {
-                    let from = (extent.offset - first.offset) as usize;
-                    let piece = &self.staging[from..][..extent.length as usize];
-                    buffer[*to as usize..][..piece.len()].copy_from_slice(piece);
-                }
-            }
-            copies = &copies[count..];
+    /// Copies pieces; those that are neighbours in the source are read at once, several such runs at a time.
+    fn copy(&mut self, copies: &[(Extent, u64)], buffer: &mut [u8]) -> Result<(), PackError> {
+        let mut runs = runs(copies, buffer);
+        let (source, opened) = (self.source, self.opened);
+        if runs.len() < 2 {
+            return runs
+                .iter_mut()
+                .try_for_each(|run| run.read(source, opened, &mut self.staging[0]));
         }
-        Ok(())
+        let runs = Mutex::new(runs.into_iter());
+        let lane = |staging: &mut Aligned| {
+            loop {
+                let next = runs.lock().expect("no lane panics with the lock").next();
+                let Some(mut run) = next else { return Ok(()) };
+                run.read(source, opened, staging)?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let lane = &lane;
+            let lanes = self.staging.each_mut().map(|staging| scope.spawn(move || lane(staging)));
+            lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or(Err(PackError::Stopped)))
+        })
     }
 
     /// Runs the tasks on all processors; results are in their order.
@@ -193,11 +245,11 @@ fn decode(matrix: &Matrix<'_>) -> Vec<f32> {
 
 fn read(
     source: &Checkpoint,
-    opened: &[File],
+    opened: &[SourceFile],
     extent: Extent,
     to: &mut [u8],
 ) -> Result<(), PackError> {
     let index = extent.file.0 as usize;
     let failed = |error| PackError::io(&source.files[index].path, "read", error);
-    opened[index].read_exact_at(to, extent.offset).map_err(failed)
+    opened[index].read(to, extent.offset).map_err(failed)
 }

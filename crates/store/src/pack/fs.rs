@@ -1,10 +1,13 @@
 //! The file operations of the packer, behind a trait so that tests can fail any one of them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise, statvfs};
+
+use crate::arena::PAGE_BYTES;
 
 /// A file being written from its start or its end.
 pub trait PackFile: Send {
@@ -34,17 +37,44 @@ pub trait PackFs: Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFs;
 
-struct RealFile(File);
+/// Whole blocks from aligned memory are written past the page cache; the rest, and everything on file
+/// systems that refuse that, through it.
+struct RealFile {
+    buffered: File,
+    direct: Option<File>,
+    offset: u64,
+}
+
+impl RealFile {
+    /// How many of `bytes` can be written directly.
+    fn direct_bytes(&self, bytes: &[u8]) -> usize {
+        let aligned = self.offset.is_multiple_of(PAGE_BYTES as u64)
+            && bytes.as_ptr().addr().is_multiple_of(PAGE_BYTES);
+        if aligned { bytes.len() - bytes.len() % PAGE_BYTES } else { 0 }
+    }
+}
 
 impl PackFile for RealFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        let whole = self.direct_bytes(bytes);
+        let direct = self.direct.as_ref().filter(|_| whole > 0);
+        let written = match direct.map(|file| file.write_at(&bytes[..whole], self.offset)) {
+            // Refused for another alignment than ours: not asked again.
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.direct = None;
+                self.buffered.write_at(bytes, self.offset)?
+            }
+            Some(result) => result?,
+            None => self.buffered.write_at(bytes, self.offset)?,
+        };
+        self.offset += written as u64;
+        Ok(written)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_all()?;
+        self.buffered.sync_all()?;
         // What was written will not be read again: leave the page cache to others. Advice only.
-        let _ = fadvise(&self.0, 0, None, Advice::DontNeed);
+        let _ = fadvise(&self.buffered, 0, None, Advice::DontNeed);
         Ok(())
     }
 }
@@ -59,7 +89,7 @@ impl PackFs for RealFs {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn PackFile>> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        Ok(Box::new(RealFile(file)))
+        Ok(Box::new(RealFile { buffered: file, direct: create_direct(path), offset: 0 }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -78,4 +108,18 @@ impl PackFs for RealFs {
         let statistics = statvfs(path)?;
         Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
     }
+}
+
+/// The file once more, for direct writes; a file system may refuse them.
+#[cfg(target_os = "linux")]
+fn create_direct(path: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn create_direct(_path: &Path) -> Option<File> {
+    None
 }

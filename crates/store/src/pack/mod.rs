@@ -4,9 +4,11 @@
 //! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
-//! out. One thread reads ahead (and encodes, with all processors, what the recipe changes) while another
-//! sums and writes; memory is a few chunks of 32 MiB (or of one record, where that is larger).
+//! out. Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums
+//! and one writes, past the page cache where the file system can; memory is at most seven chunks of
+//! 32 MiB (or of one record, where that is larger) and the reads in flight.
 
+mod direct;
 mod fill;
 mod fs;
 mod journal;
@@ -28,6 +30,7 @@ use crate::format::manifest::{Copied, Hex, Table};
 use crate::format::{
     self, Checkpoint, FormatError, JOURNAL, Requantised, files, layout, native, sidecar,
 };
+use direct::{Aligned, SourceFile};
 use fill::Filler;
 use journal::{Finished, Journal};
 use kernels::quantize::{self, Method};
@@ -293,13 +296,13 @@ fn resume(
     Ok(finished)
 }
 
-fn open_source(source: &Checkpoint) -> Result<Vec<File>, PackError> {
+fn open_source(source: &Checkpoint) -> Result<Vec<SourceFile>, PackError> {
     let open = |known: &format::CheckpointFile| {
         let opened = files::open_regular(&known.path)?;
         if (opened.length, opened.modified_ns) != (known.length, known.modified_ns) {
             return Err(PackError::SourceChanged { path: known.path.clone() });
         }
-        Ok(opened.file)
+        Ok(SourceFile::new(opened.file, &known.path))
     };
     source.files.iter().map(open).collect()
 }
@@ -308,7 +311,7 @@ fn open_source(source: &Checkpoint) -> Result<Vec<File>, PackError> {
 fn write_file(
     fs: &dyn PackFs,
     source: &Checkpoint,
-    opened: &[File],
+    opened: &[SourceFile],
     file: &OutputFile,
     path: &Path,
     method: Method,
@@ -322,14 +325,35 @@ fn write_file(
     let mut hasher = XxHash3_64::new();
     let errors = std::thread::scope(|scope| {
         let (filled_sender, filled) = sync_channel(CHUNKS_AHEAD);
-        let (empty_sender, empty) = sync_channel(CHUNKS_AHEAD + 2);
+        let (summed_sender, summed) = sync_channel::<(Aligned, usize)>(CHUNKS_AHEAD);
+        let (written_sender, written) = sync_channel(CHUNKS_AHEAD);
+        let (empty_sender, empty) = sync_channel(2 * CHUNKS_AHEAD + 3);
         let chunks = &chunks;
         let filler = Filler::new(source, opened, file, method);
         let reader = scope.spawn(move || fill_chunks(filler, chunks, &empty, &filled_sender));
+        let output = output.as_mut();
+        // Summing between two writes would leave the disk idle meanwhile.
+        scope.spawn(move || {
+            for (held, length) in summed {
+                let result = write_all(output, held.bytes(length));
+                // The reader may have finished and need no more buffers.
+                let _ = empty_sender.send(held);
+                let failed = result.is_err();
+                if written_sender.send(result).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        let mut unwritten = chunks.iter();
+        let mut note = |result: io::Result<()>| {
+            result.map_err(failed)?;
+            state.done_bytes += unwritten.next().map_or(0, |chunk| chunk.bytes);
+            if progress(*state).is_break() { Err(PackError::Stopped) } else { Ok(()) }
+        };
         for chunk in chunks {
             // The reader ends early only after it has sent its error.
-            let buffer: Vec<u8> = filled.recv().unwrap_or(Err(PackError::Stopped))?;
-            let mut rest = &buffer[..];
+            let held: Aligned = filled.recv().unwrap_or(Err(PackError::Stopped))?;
+            let mut rest = held.bytes(chunk.bytes as usize);
             for &(bytes, ends) in &chunk.sums {
                 let (covered, after) = rest.split_at(bytes as usize);
                 hasher.write(covered);
@@ -339,13 +363,17 @@ fn write_file(
                     hasher = XxHash3_64::new();
                 }
             }
-            write_all(output.as_mut(), &buffer).map_err(failed)?;
-            state.done_bytes += chunk.bytes;
-            if progress(*state).is_break() {
-                return Err(PackError::Stopped);
+            while let Ok(result) = written.try_recv() {
+                note(result)?;
             }
-            // The reader may have finished and need no more buffers.
-            let _ = empty_sender.send(buffer);
+            // A writer that has failed takes no more; its error is received below.
+            if summed_sender.send((held, chunk.bytes as usize)).is_err() {
+                break;
+            }
+        }
+        drop(summed_sender);
+        while let Ok(result) = written.recv() {
+            note(result)?;
         }
         reader.join().map_err(|_| PackError::Stopped)
     })?;
@@ -357,15 +385,16 @@ fn write_file(
 fn fill_chunks(
     mut filler: Filler<'_>,
     chunks: &[Chunk],
-    empty: &Receiver<Vec<u8>>,
-    filled: &SyncSender<Result<Vec<u8>, PackError>>,
+    empty: &Receiver<Aligned>,
+    filled: &SyncSender<Result<Aligned, PackError>>,
 ) -> Vec<quantize::Error> {
     for chunk in chunks {
         let mut buffer = empty.try_recv().unwrap_or_default();
-        // Padding must be zero, whatever the buffer held before.
-        buffer.clear();
-        buffer.resize(chunk.bytes as usize, 0);
-        let result = filler.fill(chunk, &mut buffer);
+        // Padding must be zero, whatever the buffer held before; most chunks have none.
+        let (length, copied) = (chunk.bytes as usize, chunk.copies.iter().map(|(e, _)| e.length));
+        let padded = copied.sum::<u64>() != chunk.bytes;
+        let room = if padded { buffer.reset(length) } else { buffer.room(length) };
+        let result = filler.fill(chunk, room);
         let failed = result.is_err();
         if filled.send(result.map(|()| buffer)).is_err() || failed {
             break;

@@ -218,7 +218,7 @@ impl OutputFile {
     /// The chunks of this file, in order.
     pub(super) fn chunks(&self, source: &Checkpoint) -> Vec<Chunk> {
         match &self.kind {
-            Output::Trunk(parts) => trunk_chunks(parts),
+            Output::Trunk(parts) => merged(trunk_chunks(parts)),
             Output::Layer { index, record_bytes, spans, targets } => {
                 let layer = source.experts[*index].as_ref();
                 layer.map_or_else(Vec::new, |layer| {
@@ -227,6 +227,31 @@ impl OutputFile {
             }
         }
     }
+}
+
+/// Joins neighbouring chunks that only copy, so that many small tensors are read at once.
+fn merged(chunks: Vec<Chunk>) -> Vec<Chunk> {
+    let copies_only = |chunk: &Chunk| chunk.encodes.is_empty() && chunk.kept.is_none();
+    let mut merged: Vec<Chunk> = Vec::new();
+    for chunk in chunks {
+        match merged.last_mut() {
+            Some(last)
+                if last.bytes + chunk.bytes <= CHUNK_BYTES
+                    && copies_only(last)
+                    && copies_only(&chunk) =>
+            {
+                let base = last.bytes;
+                last.copies.extend(chunk.copies.iter().map(|&(from, to)| (from, base + to)));
+                last.sums.extend(chunk.sums);
+                last.bytes += chunk.bytes;
+            }
+            _ => merged.push(chunk),
+        }
+    }
+    for chunk in &mut merged {
+        chunk.copies.sort_by_key(|(extent, _)| (extent.file, extent.offset));
+    }
+    merged
 }
 
 fn trunk_chunks(parts: &[TrunkPart]) -> Vec<Chunk> {

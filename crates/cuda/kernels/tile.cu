@@ -224,6 +224,9 @@ __device__ inline void tile_product(const TileArguments& a) {
             }
         }
     }
+#else
+    // Launched on 8.0 and later alone: an image that lacks this product must not pass for one.
+    __trap();
 #endif
 }
 

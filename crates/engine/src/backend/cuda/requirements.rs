@@ -22,7 +22,7 @@ pub struct CudaRequirements {
     pub staging: u64,
 }
 
-/// Kernels' image and the driver's own, measured on an H100; small allocations round up to 2 MiB.
+/// Kernels' image and the driver's own, an estimate; small allocations round up to 2 MiB.
 const OVERHEAD_BYTES: u64 = 160 << 20;
 /// Records that the staging area holds; two halves, one filling while the other is used.
 pub(super) const STAGING_RECORDS: usize = 64;

@@ -1,0 +1,420 @@
+//! What protocols and engine say to each other: a job, its events, and why there is none.
+//!
+//! A protocol calls [`Worker::prepare`] first, which renders and tokenises and so finds every mistake of the
+//! client before a header is sent, then [`Worker::submit`]. Events come over a bounded channel in this order:
+//! any `Queued` and `Progress`, then pieces of reasoning, text and calls, then exactly one `Finished` or
+//! `Failed`. Every call that started ends before `Finished`, and before `Failed` too. Dropping the [`Ticket`] cancels
+//! the job, wherever it is, within one layer of the model.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::sampling::SamplingOptions;
+use engine::text::Message;
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use super::Status;
+
+/// A conversation as a protocol understood it, before it is a prompt.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    /// The messages, arranged as templates expect them ([`engine::text::arrange_system`]).
+    pub messages: Vec<Message>,
+    /// Tools in the form of the chat completions protocol: `{"type": "function", "function": {..}}`.
+    pub tools: Vec<Value>,
+    /// Whether the model shall think; `None` leaves it to the template.
+    pub thinking: Option<bool>,
+    /// Further variables of the template (`chat_template_kwargs`).
+    pub template_variables: Map<String, Value>,
+}
+
+/// A prompt, ready to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// Token ids.
+    pub tokens: Arc<[u32]>,
+    /// Ascending positions in `tokens` that later prompts are likely to share: the end of system message and
+    /// tools, and the end of the last turn before the assistant's header. The state is kept there.
+    pub boundaries: Vec<usize>,
+    /// The prompt ends inside a thinking block.
+    pub thinking_open: bool,
+}
+
+/// How important a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Somebody waits for it.
+    #[default]
+    Normal,
+    /// A title, a summary: runs when nothing else does, and evicts nothing of the main conversation.
+    Side,
+}
+
+/// How the model's output is read.
+#[derive(Clone, Debug)]
+pub struct OutputRules {
+    /// The tools that may be called, in the form of [`Conversation::tools`].
+    pub tools: Vec<Value>,
+    /// False: the answer ends with its first call.
+    pub parallel_tool_calls: bool,
+}
+
+impl Default for OutputRules {
+    fn default() -> Self {
+        Self { tools: Vec::new(), parallel_tool_calls: true }
+    }
+}
+
+/// What the visible answer must look like. It begins after the thinking block.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constraint {
+    /// One JSON object.
+    JsonObject,
+    /// One JSON value of this schema.
+    JsonSchema(Value),
+    /// A tool call.
+    Tool(CallConstraint),
+}
+
+/// Which call must be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallConstraint {
+    /// Any of the tools, at least once.
+    Any,
+    /// This one.
+    Named(String),
+}
+
+/// One request to the model.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The request's id, for logs and metrics.
+    pub id: String,
+    /// Made by [`Worker::prepare`].
+    pub prompt: Prompt,
+    /// How tokens are drawn. `logprobs` is set from `top_logprobs`.
+    pub sampling: SamplingOptions,
+    /// Most tokens to generate, thinking included; `None` goes to the end of the context.
+    pub max_tokens: Option<usize>,
+    /// Texts that end the visible answer; they are not part of it.
+    pub stop: Vec<String>,
+    /// How the output is read.
+    pub output: OutputRules,
+    /// What the visible answer must look like.
+    pub constraint: Option<Constraint>,
+    /// Log-probabilities of each token and of this many alternatives; `None` for none at all.
+    pub top_logprobs: Option<u8>,
+    /// How important it is.
+    pub priority: Priority,
+    /// Who asks: jobs of different clients take turns.
+    pub client: String,
+    /// A hint of which earlier requests this one continues.
+    pub session: Option<String>,
+    /// False: nothing earlier is used and nothing is kept.
+    pub cache_prompt: bool,
+}
+
+impl Job {
+    /// A job for `prompt` with plain defaults: greedy, to the end of the context.
+    pub fn new(id: impl Into<String>, prompt: Prompt) -> Self {
+        Self {
+            id: id.into(),
+            prompt,
+            sampling: SamplingOptions::greedy(),
+            max_tokens: None,
+            stop: Vec::new(),
+            output: OutputRules::default(),
+            constraint: None,
+            top_logprobs: None,
+            priority: Priority::Normal,
+            client: String::new(),
+            session: None,
+            cache_prompt: true,
+        }
+    }
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Piece {
+    /// The text; whole characters.
+    pub text: String,
+    /// The tokens since the last piece, where they were asked for.
+    pub logprobs: Vec<TokenLogprob>,
+}
+
+/// A generated token and what the model thought of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// The token's id.
+    pub id: u32,
+    /// Its text; characters that are not whole yet are replaced.
+    pub token: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability in the model's own distribution.
+    pub logprob: f32,
+    /// The most likely tokens at this place, most likely first.
+    pub top: Vec<TopLogprob>,
+}
+
+/// An alternative to a generated token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopLogprob {
+    /// The token's id.
+    pub id: u32,
+    /// Its text; characters that are not whole yet are replaced.
+    pub token: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+}
+
+/// What happens to a job.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// It waits; `position` jobs go first.
+    Queued {
+        /// Jobs in front of it.
+        position: usize,
+    },
+    /// The prompt is being processed. The first one tells how much was cached.
+    Progress {
+        /// Tokens of the prompt that are done, cached ones included.
+        processed: usize,
+        /// Tokens of the prompt.
+        total: usize,
+        /// Tokens that were not computed again.
+        cached: usize,
+        /// Since the processing began.
+        elapsed: Duration,
+        /// How much longer it will take; `None` before there is a measure.
+        eta: Option<Duration>,
+    },
+    /// Thinking.
+    Reasoning(Piece),
+    /// Visible text.
+    Text(Piece),
+    /// A tool call begins.
+    CallStarted {
+        /// Which call of the answer, from zero.
+        index: usize,
+        /// A random identifier without prefix.
+        id: String,
+        /// The tool.
+        name: String,
+    },
+    /// JSON text of the call's arguments; the pieces of a call join to one object.
+    CallArguments {
+        /// Which call.
+        index: usize,
+        /// The text.
+        delta: String,
+    },
+    /// A call is complete.
+    CallEnded {
+        /// Which call.
+        index: usize,
+    },
+    /// The answer is complete. Nothing follows.
+    Finished(Box<Finish>),
+    /// There will be no (further) answer. Nothing follows.
+    Failed(JobError),
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model was done.
+    Stop,
+    /// One of the job's stop strings came.
+    StopString(String),
+    /// `max_tokens` or the end of the context.
+    Length,
+    /// The model called tools and was done.
+    ToolCalls,
+}
+
+/// Tokens of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the prompt, cached ones included.
+    pub prompt: usize,
+    /// Of the prompt, not computed again.
+    pub cached: usize,
+    /// Generated, thinking and end token included.
+    pub completion: usize,
+    /// Generated inside the thinking block.
+    pub reasoning: usize,
+}
+
+/// How long the parts of a job took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// From submission to the first work.
+    pub queued: Duration,
+    /// From the first work to the first token.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+}
+
+/// What was read for a job: differences of the engine's counters over its time, other jobs of the time included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Experts {
+    /// Expert records that were in memory when they were asked for.
+    pub hits: u64,
+    /// Expert records that had to be read.
+    pub misses: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Time that computation waited for reads.
+    pub wait: Duration,
+    /// The job's whole time of work, for rates.
+    pub elapsed: Duration,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finish {
+    /// Why.
+    pub reason: FinishReason,
+    /// Tokens.
+    pub usage: Usage,
+    /// Times.
+    pub timings: Timings,
+    /// Reads.
+    pub experts: Experts,
+    /// The seed that was used: the same seed and request give the same answer.
+    pub seed: u64,
+    /// Log-probabilities of tokens after the last piece, where they were asked for.
+    pub logprobs: Vec<TokenLogprob>,
+}
+
+/// A job that began and could not be finished.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum JobError {
+    /// The engine failed: a read, a device, damaged weights.
+    #[error("{0}")]
+    Engine(String),
+    /// The client does not take its events: it was waited for this long.
+    #[error("the client did not read its events for {} seconds", .0.as_secs())]
+    SlowClient(Duration),
+    /// The server is being stopped.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+/// A conversation that is not a prompt: the client's mistake.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PrepareError {
+    /// A message or a template variable that the template does not take.
+    #[error("{0}")]
+    Conversation(String),
+    /// The model has no chat template.
+    #[error("this model has no chat template")]
+    NoTemplate,
+    /// More tokens than the context has.
+    #[error("the prompt has {prompt} tokens, the context {context}")]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+}
+
+/// A job that is not taken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// The queue is full: the client may come again.
+    #[error("{waiting} requests are waiting already")]
+    QueueFull {
+        /// Jobs that wait.
+        waiting: usize,
+        /// When to come again.
+        retry_after: Duration,
+    },
+    /// The prompt leaves no room for an answer.
+    #[error("the prompt has {prompt} tokens, the context {context}")]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// Sampling options, stop strings or an empty prompt that cannot be used.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The constraint cannot be understood or enforced.
+    #[error("{0}")]
+    BadConstraint(String),
+    /// The server is being stopped.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+/// What is served.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelCard {
+    /// The name that clients see.
+    pub id: String,
+    /// Family, as in config.json's `model_type`.
+    pub family: String,
+    /// Most tokens of a conversation.
+    pub context: usize,
+    /// Tokens that the model knows.
+    pub vocabulary: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Routed experts per layer.
+    pub experts: usize,
+    /// Experts per token.
+    pub experts_per_token: usize,
+    /// Bytes of the checkpoint.
+    pub bytes: u64,
+    /// The sampling that the model recommends: defaults of requests.
+    pub sampling: SamplingOptions,
+    /// Everything that makes answers differ from the exact model, in words; empty when exact.
+    pub approximations: Vec<String>,
+}
+
+/// Takes jobs.
+pub trait Worker: Send + Sync + 'static {
+    /// Renders and tokenises a conversation. Takes milliseconds, whatever the engine is doing.
+    ///
+    /// # Errors
+    /// The client's mistakes; never the server's.
+    fn prepare(&self, conversation: &Conversation) -> Result<Prompt, PrepareError>;
+
+    /// A text as a prompt, without a template.
+    ///
+    /// # Errors
+    /// The client's mistakes.
+    fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError>;
+
+    /// Most tokens of a conversation, answer included.
+    fn context_length(&self) -> usize;
+
+    /// What is served.
+    fn model(&self) -> ModelCard;
+
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    fn submit(&self, job: Job) -> Result<Ticket, Refusal>;
+
+    /// Numbers of the moment; never waits for the engine.
+    fn status(&self) -> Status;
+}
+
+/// A job that was taken. Dropping it cancels the job.
+#[derive(Debug)]
+pub struct Ticket {
+    /// The job's events. The channel closes after the last.
+    pub events: mpsc::Receiver<Event>,
+}

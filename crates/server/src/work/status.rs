@@ -1,0 +1,127 @@
+//! Numbers of the moment: one struct for metrics, health and the page.
+//!
+//! The scheduler writes a new one between steps; readers take a copy without waiting for the engine. Sums
+//! run from the start of the server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use store::cache::StoreCounters;
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Waiting.
+    Queued,
+    /// Its prompt is being processed.
+    Prefill,
+    /// It is answering.
+    Decode,
+}
+
+impl Stage {
+    /// The stage as a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// A job that holds a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunningJob {
+    /// The request's id.
+    pub id: String,
+    /// Where it is.
+    pub stage: Stage,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the prompt that are done, cached ones included.
+    pub processed: usize,
+    /// Tokens of the prompt that were not computed again.
+    pub cached: usize,
+    /// Tokens generated.
+    pub generated: usize,
+    /// Remaining prefill.
+    pub eta: Option<Duration>,
+}
+
+/// A sum of durations with its count; histograms are the reader's business.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LatencyTotals {
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub sum: Duration,
+}
+
+/// The prefix cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PrefixStatus {
+    /// Snapshots in memory, with the tokens before each.
+    pub snapshots: Vec<usize>,
+    /// Bytes of snapshots in memory.
+    pub snapshot_bytes: u64,
+    /// Bytes that snapshots may take.
+    pub snapshot_bytes_max: u64,
+    /// Prompt tokens that were not computed again.
+    pub tokens_reused: u64,
+    /// Prompt tokens that were computed.
+    pub tokens_computed: u64,
+    /// Snapshots taken, restored and evicted.
+    pub saved: u64,
+    /// Snapshots restored.
+    pub restored: u64,
+    /// Snapshots that were given up for others.
+    pub evicted: u64,
+    /// Prompts that began from nothing, by reason.
+    pub full_prefills: BTreeMap<&'static str, u64>,
+    /// Bytes of the disk tier.
+    pub disk_bytes: u64,
+    /// Bytes written to the disk tier since the start.
+    pub disk_bytes_written: u64,
+    /// Sessions restored from the disk tier.
+    pub disk_restored: u64,
+    /// Files of the disk tier that were damaged or foreign and were removed.
+    pub disk_rejected: u64,
+}
+
+/// Numbers of the moment.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Jobs waiting.
+    pub queued: usize,
+    /// Jobs that hold a sequence.
+    pub running: Vec<RunningJob>,
+    /// Sequences that can be decoded together.
+    pub sequences: usize,
+    /// Prompt tokens computed, counted per chunk.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Tokens per second over the last decode steps of all sequences together; 0 when idle.
+    pub decode_rate: f64,
+    /// Tokens per second of the running or last prefill.
+    pub prefill_rate: f64,
+    /// Jobs finished, by reason (`stop`, `length`, `tool_calls`, `stop_string`, `error`).
+    pub finished: BTreeMap<&'static str, u64>,
+    /// Jobs cancelled, by stage.
+    pub cancelled: BTreeMap<&'static str, u64>,
+    /// Jobs refused because the queue was full.
+    pub refused: u64,
+    /// Time in the queue.
+    pub queue_time: LatencyTotals,
+    /// From submission to the first token.
+    pub first_token_time: LatencyTotals,
+    /// Time between tokens of one sequence.
+    pub token_time: LatencyTotals,
+    /// The prefix cache.
+    pub prefix: PrefixStatus,
+    /// Everything counted about experts since the model was loaded.
+    pub experts: StoreCounters,
+    /// Tokens routed to each expert, `[layers][experts]`; empty when the device does not tell.
+    pub expert_heat: Vec<Vec<u32>>,
+}

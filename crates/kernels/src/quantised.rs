@@ -41,6 +41,63 @@ impl QuantisedTask<'_> {
     }
 }
 
+/// Defines `quantised_rows` of an instruction set: `$define` makes the function of a name, a width and a group,
+/// and each task goes to the one that is its own. Every set has the same widths and groups.
+macro_rules! by_width_and_group {
+    ($define:ident) => {
+        $define!(rows_2_32, 2, 32);
+        $define!(rows_2_64, 2, 64);
+        $define!(rows_2_128, 2, 128);
+        $define!(rows_3_32, 3, 32);
+        $define!(rows_3_64, 3, 64);
+        $define!(rows_3_128, 3, 128);
+        $define!(rows_4_32, 4, 32);
+        $define!(rows_4_64, 4, 64);
+        $define!(rows_4_128, 4, 128);
+        $define!(rows_5_32, 5, 32);
+        $define!(rows_5_64, 5, 64);
+        $define!(rows_5_128, 5, 128);
+        $define!(rows_6_32, 6, 32);
+        $define!(rows_6_64, 6, 64);
+        $define!(rows_6_128, 6, 128);
+        $define!(rows_8_32, 8, 32);
+        $define!(rows_8_64, 8, 64);
+        $define!(rows_8_128, 8, 128);
+
+        /// Runs a task.
+        ///
+        /// # Safety
+        ///
+        /// The features of the table are available; `out` is valid for the shape and nobody else writes the
+        /// rows of this task.
+        pub(super) unsafe fn quantised_rows(task: &$crate::quantised::QuantisedTask<'_>) {
+            let kernel = match (task.bits, task.group) {
+                (2, 32) => rows_2_32,
+                (2, 64) => rows_2_64,
+                (2, _) => rows_2_128,
+                (3, 32) => rows_3_32,
+                (3, 64) => rows_3_64,
+                (3, _) => rows_3_128,
+                (4, 32) => rows_4_32,
+                (4, 64) => rows_4_64,
+                (4, _) => rows_4_128,
+                (5, 32) => rows_5_32,
+                (5, 64) => rows_5_64,
+                (5, _) => rows_5_128,
+                (6, 32) => rows_6_32,
+                (6, 64) => rows_6_64,
+                (6, _) => rows_6_128,
+                (_, 32) => rows_8_32,
+                (_, 64) => rows_8_64,
+                (_, _) => rows_8_128,
+            };
+            // SAFETY: passed on to the caller.
+            unsafe { kernel(task) }
+        }
+    };
+}
+pub(crate) use by_width_and_group;
+
 /// The reference: activations in [`Packing::Natural`](crate::activations::Packing).
 ///
 /// # Safety

@@ -232,3 +232,11 @@ pub trait Backend {
     /// Everything counted about experts since the model was loaded.
     fn counters(&self) -> StoreCounters;
 }
+
+/// Refuses more logits than a plan has rows for.
+fn check_logit_rows(asked: usize, limit: usize) -> Result<(), EngineError> {
+    if asked > limit {
+        return Err(EngineError::Request(format!("logits of {asked} tokens; {limit} fit")));
+    }
+    Ok(())
+}

@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 const AUTOMATIC_SHARE: f64 = 0.85;
 /// Code, stacks, allocator slack and io queues, measured with an empty model.
 const PROCESS_BYTES: u64 = 48 << 20;
-/// What the driver takes of the process's memory, measured with an H100 (docs/experiments.tsv).
+/// What the driver takes of the process's memory: an estimate.
 const DRIVER_BYTES: u64 = 320 << 20;
 /// Slots of the host tier that a GPU needs at least: two waves of records on their way to it.
 const DEVICE_WAVES: usize = 64;

@@ -2,9 +2,12 @@
 //! them, right or wrong, is under the test's control. Weights are seeded noise.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use store::format::{Checkpoint, Extent};
+use store::pack::PackProgress;
 
 /// Deterministic noise (SplitMix64).
 pub(crate) struct Noise(pub(crate) u64);
@@ -348,4 +351,15 @@ impl Folder {
         let (config, tensors) = TINY.hugging_face(fused);
         Self::checkpoint(&config, &tensors, "pt")
     }
+}
+
+/// Goes on, whatever the progress.
+pub(crate) fn go(_: PackProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// The bytes of an extent.
+pub(crate) fn bytes(checkpoint: &Checkpoint, extent: Extent) -> Vec<u8> {
+    let file = fs::read(&checkpoint.files[extent.file.0 as usize].path).unwrap();
+    file[extent.offset as usize..][..extent.length as usize].to_vec()
 }

@@ -1,17 +1,10 @@
 //! Goal: every layout opens to the same description of the same bytes. Method: tiny checkpoints with
 //! known content are written in each layout; what the extents name is compared with what was written.
 
-use std::fs;
-
-use crate::common::{Folder, Noise, TINY, Tensors};
+use crate::common::{Folder, Noise, TINY, Tensors, bytes};
 use kernels::format::{Encoding, FloatType};
 use serde_json::json;
-use store::format::{Checkpoint, Extent, Projection, SourceKind, open};
-
-fn bytes(checkpoint: &Checkpoint, extent: Extent) -> Vec<u8> {
-    let file = fs::read(&checkpoint.files[extent.file.0 as usize].path).unwrap();
-    file[extent.offset as usize..][..extent.length as usize].to_vec()
-}
+use store::format::{Checkpoint, Projection, SourceKind, open};
 
 fn expert_bytes(
     checkpoint: &Checkpoint,

@@ -8,21 +8,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{Folder, Noise};
+use crate::common::{Folder, Noise, bytes, go};
 use kernels::quantize::Method;
 use store::format::{Checkpoint, Extent, FormatError, open};
 use store::pack::{
     PackError, PackFile, PackFs, PackOptions, Precision, RealFs, Recipe, pack, pack_on, verify,
 };
-
-fn go(_: store::pack::PackProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn bytes(checkpoint: &Checkpoint, extent: Extent) -> Vec<u8> {
-    let file = fs::read(&checkpoint.files[extent.file.0 as usize].path).unwrap();
-    file[extent.offset as usize..][..extent.length as usize].to_vec()
-}
 
 fn same_bits(a: &Checkpoint, b: &Checkpoint) {
     assert_eq!(a.norms_are_zero_centred, b.norms_are_zero_centred);

@@ -1,24 +1,13 @@
 //! Goal: a pack that changes precision holds what the chosen method gives, measures its error rightly, and
 //! touches nothing else. Method: the seed's scheme and the error written out again from their definitions.
 
-use std::fs;
-use std::ops::ControlFlow;
-
 use kernels::format::{Encoding, FloatType, Matrix, decode_row};
 use kernels::quantize::Method;
+use std::ops::ControlFlow;
 use store::format::{Checkpoint, Extent, ProjectionShape, Requantised, open};
 use store::pack::{PackError, PackOptions, PackReport, Precision, Recipe, pack, verify};
 
-use crate::common::{Folder, TINY};
-
-fn go(_: store::pack::PackProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn bytes(checkpoint: &Checkpoint, extent: Extent) -> Vec<u8> {
-    let file = fs::read(&checkpoint.files[extent.file.0 as usize].path).unwrap();
-    file[extent.offset as usize..][..extent.length as usize].to_vec()
-}
+use crate::common::{Folder, TINY, bytes, go};
 
 /// Values of a matrix, row-major.
 fn values(

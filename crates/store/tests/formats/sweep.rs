@@ -3,20 +3,15 @@
 //! its files, `FLASHMOE_FLIPS` of them (100,000 in long runs, docs/experiments.tsv).
 
 use std::fs::{self, OpenOptions};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Noise, TINY, Tiny};
+use crate::common::{Folder, Noise, TINY, Tiny, go};
 use store::format::open;
 use store::pack::{PackOptions, pack, verify};
 
 const SMALL: Tiny = Tiny { layers: 1, hidden: 64, experts: 2, vocabulary: 16, ..TINY };
 const DEFAULT_FLIPS: usize = 5000;
-
-fn go(_: store::pack::PackProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
 
 fn packed() -> (Folder, PathBuf) {
     let (config, tensors) = SMALL.mlx((4, 64, "BF16"));

@@ -366,10 +366,7 @@ impl Backend for CpuBackend {
         norm: VectorId,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
-        if tokens.len() > self.options.logit_rows {
-            let (asked, limit) = (tokens.len(), self.options.logit_rows);
-            return Err(EngineError::Request(format!("logits of {asked} tokens; {limit} fit")));
-        }
+        super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
         let norm = self.weights.vector(norm);
         let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);

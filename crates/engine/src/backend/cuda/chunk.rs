@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cuda::launch::{self, Groups, PairBuffers, Routing as Route};
+use cuda::launch::{self, Groups, PairBuffers};
 use cuda::{Event, Span};
 use store::cache::{Held, Phase};
 use store::{ExpertId, LayerId};
@@ -26,33 +26,12 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (pairs, hidden) = (tokens * k, self.sizes.hidden);
         let normed = self.register(Register::Normed);
-        let logits = self.buffers.router_logits.part(0, tokens * experts);
-        let factor = self.buffers.shared_factor.part(0, tokens);
-        let mut jobs = vec![(self.matrix(mixture.router), logits)];
-        jobs.extend(
-            mixture.shared.as_ref().map(|shared| (self.matrix(shared.gate_weight), factor)),
-        );
-        for (matrix, out) in jobs {
+        for (matrix, out) in self.router_products(mixture) {
             launch::tile_linear(&self.stream, normed, tokens, matrix, out, false)?;
         }
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
-        let route = Route {
-            logits,
-            replaced,
-            table: self.table_row(layer),
-            chosen: buffers.chosen.span(0, pairs),
-            weights: buffers.weights.part(0, pairs),
-            addresses: buffers.addresses.span(0, pairs),
-            uses: buffers.uses.span(0, pairs),
-            ring: buffers.pinned.ring.span(0, self.sizes.ring),
-            posted: buffers.posted.span(0, 1),
-            status: buffers.pinned.status.span(0, 1),
-            first_key: (layer.index() * experts) as u32,
-            k,
-            normalise: self.config.moe.normalise,
-            ask: false,
-        };
+        let route = self.routing_of(layer, replaced, 0, false);
         launch::route(&self.stream, tokens, &route)?;
         let groups = Groups {
             starts: buffers.starts.span(0, experts + 1),
@@ -74,7 +53,7 @@ impl CudaBackend {
             product(shared.up, normed, up)?;
             launch::swiglu(&self.stream, gate, up, width)?;
             product(shared.down, gate, out)?;
-            shared_out = Some((out, factor));
+            shared_out = Some((out, self.shared_factor()));
         }
         let pair_buffers = PairBuffers {
             gate: buffers.pair_gate.part(0, pairs * self.sizes.inner),

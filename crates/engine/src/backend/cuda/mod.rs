@@ -15,6 +15,7 @@ mod experts;
 mod misses;
 mod placement;
 mod requirements;
+mod router;
 mod speed;
 mod step;
 mod weights;
@@ -557,10 +558,7 @@ impl Backend for CudaBackend {
         norm: VectorId,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
-        if tokens.len() > self.sizes.logit_rows {
-            let (asked, limit) = (tokens.len(), self.sizes.logit_rows);
-            return Err(EngineError::Request(format!("logits of {asked} tokens; {limit} fit")));
-        }
+        super::check_logit_rows(tokens.len(), self.sizes.logit_rows)?;
         let place = self.step_head(tokens, norm, head)?;
         let vocabulary = self.sizes.vocabulary;
         let out = &mut self.host_logits[..tokens.len() * vocabulary];

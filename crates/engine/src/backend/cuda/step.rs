@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use cuda::launch::{self, ExpertStep, FAILED, Routing as Route, SharedExpert};
+use cuda::launch::{self, ExpertStep, FAILED, SharedExpert};
 use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::{ExpertId, LayerId};
 
@@ -179,35 +179,14 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
-        let logits = buffers.router_logits.part(0, tokens * experts);
-        let factor = buffers.shared_factor.part(0, tokens);
-        let mut jobs = vec![(self.matrix(mixture.router), logits)];
-        jobs.extend(
-            mixture.shared.as_ref().map(|shared| (self.matrix(shared.gate_weight), factor)),
-        );
+        let jobs = self.router_products(mixture);
         launch::linear(&self.stream, normed, tokens, &jobs, false)?;
-        let first_key = (layer.index() * experts) as u32;
         let replaced = self
             .routing
             .replaces()
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
-        let route = Route {
-            logits,
-            replaced,
-            table: self.table_row(layer),
-            chosen: buffers.chosen.span(0, pairs),
-            weights: buffers.weights.part(0, pairs),
-            addresses: buffers.addresses.span(0, pairs),
-            uses: buffers.uses.span(place, pairs),
-            ring: buffers.pinned.ring.span(0, self.sizes.ring),
-            posted: buffers.posted.span(0, 1),
-            status: buffers.pinned.status.span(0, 1),
-            first_key,
-            k,
-            normalise: self.config.moe.normalise,
-            ask: true,
-        };
+        let route = self.routing_of(layer, replaced, place, true);
         launch::route(&self.stream, tokens, &route)?;
         let step = ExpertStep {
             x: normed,
@@ -217,14 +196,14 @@ impl CudaBackend {
             answers: buffers.pinned.answers.span(0, self.sizes.layers * experts),
             inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
             out: self.register(Register::Residual),
-            first_key,
+            first_key: route.first_key,
             k,
         };
         let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
             gate: self.matrix(shared.gate),
             up: self.matrix(shared.up),
             down: self.matrix(shared.down),
-            factor,
+            factor: self.shared_factor(),
             inner: buffers.shared_gate.part(0, tokens * self.sizes.shared),
         });
         let shapes = &self.experts.shapes[layer.index()];

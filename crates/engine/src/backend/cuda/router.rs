@@ -1,0 +1,57 @@
+//! What routing has in common in steps and chunks: the products that it reads and where its results go.
+
+use cuda::launch::Routing;
+use cuda::{Matrix, Span};
+use store::LayerId;
+
+use super::CudaBackend;
+use crate::model::mixture::Mixture;
+
+impl CudaBackend {
+    /// The router's logits of the batch, `[tokens, experts]`.
+    fn router_logits(&self) -> Span<f32> {
+        self.buffers.router_logits.part(0, self.tokens * self.sizes.experts)
+    }
+
+    /// The shared expert's gate before the sigmoid, one per token of the batch.
+    pub(super) fn shared_factor(&self) -> Span<f32> {
+        self.buffers.shared_factor.part(0, self.tokens)
+    }
+
+    /// Products of the normed stream that decide a mixture: the router, and the gate of a shared expert.
+    pub(super) fn router_products(&self, mixture: &Mixture) -> Vec<(Matrix, Span<f32>)> {
+        let mut products = vec![(self.matrix(mixture.router), self.router_logits())];
+        let gate = mixture.shared.as_ref().map(|shared| shared.gate_weight);
+        products.extend(gate.map(|gate| (self.matrix(gate), self.shared_factor())));
+        products
+    }
+
+    /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from word
+    /// `uses` on, and what has no address is asked for in a step only.
+    pub(super) fn routing_of(
+        &self,
+        layer: LayerId,
+        replaced: Option<Span<f32>>,
+        uses: usize,
+        ask: bool,
+    ) -> Routing {
+        let (buffers, k) = (&self.buffers, self.options.top_k);
+        let pairs = self.tokens * k;
+        Routing {
+            logits: self.router_logits(),
+            replaced,
+            table: self.table_row(layer),
+            chosen: buffers.chosen.span(0, pairs),
+            weights: buffers.weights.part(0, pairs),
+            addresses: buffers.addresses.span(0, pairs),
+            uses: buffers.uses.span(uses, pairs),
+            ring: buffers.pinned.ring.span(0, self.sizes.ring),
+            posted: buffers.posted.span(0, 1),
+            status: buffers.pinned.status.span(0, 1),
+            first_key: (layer.index() * self.sizes.experts) as u32,
+            k,
+            normalise: self.config.moe.normalise,
+            ask,
+        }
+    }
+}

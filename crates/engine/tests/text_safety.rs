@@ -116,6 +116,19 @@ fn endless_templates_are_stopped() {
     }
 }
 
+/// A panic inside the interpreter is an error of the template, and the template can be used again.
+#[test]
+fn panics_of_the_interpreter_are_errors() {
+    let controls = Arc::clone(tokenizer().control_tokens());
+    let source = "{% for m in messages[::-1] %}{{ m.role }}{% endfor %}";
+    let template = ChatTemplate::new(source, TemplateTokens::default(), controls).unwrap();
+    let result = template.render(&[], &[], &RenderOptions::default());
+    assert!(matches!(result, Err(TextError::TemplateFailed { .. })), "{result:?}");
+    let messages = [Message::new(Role::User, "a"), Message::new(Role::Assistant, "b")];
+    let rendered = template.render(&messages, &[], &RenderOptions::default()).unwrap();
+    assert_eq!(rendered.text(), "assistantuser");
+}
+
 proptest! {
     #[test]
     fn streams_decode_as_a_whole_does(ids in prop::collection::vec(0u32..500, 0..60)) {

@@ -21,6 +21,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Longest known template: 20 KiB.
@@ -142,7 +143,9 @@ impl ChatTemplate {
         environment.set_recursion_limit(RECURSION_MAX);
         python::install(&mut environment);
         let plain = python::without_generation_tags(source);
-        environment.add_template_owned(NAME, plain).map_err(syntax_error)?;
+        contained(|| environment.add_template_owned(NAME, plain))
+            .map_err(|problem| TextError::TemplateSyntax { problem })?
+            .map_err(syntax_error)?;
         let unescaped = source.replace("\\n", "\n").replace("\\t", "\t");
         Ok(Self {
             builds_controls: controls.built_piecewise_in(&unescaped),
@@ -210,9 +213,9 @@ impl ChatTemplate {
         let template =
             self.environment.get_template(NAME).map_err(|error| failed(describe(&error)))?;
         let mut output = Bounded { bytes: Vec::new() };
-        template.render_captured_to(context, &mut output).map_err(|error| match python::raised(
-            &error,
-        ) {
+        let rendered = contained(|| template.render_captured_to(context, &mut output))
+            .map_err(|problem| failed(problem))?;
+        rendered.map_err(|error| match python::raised(&error) {
             Some(message) => TextError::TemplateRefused { message },
             None if error.kind() == ErrorKind::OutOfFuel => {
                 failed(format!("did not finish within {FUEL} steps"))
@@ -388,6 +391,17 @@ fn for_each_string_in(value: &Value, visit: &mut impl FnMut(&str)) {
         Value::Object(map) => for_each_string(map, visit),
         _ => {}
     }
+}
+
+/// Runs the interpreter on a program that came with a model; a panic in it comes back as text. minijinja 3.0.5
+/// indexes past the end in `[][::-1]` (found by fuzzing; `messages[::-1]` is in Qwen's own template).
+fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // What a panic may leave half-done, the environment and the output, is not used after one.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("the interpreter gave up: {}", text.unwrap_or("without a reason"))
+    })
 }
 
 fn describe(error: &minijinja::Error) -> String {

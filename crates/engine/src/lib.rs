@@ -1,9 +1,9 @@
 //! Models, sequences, sampling and text.
 //!
 //! [`model`] holds the families and their forward pass, [`backend`] the operations it is written in and
-//! the CPU that runs them, [`weights`] the dense tensors; [`engine`] joins them and [`generate`] makes
-//! answers. [`text`] turns conversations into tokens and back, [`sampling`] logits into tokens. Experts
-//! come from the `store` crate.
+//! the devices that run them, [`weights`] the dense tensors; [`engine`] joins them, [`generate`] makes
+//! answers and [`session`] conversations of one sequence. [`text`] turns conversations into tokens and back,
+//! [`sampling`] logits into tokens. Experts come from the `store` crate.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -13,6 +13,7 @@ pub mod generate;
 pub mod model;
 pub mod routing;
 pub mod sampling;
+pub mod session;
 pub mod text;
 pub mod weights;
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use engine::engine::Engine;
+use engine::session::AnswerReport;
 use store::cache::StoreCounters;
 
 use crate::arguments::ByteSize;
-use crate::conversation::AnswerReport;
 use crate::plan::machine::ProcessMemory;
 
 /// Counters at the start of an answer.

@@ -4,7 +4,6 @@
 mod account;
 mod arguments;
 mod commands;
-mod conversation;
 mod failure;
 mod interrupt;
 mod plan;

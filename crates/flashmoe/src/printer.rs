@@ -4,9 +4,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use engine::text::{DecodeStream, Message, Role, StopStrings};
+use engine::text::{DecodeStream, Language, Message, Role, StopStrings};
 
-use crate::conversation::Language;
 use crate::failure::Failure;
 
 /// Where the model's thinking ends.

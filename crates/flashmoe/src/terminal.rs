@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use engine::engine::PrefillProgress;
-use engine::text::Message;
+use engine::session::{AnswerOptions, AnswerReport, Session};
+use engine::text::{ChatPrompt, ChatTemplate, Language, Message, RenderOptions};
 
 use crate::arguments::RunArguments;
-use crate::conversation::{AnswerOptions, AnswerReport, Language, Session};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
@@ -41,7 +41,8 @@ impl Terminal {
         }
         let mut loaded = plan.load()?;
         let language =
-            language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))??;
+            language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
+        let language = language.map_err(|error| Failure::model(error.into()))?;
         if arguments.stats {
             match (&plan.device, &plan.no_device) {
                 (Some(device), _) => say(&format!("runs on {}", device.info.name)),
@@ -64,8 +65,22 @@ impl Terminal {
         if messages.is_empty() {
             return Ok(0);
         }
-        let (prompt, ..) = Session::render(&self.language, template, messages, &[], think)?;
-        Ok(prompt.len())
+        Ok(self.render(template, messages, think)?.tokens.len())
+    }
+
+    fn render(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        think: Option<bool>,
+    ) -> Result<ChatPrompt> {
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            enable_thinking: think,
+            ..RenderOptions::default()
+        };
+        let prompt = self.language.render(template, messages, &[], &options);
+        prompt.map_err(|error| Failure::Run(error.into()).into())
     }
 
     /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
@@ -80,7 +95,11 @@ impl Terminal {
     ) -> Result<(Message, AnswerReport)> {
         let template = self.language.template.as_ref().filter(|_| !arguments.raw);
         let (prompt, marked, opens_reasoning) = match (template, raw) {
-            (Some(template), _) => Session::render(&self.language, template, messages, &[], think)?,
+            (Some(template), _) => {
+                let prompt = self.render(template, messages, think)?;
+                let marked = prompt.turns.last().copied().unwrap_or(0);
+                (prompt.tokens, marked, prompt.opens_reasoning)
+            }
             (None, Some(text)) => {
                 let ids = self.language.tokenizer.encode(text);
                 (ids.map_err(|error| Failure::Run(error.into()))?, 0, false)

@@ -213,8 +213,8 @@ impl ChatTemplate {
         let template =
             self.environment.get_template(NAME).map_err(|error| failed(describe(&error)))?;
         let mut output = Bounded { bytes: Vec::new() };
-        let rendered = contained(|| template.render_captured_to(context, &mut output))
-            .map_err(|problem| failed(problem))?;
+        let rendered =
+            contained(|| template.render_captured_to(context, &mut output)).map_err(failed)?;
         rendered.map_err(|error| match python::raised(&error) {
             Some(message) => TextError::TemplateRefused { message },
             None if error.kind() == ErrorKind::OutOfFuel => {

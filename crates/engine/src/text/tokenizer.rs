@@ -74,16 +74,26 @@ impl Tokenizer {
 
     /// Token ids of a rendered prompt: its control spans become their tokens, the rest is ordinary text.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TextError> {
+        Ok(self.encode_with_controls(rendered)?.0)
+    }
+
+    /// As [`Tokenizer::encode_rendered`], with the index of each control span's token.
+    pub fn encode_with_controls(
+        &self,
+        rendered: &Rendered,
+    ) -> Result<(Vec<u32>, Vec<usize>), TextError> {
         let text = rendered.text();
         let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut places = Vec::with_capacity(rendered.controls().len());
         let mut start = 0;
         for span in rendered.controls() {
             self.encode_into(&text[start..span.range.start], &mut ids)?;
+            places.push(ids.len());
             ids.push(span.id);
             start = span.range.end;
         }
         self.encode_into(&text[start..], &mut ids)?;
-        Ok(ids)
+        Ok((ids, places))
     }
 
     fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {

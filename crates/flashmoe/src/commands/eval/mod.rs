@@ -16,9 +16,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::routing::Recorder;
+use engine::text::Language;
 
 use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
-use crate::conversation::Language;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
@@ -32,7 +32,8 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         None => Vec::new(),
     };
     let (plan, reference) = plans(arguments)?;
-    let language = Language::load(&plan.checkpoint, plan.config.vocabulary)?;
+    let language = Language::load(&plan.checkpoint, plan.config.vocabulary);
+    let language = language.map_err(|error| Failure::model(error.into()))?;
     let documents = match &arguments.text {
         Some(path) => text::read(path, &language, plan.backend.context)?,
         None => Vec::new(),

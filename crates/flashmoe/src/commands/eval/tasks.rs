@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use engine::engine::Engine;
 use engine::routing::Recorder;
 use engine::sampling::SamplingOptions;
-use engine::text::{AnswerParser, Dialect, Message};
+use engine::session::{AnswerOptions, AnswerReport, Session};
+use engine::text::{AnswerParser, Language, Message, RenderOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::check::{self, Check};
-use crate::conversation::{AnswerOptions, AnswerReport, Language, Session};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
@@ -149,8 +149,13 @@ impl Asker<'_> {
             .ok_or_else(|| Failure::usage("the model has no chat template: it cannot be asked"))?;
         let messages = Message::from_openai(&item.messages)
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let (prompt, _, opens_reasoning) =
-            Session::render(language, template, &messages, &item.tools, item.enable_thinking)?;
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            enable_thinking: item.enable_thinking,
+            ..RenderOptions::default()
+        };
+        let prompt = language.render(template, &messages, &item.tools, &options);
+        let prompt = prompt.map_err(|error| Failure::Run(error.into()))?;
         let mut session = Session::new(engine).map_err(Failure::engine)?;
         let sampling = SamplingOptions::greedy();
         let options = AnswerOptions {
@@ -159,14 +164,13 @@ impl Asker<'_> {
             context: plan.backend.context,
             end_tokens: &language.end_tokens,
         };
-        let source = plan.checkpoint.chat_template.as_deref().unwrap_or_default();
-        let mut parser = AnswerParser::new(Dialect::of(source), &item.tools, opens_reasoning);
+        let mut parser = AnswerParser::new(language.dialect, &item.tools, prompt.opens_reasoning);
         let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());
         let mut tokens = Vec::new();
         let recorder = self.recorder;
         let answered = session.answer(
             engine,
-            &prompt,
+            &prompt.tokens,
             0,
             &options,
             self.interrupt.flag(),

@@ -10,12 +10,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use engine::backend::Run;
 use engine::engine::Engine;
-use engine::text::{Message, RenderOptions, Role};
+use engine::text::{Language, Message, RenderOptions, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::divergence::Sums;
-use crate::conversation::Language;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Unit};

@@ -6,12 +6,11 @@ use std::io::{BufWriter, Write};
 use anyhow::{Context, Result};
 use engine::backend::Run;
 use engine::routing::Recorder;
-use engine::text::{Message, Role};
+use engine::text::{Language, Message, RenderOptions, Role};
 
 use super::failure;
 use crate::arguments::TraceRecordArguments;
 use crate::commands::score::{arg_max, read_ids};
-use crate::conversation::{Language, Session};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
@@ -97,11 +96,14 @@ fn prompt(arguments: &TraceRecordArguments, plan: &Plan) -> Result<(Vec<u32>, Ve
         (None, Some(text)) => text,
         (None, None) => return Err(Failure::usage("give a prompt or --ids").into()),
     };
-    let language = Language::load(&plan.checkpoint, plan.config.vocabulary)?;
+    let language = Language::load(&plan.checkpoint, plan.config.vocabulary);
+    let language = language.map_err(|error| Failure::model(error.into()))?;
     let ids = match &language.template {
         Some(template) => {
             let messages = [Message::new(Role::User, text.as_str())];
-            Session::render(&language, template, &messages, &[], None)?.0
+            let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+            let prompt = language.render(template, &messages, &[], &options);
+            prompt.map_err(|error| Failure::Run(error.into()))?.tokens
         }
         None => {
             let ids = language.tokenizer.encode(text);

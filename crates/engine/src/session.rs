@@ -1,4 +1,4 @@
-//! A conversation with a model: messages in, streamed answer out, nothing computed twice.
+//! A conversation with a model: prompts in, tokens out, nothing computed twice.
 //!
 //! A turn is rendered whole by the chat template, and what the sequence already holds is kept when the new
 //! prompt begins with it. Templates drop the thinking of earlier turns, so a new prompt usually leaves the
@@ -8,130 +8,62 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use engine::EngineError;
-use engine::backend::{Cancel, SequenceId, Snapshot};
-use engine::engine::{Engine, PrefillProgress};
-use engine::generate::{Finish, Limits, generate};
-use engine::sampling::{Sampler, SamplingOptions};
-use engine::text::{ChatTemplate, Message, RenderOptions, TemplateTokens, Tokenizer};
-use store::format::Checkpoint;
-
-use crate::failure::Failure;
-
-/// The text side of a model.
-pub(crate) struct Language {
-    pub(crate) tokenizer: Tokenizer,
-    pub(crate) template: Option<ChatTemplate>,
-    pub(crate) end_tokens: Vec<u32>,
-    /// How long tokenizer and template took to load.
-    pub(crate) load_time: Duration,
-}
-
-impl Language {
-    /// Loads tokenizer and template of a checkpoint and checks them against its embedding.
-    pub(crate) fn load(checkpoint: &Checkpoint, vocabulary: usize) -> Result<Self> {
-        let started = Instant::now();
-        let path = checkpoint.tokenizer.as_ref().ok_or_else(|| {
-            let folder = checkpoint.root.display();
-            Failure::model(anyhow::anyhow!("{folder}: no tokenizer.json; copy it from the model"))
-        })?;
-        let invalid = |error: engine::text::TextError| Failure::model(error.into());
-        let tokenizer = Tokenizer::from_file(path)
-            .map_err(invalid)
-            .with_context(|| path.display().to_string())?;
-        tokenizer.check_vocabulary(vocabulary).map_err(invalid)?;
-        let config = checkpoint.tokenizer_config.clone().unwrap_or_default();
-        let template = checkpoint.chat_template.as_ref().map(|source| {
-            let tokens = TemplateTokens::from_config(&config);
-            ChatTemplate::new(source, tokens, tokenizer.control_tokens().clone())
-        });
-        let template = template.transpose().map_err(invalid).context("chat template")?;
-        let generation = checkpoint.generation_config.clone().unwrap_or_default();
-        let mut end_tokens = tokenizer.end_tokens(&config).map_err(invalid)?;
-        for source in
-            [&generation, checkpoint.config.get("text_config").unwrap_or(&checkpoint.config)]
-        {
-            let value = source.get("eos_token_id").unwrap_or(&serde_json::Value::Null);
-            let listed = engine::model::keys::token_ids("eos_token_id", value);
-            end_tokens.extend(listed.map_err(Failure::engine)?);
-        }
-        end_tokens.sort_unstable();
-        end_tokens.dedup();
-        Ok(Self { tokenizer, template, end_tokens, load_time: started.elapsed() })
-    }
-}
+use crate::EngineError;
+use crate::backend::{Cancel, SequenceId, Snapshot};
+use crate::engine::{Engine, PrefillProgress};
+use crate::generate::{Finish, Limits, generate};
+use crate::sampling::{Sampler, SamplingOptions};
 
 /// What an answer cost.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AnswerReport {
+pub struct AnswerReport {
     /// Tokens of the prompt that were already held.
-    pub(crate) reused_tokens: usize,
+    pub reused_tokens: usize,
     /// Tokens prefilled.
-    pub(crate) prompt_tokens: usize,
+    pub prompt_tokens: usize,
     /// Tokens generated.
-    pub(crate) answer_tokens: usize,
+    pub answer_tokens: usize,
     /// Prefill time.
-    pub(crate) prefill_time: Duration,
+    pub prefill_time: Duration,
     /// Time from the end of prefill to the last token.
-    pub(crate) decode_time: Duration,
+    pub decode_time: Duration,
     /// Why it ended; `None` when it was cancelled.
-    pub(crate) finish: Option<Finish>,
+    pub finish: Option<Finish>,
 }
 
 /// A sequence and what it holds.
-pub(crate) struct Session {
+pub struct Session {
     sequence: SequenceId,
     tokens: Vec<u32>,
     mark: Option<(Vec<u32>, Snapshot)>,
 }
 
 /// How an answer is made.
-pub(crate) struct AnswerOptions<'a> {
-    pub(crate) sampling: &'a SamplingOptions,
-    pub(crate) max_tokens: usize,
-    pub(crate) context: usize,
-    pub(crate) end_tokens: &'a [u32],
+pub struct AnswerOptions<'a> {
+    /// How tokens are drawn.
+    pub sampling: &'a SamplingOptions,
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+    /// Most tokens of the sequence, prompt included.
+    pub context: usize,
+    /// Tokens that end the answer.
+    pub end_tokens: &'a [u32],
 }
 
 impl Session {
     /// An empty session.
-    pub(crate) fn new(engine: &mut Engine) -> Result<Self, EngineError> {
+    ///
+    /// # Errors
+    /// All sequences of the plan are in use.
+    pub fn new(engine: &mut Engine) -> Result<Self, EngineError> {
         Ok(Self { sequence: engine.create_sequence()?, tokens: Vec::new(), mark: None })
-    }
-
-    /// Renders `messages` and gives the prompt and the length of the part before the assistant's turn.
-    pub(crate) fn render(
-        language: &Language,
-        template: &ChatTemplate,
-        messages: &[Message],
-        tools: &[serde_json::Value],
-        think: Option<bool>,
-    ) -> Result<(Vec<u32>, usize, bool)> {
-        let render = |add_generation_prompt| {
-            let options = RenderOptions {
-                add_generation_prompt,
-                enable_thinking: think,
-                ..RenderOptions::default()
-            };
-            template.render(messages, tools, &options)
-        };
-        let full = render(true).map_err(|error| Failure::Run(error.into()))?;
-        let opens_reasoning = full.opens_reasoning();
-        let encode =
-            |rendered: &engine::text::Rendered| language.tokenizer.encode_rendered(rendered);
-        let prompt = encode(&full).map_err(|error| Failure::Run(error.into()))?;
-        let turn = render(false).map_err(|error| Failure::Run(error.into()))?;
-        let turn = encode(&turn).map_err(|error| Failure::Run(error.into()))?;
-        let marked = if prompt.starts_with(&turn) { turn.len() } else { 0 };
-        Ok((prompt, marked, opens_reasoning))
     }
 
     /// Answers `prompt`, whose first `marked` tokens are worth returning to.
     ///
     /// # Errors
     /// What the engine reports. After a cancelled or failed pass the session starts over by itself.
-    pub(crate) fn answer(
+    pub fn answer(
         &mut self,
         engine: &mut Engine,
         prompt: &[u32],
@@ -210,7 +142,7 @@ impl Session {
     }
 
     /// Frees the sequence.
-    pub(crate) fn close(self, engine: &mut Engine) {
+    pub fn close(self, engine: &mut Engine) {
         engine.drop_sequence(self.sequence);
     }
 

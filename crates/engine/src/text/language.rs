@@ -1,0 +1,117 @@
+//! The text side of a model: tokenizer, chat template and end tokens of a checkpoint, loaded and checked together.
+//!
+//! The command line and the server make their prompts here, so that both say the same to the model.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use store::format::Checkpoint;
+use thiserror::Error;
+
+use super::{ChatTemplate, Dialect, Message, RenderOptions, TemplateTokens, TextError, Tokenizer};
+use crate::EngineError;
+
+/// A checkpoint whose text side cannot be used.
+#[derive(Debug, Error)]
+pub enum LanguageError {
+    /// The folder has no tokenizer.
+    #[error("{}: no tokenizer.json; copy it from the model", folder.display())]
+    NoTokenizer {
+        /// The model's folder.
+        folder: PathBuf,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: TextError,
+    },
+    /// config.json or generation_config.json is not what it should be.
+    #[error(transparent)]
+    Config(#[from] EngineError),
+}
+
+/// Tokenizer, template and end tokens of a model.
+pub struct Language {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// The chat template, if the model has one.
+    pub template: Option<ChatTemplate>,
+    /// How the template teaches the model to call tools.
+    pub dialect: Dialect,
+    /// Tokens that end an answer, ascending.
+    pub end_tokens: Vec<u32>,
+    /// How long loading took.
+    pub load_time: Duration,
+}
+
+/// A conversation as tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatPrompt {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// Where each turn begins, ascending; the last is the assistant's header when one was asked for.
+    pub turns: Vec<usize>,
+    /// The prompt ends inside a thinking block.
+    pub opens_reasoning: bool,
+}
+
+impl Language {
+    /// Loads tokenizer and template of a checkpoint and checks them against an embedding of `vocabulary` rows.
+    ///
+    /// # Errors
+    /// The file that is missing or invalid.
+    pub fn load(checkpoint: &Checkpoint, vocabulary: usize) -> Result<Self, LanguageError> {
+        let started = Instant::now();
+        let folder = &checkpoint.root;
+        let path = checkpoint.tokenizer.as_ref();
+        let path = path.ok_or_else(|| LanguageError::NoTokenizer { folder: folder.clone() })?;
+        let wrap = |source| LanguageError::File { file: path.clone(), source };
+        let tokenizer = Tokenizer::from_file(path).map_err(wrap)?;
+        tokenizer.check_vocabulary(vocabulary).map_err(wrap)?;
+        let config = checkpoint.tokenizer_config.clone().unwrap_or_default();
+        let template = checkpoint.chat_template.as_ref().map(|source| {
+            let tokens = TemplateTokens::from_config(&config);
+            let template = ChatTemplate::new(source, tokens, tokenizer.control_tokens().clone());
+            template.map_err(|source| LanguageError::File { file: folder.clone(), source })
+        });
+        let dialect = checkpoint.chat_template.as_deref().map_or(Dialect::QwenXml, Dialect::of);
+        let end_tokens = tokenizer.end_tokens(&config);
+        let mut end_tokens = end_tokens.map_err(|source| LanguageError::File {
+            file: folder.join("tokenizer_config.json"),
+            source,
+        })?;
+        let model = checkpoint.config.get("text_config").unwrap_or(&checkpoint.config);
+        let generation = checkpoint.generation_config.as_ref();
+        for source in generation.into_iter().chain([model]) {
+            let value = source.get("eos_token_id").unwrap_or(&Value::Null);
+            end_tokens.extend(crate::model::keys::token_ids("eos_token_id", value)?);
+        }
+        end_tokens.sort_unstable();
+        end_tokens.dedup();
+        let load_time = started.elapsed();
+        Ok(Self { tokenizer, template: template.transpose()?, dialect, end_tokens, load_time })
+    }
+
+    /// Renders `messages` by `template`, which is this language's.
+    ///
+    /// # Errors
+    /// What the template refuses.
+    pub fn render(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<ChatPrompt, TextError> {
+        let rendered = template.render(messages, tools, options)?;
+        let (tokens, places) = self.tokenizer.encode_with_controls(&rendered)?;
+        // Templates open every turn with the token that opens the first.
+        let first = places.first().map(|&place| tokens[place]);
+        let turns = places.into_iter().filter(|&place| Some(tokens[place]) == first).collect();
+        Ok(ChatPrompt { tokens, turns, opens_reasoning: rendered.opens_reasoning() })
+    }
+}

@@ -346,22 +346,22 @@ fn well_formed(events: &[AnswerEvent]) {
     let mut calls = 0;
     for event in events {
         match event {
-            AnswerEvent::ToolCallStart { index, name } => {
+            AnswerEvent::CallStarted { index, name } => {
                 assert!(open.is_none() && *index == calls && !name.is_empty(), "{events:?}");
                 open = Some((*index, String::new()));
                 calls += 1;
             }
-            AnswerEvent::ToolCallArguments { index, delta } => match &mut open {
+            AnswerEvent::CallArguments { index, delta } => match &mut open {
                 Some((current, text)) if current == index => text.push_str(delta),
                 _ => panic!("arguments outside a call: {events:?}"),
             },
-            AnswerEvent::ToolCallEnd { index } => {
+            AnswerEvent::CallEnded { index } => {
                 let (current, text) = open.take().unwrap_or_else(|| panic!("an end of nothing"));
                 assert_eq!(current, *index);
                 let parsed = serde_json::from_str::<Value>(&text);
                 assert!(parsed.is_ok_and(|value| value.is_object()), "arguments {text:?}");
             }
-            AnswerEvent::Reasoning(_) | AnswerEvent::Content(_) => {
+            AnswerEvent::Reasoning(_) | AnswerEvent::Text(_) => {
                 assert!(open.is_none(), "text inside a call: {events:?}");
             }
         }

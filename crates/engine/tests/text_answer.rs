@@ -30,22 +30,22 @@ fn check_order(events: &[AnswerEvent]) {
     let mut calls = 0;
     for event in events {
         match event {
-            AnswerEvent::ToolCallStart { index, .. } => {
+            AnswerEvent::CallStarted { index, .. } => {
                 assert!(open.is_none() && *index == calls);
                 open = Some((*index, String::new()));
             }
-            AnswerEvent::ToolCallArguments { index, delta } => {
+            AnswerEvent::CallArguments { index, delta } => {
                 let (current, text) = open.as_mut().unwrap();
                 assert_eq!(current, index);
                 text.push_str(delta);
             }
-            AnswerEvent::ToolCallEnd { index } => {
+            AnswerEvent::CallEnded { index } => {
                 let (current, text) = open.take().unwrap();
                 assert_eq!(current, *index);
                 assert!(serde_json::from_str::<Value>(&text).unwrap().is_object());
                 calls += 1;
             }
-            AnswerEvent::Reasoning(text) | AnswerEvent::Content(text) => assert!(!text.is_empty()),
+            AnswerEvent::Reasoning(text) | AnswerEvent::Text(text) => assert!(!text.is_empty()),
         }
     }
     assert!(open.is_none());

@@ -1,7 +1,8 @@
 //! Sampling: one row of logits to one token.
 //!
 //! The order of the steps is transformers' (temperature before the truncations), with OpenAI's penalties
-//! and bias in front: repetition, frequency and presence penalties, logit bias, temperature, top-k, top-p, min-p, draw.
+//! and bias in front: repetition, frequency and presence penalties, logit bias, mask of a constraint, temperature, top-k,
+//! top-p, min-p, draw. Log-probabilities are the model's own, from before all of it.
 //! Each truncation sees the distribution renormalised by the one before.
 //!
 //! **The same options, seed and logits give the same token on every platform.** All arithmetic is f32 addition,
@@ -12,6 +13,7 @@
 //! Nothing is allocated after the first token; a greedy token is one pass over the logits, top-k one more.
 
 mod error;
+mod mask;
 mod math;
 mod options;
 mod random;
@@ -19,6 +21,7 @@ mod sampler;
 mod select;
 
 pub use error::SamplingError;
+pub use mask::Mask;
 pub use options::{SamplingOptions, TOP_LOGPROBS_MAX};
 pub use random::Xoshiro256;
 pub use sampler::{Sampled, Sampler, TokenLogprob};

@@ -6,7 +6,7 @@
 
 use super::math::{exp_negative, ln_positive};
 use super::select::{Candidate, argmax, top_k};
-use super::{SamplingError, SamplingOptions, Xoshiro256};
+use super::{Mask, SamplingError, SamplingOptions, Xoshiro256};
 
 /// Weight of the most likely token.
 const ONE: f32 = (1u64 << 40) as f32;
@@ -110,12 +110,25 @@ impl Sampler {
 
     /// Draws the next token from `logits` `[vocabulary]`, which are changed in place by penalties and bias.
     ///
-    /// `history` is all tokens so far, prompt and answer. Logits of minus infinity exclude a token (a
-    /// grammar's mask, for example).
+    /// `history` is all tokens so far, prompt and answer. Logits of minus infinity exclude a token.
     pub fn sample(
         &mut self,
         logits: &mut [f32],
         history: &[u32],
+    ) -> Result<Sampled, SamplingError> {
+        self.sample_allowed(logits, history, None)
+    }
+
+    /// [`Sampler::sample`] among the tokens that a mask allows. Log-probabilities stay those of the model, over
+    /// all tokens: a forced token shows how unlikely it was.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`], and [`SamplingError::NothingLeft`] if every allowed token is excluded.
+    pub fn sample_allowed(
+        &mut self,
+        logits: &mut [f32],
+        history: &[u32],
+        allowed: Option<&Mask>,
     ) -> Result<Sampled, SamplingError> {
         if logits.len() != self.vocabulary {
             return Err(SamplingError::WrongLength {
@@ -141,6 +154,10 @@ impl Sampler {
             self.penalise(logits, history);
             self.bias(logits);
             best = None;
+        }
+        if let Some(mask) = allowed {
+            mask.apply(logits);
+            best = best.filter(|best| mask.allows(best.id));
         }
         let best = match best {
             Some(best) => best,

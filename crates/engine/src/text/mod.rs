@@ -20,6 +20,7 @@ mod stop;
 mod template;
 mod tokenizer;
 
+pub(crate) use answer::schema;
 pub use answer::{AnswerEvent, AnswerParser, Dialect, collect};
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
@@ -27,5 +28,5 @@ pub use error::TextError;
 pub use language::{ChatPrompt, Language, LanguageError};
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
-pub use template::{ChatTemplate, ControlSpan, RenderOptions, Rendered, TemplateTokens};
+pub use template::{ChatTemplate, ControlSpan, RenderOptions, Rendered, TemplateTokens, Thinking};
 pub use tokenizer::Tokenizer;

@@ -80,6 +80,17 @@ pub struct ControlSpan {
     pub id: u32,
 }
 
+/// Where a prompt leaves the model's thinking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thinking {
+    /// The answer begins inside it (Qwen3.5 and later).
+    Open,
+    /// It was closed by the template: thinking is off.
+    Closed,
+    /// The prompt says nothing: the model may open it (Qwen3) or not think at all.
+    Unopened,
+}
+
 /// A rendered prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
@@ -100,7 +111,19 @@ impl Rendered {
 
     /// Whether the prompt ends with an open `<think>`, so that the answer begins inside the thinking.
     pub fn opens_reasoning(&self) -> bool {
-        self.text.trim_end().ends_with("<think>")
+        self.thinking() == Thinking::Open
+    }
+
+    /// Where the prompt leaves the model's thinking.
+    pub fn thinking(&self) -> Thinking {
+        let end = self.text.trim_end();
+        if end.ends_with("<think>") {
+            Thinking::Open
+        } else if end.ends_with("</think>") {
+            Thinking::Closed
+        } else {
+            Thinking::Unopened
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::Dialect;
+use super::schema::{self, Types};
 
 const PARAMETER_START: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
@@ -94,8 +95,9 @@ fn parse_xml(body: &str, tools: &Tools) -> Option<Call> {
         let (key, after) = parameter.split_once('>')?;
         let key = key.trim();
         let (value, after) = value_end(after);
-        let schema = parameters.get("properties").and_then(|properties| properties.get(key));
-        arguments.insert(key.to_owned(), typed(value, schema));
+        let schema = schema::property(parameters, key);
+        let types = schema.map_or(Types::ANY, |schema| schema::types(schema, parameters));
+        arguments.insert(key.to_owned(), typed(value, types));
         rest = after;
     }
     rest.trim().trim_end_matches(FUNCTION_END).trim().is_empty().then_some(Call { name, arguments })
@@ -127,14 +129,13 @@ fn one_line_break_less(value: &str) -> &str {
 }
 
 /// A value in the type that its schema names.
-fn typed(text: &str, schema: Option<&Value>) -> Value {
-    let types = schema.map(types).unwrap_or_default();
-    let allows = |name: &str| types.iter().any(|known| known == name);
+fn typed(text: &str, types: Types) -> Value {
     let trimmed = text.trim();
-    if allows("null") && matches!(trimmed, "null" | "None") {
+    let any = types == Types::ANY;
+    if types.allows(Types::NULL) && matches!(trimmed, "null" | "None") {
         return Value::Null;
     }
-    if allows("string") {
+    if types.allows(Types::STRING) && !any {
         return Value::String(text.to_owned());
     }
     let value = match trimmed {
@@ -142,40 +143,5 @@ fn typed(text: &str, schema: Option<&Value>) -> Value {
         "False" => Some(Value::Bool(false)),
         other => serde_json::from_str(other).ok(),
     };
-    let fits = |value: &Value| {
-        types.is_empty()
-            || match value {
-                Value::Null => false,
-                Value::Bool(_) => allows("boolean"),
-                Value::Number(number) => {
-                    allows("number") || (allows("integer") && !number.is_f64())
-                }
-                Value::String(_) => false,
-                Value::Array(_) => allows("array"),
-                Value::Object(_) => allows("object"),
-            }
-    };
-    value.filter(fits).unwrap_or_else(|| Value::String(text.to_owned()))
-}
-
-/// The type names that a schema allows, through `type` lists, `anyOf` and `oneOf`.
-fn types(schema: &Value) -> Vec<String> {
-    let mut names: Vec<String> = match schema.get("type") {
-        Some(Value::String(name)) => vec![name.clone()],
-        Some(Value::Array(list)) => {
-            list.iter().filter_map(|v| Some(v.as_str()?.to_owned())).collect()
-        }
-        _ => Vec::new(),
-    };
-    for key in ["anyOf", "oneOf"] {
-        let options = schema.get(key).and_then(Value::as_array);
-        names.extend(options.into_iter().flatten().filter_map(|option| {
-            // One level: a schema within a schema within a schema is not a parameter's type.
-            Some(option.get("type")?.as_str()?.to_owned())
-        }));
-    }
-    if names.is_empty() && schema.get("enum").is_some() {
-        names.push("string".to_owned());
-    }
-    names
+    value.filter(|value| types.fits(value)).unwrap_or_else(|| Value::String(text.to_owned()))
 }

@@ -6,6 +6,7 @@
 //! emitted when it is complete (`calls.rs` reads it).
 
 mod calls;
+pub(crate) mod schema;
 
 use serde_json::Value;
 
@@ -40,23 +41,23 @@ pub enum AnswerEvent {
     /// Thinking.
     Reasoning(String),
     /// Visible text.
-    Content(String),
+    Text(String),
     /// A call begins.
-    ToolCallStart {
+    CallStarted {
         /// Which call of the answer, from zero.
         index: usize,
         /// The function.
         name: String,
     },
     /// JSON text of the call's arguments; the pieces of a call join to one object.
-    ToolCallArguments {
+    CallArguments {
         /// Which call.
         index: usize,
         /// The text.
         delta: String,
     },
     /// A call is complete.
-    ToolCallEnd {
+    CallEnded {
         /// Which call.
         index: usize,
     },
@@ -185,9 +186,9 @@ impl AnswerParser {
                 let index = self.calls;
                 self.calls += 1;
                 let delta = Value::Object(call.arguments).to_string();
-                self.events.push(AnswerEvent::ToolCallStart { index, name: call.name });
-                self.events.push(AnswerEvent::ToolCallArguments { index, delta });
-                self.events.push(AnswerEvent::ToolCallEnd { index });
+                self.events.push(AnswerEvent::CallStarted { index, name: call.name });
+                self.events.push(AnswerEvent::CallArguments { index, delta });
+                self.events.push(AnswerEvent::CallEnded { index });
                 // The model that calls has stopped thinking, whether it said so or not.
                 self.enter(Part::Content);
             }
@@ -230,7 +231,7 @@ impl AnswerParser {
         self.fresh = false;
         self.events.push(match self.part {
             Part::Reasoning => AnswerEvent::Reasoning(text),
-            Part::Content | Part::Call => AnswerEvent::Content(text),
+            Part::Content | Part::Call => AnswerEvent::Text(text),
         });
     }
 }
@@ -248,14 +249,14 @@ pub fn collect(events: &[AnswerEvent]) -> Message {
     for event in events {
         match event {
             AnswerEvent::Reasoning(text) => reasoning.push_str(text),
-            AnswerEvent::Content(text) => message.content.push_str(text),
-            AnswerEvent::ToolCallStart { name, .. } => {
+            AnswerEvent::Text(text) => message.content.push_str(text),
+            AnswerEvent::CallStarted { name, .. } => {
                 arguments.clear();
                 let name = name.clone();
                 message.tool_calls.push(ToolCall { id: None, name, arguments: Default::default() });
             }
-            AnswerEvent::ToolCallArguments { delta, .. } => arguments.push_str(delta),
-            AnswerEvent::ToolCallEnd { .. } => {
+            AnswerEvent::CallArguments { delta, .. } => arguments.push_str(delta),
+            AnswerEvent::CallEnded { .. } => {
                 if let (Some(call), Ok(Value::Object(map))) =
                     (message.tool_calls.last_mut(), serde_json::from_str(&arguments))
                 {

@@ -1,8 +1,8 @@
 //! Sampling: one row of logits to one token.
 //!
 //! The order of the steps is transformers' (temperature before the truncations), with OpenAI's penalties
-//! and bias in front: repetition, frequency and presence penalties, logit bias, mask of a constraint, temperature, top-k,
-//! top-p, min-p, draw. Log-probabilities are the model's own, from before all of it.
+//! and bias in front: repetition, frequency and presence penalties, logit bias, mask of a constraint, temperature,
+//! top-k, top-p, min-p, draw. Log-probabilities are the model's own, from before all of it.
 //! Each truncation sees the distribution renormalised by the one before.
 //!
 //! **The same options, seed and logits give the same token on every platform.** All arithmetic is f32 addition,

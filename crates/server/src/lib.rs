@@ -1,8 +1,20 @@
 //! The local endpoint: requests of clients in, streamed answers of a model out.
 //!
 //! [`work`] runs the model: it prepares prompts, queues jobs, decodes several sequences together and keeps
-//! what was computed for the next turn; it is synchronous, on threads of its own. The protocols speak to
-//! it through the [`work::Worker`] trait alone, over bounded channels, and never see a tensor.
+//! what was computed for the next turn; it is synchronous, on threads of its own. The protocols (`chat`, `responses`,
+//! `messages`) are state machines without I/O: a JSON object becomes a job, its events become frames. They speak to
+//! the work room through the [`work::Worker`] trait alone, over bounded channels, and never see a tensor. `http`
+//! has the sockets and everything that keeps strangers out.
 #![forbid(unsafe_code)]
 
+mod chat;
+mod http;
+mod messages;
+mod metrics;
+mod models;
+mod page;
+mod protocol;
+mod responses;
 pub mod work;
+
+pub use http::{Identify, Limits, LogLine, ServeError, ServeOptions, Server, Stopper, System};

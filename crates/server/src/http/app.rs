@@ -1,0 +1,263 @@
+//! One request from its head to its response.
+//!
+//! Everything that a client can have got wrong is found before the response begins: the guard's checks, the
+//! body's limits, the fields, the template, the length of the prompt. So a status is always true, and a stream
+//! that has begun can only fail for reasons that are not the client's.
+//!
+//! Reading a body of JSON and making its prompt can take a tenth of a second, so both run on threads for such
+//! work; what runs on the few threads that serve connections takes microseconds.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::body::{Body, Bytes};
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONTENT_ENCODING, CONTENT_TYPE,
+    HeaderMap, HeaderName, HeaderValue, USER_AGENT, VARY,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::json;
+
+use super::body::{Answer, object, read};
+use super::error::{ApiError, Kind};
+use super::guard::Guard;
+use super::identify::Identify;
+use super::options::{Limits, LogLine, ServeOptions};
+use super::route::{Route, route, shape};
+use super::stream::stream;
+use super::whole::whole;
+use crate::protocol::{Defaults, Envelope, Protocol, Understand};
+use crate::work::{Prompt, Worker};
+use crate::{chat, messages, metrics, models, responses};
+
+/// What a browser may send when it asks first.
+const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
+                            anthropic-beta, anthropic-dangerous-direct-browser-access, \
+                            x-session-id, x-stainless-arch, x-stainless-lang, x-stainless-os, \
+                            x-stainless-package-version, x-stainless-retry-count, \
+                            x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
+/// Bytes of a client's name that count.
+const CLIENT_BYTES_MAX: usize = 200;
+
+/// All that requests share.
+pub(crate) struct App {
+    worker: Arc<dyn Worker>,
+    guard: Guard,
+    limits: Limits,
+    identify: Arc<dyn Identify>,
+    log: LogLine,
+    started_s: u64,
+}
+
+impl App {
+    pub(crate) fn new(
+        options: &ServeOptions,
+        worker: Arc<dyn Worker>,
+        identify: Arc<dyn Identify>,
+    ) -> Self {
+        let guard = Guard::new(options);
+        let started_s = identify.now_s();
+        let log = options.log.clone();
+        Self { worker, guard, limits: options.limits, identify, log, started_s }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn handle<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: IpAddr,
+    ) -> Response<Answer>
+    where
+        B: Body<Data = Bytes> + Send,
+    {
+        let started = Instant::now();
+        let id = format!("req_{}", self.identify.identifier());
+        let shape = shape(request.uri().path());
+        let method = request.method().clone();
+        // Only what is served is named in the log: other paths are the client's text.
+        let path = match route(&method, request.uri().path()) {
+            Ok(_) => request.uri().path().to_owned(),
+            Err(_) => "-".to_owned(),
+        };
+        let (mut response, origin) = match self.guard.check_origin(request.headers()) {
+            Ok(origin) => {
+                let origin = origin.map(str::to_owned);
+                let result = self.clone().answer(request, peer, origin.is_some()).await;
+                (result.unwrap_or_else(|error| error.response(shape, &id)), origin)
+            }
+            Err(error) => (error.response(shape, &id), None),
+        };
+        let headers = response.headers_mut();
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            headers.insert("request-id", id.clone());
+            headers.insert("x-request-id", id);
+        }
+        if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(&origin).ok()) {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            let exposed = HeaderValue::from_static("request-id, x-request-id, retry-after");
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+            headers.insert(VARY, HeaderValue::from_static("origin"));
+        }
+        let status = response.status().as_u16();
+        let ms = started.elapsed().as_millis();
+        (self.log)(&format!("{id} {peer} {method} {path} {status} {ms} ms"));
+        response
+    }
+
+    async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: IpAddr,
+        foreign: bool,
+    ) -> Result<Response<Answer>, ApiError>
+    where
+        B: Body<Data = Bytes> + Send,
+    {
+        let (head, body) = request.into_parts();
+        self.guard.check_host(head.version, &head.uri, &head.headers)?;
+        if head.method == Method::OPTIONS {
+            return Ok(preflight(foreign));
+        }
+        let route = route(&head.method, head.uri.path())?;
+        if !route.is_public() {
+            self.guard.check_key(&head.headers)?;
+        }
+        let client = Client::of(&head.headers, peer);
+        let Limits { body_bytes, body_idle, .. } = self.limits;
+        let bytes = async {
+            check_content(&head.headers)?;
+            read(body, body_bytes, body_idle).await
+        };
+        match route {
+            Route::Asset(asset) => Ok(asset.response()),
+            Route::Health => Ok(models::health(&*self.worker)),
+            Route::Metrics => Ok(metrics::response(&*self.worker)),
+            Route::Models => Ok(models::list(&*self.worker, self.started_s)),
+            Route::Model(id) => models::one(&*self.worker, &id, self.started_s),
+            Route::Props => Ok(models::props(&*self.worker)),
+            Route::Slots => Ok(models::slots(&*self.worker)),
+            Route::Status => Ok(metrics::status(&*self.worker)),
+            Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
+            Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
+            Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
+            Route::CountTokens => {
+                let bytes = bytes.await?;
+                let (_, prompt) = self.understand::<messages::Count>(bytes, &client).await?;
+                let count = json!({ "input_tokens": prompt.tokens.len() });
+                Ok(Answer::json(StatusCode::OK, &count))
+            }
+            Route::Tokenize => {
+                let bytes = bytes.await?;
+                self.blocking(move |app| models::tokenize(&*app.worker, &object(&bytes)?)).await
+            }
+        }
+    }
+
+    /// Answers a request of a protocol, streamed or whole.
+    async fn generate<P: Protocol>(
+        self: Arc<Self>,
+        bytes: Vec<u8>,
+        client: Client,
+    ) -> Result<Response<Answer>, ApiError> {
+        let (request, prompt) = self.understand::<P>(bytes, &client).await?;
+        let draft = request.draft();
+        let model = match draft.model.as_str() {
+            "" => self.worker.model().id,
+            named => named.to_owned(),
+        };
+        let envelope = Envelope {
+            id: format!("{}{}", P::ID_PREFIX, self.identify.identifier()),
+            created_s: self.identify.now_s(),
+            model,
+            prompt_tokens: prompt.tokens.len(),
+        };
+        let job = draft.clone().into_job(envelope.id.clone(), prompt, client.name);
+        let ticket = self.worker.submit(job)?;
+        if request.streams() {
+            return Ok(stream(ticket, request.writer(envelope), self.limits));
+        }
+        whole(ticket, move |gathered| request.body(&envelope, &gathered)).await
+    }
+
+    /// Reads a body and makes its prompt.
+    async fn understand<P: Understand>(
+        self: &Arc<Self>,
+        bytes: Vec<u8>,
+        client: &Client,
+    ) -> Result<(P, Prompt), ApiError> {
+        let session = client.session.clone();
+        self.blocking(move |app| {
+            let card = app.worker.model();
+            let defaults = Defaults {
+                sampling: card.sampling,
+                vocabulary: card.vocabulary,
+                seed: app.identify.seed(),
+                session,
+            };
+            let request = P::parse(&object(&bytes)?, defaults)?;
+            let prompt = app.worker.prepare(&request.draft().conversation)?;
+            Ok((request, prompt))
+        })
+        .await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let app = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&app)).await;
+        done.unwrap_or_else(|_| Err(ApiError::new(Kind::Server, "the request could not be read")))
+    }
+}
+
+/// Who asks, as far as the scheduler cares.
+struct Client {
+    /// Clients take turns by this name.
+    name: String,
+    /// Which conversation, by a header.
+    session: Option<String>,
+}
+
+impl Client {
+    fn of(headers: &HeaderMap, peer: IpAddr) -> Self {
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let agent = text(&USER_AGENT).unwrap_or_default();
+        let agent: String = agent.chars().take(CLIENT_BYTES_MAX).collect();
+        let session = ["x-session-id", "session_id", "x-claude-code-session-id"]
+            .into_iter()
+            .find_map(|name| text(&HeaderName::from_static(name)));
+        Self { name: format!("{peer} {agent}"), session: session.map(str::to_owned) }
+    }
+}
+
+/// Bodies are JSON and not compressed. A wrong type is refused and not guessed: a browser sends
+/// `text/plain` to any server without asking it first.
+fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    if text(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        let message = "compressed bodies are not supported";
+        return Err(ApiError::new(Kind::MediaType, message));
+    }
+    let media_type = text(CONTENT_TYPE).unwrap_or("application/json");
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(ApiError::new(Kind::MediaType, "Content-Type must be application/json"))
+}
+
+/// Says yes to a listed page and nothing to others; the guard has refused foreign ones already.
+fn preflight(foreign: bool) -> Response<Answer> {
+    let mut response = Answer::empty(StatusCode::NO_CONTENT);
+    if foreign {
+        let headers = response.headers_mut();
+        let methods = HeaderValue::from_static("GET, POST, OPTIONS");
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(CORS_HEADERS));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    }
+    response
+}

@@ -1,0 +1,175 @@
+//! Sockets: the listener, its connections, their end.
+//!
+//! HTTP/1.1 only: every client speaks it, and one connection is one request at a time, which keeps cancellation
+//! simple. hyper parses and refuses malformed heads (400), heads beyond the limit (431) and slow ones; of
+//! `Content-Length` and `Transfer-Encoding` together it closes the connection after the answer, so
+//! nothing can be smuggled behind it. It also notices that a client has gone while its request is being worked on,
+//! and drops the request, which cancels the job.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, watch};
+
+use super::app::App;
+use super::identify::{Identify, System};
+use super::options::{Limits, ServeError, ServeOptions};
+use crate::work::Worker;
+
+/// Threads that serve connections. The engine has the others.
+const SERVING_THREADS: usize = 2;
+/// Threads that read bodies and make prompts.
+const READING_THREADS: usize = 4;
+/// Headers of a request; hyper's own limit.
+const HEADERS_MAX: usize = 100;
+/// How long running answers may go on once the server is being stopped.
+const GRACE: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted, so that a lack of descriptors does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A server that listens and does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    options: ServeOptions,
+    stop: watch::Sender<bool>,
+}
+
+/// Ends a server from elsewhere: another thread, a signal's handler thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: watch::Sender<bool>,
+}
+
+impl Stopper {
+    /// No new connection is taken; running answers get a few seconds.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Server {
+    /// Listens. Connections wait until [`Server::run`].
+    ///
+    /// # Errors
+    /// Options that are unsafe, or an address that cannot be listened on.
+    pub fn bind(options: ServeOptions) -> Result<Self, ServeError> {
+        options.validate()?;
+        let address = options.address;
+        let failed = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, options, stop: watch::Sender::new(false) })
+    }
+
+    /// Where it listens, with the port that was found.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn address(&self) -> Result<SocketAddr, ServeError> {
+        let failed = |source| ServeError::Listen { address: self.options.address, source };
+        self.listener.local_addr().map_err(failed)
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { stop: self.stop.clone() }
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// Threads that cannot be started.
+    pub fn run(self, worker: Arc<dyn Worker>) -> Result<(), ServeError> {
+        self.run_with(worker, Arc::new(System))
+    }
+
+    /// Serves with identifiers and times from elsewhere.
+    ///
+    /// # Errors
+    /// Threads that cannot be started.
+    pub fn run_with(
+        self,
+        worker: Arc<dyn Worker>,
+        identify: Arc<dyn Identify>,
+    ) -> Result<(), ServeError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(SERVING_THREADS)
+            .max_blocking_threads(READING_THREADS)
+            .thread_name("flashmoe-http")
+            .enable_all()
+            .build()
+            .map_err(ServeError::Threads)?;
+        let app = Arc::new(App::new(&self.options, worker, identify));
+        let result = runtime.block_on(self.serve(app));
+        runtime.shutdown_background();
+        result
+    }
+
+    async fn serve(self, app: Arc<App>) -> Result<(), ServeError> {
+        let listener =
+            tokio::net::TcpListener::from_std(self.listener).map_err(ServeError::Threads)?;
+        let limits = self.options.limits;
+        let room = Arc::new(Semaphore::new(limits.connections));
+        let connections = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+        let mut stopped = self.stop.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => break,
+                accepted = async {
+                    let permit = room.clone().acquire_owned().await;
+                    (permit, listener.accept().await)
+                } => accepted,
+            };
+            match accepted {
+                (Ok(permit), Ok((socket, peer))) => {
+                    // Deltas are a few bytes each and must not wait for more.
+                    let _unset = socket.set_nodelay(true);
+                    let (app, stopped) = (app.clone(), self.stop.subscribe());
+                    tokio::spawn(async move {
+                        connection(socket, peer, app, limits, stopped).await;
+                        drop(permit);
+                    });
+                }
+                (_, Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                (Err(_), _) => break,
+            }
+        }
+        drop(listener);
+        let all_ended = room.acquire_many(connections);
+        let _in_time = tokio::time::timeout(GRACE, all_ended).await;
+        Ok(())
+    }
+}
+
+async fn connection(
+    socket: tokio::net::TcpStream,
+    peer: SocketAddr,
+    app: Arc<App>,
+    limits: Limits,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| {
+        let app = app.clone();
+        async move { Ok::<_, Infallible>(app.handle(request, peer.ip()).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(limits.head_bytes)
+        .serve_connection(TokioIo::new(socket), service);
+    let mut connection = std::pin::pin!(connection);
+    // Errors are the client's: it went away or sent what is not HTTP, and was told if it could be.
+    tokio::select! {
+        _ended = connection.as_mut() => return,
+        _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ended = connection.await;
+}

@@ -1,0 +1,24 @@
+//! HTTP: connections, limits, who is let in, errors, streams.
+//!
+//! `listener` owns sockets and hands each request to `app`, which lets it in (`guard`), finds what it asks for
+//! (`route`) and answers. Protocols see none of this: they read a JSON object and write events (`stream`) or a body
+//! (`whole`).
+
+mod app;
+mod body;
+mod error;
+mod guard;
+mod identify;
+mod listener;
+mod options;
+mod route;
+mod stream;
+mod whole;
+
+pub use identify::{Identify, System};
+pub use listener::{Server, Stopper};
+pub use options::{Limits, LogLine, ServeError, ServeOptions};
+
+pub(crate) use body::Answer;
+pub(crate) use error::{ApiError, Kind};
+pub(crate) use stream::{EventWriter, Frames, Waiting};

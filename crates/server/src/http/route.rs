@@ -1,0 +1,132 @@
+//! Paths: which part of the server a request is for.
+//!
+//! The prefix `/v1` may be left out, because half of the clients add it to the address they are given and half do not.
+
+use hyper::Method;
+
+use super::error::{ApiError, Kind, Shape};
+use crate::page::Asset;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Asset(&'static Asset),
+    Health,
+    Metrics,
+    Models,
+    Model(String),
+    Props,
+    Slots,
+    Status,
+    Chat,
+    Responses,
+    Messages,
+    CountTokens,
+    Tokenize,
+}
+
+impl Route {
+    /// Whether it is answered without a key: what a monitor asks, and the page, which has no secrets and asks its
+    /// user for the key.
+    pub(crate) fn is_public(&self) -> bool {
+        matches!(self, Self::Health | Self::Asset(_))
+    }
+}
+
+/// The shape of errors of a path, whether it is served or not.
+pub(crate) fn shape(path: &str) -> Shape {
+    let path = path.strip_prefix("/v1").unwrap_or(path);
+    if path.starts_with("/messages") { Shape::Anthropic } else { Shape::OpenAi }
+}
+
+/// Finds the route of a request.
+pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
+    let get = |route| allow(method, "GET, HEAD", route);
+    let post = |route| allow(method, "POST", route);
+    if let Some(asset) = Asset::find(path) {
+        return get(Route::Asset(asset));
+    }
+    match path.strip_prefix("/v1").unwrap_or(path) {
+        "/health" => get(Route::Health),
+        "/metrics" => get(Route::Metrics),
+        "/models" => get(Route::Models),
+        "/props" => get(Route::Props),
+        "/slots" => get(Route::Slots),
+        "/status" => get(Route::Status),
+        "/chat/completions" => post(Route::Chat),
+        "/responses" => post(Route::Responses),
+        "/messages" => post(Route::Messages),
+        "/messages/count_tokens" => post(Route::CountTokens),
+        "/tokenize" => post(Route::Tokenize),
+        "/completions"
+        | "/embeddings"
+        | "/rerank"
+        | "/infill"
+        | "/apply-template"
+        | "/audio/transcriptions"
+        | "/images/generations"
+        | "/responses/compact" => {
+            let message = "this model answers conversations; the endpoint is not supported";
+            Err(ApiError::new(Kind::NotSupported, message))
+        }
+        other => match other.strip_prefix("/models/") {
+            Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
+            _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),
+        },
+    }
+}
+
+fn allow(method: &Method, allow: &'static str, route: Route) -> Result<Route, ApiError> {
+    let mut methods = allow.split(", ");
+    if methods.any(|allowed| allowed == method.as_str()) {
+        return Ok(route);
+    }
+    let message = format!("only {allow} is served at this path");
+    Err(ApiError::new(Kind::MethodNotAllowed { allow }, message))
+}
+
+/// The text that a percent-encoded path segment stands for.
+fn percent_decoded(text: &str) -> Result<String, ApiError> {
+    let bad = || ApiError::new(Kind::InvalidRequest, "the path is not percent-encoded UTF-8");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(bad()) };
+        bytes.push(u8::try_from(high * 16 + low).map_err(|_| bad())?);
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_routes_with_and_without_prefix() {
+        assert_eq!(route(&Method::POST, "/v1/chat/completions"), Ok(Route::Chat));
+        assert_eq!(route(&Method::POST, "/chat/completions"), Ok(Route::Chat));
+        assert_eq!(route(&Method::HEAD, "/health"), Ok(Route::Health));
+        let model = |path| route(&Method::GET, path);
+        assert_eq!(model("/v1/models/a/b%20c"), Ok(Route::Model("a/b c".to_owned())));
+        assert_eq!(model("/v1/models/..%2f..%2fetc"), Ok(Route::Model("../../etc".to_owned())));
+        for bad in ["/v1/models/%", "/v1/models/%4", "/v1/models/%zz", "/v1/models/%ff"] {
+            assert_eq!(model(bad).expect_err("is refused").kind(), Kind::InvalidRequest, "{bad}");
+        }
+        for missing in ["/v1", "/v2/models", "/v1/models/", "/../etc/passwd", "//", "/v1/v1/models"]
+        {
+            assert_eq!(model(missing).expect_err("is refused").kind(), Kind::NotFound, "{missing}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_method_is_told_the_right_one() {
+        let error = route(&Method::GET, "/v1/messages").expect_err("is refused");
+        assert_eq!(error.kind(), Kind::MethodNotAllowed { allow: "POST" });
+        assert!(route(&Method::DELETE, "/v1/models").is_err());
+    }
+}

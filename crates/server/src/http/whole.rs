@@ -1,0 +1,80 @@
+//! Answers that are not streamed: the events of a job gathered, then one JSON body.
+//!
+//! A body that is not streamed has no heartbeat of its own, and clients give up after 300 s of silence. JSON allows
+//! white space before its value, so after ten seconds of waiting the headers are sent and a space follows every ten
+//! seconds. From then on a failure can no longer change the status: the connection is closed instead, which no
+//! client takes for an answer.
+
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::body::Aborted;
+use super::body::Answer;
+use super::error::ApiError;
+use super::stream::broken;
+use crate::protocol::Gathered;
+use crate::work::{Event, JobError, Ticket};
+
+/// Silence after which white space is sent.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Waits for a job's end; `write` makes the body.
+pub(crate) async fn whole(
+    mut ticket: Ticket,
+    write: impl FnOnce(Gathered) -> Value + Send + 'static,
+) -> Result<Response<Answer>, ApiError> {
+    let mut gathered = Gathered::default();
+    if let Ok(result) = timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await {
+        result?;
+        return Ok(Answer::json(StatusCode::OK, &write(gathered)));
+    }
+    let (sender, receiver) = mpsc::channel(2);
+    tokio::spawn(async move {
+        loop {
+            let space = sender.send(Ok(Bytes::from_static(b" ")));
+            let waited = tokio::select! {
+                biased;
+                () = sender.closed() => return,
+                waited = async {
+                    if space.await.is_err() { return None; }
+                    Some(timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await)
+                } => waited,
+            };
+            match waited {
+                None => return,
+                Some(Err(_)) => {}
+                Some(Ok(Ok(()))) => break,
+                Some(Ok(Err(_))) => {
+                    let _gone = sender.send(Err(Aborted)).await;
+                    return;
+                }
+            }
+        }
+        let body = write(gathered).to_string();
+        let _gone = sender.send(Ok(Bytes::from(body))).await;
+    });
+    let mut response = Response::new(Answer::Pieces(receiver));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// Takes events until the last. May be given up and called again: nothing is lost between.
+async fn gather(ticket: &mut Ticket, gathered: &mut Gathered) -> Result<(), JobError> {
+    loop {
+        match ticket.events.recv().await {
+            Some(Event::Failed(error)) => return Err(error),
+            Some(event) => {
+                if gathered.push(event) {
+                    return Ok(());
+                }
+            }
+            None => return Err(broken()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What is served and how it is doing: `/v1/models`, `/health`, `/props`, `/slots`, `/tokenize`.
+//!
+//! One object per model has the fields of OpenAI, of Anthropic, and those by which llama.cpp's and vLLM's clients
+//! learn the context length. All of it comes from the worker's card and its latest status, so it is answered at
+//! once, whatever the engine is doing.
+
+use hyper::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use crate::http::{Answer, ApiError, Kind};
+use crate::protocol::Fields;
+use crate::work::{ModelCard, Worker};
+
+/// Anthropic's documentation: the epoch where the date of the model's release is unknown.
+const RELEASED: &str = "1970-01-01T00:00:00Z";
+
+fn card_json(card: &ModelCard, started_s: u64) -> Value {
+    json!({
+        "id": card.id,
+        "object": "model",
+        "type": "model",
+        "display_name": card.id,
+        "created": started_s,
+        "created_at": RELEASED,
+        "owned_by": "flashmoe",
+        "context_length": card.context,
+        "max_model_len": card.context,
+        "meta": {
+            "n_ctx": card.context,
+            "n_ctx_train": card.context,
+            "n_vocab": card.vocabulary,
+            "size": card.bytes,
+        },
+        "architecture": {
+            "family": card.family,
+            "layers": card.layers,
+            "experts": card.experts,
+            "experts_per_token": card.experts_per_token,
+            "input_modalities": ["text"],
+            "output_modalities": ["text"],
+        },
+        "approximations": card.approximations,
+        "status": { "value": "loaded" },
+    })
+}
+
+/// All models: one. Codex reads `models`, the others `data`.
+pub(crate) fn list(worker: &dyn Worker, started_s: u64) -> Response<Answer> {
+    let card = worker.model();
+    let model = card_json(&card, started_s);
+    let body = json!({
+        "object": "list",
+        "data": [&model],
+        "models": [{ "slug": card.id, "id": card.id, "context_window": card.context }],
+        "first_id": card.id,
+        "last_id": card.id,
+        "has_more": false,
+    });
+    Answer::json(StatusCode::OK, &body)
+}
+
+/// One model.
+pub(crate) fn one(
+    worker: &dyn Worker,
+    id: &str,
+    started_s: u64,
+) -> Result<Response<Answer>, ApiError> {
+    let card = worker.model();
+    if id != card.id {
+        let message = format!("no model of this name is served; {} is", card.id);
+        return Err(ApiError::new(Kind::NotFound, message));
+    }
+    Ok(Answer::json(StatusCode::OK, &card_json(&card, started_s)))
+}
+
+/// That the server lives, and how much it has to do.
+pub(crate) fn health(worker: &dyn Worker) -> Response<Answer> {
+    let status = worker.status();
+    let body = json!({
+        "status": "ok",
+        "running": status.running.len(),
+        "queued": status.queued,
+        "sequences": status.sequences,
+    });
+    Answer::json(StatusCode::OK, &body)
+}
+
+/// What requests are completed with.
+pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
+    let card = worker.model();
+    let sampling = &card.sampling;
+    let body = json!({
+        "model": card.id,
+        "model_alias": card.id,
+        "total_slots": worker.status().sequences,
+        "default_generation_settings": {
+            "n_ctx": card.context,
+            "params": {
+                "temperature": sampling.temperature,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": sampling.min_p,
+                "presence_penalty": sampling.presence_penalty,
+                "frequency_penalty": sampling.frequency_penalty,
+                "repeat_penalty": sampling.repetition_penalty,
+            },
+        },
+        "modalities": { "vision": false, "audio": false },
+        "approximations": card.approximations,
+        "build_info": concat!("flashmoe ", env!("CARGO_PKG_VERSION")),
+    });
+    Answer::json(StatusCode::OK, &body)
+}
+
+/// Jobs that hold a sequence.
+pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
+    let context = worker.context_length();
+    let jobs = worker.status().running;
+    let slot = |(index, job): (usize, &crate::work::RunningJob)| {
+        json!({
+            "id": index,
+            "task": job.id,
+            "n_ctx": context,
+            "is_processing": true,
+            "state": job.stage.name(),
+            "n_prompt_tokens": job.prompt,
+            "n_prompt_tokens_processed": job.processed,
+            "n_prompt_tokens_cache": job.cached,
+            "n_decoded": job.generated,
+            "eta_s": job.eta.map(|eta| eta.as_secs_f64()),
+        })
+    };
+    let slots: Value = jobs.iter().enumerate().map(slot).collect();
+    Answer::json(StatusCode::OK, &slots)
+}
+
+/// The tokens of a text.
+pub(crate) fn tokenize(
+    worker: &dyn Worker,
+    body: &Map<String, Value>,
+) -> Result<Response<Answer>, ApiError> {
+    let text = Fields::of(body).required_string("content")?;
+    let prompt = worker.prepare_text(text)?;
+    Ok(Answer::json(StatusCode::OK, &json!({ "tokens": &*prompt.tokens })))
+}

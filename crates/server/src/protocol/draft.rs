@@ -1,0 +1,197 @@
+//! What a request amounts to once its protocol's envelope is taken off: everything of a job but its prompt.
+
+use engine::sampling::{SamplingError, SamplingOptions};
+use engine::text::{StopStrings, TextError};
+use serde_json::Value;
+
+use super::{Choice, Fields};
+use crate::http::{ApiError, Kind};
+use crate::work::{Constraint, Conversation, Job, OutputRules, Priority, Prompt};
+
+/// Suffix of a model's name that asks for low priority: clients let their user name a model for titles and
+/// summaries, and this is the one thing that they say about such requests.
+const SIDE_SUFFIX: &str = ":side";
+
+/// What requests leave open.
+#[derive(Clone, Debug)]
+pub(crate) struct Defaults {
+    /// The sampling that the model recommends.
+    pub(crate) sampling: SamplingOptions,
+    /// Tokens in the vocabulary.
+    pub(crate) vocabulary: usize,
+    /// Drawn for this request.
+    pub(crate) seed: u64,
+    /// `x-session-id` of the request.
+    pub(crate) session: Option<String>,
+}
+
+/// A job without its prompt.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    /// The model's name as the client wrote it; it is told the same name back.
+    pub(crate) model: String,
+    pub(crate) conversation: Conversation,
+    pub(crate) sampling: SamplingOptions,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) stop: Vec<String>,
+    pub(crate) output: OutputRules,
+    pub(crate) constraint: Option<Constraint>,
+    pub(crate) top_logprobs: Option<u8>,
+    pub(crate) priority: Priority,
+    pub(crate) session: Option<String>,
+    pub(crate) cache_prompt: bool,
+}
+
+impl Draft {
+    /// Reads what all protocols name alike: model, sampling, session.
+    pub(crate) fn new(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        let model = fields.string("model")?.unwrap_or_default().to_owned();
+        let priority = if model.ends_with(SIDE_SUFFIX) { Priority::Side } else { Priority::Normal };
+        let mut sampling = defaults.sampling;
+        sampling.seed = match fields.integer("seed")? {
+            // llama.cpp's clients send -1 for a random one.
+            None | Some(-1) => defaults.seed,
+            Some(seed) => seed.cast_unsigned(),
+        };
+        read_sampling(fields, &mut sampling, defaults.vocabulary)?;
+        let hint = fields.string("session_id")?.or(fields.string("prompt_cache_key")?);
+        Ok(Self {
+            model,
+            conversation: Conversation::default(),
+            sampling,
+            max_tokens: None,
+            stop: Vec::new(),
+            output: OutputRules::default(),
+            constraint: None,
+            top_logprobs: None,
+            priority,
+            session: hint.map(str::to_owned).or(defaults.session),
+            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+        })
+    }
+
+    /// Takes stop strings, if there are not too many and none is empty or too long.
+    pub(crate) fn set_stop(&mut self, stop: Vec<String>, param: &str) -> Result<(), ApiError> {
+        StopStrings::new(stop.clone()).map_err(|error| match error {
+            TextError::Value { problem, .. } => ApiError::field(param, problem),
+            other => ApiError::field(param, other),
+        })?;
+        self.stop = stop;
+        Ok(())
+    }
+
+    /// Takes tools and the choice among them. Without permission to call, the model is not shown any: what it
+    /// cannot see it cannot try to call.
+    pub(crate) fn set_tools(
+        &mut self,
+        tools: Vec<Value>,
+        choice: &Choice,
+        param: &str,
+    ) -> Result<(), ApiError> {
+        let constraint = choice.constraint(&tools, param)?;
+        if constraint.is_some() && self.constraint.is_some() {
+            let problem = "a required call and a required format of the answer exclude each other";
+            return Err(ApiError::field(param, problem));
+        }
+        self.constraint = constraint.or(self.constraint.take());
+        if *choice != Choice::None {
+            self.conversation.tools.clone_from(&tools);
+            self.output.tools = tools;
+        }
+        Ok(())
+    }
+
+    /// Effort in the words of the protocols: `none` is no thinking; the others are told to the template, which
+    /// may know them.
+    pub(crate) fn set_effort(&mut self, effort: &str, param: &str) -> Result<(), ApiError> {
+        let known = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+        if !known.contains(&effort) {
+            let problem = format!("{effort:?} is not one of {}", known.join(", "));
+            return Err(ApiError::field(param, problem));
+        }
+        self.conversation.thinking = Some(effort != "none");
+        if effort != "none" {
+            let variables = &mut self.conversation.template_variables;
+            variables.insert("reasoning_effort".to_owned(), Value::String(effort.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The job.
+    pub(crate) fn into_job(self, id: String, prompt: Prompt, client: String) -> Job {
+        Job {
+            id,
+            prompt,
+            sampling: self.sampling,
+            max_tokens: self.max_tokens,
+            stop: self.stop,
+            output: self.output,
+            constraint: self.constraint,
+            top_logprobs: self.top_logprobs,
+            priority: self.priority,
+            client,
+            session: self.session,
+            cache_prompt: self.cache_prompt,
+        }
+    }
+}
+
+fn read_sampling(
+    fields: &Fields<'_>,
+    sampling: &mut SamplingOptions,
+    vocabulary: usize,
+) -> Result<(), ApiError> {
+    let set = |name: &str, target: &mut f32| -> Result<(), ApiError> {
+        if let Some(number) = fields.number(name)? {
+            *target = number;
+        }
+        Ok(())
+    };
+    set("temperature", &mut sampling.temperature)?;
+    set("top_p", &mut sampling.top_p)?;
+    set("min_p", &mut sampling.min_p)?;
+    set("presence_penalty", &mut sampling.presence_penalty)?;
+    set("frequency_penalty", &mut sampling.frequency_penalty)?;
+    set("repeat_penalty", &mut sampling.repetition_penalty)?;
+    set("repetition_penalty", &mut sampling.repetition_penalty)?;
+    match fields.integer("top_k")? {
+        None => {}
+        Some(-1) => sampling.top_k = 0,
+        Some(top_k) => {
+            let wrong = |_| fields.error("top_k", format!("must be -1 or above, not {top_k}"));
+            sampling.top_k = usize::try_from(top_k).map_err(wrong)?;
+        }
+    }
+    if let Some(bias) = fields.object("logit_bias")? {
+        for (token, value) in bias.map() {
+            let id = token.parse::<u32>().ok().filter(|&id| (id as usize) < vocabulary);
+            let id = id.ok_or_else(|| {
+                bias.error(token, format!("is no token: the vocabulary has {vocabulary}"))
+            })?;
+            let amount = value.as_f64().filter(|amount| (-100.0..=100.0).contains(amount));
+            let amount =
+                amount.ok_or_else(|| bias.error(token, "must be a number from -100 to 100"))?;
+            // OpenAI's documentation: -100 is a ban.
+            let amount = if amount <= -100.0 { f32::NEG_INFINITY } else { amount as f32 };
+            sampling.logit_bias.push((id, amount));
+        }
+    }
+    sampling.validate().map_err(|error| {
+        let refusal = ApiError::new(Kind::InvalidRequest, error.to_string());
+        match error {
+            SamplingError::Parameter { name, .. } => refusal.at(name),
+            _ => refusal,
+        }
+    })
+}
+
+/// A conversation that the text room refuses, with its place as the parameter.
+pub(crate) fn text_error(error: TextError) -> ApiError {
+    match &error {
+        TextError::Message { index, field, problem } => {
+            ApiError::field(format!("messages[{index}]{field}"), problem)
+        }
+        TextError::Value { field, problem } => ApiError::field(field.clone(), problem),
+        other => ApiError::new(Kind::InvalidRequest, other.to_string()),
+    }
+}

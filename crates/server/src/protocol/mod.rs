@@ -1,0 +1,56 @@
+//! What the protocols share: reading fields, the job a request amounts to, the answer gathered from events.
+//!
+//! A protocol's folder turns its requests into a [`Draft`] and events or a [`Gathered`] answer into its own words.
+//! Nothing here knows which protocol it serves, and nothing does I/O.
+
+mod draft;
+mod fields;
+mod gathered;
+mod tools;
+mod usage;
+
+pub(crate) use draft::{Defaults, Draft, text_error};
+pub(crate) use fields::Fields;
+pub(crate) use gathered::{Call, Gathered, Part};
+pub(crate) use tools::{Choice, function_tool};
+pub(crate) use usage::{experts_json, logprob_entries, timings_json};
+
+use serde_json::{Map, Value};
+
+use crate::http::{ApiError, EventWriter};
+
+/// What names an answer and is known before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    /// With its protocol's prefix.
+    pub(crate) id: String,
+    pub(crate) created_s: u64,
+    /// As the client wrote it; the served one where the client named none.
+    pub(crate) model: String,
+    /// Tokens of the prompt.
+    pub(crate) prompt_tokens: usize,
+}
+
+/// A request of a protocol, understood.
+pub(crate) trait Understand: Send + Sized + 'static {
+    /// Reads a body; every mistake is found here.
+    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError>;
+
+    fn draft(&self) -> &Draft;
+}
+
+/// A request and the two ways of answering it.
+pub(crate) trait Protocol: Understand {
+    /// Of its answers' identifiers.
+    const ID_PREFIX: &'static str;
+    type Writer: EventWriter;
+
+    /// Whether the answer is streamed.
+    fn streams(&self) -> bool;
+
+    /// Writes a streamed answer.
+    fn writer(self, envelope: Envelope) -> Self::Writer;
+
+    /// Writes a whole answer.
+    fn body(&self, envelope: &Envelope, gathered: &Gathered) -> Value;
+}

@@ -11,7 +11,7 @@ use kernels::quantize::{self, Encoded, Method};
 
 use super::PackError;
 use super::direct::{Aligned, SourceFile};
-use super::plan::{Chunk, Encode, OutputFile, Parameters};
+use super::plan::{Chunk, Encode, EncodedMatrix, OutputFile, Parameters};
 use crate::format::{Checkpoint, Extent};
 
 /// Longest single read; neighbouring pieces are fetched together up to this.
@@ -20,11 +20,12 @@ const READ_BYTES_MAX: usize = 4 << 20;
 /// Reads in flight: one alone leaves the disk idle while its bytes are put in place.
 const READS_AT_ONCE: usize = 8;
 
-/// Fills the chunks of one output file, in order.
+/// Fills the chunks of one output file after another, in order.
 pub(super) struct Filler<'a> {
     source: &'a Checkpoint,
     opened: &'a [SourceFile],
-    file: &'a OutputFile,
+    /// What is encoded anew in the file.
+    matrices: &'a [EncodedMatrix],
     method: Method,
     threads: usize,
     staging: [Aligned; READS_AT_ONCE],
@@ -100,27 +101,28 @@ struct Done {
 }
 
 impl<'a> Filler<'a> {
-    pub(super) fn new(
-        source: &'a Checkpoint,
-        opened: &'a [SourceFile],
-        file: &'a OutputFile,
-        method: Method,
-    ) -> Self {
+    pub(super) fn new(source: &'a Checkpoint, opened: &'a [SourceFile], method: Method) -> Self {
         Self {
             source,
             opened,
-            file,
+            matrices: &[],
             method,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             staging: Default::default(),
             kept: [Vec::new(), Vec::new()],
-            errors: vec![quantize::Error::default(); file.matrices.len()],
+            errors: Vec::new(),
         }
     }
 
+    /// Turns to the chunks of `file`.
+    pub(super) fn begin(&mut self, file: &'a OutputFile) {
+        self.matrices = &file.matrices;
+        self.errors = vec![quantize::Error::default(); file.matrices.len()];
+    }
+
     /// The errors of the file's matrices after its last chunk.
-    pub(super) fn into_errors(self) -> Vec<quantize::Error> {
-        self.errors
+    pub(super) fn end(&mut self) -> Vec<quantize::Error> {
+        std::mem::take(&mut self.errors)
     }
 
     /// Fills `buffer`, which is as long as the chunk and zero.
@@ -203,7 +205,7 @@ impl<'a> Filler<'a> {
             let mut bytes = vec![0; extent.length as usize];
             read(self.source, self.opened, extent, &mut bytes).map(|()| bytes)
         };
-        let name = &self.file.matrices[task.matrix].name;
+        let name = &self.matrices[task.matrix].name;
         let shape = |problem: kernels::format::MatrixError| PackError::Recipe {
             name: name.clone(),
             problem: problem.to_string(),

@@ -4,14 +4,15 @@
 //! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
-//! out. Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums
-//! and one writes, past the page cache where the file system can; memory is at most seven chunks of
-//! 32 MiB (or of one record, where that is larger) and the reads in flight.
+//! out. Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums,
+//! one writes and one syncs (`pipeline.rs`), past the page cache where the file system can; memory is at
+//! most seven chunks of 32 MiB (or of one record, where that is larger) and the reads in flight.
 
 mod direct;
 mod fill;
 mod fs;
 mod journal;
+mod pipeline;
 mod plan;
 mod recipe;
 mod verify;
@@ -21,7 +22,6 @@ use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use thiserror::Error;
 use twox_hash::XxHash3_64;
@@ -30,18 +30,16 @@ use crate::format::manifest::{Copied, Hex, Table};
 use crate::format::{
     self, Checkpoint, FormatError, JOURNAL, Requantised, files, layout, native, sidecar,
 };
-use direct::{Aligned, SourceFile};
-use fill::Filler;
+use direct::SourceFile;
 use journal::{Finished, Journal};
-use kernels::quantize::{self, Method};
-use plan::{Chunk, OutputFile, Plan};
+use kernels::quantize;
+use pipeline::{Work, write_files};
+use plan::Plan;
 
 pub use fs::{PackFile, PackFs, RealFs};
 pub use recipe::{Precision, Recipe};
 pub use verify::{VerifyReport, verify};
 
-/// Chunks in flight between reader and writer.
-const CHUNKS_AHEAD: usize = 2;
 /// Room for manifest, checksums and the file system's own bookkeeping.
 const SPARE_BYTES: u64 = 16 << 20;
 /// tokenizer.json and its neighbours: the largest known has 35 MB.
@@ -231,13 +229,16 @@ pub fn pack_on(
     let mut state = PackProgress { done_bytes: report.resumed_bytes, total_bytes: plan.bytes() };
     let opened = open_source(source)?;
     let mut done = finished;
-    let method = options.recipe.method;
-    for file in &plan.files[done.len()..] {
-        let path = partial.join(&file.name);
-        let written = write_file(fs, source, &opened, file, &path, method, &mut state, progress)?;
-        journal.finished(&journal_path, &written)?;
-        done.push(written);
-    }
+    let work = Work {
+        fs,
+        source,
+        opened: &opened,
+        folder: &partial,
+        method: options.recipe.method,
+        files: &plan.files[done.len()..],
+    };
+    let written = write_files(&work, &mut journal, &journal_path, &mut state, progress)?;
+    done.extend(written);
     report.requantised = requantised(&plan, &done);
     finish(fs, source, plan, &partial, &done, &report.requantised)?;
     fs.rename(&partial, destination).map_err(|error| at("rename")(&partial, error))?;
@@ -305,102 +306,6 @@ fn open_source(source: &Checkpoint) -> Result<Vec<SourceFile>, PackError> {
         Ok(SourceFile::new(opened.file, &known.path))
     };
     source.files.iter().map(open).collect()
-}
-
-/// Writes one file; its checksums and errors are returned.
-fn write_file(
-    fs: &dyn PackFs,
-    source: &Checkpoint,
-    opened: &[SourceFile],
-    file: &OutputFile,
-    path: &Path,
-    method: Method,
-    state: &mut PackProgress,
-    progress: &mut Progress<'_>,
-) -> Result<Finished, PackError> {
-    let failed = |error| PackError::io(path, "write", error);
-    let mut output = fs.create(path).map_err(failed)?;
-    let chunks = file.chunks(source);
-    let mut sums = Vec::new();
-    let mut hasher = XxHash3_64::new();
-    let errors = std::thread::scope(|scope| {
-        let (filled_sender, filled) = sync_channel(CHUNKS_AHEAD);
-        let (summed_sender, summed) = sync_channel::<(Aligned, usize)>(CHUNKS_AHEAD);
-        let (written_sender, written) = sync_channel(CHUNKS_AHEAD);
-        let (empty_sender, empty) = sync_channel(2 * CHUNKS_AHEAD + 3);
-        let chunks = &chunks;
-        let filler = Filler::new(source, opened, file, method);
-        let reader = scope.spawn(move || fill_chunks(filler, chunks, &empty, &filled_sender));
-        let output = output.as_mut();
-        // Summing between two writes would leave the disk idle meanwhile.
-        scope.spawn(move || {
-            for (held, length) in summed {
-                let result = write_all(output, held.bytes(length));
-                // The reader may have finished and need no more buffers.
-                let _ = empty_sender.send(held);
-                let failed = result.is_err();
-                if written_sender.send(result).is_err() || failed {
-                    return;
-                }
-            }
-        });
-        let mut unwritten = chunks.iter();
-        let mut note = |result: io::Result<()>| {
-            result.map_err(failed)?;
-            state.done_bytes += unwritten.next().map_or(0, |chunk| chunk.bytes);
-            if progress(*state).is_break() { Err(PackError::Stopped) } else { Ok(()) }
-        };
-        for chunk in chunks {
-            // The reader ends early only after it has sent its error.
-            let held: Aligned = filled.recv().unwrap_or(Err(PackError::Stopped))?;
-            let mut rest = held.bytes(chunk.bytes as usize);
-            for &(bytes, ends) in &chunk.sums {
-                let (covered, after) = rest.split_at(bytes as usize);
-                hasher.write(covered);
-                rest = after;
-                if ends {
-                    sums.push(hasher.finish());
-                    hasher = XxHash3_64::new();
-                }
-            }
-            while let Ok(result) = written.try_recv() {
-                note(result)?;
-            }
-            // A writer that has failed takes no more; its error is received below.
-            if summed_sender.send((held, chunk.bytes as usize)).is_err() {
-                break;
-            }
-        }
-        drop(summed_sender);
-        while let Ok(result) = written.recv() {
-            note(result)?;
-        }
-        reader.join().map_err(|_| PackError::Stopped)
-    })?;
-    output.sync().map_err(failed)?;
-    Ok(Finished { sums, errors })
-}
-
-/// Fills chunk after chunk; the errors of what was encoded are returned.
-fn fill_chunks(
-    mut filler: Filler<'_>,
-    chunks: &[Chunk],
-    empty: &Receiver<Aligned>,
-    filled: &SyncSender<Result<Aligned, PackError>>,
-) -> Vec<quantize::Error> {
-    for chunk in chunks {
-        let mut buffer = empty.try_recv().unwrap_or_default();
-        // Padding must be zero, whatever the buffer held before; most chunks have none.
-        let (length, copied) = (chunk.bytes as usize, chunk.copies.iter().map(|(e, _)| e.length));
-        let padded = copied.sum::<u64>() != chunk.bytes;
-        let room = if padded { buffer.reset(length) } else { buffer.room(length) };
-        let result = filler.fill(chunk, room);
-        let failed = result.is_err();
-        if filled.send(result.map(|()| buffer)).is_err() || failed {
-            break;
-        }
-    }
-    filler.into_errors()
 }
 
 /// Checksum table, copied files, manifest: the small files, in this order.

@@ -21,7 +21,7 @@ mod template;
 mod tokenizer;
 
 pub(crate) use answer::schema;
-pub use answer::{AnswerEvent, AnswerParser, Dialect, collect};
+pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, collect};
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;

@@ -16,10 +16,11 @@ pub(crate) struct Call {
 }
 
 /// A stretch of the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Reasoning(String),
-    Text(String),
+    /// With its tokens, where they were asked for. Tokens that ended no text yet belong to the next.
+    Text(String, Vec<TokenLogprob>),
     Call(Call),
 }
 
@@ -27,8 +28,10 @@ pub(crate) enum Part {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Gathered {
     pub(crate) parts: Vec<Part>,
-    /// Of the tokens of visible text.
+    /// All tokens of visible text.
     pub(crate) logprobs: Vec<TokenLogprob>,
+    /// Of these, the ones that are in no part yet.
+    pending: Vec<TokenLogprob>,
     /// `None` until the answer is complete.
     pub(crate) finish: Option<Finish>,
 }
@@ -44,11 +47,17 @@ impl Gathered {
                 _ => self.parts.push(Part::Reasoning(piece.text)),
             },
             Event::Text(piece) => {
-                self.logprobs.extend(piece.logprobs);
-                match self.parts.last_mut() {
-                    Some(Part::Text(text)) => text.push_str(&piece.text),
-                    _ if piece.text.is_empty() => {}
-                    _ => self.parts.push(Part::Text(piece.text)),
+                self.logprobs.extend(piece.logprobs.iter().cloned());
+                self.pending.extend(piece.logprobs);
+                if piece.text.is_empty() {
+                    return false;
+                }
+                let new = std::mem::take(&mut self.pending);
+                if let Some(Part::Text(text, tokens)) = self.parts.last_mut() {
+                    text.push_str(&piece.text);
+                    tokens.extend(new);
+                } else {
+                    self.parts.push(Part::Text(piece.text, new));
                 }
             }
             Event::CallStarted { id, name, .. } => {
@@ -61,6 +70,10 @@ impl Gathered {
             }
             Event::Finished(finish) => {
                 self.logprobs.extend(finish.logprobs.iter().cloned());
+                if let Some(Part::Text(_, tokens)) = self.parts.last_mut() {
+                    tokens.append(&mut self.pending);
+                    tokens.extend(finish.logprobs.iter().cloned());
+                }
                 self.finish = Some(*finish);
                 return true;
             }
@@ -80,7 +93,7 @@ impl Gathered {
     /// All visible text.
     pub(crate) fn text(&self) -> String {
         self.joined(|part| match part {
-            Part::Text(text) => Some(text),
+            Part::Text(text, _) => Some(text),
             _ => None,
         })
     }

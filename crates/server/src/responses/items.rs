@@ -10,33 +10,20 @@ use crate::protocol::{Call, Envelope, Gathered, Part, logprob_entries};
 use crate::work::TokenLogprob;
 
 /// The item at `index`, complete.
-pub(super) fn item(
-    envelope: &Envelope,
-    form: &Form,
-    index: usize,
-    part: &Part,
-    tokens: &[TokenLogprob],
-) -> Value {
+pub(super) fn item(envelope: &Envelope, form: &Form, index: usize, part: &Part) -> Value {
     match part {
         Part::Reasoning(text) => reasoning(&id(envelope, "rs", index), form, Some(text)),
-        Part::Text(text) => {
+        Part::Text(text, tokens) => {
             message(&id(envelope, "msg", index), "completed", vec![text_part(text, tokens)])
         }
         Part::Call(call) => self::call(call, "completed"),
     }
 }
 
-/// The items of a whole answer. Log-probabilities go to the first text.
+/// The items of a whole answer.
 pub(super) fn all(envelope: &Envelope, form: &Form, gathered: &Gathered) -> Vec<Value> {
-    let mut tokens = if form.with_logprobs { gathered.logprobs.as_slice() } else { &[] };
-    let one = |(index, part): (usize, &Part)| {
-        let own = match part {
-            Part::Text(_) => std::mem::take(&mut tokens),
-            _ => &[],
-        };
-        item(envelope, form, index, part, own)
-    };
-    gathered.parts.iter().enumerate().map(one).collect()
+    let parts = gathered.parts.iter().enumerate();
+    parts.map(|(index, part)| item(envelope, form, index, part)).collect()
 }
 
 /// An item's identifier.

@@ -59,8 +59,6 @@ pub(crate) struct Form {
     summary: bool,
     /// Thinking is also in the field that clients send back unread.
     encrypted: bool,
-    /// Log-probabilities were asked for.
-    with_logprobs: bool,
     /// Fields of the request, as given or by default.
     echo: Map<String, Value>,
 }

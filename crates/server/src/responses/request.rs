@@ -47,14 +47,12 @@ impl Request {
         draft.output.parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
         let include = fields.strings("include")?;
         let included = |name: &str| include.iter().any(|item| item == name);
-        let with_logprobs = included("message.output_text.logprobs");
-        if with_logprobs {
+        if included("message.output_text.logprobs") {
             draft.top_logprobs = Some(read_top_logprobs(&fields)?);
         }
         let form = Form {
             summary,
             encrypted: included("reasoning.encrypted_content"),
-            with_logprobs,
             echo: echo(&fields, &draft),
         };
         Ok(Self { draft, stream: fields.boolean("stream")?.unwrap_or(false), form })

@@ -19,8 +19,8 @@ pub(crate) struct ItemWriter {
     form: Form,
     sequence: u64,
     open: Option<Part>,
-    /// Of the open item.
-    tokens: Vec<TokenLogprob>,
+    /// Tokens that are in no item yet.
+    pending: Vec<TokenLogprob>,
     /// Items that are done.
     output: Vec<Value>,
     waiting: Waiting,
@@ -33,7 +33,7 @@ impl ItemWriter {
             form,
             sequence: 0,
             open: None,
-            tokens: Vec::new(),
+            pending: Vec::new(),
             output: Vec::new(),
             waiting: Waiting::default(),
         }
@@ -66,7 +66,7 @@ impl ItemWriter {
         let index = self.output.len();
         match &self.open {
             Some(Part::Call(call)) => items::call_item_id(&call.id),
-            Some(Part::Text(_)) => items::id(&self.envelope, "msg", index),
+            Some(Part::Text(..)) => items::id(&self.envelope, "msg", index),
             Some(Part::Reasoning(_)) | None => items::id(&self.envelope, "rs", index),
         }
     }
@@ -78,14 +78,14 @@ impl ItemWriter {
         let id = self.id_of_open();
         let item = match &self.open {
             Some(Part::Call(call)) => items::call(call, "in_progress"),
-            Some(Part::Text(_)) => items::message(&id, "in_progress", Vec::new()),
+            Some(Part::Text(..)) => items::message(&id, "in_progress", Vec::new()),
             Some(Part::Reasoning(_)) | None => items::reasoning(&id, &self.form, None),
         };
         let index = self.output.len();
         let fields = json!({ "output_index": index, "item": item });
         self.send("response.output_item.added", fields, out);
         match &self.open {
-            Some(Part::Text(_)) => {
+            Some(Part::Text(..)) => {
                 let fields = json!({ "content_index": 0, "part": items::text_part("", &[]) });
                 self.send_of_item("response.content_part.added", &id, fields, out);
             }
@@ -102,7 +102,6 @@ impl ItemWriter {
     fn close(&mut self, status: &str, out: &mut Frames) {
         let id = self.id_of_open();
         let Some(part) = self.open.take() else { return };
-        let tokens = std::mem::take(&mut self.tokens);
         match &part {
             Part::Reasoning(text) if self.form.summary => {
                 let fields = json!({ "summary_index": 0, "text": text });
@@ -115,11 +114,11 @@ impl ItemWriter {
                 let fields = json!({ "content_index": 0, "text": text });
                 self.send_of_item("response.reasoning_text.done", &id, fields, out);
             }
-            Part::Text(text) => {
-                let logprobs = logprob_entries(&tokens);
+            Part::Text(text, tokens) => {
+                let logprobs = logprob_entries(tokens);
                 let fields = json!({ "content_index": 0, "text": text, "logprobs": logprobs });
                 self.send_of_item("response.output_text.done", &id, fields, out);
-                let part = items::text_part(text, &tokens);
+                let part = items::text_part(text, tokens);
                 let fields = json!({ "content_index": 0, "part": part });
                 self.send_of_item("response.content_part.done", &id, fields, out);
             }
@@ -129,7 +128,7 @@ impl ItemWriter {
             }
         }
         let index = self.output.len();
-        let mut item = items::item(&self.envelope, &self.form, index, &part, &tokens);
+        let mut item = items::item(&self.envelope, &self.form, index, &part);
         item["status"] = status.into();
         let fields = json!({ "output_index": index, "item": item });
         self.send("response.output_item.done", fields, out);
@@ -156,26 +155,29 @@ impl ItemWriter {
     }
 
     fn text(&mut self, piece: Piece, out: &mut Frames) {
-        if piece.text.is_empty() && piece.logprobs.is_empty() {
+        self.pending.extend(piece.logprobs);
+        if piece.text.is_empty() {
             return;
         }
-        if !matches!(self.open, Some(Part::Text(_))) {
-            self.begin(Part::Text(String::new()), out);
+        if !matches!(self.open, Some(Part::Text(..))) {
+            self.begin(Part::Text(String::new(), Vec::new()), out);
         }
+        let new = std::mem::take(&mut self.pending);
         let id = self.id_of_open();
-        let logprobs = logprob_entries(&piece.logprobs);
+        let logprobs = logprob_entries(&new);
         let fields = json!({ "content_index": 0, "delta": piece.text, "logprobs": logprobs });
         self.send_of_item("response.output_text.delta", &id, fields, out);
-        if let Some(Part::Text(text)) = &mut self.open {
+        if let Some(Part::Text(text, tokens)) = &mut self.open {
             text.push_str(&piece.text);
+            tokens.extend(new);
         }
-        self.tokens.extend(piece.logprobs);
     }
 
     fn finish(&mut self, finish: &Finish, out: &mut Frames) {
         let cut = finish.reason == FinishReason::Length;
-        if matches!(self.open, Some(Part::Text(_))) {
-            self.tokens.extend(finish.logprobs.iter().cloned());
+        if let Some(Part::Text(_, tokens)) = &mut self.open {
+            tokens.append(&mut self.pending);
+            tokens.extend(finish.logprobs.iter().cloned());
         }
         self.close(if cut { "incomplete" } else { "completed" }, out);
         let mut response = self.form.response(&self.envelope, "completed");

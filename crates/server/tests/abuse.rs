@@ -1,0 +1,259 @@
+//! Hostile clients: slow ones, ones that do not read, ones that send what is not HTTP, not JSON or not theirs to send.
+//!
+//! After each of them the server must serve the next client as if nothing had happened.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use server::work::FinishReason;
+use server::{Limits, ServeOptions};
+use support::{Reply, Scripted, Serving, Step, finish, request, say, text};
+
+fn hello() -> Vec<Step> {
+    say([text("Hello."), finish(FinishReason::Stop)])
+}
+
+fn chat(stream: bool) -> Value {
+    json!({ "stream": stream, "messages": [{ "role": "user", "content": "Go on." }] })
+}
+
+fn assert_serves(serving: &Serving) {
+    let started = Instant::now();
+    let response = serving.post("/v1/chat/completions", &chat(false));
+    assert_eq!(response.status, 200);
+    assert_eq!(response.json()["choices"][0]["message"]["content"], "Hello.");
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(900), "an ordinary request took {took:?}");
+}
+
+#[test]
+fn what_is_not_a_request_is_refused() {
+    let serving = Serving::start(Scripted::new(Reply::Play(hello())));
+    let huge = format!("X: {}\r\n", "a".repeat(40 << 10));
+    let many: String = (0..200).map(|index| format!("X-{index}: a\r\n")).collect();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n";
+    let cases: [(String, &[u16]); 15] = [
+        ("\u{16}\u{3}\u{1}\r\n\r\n".into(), &[400]),
+        ("GET\r\n\r\n".into(), &[400]),
+        ("GET / HTTP/9.9\r\n\r\n".into(), &[400]),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), &[400, 0]),
+        (format!("{head}{huge}\r\n"), &[431]),
+        (format!("{head}{many}\r\n"), &[431]),
+        (format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(70 << 10)), &[414, 431]),
+        (format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"), &[400]),
+        (format!("{head}Content-Length: -1\r\n\r\n{{}}"), &[400]),
+        (format!("{head}Content-Length: 2, 2\r\n\r\n{{}}"), &[400]),
+        (format!("{head}Transfer-Encoding: gzip\r\n\r\n{{}}"), &[400]),
+        (
+            format!(
+                "{head}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\nzz\r\n{{}}\r\n0\r\n\r\n"
+            ),
+            &[400],
+        ),
+        (format!("{head}Bad Header\r\n\r\n"), &[400]),
+        (format!("{head}X: a\u{0}b\r\n\r\n"), &[400]),
+        (
+            format!(
+                "{head}Upgrade: websocket\r\nConnection: upgrade, close\r\nContent-Length: 2\r\n\r\n[]"
+            ),
+            &[400],
+        ),
+    ];
+    for (bytes, allowed) in cases {
+        let mut stream = serving.connect();
+        let _sent = stream.write_all(bytes.as_bytes());
+        // To end its sending before an answer is, for this server, to have gone away.
+        if !bytes.contains("close") {
+            let _shut = stream.shutdown(Shutdown::Write);
+        }
+        let mut answer = Vec::new();
+        let _ended = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0u16);
+        let start: String = bytes.chars().take(120).collect();
+        assert!(allowed.contains(&status), "{status} for {start:?}");
+    }
+    assert_serves(&serving);
+}
+
+#[test]
+fn nothing_can_be_smuggled_behind_two_lengths() {
+    let serving = Serving::start(Scripted::new(Reply::Play(hello())));
+    let hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for lengths in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+    ] {
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n";
+        let mut stream = serving.connect();
+        let bytes = format!("{head}{lengths}\r\n0\r\n\r\n{hidden}");
+        let _sent = stream.write_all(bytes.as_bytes());
+        let mut answer = String::new();
+        let _ended = stream.read_to_string(&mut answer);
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "one answer, then the end: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+}
+
+#[test]
+fn bodies_that_are_not_what_is_asked_for_are_refused() {
+    let limits = Limits { body_bytes: 1 << 20, ..Limits::default() };
+    let options = ServeOptions { limits, ..ServeOptions::default() };
+    let serving = Serving::start_with(Scripted::new(Reply::Play(hello())), options);
+    let json = "Content-Type: application/json";
+    let post = |headers: &[&str], body: &str| {
+        serving.send("POST", "/v1/chat/completions", headers, body).status
+    };
+    let good = chat(false).to_string();
+    assert_eq!(post(&[json], &good), 200);
+    assert_eq!(post(&["Content-Type: application/json; charset=utf-8"], &good), 200);
+    assert_eq!(post(&["Content-Type: text/plain"], &good), 415);
+    assert_eq!(post(&["Content-Type: multipart/form-data; boundary=x"], &good), 415);
+    assert_eq!(post(&[json, "Content-Encoding: gzip"], &good), 415);
+    assert_eq!(post(&[json], &format!("{}{good}", " ".repeat(1 << 20))), 413);
+    let deep = format!("{{\"messages\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in ["", "null", "{", "{\"messages\":1e999}", "{\"messages\":\"\\ud800\"}", &deep] {
+        assert_eq!(post(&[json], body), 400, "{}", &body[..body.len().min(60)]);
+    }
+    let chunked =
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{good}\r\n0\r\n\r\n", good.len());
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    assert_eq!(serving.raw(format!("{head}{chunked}").as_bytes()).status, 200);
+    let endless =
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}", 2 << 20, " ".repeat(2 << 20));
+    assert_eq!(serving.raw(endless.as_bytes()).status, 413);
+    assert_serves(&serving);
+}
+
+#[test]
+fn strangers_are_kept_out() {
+    let options = ServeOptions {
+        keys: vec!["sesame".to_owned()],
+        allowed_origins: vec!["https://chat.example".to_owned()],
+        ..ServeOptions::default()
+    };
+    let serving = Serving::start_with(Scripted::new(Reply::Play(hello())), options);
+    let get = |path: &str, headers: &[&str]| serving.send("GET", path, headers, "");
+    let key = "Authorization: Bearer sesame";
+    assert_eq!(get("/v1/models", &[key]).status, 200);
+    assert_eq!(get("/v1/models", &["x-api-key: sesame"]).status, 200);
+    assert_eq!(get("/health", &[]).status, 200);
+    for path in ["/v1/models", "/metrics", "/props", "/slots", "/status"] {
+        let response = get(path, &["Authorization: Bearer Sesame"]);
+        assert_eq!(response.status, 401, "{path}");
+        assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+        assert_eq!(response.header("x-should-retry"), Some("false"));
+        assert!(!response.body.contains("sesame"));
+    }
+    let error = serving.send("POST", "/v1/messages", &[], "{}").json();
+    assert_eq!(
+        (&error["type"], &error["error"]["type"]),
+        (&json!("error"), &json!("authentication_error"))
+    );
+    // DNS rebinding: the page's own name as Host.
+    for host in ["Host: evil.com", "Host: localhost.evil.com", "Host: 127.0.0.1@evil.com"] {
+        assert_eq!(get("/health", &[host]).status, 403, "{host}");
+        assert_eq!(get("/v1/models", &[host, key]).status, 403, "{host}");
+    }
+    // A page of another origin, and one that is listed.
+    assert_eq!(get("/v1/models", &[key, "Origin: https://evil.com"]).status, 403);
+    let listed = get("/v1/models", &[key, "Origin: https://chat.example"]);
+    assert_eq!(listed.status, 200);
+    assert_eq!(listed.header("access-control-allow-origin"), Some("https://chat.example"));
+    let preflight = serving.send("OPTIONS", "/v1/messages", &["Origin: https://chat.example"], "");
+    assert_eq!(preflight.status, 204);
+    assert!(preflight.header("access-control-allow-headers").unwrap().contains("x-api-key"));
+    let foreign = serving.send("OPTIONS", "/v1/messages", &["Origin: https://evil.com"], "");
+    assert_eq!(foreign.status, 403);
+    assert_eq!(foreign.header("access-control-allow-origin"), None);
+    // Paths lead nowhere but to routes.
+    for path in [
+        "/../../etc/passwd",
+        "/%2e%2e/etc/passwd",
+        "/v1/models/..%2f..%2fetc%2fpasswd",
+        "//etc/passwd",
+    ] {
+        assert_eq!(get(path, &[key]).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn slow_clients_hold_nobody_up() {
+    let worker = Scripted::new(Reply::Play(hello()));
+    let limits = Limits {
+        head_time: Duration::from_millis(1500),
+        body_idle: Duration::from_millis(1500),
+        ..Limits::default()
+    };
+    let options = ServeOptions { limits, ..ServeOptions::default() };
+    let serving = Serving::start_with(worker, options);
+    // Two descriptors each in this one process: as many as an ordinary limit of 1024 allows.
+    let limit = 400;
+    let body = format!("{}{{\"mess", request("POST", "/v1/messages", &["Content-Length: 99"], ""));
+    let starts = ["", "GET /hea", "GET / HTTP/1.1\r\nHost: local", body.as_str()];
+    let slow: Vec<_> = (0..limit)
+        .map(|index| {
+            let mut stream = serving.connect();
+            stream.write_all(starts[index % starts.len()].as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert_serves(&serving);
+    // All of them are told or dropped in time, and then gone.
+    for mut stream in slow {
+        let mut answer = String::new();
+        let _ended = stream.read_to_string(&mut answer);
+        let refused =
+            ["HTTP/1.1 408", "HTTP/1.1 400"].iter().any(|status| answer.starts_with(status));
+        assert!(answer.is_empty() || refused, "{answer}");
+    }
+    assert_serves(&serving);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_given_up() {
+    let worker = Scripted::new(Reply::Play(vec![Step::Forever]));
+    let limits = Limits { unread: Duration::from_millis(500), ..Limits::default() };
+    let options = ServeOptions { limits, ..ServeOptions::default() };
+    let serving = Serving::start_with(worker.clone(), options);
+    let mut stream = serving.connect();
+    let body = chat(true).to_string();
+    let bytes = request("POST", "/v1/chat/completions", &["Content-Type: application/json"], &body);
+    stream.write_all(bytes.as_bytes()).unwrap();
+    worker.assert_idle_within(Duration::from_secs(15));
+    drop(stream);
+    worker.set(Reply::Play(hello()));
+    assert_serves(&serving);
+}
+
+#[test]
+fn health_is_answered_while_answers_are_made() {
+    let worker = Scripted::new(Reply::Play(vec![Step::Forever]));
+    let serving = Serving::start(worker.clone());
+    let streams: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = serving.connect();
+            let body = chat(true).to_string();
+            let headers = ["Content-Type: application/json"];
+            let bytes = request("POST", "/v1/chat/completions", &headers, &body);
+            stream.write_all(bytes.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let mut times: Vec<Duration> = (0..100)
+        .map(|_| {
+            let started = Instant::now();
+            assert_eq!(serving.get("/health").status, 200);
+            started.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    assert!(times[98] < Duration::from_millis(250), "the slowest but one took {:?}", times[98]);
+    drop(streams);
+    worker.assert_idle_within(Duration::from_secs(10));
+}

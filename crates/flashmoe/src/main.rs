@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => commands::plan(arguments, &mut out),
         Command::Doctor(arguments) => commands::doctor(arguments, &mut out),
         Command::Score(arguments) => commands::score(arguments, &mut out),
+        Command::Launch(arguments) => commands::launch(arguments, &mut out),
         Command::Trace(arguments) => commands::trace(arguments, &mut out),
         Command::Bench(arguments) => commands::bench(arguments, &mut out),
         Command::Synth(arguments) => commands::synth(arguments, &mut out),

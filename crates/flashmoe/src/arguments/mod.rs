@@ -4,6 +4,7 @@
 
 mod bench;
 mod eval;
+mod launch;
 mod model;
 mod pack;
 mod synth;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use eval::{EvalArguments, EvalFormat};
+pub(crate) use launch::{ClientChoice, LaunchArguments};
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Synth(SynthArguments),
     /// Measure prefill and decode, and how close they come to what disk and memory allow
     Bench(BenchArguments),
+    /// Set up a coding agent for a running server
+    Launch(LaunchArguments),
     /// Record, replay and measure routing traces
     Trace(TraceArguments),
 }

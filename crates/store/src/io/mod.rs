@@ -12,6 +12,7 @@ mod files;
 mod mapped;
 mod pread;
 mod queue;
+mod schedule;
 mod sim;
 #[cfg(target_os = "linux")]
 mod uring;

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::schedule::ask_for_short_slices;
 use super::{CompletionSink, FileSet, Outcome, ReadRequest, RequestQueue, Storage};
 use crate::arena::SlotArena;
 
@@ -69,6 +70,7 @@ impl Drop for PreadPool {
 }
 
 fn work(queue: &RequestQueue, files: &FileSet, sink: &dyn CompletionSink) {
+    ask_for_short_slices();
     while let Some(mut request) = queue.pop() {
         let outcome = files.read(request.file, request.offset, &mut request.target);
         if let Outcome::Read(bytes) = outcome {

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use super::schedule::ask_for_short_slices;
 use super::{CompletionSink, FileSet, Outcome, ReadRequest, RequestQueue, Storage};
 use crate::arena::SlotArena;
 
@@ -88,6 +89,7 @@ impl Storage for Uring {
         let arenas = arenas.to_vec();
         let builder = std::thread::Builder::new().name("store-uring".into());
         self.thread = Some(builder.spawn(move || {
+            ask_for_short_slices();
             let ring = match open_ring(depth) {
                 Ok(ring) => ring,
                 Err(cause) => {

@@ -2,8 +2,8 @@
 //!
 //! While a layer is computed every core is busy, and Linux (EEVDF, since 6.6) lets a woken thread wait for the end of
 //! a slice of milliseconds: the reads that computation is to hide begin late. A thread that asks for a
-//! short slice goes first (since 6.12) and, sleeping nearly all the time, takes nothing away. Decode of the
-//! 35B shape in 4 GiB went from 10.1 to 11.0 tok/s; real-time priority, which needs rights, gave 10.7.
+//! short slice goes first (since 6.12) and, sleeping nearly all the time, takes nothing away. Cold decode of the
+//! 35B shape in 4 GiB went from 8.4 to 8.8 tok/s; real-time priority, which needs rights, gave no more.
 
 /// Asks for the shortest slice that the kernel grants. Advice: other systems and kernels do without.
 pub(super) fn ask_for_short_slices() {

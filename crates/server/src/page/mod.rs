@@ -20,11 +20,23 @@ pub(crate) struct Asset {
     content: &'static str,
 }
 
-const ASSETS: [Asset; 1] = [Asset {
-    path: "/",
-    content_type: "text/html; charset=utf-8",
-    content: include_str!("index.html"),
-}];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const ASSETS: [Asset; 5] = [
+    Asset {
+        path: "/",
+        content_type: "text/html; charset=utf-8",
+        content: include_str!("index.html"),
+    },
+    Asset {
+        path: "/page.css",
+        content_type: "text/css; charset=utf-8",
+        content: include_str!("page.css"),
+    },
+    Asset { path: "/key.js", content_type: SCRIPT, content: include_str!("key.js") },
+    Asset { path: "/chat.js", content_type: SCRIPT, content: include_str!("chat.js") },
+    Asset { path: "/status.js", content_type: SCRIPT, content: include_str!("status.js") },
+];
 
 impl Asset {
     /// The file at a path.
@@ -42,5 +54,25 @@ impl Asset {
         insert("x-content-type-options", "nosniff");
         insert("referrer-policy", "no-referrer");
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_asks_no_other_server_for_anything() {
+        for asset in &ASSETS {
+            for scheme in ["http://", "https://", "url(", "@import", "eval(", "innerHTML"] {
+                assert!(!asset.content.contains(scheme), "{} has {scheme}", asset.path);
+            }
+            for line in asset.content.lines().filter(|line| line.contains("src=")) {
+                assert!(line.contains("src=\"/"), "{}: {line}", asset.path);
+            }
+        }
+        let page = Asset::find("/").expect("there is a page");
+        let local = ["href=\"/page.css\"", "src=\"/chat.js\"", "src=\"/status.js\""];
+        assert!(local.iter().all(|link| page.content.contains(link)));
     }
 }

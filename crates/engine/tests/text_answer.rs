@@ -464,6 +464,16 @@ fn what_surrounds_a_call_in_the_thinking_stays_thinking() {
     assert_eq!(message.content, "c");
 }
 
+#[test]
+fn without_a_conversation_text_is_text() {
+    let mut parser = AnswerParser::verbatim();
+    let text = format!("\n</think> {CALL}\n\n");
+    let mut events = parser.push(&text[..20]);
+    events.extend(parser.push(&text[20..]));
+    events.extend(parser.finish());
+    assert_eq!(collect(&events).content, text);
+}
+
 const WORDS: [&str; 34] = [
     "<tool_call>",
     "</tool_call>",

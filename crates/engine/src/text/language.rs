@@ -3,13 +3,17 @@
 //! The command line and the server make their prompts here, so that both say the same to the model.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use store::format::Checkpoint;
 use thiserror::Error;
 
-use super::{ChatTemplate, Dialect, Message, RenderOptions, TemplateTokens, TextError, Tokenizer};
+use super::{
+    ChatTemplate, Dialect, Message, RenderOptions, SampledTurn, TemplateTokens, TextError,
+    Thinking, Tokenizer,
+};
 use crate::EngineError;
 
 /// A checkpoint whose text side cannot be used.
@@ -55,7 +59,9 @@ pub struct ChatPrompt {
     pub tokens: Vec<u32>,
     /// Where each turn begins, ascending; the last is the assistant's header when one was asked for.
     pub turns: Vec<usize>,
-    /// The prompt ends inside a thinking block.
+    /// Where it leaves the model's thinking.
+    pub thinking: Thinking,
+    /// It ends inside a thinking block.
     pub opens_reasoning: bool,
 }
 
@@ -107,11 +113,29 @@ impl Language {
         tools: &[Value],
         options: &RenderOptions,
     ) -> Result<ChatPrompt, TextError> {
-        let rendered = template.render(messages, tools, options)?;
+        self.render_replaying(template, messages, tools, options, &mut |_| None)
+    }
+
+    /// [`Language::render`] with answers that were sampled here in the place of their messages
+    /// ([`ChatTemplate::render_replaying`]).
+    ///
+    /// # Errors
+    /// What the template refuses.
+    pub fn render_replaying(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+        sampled: &mut dyn FnMut(&Message) -> Option<Arc<SampledTurn>>,
+    ) -> Result<ChatPrompt, TextError> {
+        let rendered = template.render_replaying(messages, tools, options, sampled)?;
         let (tokens, places) = self.tokenizer.encode_with_controls(&rendered)?;
         // Templates open every turn with the token that opens the first.
         let first = places.first().map(|&place| tokens[place]);
         let turns = places.into_iter().filter(|&place| Some(tokens[place]) == first).collect();
-        Ok(ChatPrompt { tokens, turns, opens_reasoning: rendered.opens_reasoning() })
+        let thinking = rendered.thinking();
+        let opens_reasoning = thinking == Thinking::Open;
+        Ok(ChatPrompt { tokens, turns, thinking, opens_reasoning })
     }
 }

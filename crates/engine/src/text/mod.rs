@@ -16,6 +16,7 @@ mod file;
 mod language;
 mod messages;
 mod python;
+mod replay;
 mod stop;
 mod template;
 mod tokenizer;
@@ -27,6 +28,9 @@ pub use decode::DecodeStream;
 pub use error::TextError;
 pub use language::{ChatPrompt, Language, LanguageError};
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+pub use replay::{SampledTurn, SampledTurns};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
-pub use template::{ChatTemplate, ControlSpan, RenderOptions, Rendered, TemplateTokens, Thinking};
+pub use template::{
+    ChatTemplate, ControlSpan, RenderOptions, Rendered, ReplayedSpan, TemplateTokens, Thinking,
+};
 pub use tokenizer::Tokenizer;

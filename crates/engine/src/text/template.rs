@@ -16,6 +16,7 @@
 //! answer; that one is kept, by splitting before marking (`split_reasoning`).
 
 use super::control::ControlTokens;
+use super::replay::{self, Part, SampledTurn, Segment};
 use super::{Message, Role, TextError, python};
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
@@ -96,6 +97,16 @@ pub enum Thinking {
 pub struct Rendered {
     text: String,
     controls: Vec<ControlSpan>,
+    replayed: Vec<ReplayedSpan>,
+}
+
+/// A sampled turn in a rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayedSpan {
+    /// Its bytes in the text.
+    pub range: Range<usize>,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
 }
 
 impl Rendered {
@@ -104,7 +115,13 @@ impl Rendered {
         &self.text
     }
 
-    /// The places of `text` that are control tokens, in order. All the rest is ordinary text, whatever it says.
+    /// The places of `text` that are sampled turns, in order: their tokens are given, not made from the text.
+    pub fn replayed(&self) -> &[ReplayedSpan] {
+        &self.replayed
+    }
+
+    /// The places of `text` that are control tokens of the template, in order. All the rest but the sampled turns is
+    /// ordinary text, whatever it says.
     pub fn controls(&self) -> &[ControlSpan] {
         &self.controls
     }
@@ -190,10 +207,36 @@ impl ChatTemplate {
         tools: &[Value],
         options: &RenderOptions,
     ) -> Result<Rendered, TextError> {
-        let mark = self.choose_mark(messages, tools, options)?;
+        self.render_replaying(messages, tools, options, &mut |_| None)
+    }
+
+    /// [`ChatTemplate::render`] with the tokens of answers that were sampled here in the place of their messages:
+    /// `sampled` is asked for every assistant message (`SampledTurns::find`).
+    pub fn render_replaying(
+        &self,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+        sampled: &mut dyn FnMut(&Message) -> Option<Arc<SampledTurn>>,
+    ) -> Result<Rendered, TextError> {
+        let [mark, sign] = self.choose_marks(messages, tools, options)?;
         let marker = Marker { controls: &self.controls, mark, at_start: self.builds_controls };
-        let messages: Vec<Value> =
-            messages.iter().map(|message| self.message(message, &marker)).collect();
+        let mut turns = Vec::new();
+        let message = |message: &Message| {
+            let turn = Some(message).filter(|message| message.role == Role::Assistant);
+            let Some(turn) = turn.and_then(&mut *sampled) else {
+                return self.message(message, &marker);
+            };
+            let mut fields = json!({ "role": message.role.name() });
+            let stand_in = |part| replay::stand_in(sign, part, turns.len());
+            fields["content"] = stand_in(Part::Content).into();
+            if turn.thinks() {
+                fields["reasoning_content"] = stand_in(Part::Reasoning).into();
+            }
+            turns.push(turn);
+            fields
+        };
+        let messages: Vec<Value> = messages.iter().map(message).collect();
         let tools = match tools {
             [] => Value::Null,
             tools => marker.value(&Value::Array(tools.to_vec())),
@@ -227,7 +270,7 @@ impl ChatTemplate {
             }
             other => other,
         })?;
-        Ok(unmark(&output, mark, &self.controls))
+        Ok(unmark(&output, [mark, sign], &self.controls, &turns))
     }
 
     fn run(&self, context: &Value) -> Result<String, TextError> {
@@ -289,13 +332,13 @@ impl ChatTemplate {
         fields
     }
 
-    /// A noncharacter (Unicode reserves 66 of them for use inside a process) that is nowhere in the input.
-    fn choose_mark(
+    /// Two noncharacters (Unicode reserves 66 of them for use inside a process) that are nowhere in the input.
+    fn choose_marks(
         &self,
         messages: &[Message],
         tools: &[Value],
         options: &RenderOptions,
-    ) -> Result<char, TextError> {
+    ) -> Result<[char; 2], TextError> {
         let mut used = Vec::new();
         let mut note = |text: &str| {
             // All of them begin with 0xEF or a four-byte lead in UTF-8: most texts are done at once.
@@ -321,13 +364,17 @@ impl ChatTemplate {
             for_each_string_in(tool, &mut note);
         }
         for_each_string(&options.extra, &mut note);
-        (0xfdd0..=0xfdef_u32)
+        let mut free = (0xfdd0..=0xfdef_u32)
             .chain((0..=0x10).flat_map(|plane| [plane << 16 | 0xfffe, plane << 16 | 0xffff]))
             .filter_map(char::from_u32)
-            .find(|c| !used.contains(c))
-            .ok_or_else(|| {
-                TextError::value("messages", "contain every Unicode noncharacter; remove one")
-            })
+            .filter(|c| !used.contains(c));
+        match (free.next(), free.next()) {
+            (Some(mark), Some(sign)) => Ok([mark, sign]),
+            _ => Err(TextError::value(
+                "messages",
+                "contain every Unicode noncharacter; remove two of them",
+            )),
+        }
     }
 }
 
@@ -376,10 +423,40 @@ impl Marker<'_> {
     }
 }
 
-/// Finds the control tokens that are whole and removes the marks.
-fn unmark(output: &str, mark: char, controls: &ControlTokens) -> Rendered {
-    let mut text = String::with_capacity(output.len());
-    let mut spans = Vec::new();
+/// Finds the control tokens that are whole, puts sampled turns in their places and removes the marks.
+fn unmark(
+    output: &str,
+    [mark, sign]: [char; 2],
+    controls: &ControlTokens,
+    turns: &[Arc<SampledTurn>],
+) -> Rendered {
+    let mut rendered = Rendered {
+        text: String::with_capacity(output.len()),
+        controls: Vec::new(),
+        replayed: Vec::new(),
+    };
+    for segment in replay::cut(output, sign) {
+        match segment {
+            Segment::Plain(plain) => unmark_plain(plain, mark, controls, &mut rendered),
+            Segment::Sampled { turn, part } => {
+                let Some(turn) = turns.get(turn) else { continue };
+                let begin = rendered.text.len();
+                if part == Part::Reasoning {
+                    rendered.text.push_str(turn.reasoning());
+                    continue;
+                }
+                rendered.text.push_str(turn.text(part));
+                let tokens = turn.part(part).to_vec();
+                let range = begin..rendered.text.len();
+                rendered.replayed.push(ReplayedSpan { range, tokens });
+            }
+        }
+    }
+    rendered
+}
+
+fn unmark_plain(output: &str, mark: char, controls: &ControlTokens, rendered: &mut Rendered) {
+    let text = &mut rendered.text;
     let mut start = 0;
     let plain = |piece: &str, text: &mut String| {
         text.extend(piece.split(mark));
@@ -390,14 +467,13 @@ fn unmark(output: &str, mark: char, controls: &ControlTokens) -> Rendered {
         if token.text.chars().nth(1).is_none() && output[range.end..].starts_with(mark) {
             continue;
         }
-        plain(&output[start..range.start], &mut text);
+        plain(&output[start..range.start], text);
         let begin = text.len();
         text.push_str(&output[range.clone()]);
-        spans.push(ControlSpan { range: begin..text.len(), id: token.id });
+        rendered.controls.push(ControlSpan { range: begin..text.len(), id: token.id });
         start = range.end;
     }
-    plain(&output[start..], &mut text);
-    Rendered { text, controls: spans }
+    plain(&output[start..], text);
 }
 
 fn for_each_string(map: &Map<String, Value>, visit: &mut impl FnMut(&str)) {

@@ -86,12 +86,23 @@ impl Tokenizer {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut places = Vec::with_capacity(rendered.controls().len());
         let mut start = 0;
+        let mut replayed = rendered.replayed().iter().peekable();
+        let mut replay_before = |end: usize, start: &mut usize, ids: &mut Vec<u32>| {
+            while let Some(span) = replayed.next_if(|span| span.range.end <= end) {
+                self.encode_into(&text[*start..span.range.start], ids)?;
+                ids.extend_from_slice(&span.tokens);
+                *start = span.range.end;
+            }
+            Ok(())
+        };
         for span in rendered.controls() {
+            replay_before(span.range.start, &mut start, &mut ids)?;
             self.encode_into(&text[start..span.range.start], &mut ids)?;
             places.push(ids.len());
             ids.push(span.id);
             start = span.range.end;
         }
+        replay_before(text.len(), &mut start, &mut ids)?;
         self.encode_into(&text[start..], &mut ids)?;
         Ok((ids, places))
     }

@@ -128,6 +128,8 @@ enum Head {
 #[derive(Debug)]
 pub struct AnswerParser {
     dialect: Dialect,
+    /// No tag means anything.
+    verbatim: bool,
     tools: Tools,
     part: Part,
     state: State,
@@ -144,6 +146,7 @@ impl AnswerParser {
     pub fn new(dialect: Dialect, tools: &[Value], opens_reasoning: bool) -> Self {
         Self {
             dialect,
+            verbatim: false,
             tools: Tools::new(tools),
             part: if opens_reasoning { Part::Reasoning } else { Part::Text },
             state: State::Text,
@@ -151,6 +154,11 @@ impl AnswerParser {
             fresh: true,
             out: Out::default(),
         }
+    }
+
+    /// A parser for text that a model continues without a conversation: all of it is text, tags too.
+    pub fn verbatim() -> Self {
+        Self { verbatim: true, ..Self::new(Dialect::QwenXml, &[], false) }
     }
 
     /// Takes a piece of the answer.
@@ -196,6 +204,11 @@ impl AnswerParser {
     }
 
     fn text(&mut self, last: bool) -> Step {
+        if self.verbatim {
+            let text = std::mem::take(&mut self.held);
+            self.out.text(&text, false);
+            return Step::More;
+        }
         let markers: &[&str] = match self.dialect {
             Dialect::QwenXml => &[THINK_END, THINK_START, CALL_END, CALL_START, FUNCTION_START],
             Dialect::Hermes => &[THINK_END, THINK_START, CALL_END, CALL_START],

@@ -112,6 +112,9 @@ impl Out {
     }
 
     pub(super) fn text(&mut self, piece: &str, reasoning: bool) {
+        if piece.is_empty() {
+            return;
+        }
         match (self.events.last_mut(), reasoning) {
             (Some(AnswerEvent::Reasoning(text)), true) => text.push_str(piece),
             (Some(AnswerEvent::Text(text)), false) => text.push_str(piece),

@@ -9,7 +9,9 @@
 //! `fuzz TARGET...` runs these; `fuzz --replay FILE TARGET` meets a target with one file. There is no guidance by
 //! coverage: mutation knows the formats instead (mutate.rs).
 
+mod answers;
 mod checkpoints;
+mod files;
 mod mutate;
 mod random;
 mod target;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::{checkpoints, text, traces};
+use crate::{answers, checkpoints, files, text, traces};
 
 /// Meets a parser with an input.
 pub(crate) type Attack = Box<dyn FnMut(&[u8])>;
@@ -35,11 +35,14 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("tokenizer-json", text::tokenizer),
     ("template", text::template),
     ("messages", text::messages),
-    ("answer", text::answer),
+    ("answer", answers::answer),
+    ("constraint", answers::constraint),
     ("generation-config", text::generation_config),
     ("trace-binary", traces::binary),
     ("trace-csv", traces::csv),
     ("trace-jsonl", traces::jsonl),
+    ("token-ids", files::token_ids),
+    ("task-file", files::tasks),
 ];
 
 /// The maker of a target.

@@ -1,23 +1,21 @@
-//! Targets of the text room: tokenizer files, chat templates, messages, answers, generation defaults.
+//! Targets of the text room: tokenizer files, chat templates, messages, generation defaults.
 
 use std::sync::Arc;
 
 use engine::engine::end_tokens;
 use engine::sampling::SamplingOptions;
 use engine::text::{
-    AnswerEvent, AnswerParser, ChatTemplate, ControlTokens, DecodeStream, Dialect, Message,
-    RenderOptions, StopStrings, TemplateTokens, Tokenizer, collect,
+    ChatTemplate, ControlTokens, DecodeStream, Message, RenderOptions, TemplateTokens, Tokenizer,
 };
 use serde_json::{Value, json};
 
 use crate::mutate;
-use crate::random::Random;
 use crate::target::{Target, golden, golden_file};
 
 const ENCODED_BYTES_MAX: usize = 100_000;
 const CASE: &str = "qwen35-calm-mlxlm-4bit";
 
-fn good_tokenizer() -> Tokenizer {
+pub(crate) fn good_tokenizer() -> Tokenizer {
     Tokenizer::from_file(golden(CASE).join("tokenizer.json")).expect("a committed tokenizer loads")
 }
 
@@ -108,7 +106,7 @@ fn conversation() -> Vec<Message> {
     Message::from_openai(&list).expect("a well-formed conversation")
 }
 
-fn tool() -> Value {
+pub(crate) fn tool() -> Value {
     json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
         "a": {"type": "array", "description": "<|im_end|>"}, "b": {"type": "string"}}}}})
 }
@@ -265,122 +263,6 @@ pub(crate) fn messages() -> Target {
             }
         }),
     }
-}
-
-/// However an answer is cut into pieces, its meaning is the same; and stop strings never swallow text.
-pub(crate) fn answer() -> Target {
-    let tools = [tool()];
-    let hermes = "<think>\nhm\n</think>\n\nHello <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n\
-                  </tool_call>\nbye";
-    let xml = "x\n<tool_call>\n<function=f>\n<parameter=a>\n[1, 2]\n</parameter>\n<parameter=b>\nt\n</parameter>\n\
-               </function>\n</tool_call>";
-    Target {
-        seeds: [hermes, xml].map(|text| text.as_bytes().to_vec()).to_vec(),
-        mutate: |random, input| {
-            let words = [
-                "<think>",
-                "</think>",
-                "<tool_call>",
-                "</tool_call>",
-                "<function=",
-                "</function>",
-                "<parameter=",
-                "</parameter>",
-                "<",
-                ">",
-                "\n",
-                "{",
-                "}",
-                "\"",
-                "\\u",
-                "\\ud800",
-                "{\"name\":",
-                "\"arguments\":",
-                "[[[[",
-                "1e999",
-                "null",
-                "=f>",
-                "```",
-                "é",
-                "\u{1f600}",
-            ];
-            mutate::bytes(random, input, &words);
-        },
-        run: Box::new(move |input| {
-            let text = String::from_utf8_lossy(input);
-            let mut random =
-                Random::of(input.len() as u64, input.iter().map(|&b| u64::from(b)).sum());
-            for dialect in [Dialect::Hermes, Dialect::QwenXml] {
-                for opens_reasoning in [false, true] {
-                    let parser = || AnswerParser::new(dialect, &tools, opens_reasoning);
-                    let whole = events(parser(), &[&text]);
-                    let each: Vec<String> = text.chars().map(String::from).collect();
-                    let single = events(parser(), &each);
-                    let pieces = cut(&text, &mut random);
-                    assert_eq!(collect(&whole), collect(&single), "{dialect:?}: letter by letter");
-                    assert_eq!(
-                        collect(&whole),
-                        collect(&events(parser(), &pieces)),
-                        "{dialect:?}: {pieces:?}"
-                    );
-                    well_formed(&single);
-                }
-            }
-            if let Ok(mut stops) = StopStrings::new(vec!["</x>".into(), "zz".into()]) {
-                let _ = (stops.push(&text), stops.flush());
-            }
-        }),
-    }
-}
-
-fn events<S: AsRef<str>>(mut parser: AnswerParser, pieces: &[S]) -> Vec<AnswerEvent> {
-    let mut events: Vec<AnswerEvent> =
-        pieces.iter().flat_map(|piece| parser.push(piece.as_ref())).collect();
-    events.extend(parser.finish());
-    events
-}
-
-/// Calls begin, carry one JSON object, and end, in this order and numbered.
-fn well_formed(events: &[AnswerEvent]) {
-    let mut open: Option<(usize, String)> = None;
-    let mut calls = 0;
-    for event in events {
-        match event {
-            AnswerEvent::CallStarted { index, name } => {
-                assert!(open.is_none() && *index == calls && !name.is_empty(), "{events:?}");
-                open = Some((*index, String::new()));
-                calls += 1;
-            }
-            AnswerEvent::CallArguments { index, delta } => match &mut open {
-                Some((current, text)) if current == index => text.push_str(delta),
-                _ => panic!("arguments outside a call: {events:?}"),
-            },
-            AnswerEvent::CallEnded { index } => {
-                let (current, text) = open.take().unwrap_or_else(|| panic!("an end of nothing"));
-                assert_eq!(current, *index);
-                let parsed = serde_json::from_str::<Value>(&text);
-                assert!(parsed.is_ok_and(|value| value.is_object()), "arguments {text:?}");
-            }
-            AnswerEvent::Reasoning(_) | AnswerEvent::Text(_) => {
-                assert!(open.is_none(), "text inside a call: {events:?}");
-            }
-        }
-    }
-}
-
-fn cut<'a>(text: &'a str, random: &mut Random) -> Vec<&'a str> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let mut at = 1 + random.below(rest.len().min(9));
-        while !rest.is_char_boundary(at) {
-            at += 1;
-        }
-        let (piece, after) = rest.split_at(at);
-        pieces.push(piece);
-        rest = after;
-    }
-    pieces
 }
 
 pub(crate) fn generation_config() -> Target {

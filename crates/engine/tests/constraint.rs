@@ -245,6 +245,7 @@ fn what_cannot_be_demanded_is_refused_by_name() {
         json!({"type": "string", "pattern": "("}),
         json!({"type": "integer", "minimum": 5, "maximum": 1}),
         json!({"type": "string", "minLength": 1_000_000_000}),
+        json!({"multipleOf": 2_147_483_647}),
         json!({"unevaluatedItems": false, "dependentSchemas": {"a": {}}, "type": "object"}),
         json!(false),
         json!("string"),

@@ -291,7 +291,13 @@ fn refused(rule: &Rule, problem: &str) -> ConstraintError {
         Rule::JsonObject | Rule::JsonSchema(_) => "response_format.json_schema.schema",
         Rule::Calls { .. } => "tools",
     };
-    ConstraintError::Schema { field: field.to_owned(), problem: first_line(problem) }
+    // The compiler panics on numbers that overflow (`multipleOf` of ten digits).
+    let problem = if problem.starts_with("panic") {
+        "a number or a combination of keywords is beyond what can be compiled".to_owned()
+    } else {
+        first_line(problem)
+    };
+    ConstraintError::Schema { field: field.to_owned(), problem }
 }
 
 /// The first line of a message: what follows quotes the grammar.

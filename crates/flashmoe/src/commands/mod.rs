@@ -4,6 +4,7 @@ mod bench;
 mod chat;
 mod doctor;
 mod eval;
+mod ids;
 mod inspect;
 mod launch;
 mod pack;

@@ -90,13 +90,8 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<u32>> {
     let text = std::fs::read(path)
         .map_err(Failure::io)
         .with_context(|| format!("cannot read {}", path.display()))?;
-    let ids: Vec<u32> = serde_json::from_slice(&text).map_err(|error| {
-        Failure::usage(format!("{}: not a JSON array of token ids: {error}", path.display()))
-    })?;
-    if ids.is_empty() {
-        return Err(Failure::usage(format!("{}: no token ids", path.display())).into());
-    }
-    Ok(ids)
+    let ids = super::ids::parse(&text);
+    Ok(ids.map_err(|problem| Failure::usage(format!("{}: {problem}", path.display())))?)
 }
 
 /// Natural logarithm of the softmax of `logits` at `token`, summed in f64.

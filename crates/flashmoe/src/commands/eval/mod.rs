@@ -6,6 +6,7 @@
 
 mod check;
 mod divergence;
+mod item;
 mod report;
 mod tasks;
 mod text;

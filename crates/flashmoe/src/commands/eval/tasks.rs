@@ -1,7 +1,4 @@
-//! Questions with checks: read, asked greedily, tallied by task.
-//!
-//! One JSON object a line: `task`, `messages` and `tools` as in the chat completions protocol,
-//! `enable_thinking`, and `check`.
+//! Questions with checks: read from a file (`item.rs`), asked greedily, tallied by task.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -14,25 +11,14 @@ use engine::routing::Recorder;
 use engine::sampling::SamplingOptions;
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use engine::text::{AnswerParser, Language, Message, RenderOptions};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::check::{self, Check};
+use super::check;
+use super::item::{self, Item};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::{Progress, Unit, say};
-
-/// One question.
-#[derive(Debug, Deserialize)]
-pub(super) struct Item {
-    task: String,
-    messages: Vec<Value>,
-    #[serde(default)]
-    tools: Vec<Value>,
-    enable_thinking: Option<bool>,
-    check: Check,
-}
 
 /// Results of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,12 +57,10 @@ pub(super) fn read(path: &Path, only: Option<&str>) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     for (index, line) in std::io::BufReader::new(file).lines().enumerate() {
         let line = line.map_err(Failure::io).with_context(named)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let item: Item = serde_json::from_str(&line).map_err(|error| {
+        let item = item::parse(&line).map_err(|error| {
             Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1))
         })?;
+        let Some(item) = item else { continue };
         if only.is_none_or(|only| only == item.task) {
             items.push(item);
         }

@@ -1,0 +1,272 @@
+//! Targets of what follows the model: its answers taken apart, and constraints upon them.
+
+use engine::constraint::{ConstraintError, Grammars, Rule};
+use engine::text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking};
+use serde_json::{Value, json};
+
+use crate::mutate;
+use crate::random::Random;
+use crate::target::Target;
+use crate::text::{good_tokenizer, tool};
+
+fn tools() -> [Value; 2] {
+    let parameters = json!({"properties": {"b": {"type": "string"}, "c": {"anyOf": [{"type": "integer"},
+        {"type": "null"}, {"type": "array"}]}, "d": {"type": ["string", "object"]}}});
+    [tool(), json!({"type": "function", "function": {"name": "g", "parameters": parameters}})]
+}
+
+/// However an answer is cut into pieces, its events are the same; and stop strings never swallow text.
+pub(crate) fn answer() -> Target {
+    let tools = tools();
+    let hermes = "<think>\nhm\n</think>\n\nHello <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n\
+                  </tool_call>\nbye";
+    let xml = "x\n<tool_call>\n<function=f>\n<parameter=a>\n[1, 2]\n</parameter>\n<parameter=b>\nt\n</parameter>\n\
+               </function>\n</tool_call>";
+    Target {
+        seeds: [hermes, xml].map(|text| text.as_bytes().to_vec()).to_vec(),
+        mutate: |random, input| {
+            let words = [
+                "<think>",
+                "</think>",
+                "<tool_call>",
+                "</tool_call>",
+                "<function=",
+                "</function>",
+                "<parameter=",
+                "</parameter>",
+                "<",
+                ">",
+                "\n",
+                "{",
+                "}",
+                "\"",
+                "\\u",
+                "\\ud800",
+                "{\"name\":",
+                "\"arguments\":",
+                "[[[[",
+                "1e999",
+                "null",
+                "None",
+                "True",
+                "=f>",
+                "=g>",
+                "<parameter=b>",
+                "<parameter=c>",
+                "</parameter>\n</function>\n</tool_call>",
+                "{\"name\": \"g\", \"arguments\": {\"b\": \"",
+                "```",
+                "é",
+                "\u{1f600}",
+            ];
+            mutate::bytes(random, input, &words);
+        },
+        run: Box::new(move |input| {
+            let text = String::from_utf8_lossy(input);
+            let mut random =
+                Random::of(input.len() as u64, input.iter().map(|&b| u64::from(b)).sum());
+            for dialect in [Dialect::Hermes, Dialect::QwenXml] {
+                for opens_reasoning in [false, true] {
+                    let parser = || AnswerParser::new(dialect, &tools, opens_reasoning);
+                    let whole = events(parser(), &[&text]);
+                    let each: Vec<String> = text.chars().map(String::from).collect();
+                    let single = events(parser(), &each);
+                    let pieces = cut(&text, &mut random);
+                    assert_eq!(whole, single, "{dialect:?}: letter by letter");
+                    assert_eq!(whole, events(parser(), &pieces), "{dialect:?}: {pieces:?}");
+                    well_formed(&whole);
+                    no_letter_is_invented(&text, &whole);
+                }
+            }
+            if let Ok(mut stops) = StopStrings::new(vec!["</x>".into(), "zz".into()]) {
+                let _ = (stops.push(&text), stops.flush());
+            }
+        }),
+    }
+}
+
+fn events<S: AsRef<str>>(mut parser: AnswerParser, pieces: &[S]) -> Vec<AnswerEvent> {
+    let mut events: Vec<AnswerEvent> =
+        pieces.iter().flat_map(|piece| parser.push(piece.as_ref())).collect();
+    events.extend(parser.finish());
+    let mut joined: Vec<AnswerEvent> = Vec::new();
+    for event in events {
+        match (joined.last_mut(), &event) {
+            (Some(AnswerEvent::Reasoning(text)), AnswerEvent::Reasoning(more))
+            | (Some(AnswerEvent::Text(text)), AnswerEvent::Text(more)) => text.push_str(more),
+            (
+                Some(AnswerEvent::CallArguments { delta, .. }),
+                AnswerEvent::CallArguments { delta: more, .. },
+            ) => delta.push_str(more),
+            _ => joined.push(event),
+        }
+    }
+    joined
+}
+
+/// Text and thinking are parts of the answer, in order.
+fn no_letter_is_invented(answer: &str, events: &[AnswerEvent]) {
+    let mut rest = answer.chars();
+    for event in events {
+        if let AnswerEvent::Text(text) | AnswerEvent::Reasoning(text) = event {
+            for letter in text.chars() {
+                assert!(rest.any(|other| other == letter), "{text:?} is not in {answer:?}");
+            }
+        }
+    }
+}
+
+/// Calls begin, carry one JSON object, and end, in this order and numbered.
+fn well_formed(events: &[AnswerEvent]) {
+    let mut open: Option<(usize, String)> = None;
+    let mut calls = 0;
+    for event in events {
+        match event {
+            AnswerEvent::CallStarted { index, name } => {
+                assert!(open.is_none() && *index == calls && !name.is_empty(), "{events:?}");
+                open = Some((*index, String::new()));
+                calls += 1;
+            }
+            AnswerEvent::CallArguments { index, delta } => match &mut open {
+                Some((current, text)) if current == index => text.push_str(delta),
+                _ => panic!("arguments outside a call: {events:?}"),
+            },
+            AnswerEvent::CallEnded { index } => {
+                let (current, text) = open.take().unwrap_or_else(|| panic!("an end of nothing"));
+                assert_eq!(current, *index);
+                let parsed = serde_json::from_str::<Value>(&text);
+                assert!(parsed.is_ok_and(|value| value.is_object()), "arguments {text:?}");
+            }
+            AnswerEvent::Reasoning(_) | AnswerEvent::Text(_) => {
+                assert!(open.is_none(), "text inside a call: {events:?}");
+            }
+        }
+    }
+}
+
+fn cut<'a>(text: &'a str, random: &mut Random) -> Vec<&'a str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut at = 1 + random.below(rest.len().min(9));
+        while !rest.is_char_boundary(at) {
+            at += 1;
+        }
+        let (piece, after) = rest.split_at(at);
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+/// A schema is refused as the client's mistake or makes a grammar that never ends up without a token.
+pub(crate) fn constraint() -> Target {
+    let tokenizer = good_tokenizer();
+    let vocabulary = tokenizer.vocabulary_size();
+    let end = tokenizer.token_id("<|im_end|>").expect("the committed tokenizer has an end");
+    let grammars = [Dialect::QwenXml, Dialect::Hermes].map(|dialect| {
+        Grammars::new(&tokenizer, dialect, &[end], vocabulary).expect("it has an end")
+    });
+    let seed = json!({"type": "object", "$defs": {"p": {"type": "array", "items": {"type": "number"}, "maxItems": 3}},
+        "properties": {"a": {"type": "string", "maxLength": 9, "pattern": "^[a-z]+$"}, "b": {"type": "integer",
+        "minimum": 1, "maximum": 40}, "c": {"enum": ["x", "y z", null]}, "d": {"$ref": "#/$defs/p"}, "e": {"anyOf": [
+        {"type": "boolean"}, {"type": "null"}]}, "f": {"const": 1.5}, "g": {"type": "string", "format": "date"}},
+        "required": ["a", "b"], "additionalProperties": false});
+    Target {
+        seeds: vec![
+            seed.to_string().into_bytes(),
+            b"{\"type\": \"string\"}".to_vec(),
+            b"true".to_vec(),
+        ],
+        mutate: |random, input| {
+            let words = [
+                "type",
+                "object",
+                "array",
+                "string",
+                "integer",
+                "number",
+                "boolean",
+                "null",
+                "properties",
+                "items",
+                "prefixItems",
+                "required",
+                "additionalProperties",
+                "patternProperties",
+                "anyOf",
+                "oneOf",
+                "allOf",
+                "not",
+                "if",
+                "$ref",
+                "#",
+                "#/$defs/p",
+                "#/properties/a",
+                "$defs",
+                "enum",
+                "const",
+                "pattern",
+                "^(a+)+$",
+                "[",
+                "(?=x)",
+                "\\p{L}{1,100}",
+                "format",
+                "date-time",
+                "uuid",
+                "minLength",
+                "maxLength",
+                "minItems",
+                "maxItems",
+                "uniqueItems",
+                "minimum",
+                "maximum",
+                "exclusiveMinimum",
+                "multipleOf",
+                "nullable",
+                "default",
+                "x-guidance",
+                "minProperties",
+                "$id",
+                "$schema",
+            ];
+            mutate::json(random, input, &words);
+        },
+        run: Box::new(move |input| {
+            let Ok(schema) = serde_json::from_slice::<Value>(input) else { return };
+            let tool = json!({"type": "function", "function": {"name": "h", "parameters": schema}});
+            let call = Rule::Calls { name: None, parallel: true };
+            walk(grammars[0].compile(&Rule::JsonSchema(schema), &[], Thinking::Closed), vocabulary);
+            for grammars in &grammars {
+                walk(
+                    grammars.compile(&call, std::slice::from_ref(&tool), Thinking::Closed),
+                    vocabulary,
+                );
+            }
+        }),
+    }
+}
+
+/// Takes some allowed tokens.
+fn walk(made: Result<engine::constraint::Constraint, ConstraintError>, vocabulary: usize) {
+    let mut constraint = match made {
+        Ok(constraint) => constraint,
+        Err(error) => {
+            assert!(error.is_client_mistake(), "{error}");
+            assert!(!error.to_string().contains("panic"), "{error}");
+            return;
+        }
+    };
+    let mut random = Random::of(1, 2);
+    for _ in 0..12 {
+        if constraint.finished() {
+            return;
+        }
+        // A grammar may be beyond the limits of a step: that ends one answer, by an error.
+        let Ok(mask) = constraint.allowed() else { return };
+        let allowed: Vec<u32> = (0..vocabulary as u32).filter(|&id| mask.allows(id)).collect();
+        assert!(!allowed.is_empty(), "nothing is allowed");
+        let token = *random.pick(&allowed);
+        constraint.accept(token).expect("an allowed token is accepted");
+    }
+}

@@ -1,14 +1,15 @@
 //! A loaded model: prompts in, logits out.
 //!
 //! [`Engine::forward`] runs any mix of sequences and token runs as one batch; prefill and decode are the
-//! same path at different sizes. [`Engine::prefill`] cuts a long prompt at absolute positions that are
+//! same path at different sizes. A [`Pass`] does the same layer by layer, and can be put aside for another.
+//! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
 use store::cache::StoreCounters;
 use store::format::Checkpoint;
 
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Run, SequenceId};
+use crate::backend::{Backend, Cancel, Run, SequenceId, Suspended};
 use crate::model::Model;
 use crate::model::config::ModelConfig;
 
@@ -20,6 +21,22 @@ pub struct PrefillProgress {
     pub tokens: f64,
     /// Tokens asked for.
     pub total: usize,
+}
+
+/// A batch on its way through the layers.
+#[derive(Debug)]
+pub struct Pass {
+    /// Layers passed.
+    layers: usize,
+    /// The batch, while another runs.
+    aside: Option<Suspended>,
+}
+
+impl Pass {
+    /// Layers passed.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
 }
 
 /// A model on a device.
@@ -77,6 +94,52 @@ impl Engine {
     /// two the sequences of the batch are undefined and must be dropped.
     pub fn forward(&mut self, runs: &[Run<'_>], cancel: &dyn Cancel) -> Result<(), EngineError> {
         self.forward_with(runs, cancel, &mut |_| {})
+    }
+
+    /// Begins a batch, with snapshots at the end of the runs `marks` ([`Backend::mark`]). No other may be in
+    /// progress, but those put aside.
+    ///
+    /// # Errors
+    /// A batch that the plan does not allow.
+    pub fn start(&mut self, runs: &[Run<'_>], marks: &[usize]) -> Result<Pass, EngineError> {
+        self.backend.begin(runs)?;
+        for &run in marks {
+            self.backend.mark(run)?;
+        }
+        self.backend.embed(self.model.embedding);
+        Ok(Pass { layers: 0, aside: None })
+    }
+
+    /// Runs a batch through its next layer, taking it up again if it was put aside. True when that was the
+    /// last: its tokens are then part of their sequences, and [`Engine::logits`] answers for them.
+    ///
+    /// # Errors
+    /// A failed read: the sequences of the batch are undefined and must be dropped, as they must be when a batch
+    /// is given up between two layers.
+    pub fn advance(&mut self, pass: &mut Pass) -> Result<bool, EngineError> {
+        if let Some(suspended) = pass.aside.take() {
+            self.backend.resume(suspended);
+        }
+        self.model.forward_layer(pass.layers, self.backend.as_mut())?;
+        pass.layers += 1;
+        let done = pass.layers == self.model.layers.len();
+        if done {
+            self.backend.commit();
+        }
+        Ok(done)
+    }
+
+    /// Puts a batch aside, so that another can run before it goes on; false where the device cannot.
+    pub fn put_aside(&mut self, pass: &mut Pass) -> bool {
+        if pass.aside.is_none() {
+            pass.aside = self.backend.suspend();
+        }
+        pass.aside.is_some()
+    }
+
+    /// The longest run of a prompt that is processed at once.
+    pub fn chunk(&self) -> usize {
+        self.chunk
     }
 
     fn forward_with(

@@ -101,7 +101,8 @@ impl Session {
             let part = &prompt[reused..marked];
             engine.prefill(self.sequence, part, cancel, progress, &mut |_, _, _| Ok(()))?;
             self.tokens.extend_from_slice(part);
-            let snapshot = engine.backend().snapshot(self.sequence)?;
+            self.mark = None;
+            let snapshot = engine.backend().snapshot(self.sequence, None)?;
             self.mark = Some((self.tokens.clone(), snapshot));
         }
         let held = self.tokens.len();

@@ -48,6 +48,7 @@ fn engine(folder: &Path, options: StoreOptions) -> (Engine, Arc<ExpertStore>) {
         batch_tokens: CHUNK,
         logit_rows: CHUNK,
         sequences: 1,
+        snapshots: 0,
         context: 64,
         kv_growth: KvGrowth::Grow,
         kv_type: KvType::F32,

@@ -12,8 +12,8 @@ use engine::text::{ChatPrompt, ChatTemplate, Language, Message, RenderOptions};
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::plan::Plan;
 use crate::plan::load::Loaded;
+use crate::plan::{Plan, Seats};
 use crate::printer::AnswerPrinter;
 use crate::progress::{Progress, Unit, say};
 use crate::sampling::sampling_options;
@@ -30,7 +30,7 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Plans and loads the model that `arguments` name, and says what it approximates.
     pub(crate) fn open(arguments: &RunArguments) -> Result<Self> {
-        let plan = Plan::resolve(&arguments.model, 1)?;
+        let plan = Plan::resolve(&arguments.model, Seats::CONVERSATION)?;
         let vocabulary = plan.config.vocabulary;
         let checkpoint = plan.checkpoint.clone();
         // The tokenizer takes as long to parse as a small trunk to read: both at once.

@@ -9,6 +9,8 @@
 
 pub mod cpu;
 pub mod cuda;
+mod pool;
+mod snapshot;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +21,8 @@ use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
+
+pub use snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
 
 /// A sequence known to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,18 +104,6 @@ impl Register {
     }
 }
 
-/// A point in a sequence that it can go back to. Keys and values are not copied: they are kept by
-/// position and only what comes after the point is forgotten.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// Tokens that the sequence held.
-    pub length: usize,
-    /// Recurrent states of all delta layers.
-    pub(crate) recurrent: Vec<f32>,
-    /// Convolution tails of all delta layers.
-    pub(crate) tails: Vec<f32>,
-}
-
 /// Asked between layers whether to stop.
 pub trait Cancel {
     /// True when the work in progress is no longer wanted.
@@ -160,24 +152,61 @@ pub trait Backend {
     /// Tokens that the sequence holds.
     fn sequence_length(&self, sequence: SequenceId) -> usize;
 
-    /// A copy of what cannot be recomputed backwards: the sequence's recurrent state and its length.
+    /// The point where the sequence is. `base` is an earlier point of the same tokens, if there is one: what it
+    /// holds need not be held twice.
     ///
     /// # Errors
-    /// The device failed.
-    fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
-    /// Returns `sequence` to a snapshot taken from it; later tokens are forgotten.
+    /// There is no room ([`Backend::room`]), or the device failed.
+    fn snapshot(
+        &mut self,
+        sequence: SequenceId,
+        base: Option<&Snapshot>,
+    ) -> Result<Snapshot, EngineError>;
+    /// Sets `sequence` to a point of any sequence of this backend; what it held is forgotten.
     ///
     /// # Errors
     /// The device failed.
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
+    /// What can still be held.
+    fn room(&self) -> Room;
+
+    /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
+    /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
+    fn cut_tokens(&self) -> usize {
+        1
+    }
+
+    /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
+    /// has to finish it first.
+    fn suspend(&mut self) -> Option<Suspended> {
+        None
+    }
+    /// Goes on with a batch that was put aside; no other is in progress.
+    fn resume(&mut self, suspended: Suspended) {
+        let _ = suspended;
+    }
 
     /// Starts a batch: checks it against the plan and makes room in the sequences' caches.
     ///
     /// # Errors
     /// Too many tokens, a token outside the vocabulary, a full context.
     fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError>;
+    /// Asks for a snapshot of a sequence at the end of one run of the batch just begun, for which
+    /// [`Backend::room`] must have a state. Several runs of a batch may belong to one sequence: they continue each
+    /// other. Only where [`Backend::cut_tokens`] is 1.
+    ///
+    /// # Errors
+    /// There is no room, or the device cannot.
+    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        let _ = run;
+        Err(EngineError::Request("this device cannot mark a place inside a batch".to_owned()))
+    }
     /// Ends the batch: its tokens are now part of their sequences.
     fn commit(&mut self);
+    /// The snapshots that were asked for in the batch that has ended, in the order asked.
+    fn take_marks(&mut self) -> Vec<Snapshot> {
+        Vec::new()
+    }
 
     /// `Residual` = rows of `table` for the batch's tokens.
     fn embed(&mut self, table: MatrixId);

@@ -113,20 +113,32 @@ impl Model {
         progress: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
         backend.embed(self.embedding);
-        for (index, layer) in self.layers.iter().enumerate() {
+        for index in 0..self.layers.len() {
             if cancel.is_cancelled() {
                 return Err(EngineError::Cancelled);
             }
-            let id = LayerId(index as u16);
-            backend.rms_norm(Register::Residual, layer.input_norm, Register::Normed);
-            match &layer.mixer {
-                MixerWeights::Attention(attention) => attention.forward(id, backend),
-                MixerWeights::DeltaNet(delta_net) => delta_net.forward(id, backend),
-            }
-            backend.rms_norm(Register::Residual, layer.post_norm, Register::Normed);
-            backend.mixture(id, &layer.mixture)?;
+            self.forward_layer(index, backend)?;
             progress(index + 1);
         }
         Ok(())
+    }
+
+    /// Runs the batch through one layer.
+    ///
+    /// # Errors
+    /// A failed expert read.
+    pub fn forward_layer(
+        &self,
+        index: usize,
+        backend: &mut dyn Backend,
+    ) -> Result<(), EngineError> {
+        let (id, layer) = (LayerId(index as u16), &self.layers[index]);
+        backend.rms_norm(Register::Residual, layer.input_norm, Register::Normed);
+        match &layer.mixer {
+            MixerWeights::Attention(attention) => attention.forward(id, backend),
+            MixerWeights::DeltaNet(delta_net) => delta_net.forward(id, backend),
+        }
+        backend.rms_norm(Register::Residual, layer.post_norm, Register::Normed);
+        backend.mixture(id, &layer.mixture)
     }
 }

@@ -12,7 +12,7 @@ use store::LayerId;
 
 use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
 use crate::plan::device::DevicePlan;
-use crate::plan::{BudgetSource, Plan};
+use crate::plan::{BudgetSource, Plan, Seats};
 use crate::speed::Speeds;
 
 /// Hit rate of slots holding a share of the experts, as measured on real routing traces (Qwen3-30B,
@@ -32,7 +32,7 @@ pub(crate) fn plan(arguments: &ModelArguments, out: &mut dyn Write) -> Result<()
         let reason = "--routing has no part in a plan; give it to bench, run or score";
         return Err(crate::failure::Failure::usage(reason).into());
     }
-    let plan = Plan::resolve(arguments, 1)?;
+    let plan = Plan::resolve(arguments, Seats::CONVERSATION)?;
     let mut lines = account(&plan);
     let speeds = Speeds::measure(&plan)?;
     lines.push(String::new());

@@ -10,7 +10,7 @@ use safetensors::tensor::TensorView;
 
 use crate::arguments::ScoreArguments;
 use crate::failure::Failure;
-use crate::plan::Plan;
+use crate::plan::{Plan, Seats};
 use crate::progress::{Progress, Unit, say};
 
 /// Rows of logits computed at once; the plan's buffer holds them.
@@ -21,7 +21,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     let mut model = arguments.model.clone();
     let needed = (ids.len() + arguments.greedy) as u32;
     model.context.get_or_insert(needed.max(1));
-    let plan = Plan::resolve(&model, 1)?;
+    let plan = Plan::resolve(&model, Seats::MEASUREMENT)?;
     plan.approximations().iter().for_each(|line| say(line));
     let vocabulary = plan.config.vocabulary;
     let mut loaded = plan.load()?;

@@ -40,6 +40,22 @@ pub(crate) enum BudgetSource {
     Machine,
 }
 
+/// How much state a run keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seats {
+    /// Conversations computed at once.
+    pub(crate) sequences: usize,
+    /// Points to return to; `None` takes what a small part of the budget holds.
+    pub(crate) snapshots: Option<usize>,
+}
+
+impl Seats {
+    /// One sequence that is never returned to.
+    pub(crate) const MEASUREMENT: Self = Self { sequences: 1, snapshots: Some(0) };
+    /// One conversation, which returns to the end of its last turn.
+    pub(crate) const CONVERSATION: Self = Self { sequences: 1, snapshots: Some(1) };
+}
+
 /// One line of the memory account.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -82,14 +98,19 @@ const DEVICE_WAVES: usize = 64;
 const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as a tenth of the budget holds, within these bounds.
 const CONTEXT_BOUNDS: (usize, usize) = (2048, 32_768);
+/// Automatic number of snapshots: what this share of the budget holds, within these bounds, and one for each
+/// sequence at work.
+const SNAPSHOT_SHARE: f64 = 0.06;
+const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
 /// Automatic prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
 
 impl Plan {
-    /// Works out a plan for `arguments` with `sequences` conversations at once.
-    pub(crate) fn resolve(arguments: &ModelArguments, sequences: usize) -> Result<Self> {
+    /// Works out a plan for `arguments` with room for `seats`.
+    pub(crate) fn resolve(arguments: &ModelArguments, seats: Seats) -> Result<Self> {
+        let sequences = seats.sequences;
         let checkpoint = store::format::open(&arguments.model)
             .map_err(|error| Failure::model(error.into()))
             .context("cannot open the model")?;
@@ -115,7 +136,7 @@ impl Plan {
             Choice::Cpu { because } => (None, because),
         };
         let sizing = found.as_ref().map_or(budget, |found| found.budget);
-        let backend = backend_options(arguments, &config, sizing, sequences)?;
+        let backend = backend_options(arguments, &config, sizing, seats)?;
         let device = match found {
             None => None,
             Some(found) => {
@@ -128,6 +149,7 @@ impl Plan {
         let requirements = Requirements::of(&config, &backend);
         let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
         let process = PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR);
+        let snapshots = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
         let parts = match &device {
             None => vec![
                 Part { name: "dense trunk", bytes: catalog.required_bytes() },
@@ -138,6 +160,7 @@ impl Plan {
             ],
             Some(_) => vec![
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
+                Part { name: "snapshots", bytes: snapshots },
                 Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },
             ],
         };
@@ -275,6 +298,7 @@ pub(crate) fn cuda_options(options: &CpuOptions) -> CudaOptions {
         batch_tokens: options.batch_tokens,
         logit_rows: options.logit_rows,
         sequences: options.sequences,
+        snapshots: options.snapshots,
         context: options.context,
         top_k: options.top_k,
     }
@@ -284,7 +308,7 @@ fn backend_options(
     arguments: &ModelArguments,
     config: &ModelConfig,
     budget: u64,
-    sequences: usize,
+    Seats { sequences, snapshots }: Seats,
 ) -> Result<CpuOptions> {
     let trained = config.moe.top_k;
     let top_k = match arguments.experts_per_token {
@@ -300,6 +324,7 @@ fn backend_options(
         batch_tokens: 1,
         logit_rows: LOGIT_ROWS.max(sequences),
         sequences,
+        snapshots: 0,
         context: 1,
         kv_growth: match arguments.kv {
             KvChoice::Grow => KvGrowth::Grow,
@@ -314,6 +339,14 @@ fn backend_options(
             DeltaChoice::Chunked => DeltaForm::Chunked,
         },
         top_k,
+    };
+    options.snapshots = match snapshots {
+        Some(snapshots) => snapshots,
+        None => {
+            let (low, high) = SNAPSHOT_BOUNDS;
+            let one = Requirements::snapshot_bytes(config, &options).max(1);
+            ((budget as f64 * SNAPSHOT_SHARE) as u64 / one).clamp(low, high) as usize + sequences
+        }
     };
     options.context = match arguments.context {
         Some(tokens) if tokens as usize > config.max_positions => {

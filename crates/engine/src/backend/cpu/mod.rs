@@ -1,7 +1,7 @@
 //! The CPU backend: activations in plain memory, products by the `kernels` crate, experts from the store.
 //!
 //! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
-//! without growing anything but key-value blocks, and those only in [`KvGrowth::Grow`].
+//! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
 mod mixture;
 mod registers;
@@ -11,8 +11,7 @@ mod state;
 use std::sync::Arc;
 
 use kernels::{
-    Activations, AttentionShape, BLOCK_TOKENS, Compute, DeltaForm, DeltaInputs, DeltaShape,
-    MatmulJob, Tokens,
+    Activations, AttentionShape, Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens,
 };
 use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
@@ -23,7 +22,8 @@ use self::registers::Registers;
 pub use self::requirements::Requirements;
 pub use self::state::{KvGrowth, KvType};
 use self::state::{Sequences, StateLayout};
-use super::{Backend, Register, Run, SequenceId, Snapshot};
+use super::snapshot::Mark;
+use super::{Backend, PAGE_TOKENS, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, ModelConfig};
 use crate::model::mixture::Mixture;
@@ -41,7 +41,9 @@ pub struct CpuOptions {
     pub sequences: usize,
     /// Most tokens of one sequence.
     pub context: usize,
-    /// When key-value blocks are allocated.
+    /// Most recurrent states kept by snapshots, beside those of the sequences.
+    pub snapshots: usize,
+    /// When key-value pages are allocated.
     pub kv_growth: KvGrowth,
     /// How keys and values are stored.
     pub kv_type: KvType,
@@ -49,6 +51,15 @@ pub struct CpuOptions {
     pub delta_form: DeltaForm,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
+}
+
+impl CpuOptions {
+    /// Pages of keys and values that exist: the whole context of every sequence. Snapshots hold what sequences
+    /// leave, and a sequence may have to copy the page that it shares with one.
+    fn pages(&self) -> usize {
+        let shared = usize::from(self.snapshots > 0);
+        self.sequences * (self.context.div_ceil(PAGE_TOKENS) + shared)
+    }
 }
 
 /// One run of the batch in progress.
@@ -86,6 +97,8 @@ pub struct CpuBackend {
     tokens: Vec<u32>,
     positions: Vec<u32>,
     spans: Vec<Span>,
+    marks: Vec<Mark>,
+    marked: Vec<Snapshot>,
 }
 
 impl CpuBackend {
@@ -119,6 +132,8 @@ impl CpuBackend {
             tokens: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             spans: Vec::with_capacity(options.sequences),
+            marks: Vec::new(),
+            marked: Vec::new(),
             config,
             options,
             weights,
@@ -131,6 +146,21 @@ impl CpuBackend {
     /// Replaces or records the router's choices from now on.
     pub fn set_routing(&mut self, routing: Routing) {
         self.routing = routing;
+    }
+
+    fn clear_batch(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.spans.clear();
+        self.marks.clear();
+    }
+
+    /// Adds a run to the batch whose first token has `position`.
+    fn add_span(&mut self, sequence: SequenceId, position: usize, tokens: &[u32]) {
+        let (first, count) = (self.tokens.len(), tokens.len());
+        self.spans.push(Span { sequence, first, tokens: count, position });
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend((position..position + count).map(|position| position as u32));
     }
 
     fn delta_config(&self) -> &DeltaConfig {
@@ -168,8 +198,12 @@ impl Backend for CpuBackend {
         self.sequences.length(sequence)
     }
 
-    fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
-        Ok(self.sequences.snapshot(sequence))
+    fn snapshot(
+        &mut self,
+        sequence: SequenceId,
+        _base: Option<&Snapshot>,
+    ) -> Result<Snapshot, EngineError> {
+        self.sequences.snapshot(sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
@@ -177,20 +211,58 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn room(&self) -> Room {
+        self.sequences.room()
+    }
+
+    fn cut_tokens(&self) -> usize {
+        match self.options.delta_form {
+            _ if self.config.delta.is_none() => 1,
+            DeltaForm::Step => 1,
+            DeltaForm::Chunked => usize::MAX,
+        }
+    }
+
+    fn suspend(&mut self) -> Option<Suspended> {
+        let spans = self.spans.iter().map(|span| (span.sequence, span.position, span.tokens));
+        Some(Suspended {
+            spans: spans.collect(),
+            tokens: self.tokens.clone(),
+            residual: self.registers.get(Register::Residual).to_vec(),
+            marks: std::mem::take(&mut self.marks),
+        })
+    }
+
+    fn resume(&mut self, suspended: Suspended) {
+        self.clear_batch();
+        let mut first = 0;
+        for (sequence, position, tokens) in suspended.spans {
+            self.add_span(sequence, position, &suspended.tokens[first..first + tokens]);
+            first += tokens;
+        }
+        self.marks = suspended.marks;
+        self.registers.resize(first);
+        self.registers.get_mut(Register::Residual).copy_from_slice(&suspended.residual);
+    }
+
     fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.tokens.clear();
-        self.positions.clear();
-        self.spans.clear();
+        self.clear_batch();
         for run in runs {
-            let position = self.sequences.reserve(run.sequence, run.tokens.len())?;
-            let (first, tokens) = (self.tokens.len(), run.tokens.len());
-            self.spans.push(Span { sequence: run.sequence, first, tokens, position });
-            self.tokens.extend_from_slice(run.tokens);
-            self.positions.extend((position..position + tokens).map(|position| position as u32));
+            // Runs of one sequence continue each other.
+            let earlier = self.spans.iter().filter(|span| span.sequence == run.sequence);
+            let earlier = earlier.map(|span| span.tokens).sum::<usize>();
+            let length = self.sequences.reserve(run.sequence, earlier + run.tokens.len())?;
+            self.add_span(run.sequence, length + earlier, run.tokens);
         }
         self.registers.resize(total);
+        Ok(())
+    }
+
+    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        let state = self.sequences.new_state()?;
+        self.marks.push(Mark { run, state });
         Ok(())
     }
 
@@ -198,6 +270,16 @@ impl Backend for CpuBackend {
         for span in &self.spans {
             self.sequences.advance(span.sequence, span.tokens);
         }
+        self.marked.clear();
+        for mark in self.marks.drain(..) {
+            let span = &self.spans[mark.run];
+            let length = span.position + span.tokens;
+            self.marked.push(self.sequences.assemble(span.sequence, length, mark.state));
+        }
+    }
+
+    fn take_marks(&mut self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.marked)
     }
 
     fn embed(&mut self, table: MatrixId) {
@@ -286,7 +368,7 @@ impl Backend for CpuBackend {
             let keys = &self.registers.get(Register::Key)[rows(key_width)];
             let values = &self.registers.get(Register::Value)[rows(key_width)];
             self.sequences.append(span.sequence, layer, &shape, span.position, keys, values);
-            let blocks = self.sequences.blocks(span.sequence, layer, span.position + span.tokens);
+            let blocks = self.sequences.pages(span.sequence, layer, span.position + span.tokens);
             let (query, context) = self.registers.pair(Register::Query, Register::Context);
             self.compute.attention(
                 &shape,
@@ -307,12 +389,15 @@ impl Backend for CpuBackend {
         let shape = self.config.delta.as_ref().expect("a delta layer has a shape");
         let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
         let weight = self.weights.vector(weight);
-        for span in &self.spans {
+        for (run, span) in self.spans.iter().enumerate() {
             let tail = self.sequences.convolution_tail(span.sequence, layer);
             let rows = span.first * channels..(span.first + span.tokens) * channels;
             let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
             let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
             self.compute.causal_convolution(tail, x, weight, kernel, out);
+            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
+                self.sequences.keep_tail(span.sequence, layer, mark.state.as_deref_mut());
+            }
         }
     }
 
@@ -321,7 +406,7 @@ impl Backend for CpuBackend {
         let (decay_rate, decay_bias) =
             (self.weights.vector(decay_rate), self.weights.vector(decay_bias));
         let config = self.config.delta.as_ref().expect("a delta layer has a shape");
-        for span in &self.spans {
+        for (run, span) in self.spans.iter().enumerate() {
             let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
             let state = self.sequences.recurrent_state(span.sequence, layer);
             let (convolved, beta, decay, context) = self.registers.four(
@@ -346,6 +431,9 @@ impl Backend for CpuBackend {
             };
             let out = &mut context[rows(config.value_width())];
             self.compute.delta_rule(&shape, state, &inputs, self.options.delta_form, out);
+            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
+                self.sequences.keep_state(span.sequence, layer, mark.state.as_deref_mut());
+            }
         }
     }
 

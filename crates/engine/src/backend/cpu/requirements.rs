@@ -5,7 +5,7 @@ use kernels::Activations;
 use super::mixture::MixtureScratch;
 use super::registers::Registers;
 use super::state::StateLayout;
-use super::{BLOCK_TOKENS, CpuOptions};
+use super::{CpuOptions, PAGE_TOKENS};
 use crate::model::config::ModelConfig;
 
 /// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
@@ -16,7 +16,7 @@ pub(super) const PACKINGS: usize = 3;
 pub struct Requirements {
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// Recurrent states and convolution tails of every sequence.
+    /// Recurrent states and convolution tails of every sequence and snapshot.
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,
@@ -26,24 +26,30 @@ impl Requirements {
     /// What `CpuBackend::new` with these options will hold, sequences included.
     pub fn of(config: &ModelConfig, options: &CpuOptions) -> Self {
         let layout = StateLayout::new(config, options);
-        let blocks = options.context.div_ceil(BLOCK_TOKENS) * options.sequences;
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
         let activations = Registers::bytes(config, tokens)
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
             + tokens * config.hidden * float
+            // Batches put aside while another runs.
+            + (options.sequences - 1) * tokens * config.hidden * float
             + options.logit_rows * config.vocabulary * float;
         Self {
-            key_values: (blocks * layout.block_bytes()) as u64,
-            recurrent: (options.sequences * layout.fixed_bytes()) as u64,
+            key_values: (options.pages() * layout.page_bytes()) as u64,
+            recurrent: ((options.sequences + options.snapshots) * layout.fixed_bytes()) as u64,
             activations: activations as u64,
         }
     }
 
     /// Keys and values of one token of one sequence.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        (StateLayout::new(config, options).block_bytes() / BLOCK_TOKENS) as u64
+        (StateLayout::new(config, options).page_bytes() / PAGE_TOKENS) as u64
+    }
+
+    /// One snapshot of a sequence, but for keys and values, which it shares.
+    pub fn snapshot_bytes(config: &ModelConfig, options: &CpuOptions) -> u64 {
+        StateLayout::new(config, options).fixed_bytes() as u64
     }
 
     /// Activations of one more token in the batch, at batch sizes that prefill uses.

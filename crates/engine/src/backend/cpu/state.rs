@@ -1,26 +1,29 @@
 //! What a sequence carries from token to token: key-value blocks, recurrent states, convolution tails.
 //!
-//! Keys and values lie in blocks of `BLOCK_TOKENS` positions per attention layer, `[key_value_heads,
-//! BLOCK_TOKENS, head_dim]`, so that a head's keys are contiguous. Blocks come from one pool: allocated
+//! Keys and values lie in pages of `PAGE_TOKENS` positions, in each per attention layer `[key_value_heads,
+//! PAGE_TOKENS, head_dim]`, so that a head's keys are contiguous. Pages come from one pool: allocated
 //! ahead ([`KvGrowth::Ahead`]: nothing grows while generating) or as a sequence reaches them
-//! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole).
-//! Recurrent states are f32 and of fixed size.
+//! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A page
+//! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size.
+
+use std::sync::Arc;
 
 use kernels::{
-    AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut,
-    store_keys_values,
+    AttentionShape, KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut, store_keys_values,
 };
 use store::LayerId;
 
-use super::super::{SequenceId, Snapshot};
+use super::super::SequenceId;
+use super::super::pool::{Pool, Pooled};
+use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot};
 use super::CpuOptions;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 
-/// When key-value blocks are allocated.
+/// When key-value pages are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvGrowth {
-    /// Block by block, as sequences grow.
+    /// Page by page, as sequences grow.
     #[default]
     Grow,
     /// All at once, before the first token.
@@ -45,8 +48,8 @@ pub(super) struct StateLayout {
     index: Vec<usize>,
     attention_layers: usize,
     delta_layers: usize,
-    /// Values of one block's keys (its values take as many).
-    block_values: usize,
+    /// Values of one page's keys (its values take as many).
+    page_values: usize,
     /// Values of one recurrent state.
     recurrent_values: usize,
     /// Values of one convolution tail.
@@ -78,7 +81,7 @@ impl StateLayout {
             index,
             attention_layers,
             delta_layers,
-            block_values: attention.key_value_heads * BLOCK_TOKENS * attention.head_dim,
+            page_values: attention.key_value_heads * PAGE_TOKENS * attention.head_dim,
             recurrent_values,
             tail_values,
         }
@@ -89,36 +92,37 @@ impl StateLayout {
         self.delta_layers * (self.recurrent_values + self.tail_values) * size_of::<f32>()
     }
 
-    /// Bytes of one block over all attention layers.
-    pub(super) fn block_bytes(&self) -> usize {
+    /// Bytes of one page over all attention layers.
+    pub(super) fn page_bytes(&self) -> usize {
         let value = match self.kv_type {
             KvType::F32 => 4,
             KvType::F16 => 2,
         };
-        2 * self.attention_layers * self.block_values * value
+        2 * self.attention_layers * self.page_values * value
     }
 
-    fn new_block(&self) -> Block {
-        let values = 2 * self.attention_layers * self.block_values;
+    /// Values of the recurrent part of one sequence: states of all delta layers, then their tails.
+    fn state_values(&self) -> usize {
+        self.delta_layers * (self.recurrent_values + self.tail_values)
+    }
+
+    /// A page: per attention layer keys, then values.
+    fn new_page(&self) -> Page {
+        let values = 2 * self.attention_layers * self.page_values;
         match self.kv_type {
-            KvType::F32 => Block::F32(vec![0.0; values]),
-            KvType::F16 => Block::F16(vec![0; values]),
+            KvType::F32 => Page::F32(vec![0.0; values]),
+            KvType::F16 => Page::F16(vec![0; values]),
         }
     }
-}
-
-/// `BLOCK_TOKENS` positions of every attention layer: per layer keys, then values.
-enum Block {
-    F32(Vec<f32>),
-    F16(Vec<u16>),
 }
 
 /// State of one sequence.
 struct Sequence {
     length: usize,
-    blocks: Vec<Block>,
-    recurrent: Vec<f32>,
-    tails: Vec<f32>,
+    /// Those from `length` on are this sequence's alone.
+    pages: Vec<Arc<Pooled<Page>>>,
+    /// As in a snapshot.
+    state: Vec<f32>,
 }
 
 /// All sequences of a backend.
@@ -126,18 +130,20 @@ pub(super) struct Sequences {
     layout: StateLayout,
     context: usize,
     slots: Vec<Option<Sequence>>,
-    free_blocks: Vec<Block>,
+    pages: Pool<Page>,
+    /// Recurrent states of snapshots.
+    states: Pool<Vec<f32>>,
 }
 
 impl Sequences {
     pub(super) fn new(layout: StateLayout, options: &CpuOptions) -> Self {
-        let blocks = options.sequences * options.context.div_ceil(BLOCK_TOKENS);
-        let free_blocks = match options.kv_growth {
-            KvGrowth::Ahead => (0..blocks).map(|_| layout.new_block()).collect(),
-            KvGrowth::Grow => Vec::with_capacity(blocks),
-        };
+        let ahead = options.kv_growth == KvGrowth::Ahead;
+        let (pages, shape) = (options.pages(), layout.clone());
+        let pages = Pool::new(pages, ahead, move || shape.new_page());
+        let values = layout.state_values();
+        let states = Pool::new(options.snapshots, ahead, move || vec![0.0; values]);
         let slots = (0..options.sequences).map(|_| None).collect();
-        Self { layout, context: options.context, slots, free_blocks }
+        Self { layout, context: options.context, slots, pages, states }
     }
 
     pub(super) fn create(&mut self) -> Result<SequenceId, EngineError> {
@@ -149,38 +155,63 @@ impl Sequences {
         let layout = &self.layout;
         self.slots[free] = Some(Sequence {
             length: 0,
-            blocks: Vec::with_capacity(self.context.div_ceil(BLOCK_TOKENS)),
-            recurrent: vec![0.0; layout.delta_layers * layout.recurrent_values],
-            tails: vec![0.0; layout.delta_layers * layout.tail_values],
+            pages: Vec::with_capacity(self.context.div_ceil(PAGE_TOKENS)),
+            state: vec![0.0; layout.state_values()],
         });
         Ok(SequenceId(free as u32))
     }
 
     pub(super) fn remove(&mut self, sequence: SequenceId) {
-        if let Some(gone) = self.slots[sequence.0 as usize].take() {
-            self.free_blocks.extend(gone.blocks);
-        }
+        self.slots[sequence.0 as usize] = None;
     }
 
     fn get(&mut self, sequence: SequenceId) -> &mut Sequence {
         self.slots[sequence.0 as usize].as_mut().expect("the caller holds a live sequence")
     }
 
-    pub(super) fn snapshot(&self, sequence: SequenceId) -> Snapshot {
-        let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
-        Snapshot {
-            length: sequence.length,
-            recurrent: sequence.recurrent.clone(),
-            tails: sequence.tails.clone(),
+    pub(super) fn snapshot(&self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+        let mut state = self.new_state()?;
+        let held = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
+        if let Some(state) = &mut state {
+            state.copy_from_slice(&held.state);
         }
+        Ok(self.assemble(sequence, held.length, state))
     }
 
-    /// Blocks past the snapshot's length stay with the sequence: it is about to need them again.
+    /// Memory for a snapshot's recurrent state; `None` for models without.
+    pub(super) fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
+        if self.layout.state_values() == 0 {
+            return Ok(None);
+        }
+        let full = || EngineError::Request("no room for another snapshot".to_owned());
+        self.states.take().ok_or_else(full).map(Some)
+    }
+
+    /// A snapshot at `length` of a sequence whose state there is `state`.
+    pub(super) fn assemble(
+        &self,
+        sequence: SequenceId,
+        length: usize,
+        state: Option<Pooled<Vec<f32>>>,
+    ) -> Snapshot {
+        let held = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
+        let pages = held.pages[..length.div_ceil(PAGE_TOKENS)].to_vec();
+        Snapshot { length, pages, state: state.map(Arc::new) }
+    }
+
     pub(super) fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) {
         let sequence = self.get(sequence);
         sequence.length = snapshot.length;
-        sequence.recurrent.copy_from_slice(&snapshot.recurrent);
-        sequence.tails.copy_from_slice(&snapshot.tails);
+        sequence.pages.clone_from(&snapshot.pages);
+        if let Some(state) = &snapshot.state {
+            sequence.state.copy_from_slice(state);
+        }
+    }
+
+    pub(super) fn room(&self) -> Room {
+        let recurrent = self.layout.state_values() > 0;
+        let states = if recurrent { self.states.free() } else { usize::MAX };
+        Room { pages: self.pages.free(), states }
     }
 
     pub(super) fn length(&self, sequence: SequenceId) -> usize {
@@ -199,12 +230,20 @@ impl Sequences {
             let found = format!("{length} + {tokens} tokens exceed the context of {context}");
             return Err(EngineError::Request(found));
         }
-        while self.get(sequence).blocks.len() * BLOCK_TOKENS < length + tokens {
-            let block = match self.free_blocks.pop() {
-                Some(block) => block,
-                None => self.layout.new_block(),
-            };
-            self.get(sequence).blocks.push(block);
+        let full = || EngineError::Request("the key-value cache is full".to_owned());
+        let (pages, held) = (&self.pages, self.slots[sequence.0 as usize].as_mut());
+        let held = held.expect("the caller holds a live sequence");
+        if !length.is_multiple_of(PAGE_TOKENS) {
+            // The page is written from `length` on; what a snapshot holds of it must stay.
+            let page = &mut held.pages[length / PAGE_TOKENS];
+            if Arc::get_mut(page).is_none() {
+                let mut copy = pages.take().ok_or_else(full)?;
+                copy.copy_from(page);
+                *page = Arc::new(copy);
+            }
+        }
+        while held.pages.len() * PAGE_TOKENS < length + tokens {
+            held.pages.push(Arc::new(pages.take().ok_or_else(full)?));
         }
         Ok(length)
     }
@@ -223,83 +262,115 @@ impl Sequences {
         keys: &[f32],
         values: &[f32],
     ) {
-        let block_values = self.layout.block_values;
-        let start = 2 * self.layout.index[layer.index()] * block_values;
+        let page_values = self.layout.page_values;
+        let start = 2 * self.layout.index[layer.index()] * page_values;
         let width = shape.key_value_heads * shape.head_dim;
         let tokens = keys.len() / width;
         let sequence = self.get(sequence);
         let mut done = 0;
         while done < tokens {
-            let first = (position + done) % BLOCK_TOKENS;
-            let count = (BLOCK_TOKENS - first).min(tokens - done);
-            let block = &mut sequence.blocks[(position + done) / BLOCK_TOKENS];
+            let first = (position + done) % PAGE_TOKENS;
+            let count = (PAGE_TOKENS - first).min(tokens - done);
+            let page = Arc::get_mut(&mut sequence.pages[(position + done) / PAGE_TOKENS]);
+            let page = page.expect("`reserve` gave the sequence a page of its own");
             let rows = done * width..(done + count) * width;
-            let mut block = block.layer_mut(start, block_values);
+            let mut block = layer_mut(page, start, page_values);
             store_keys_values(shape, first, &keys[rows.clone()], &values[rows], &mut block);
             done += count;
         }
     }
 
-    /// The blocks of a layer that hold the first `length` positions.
-    pub(super) fn blocks(
+    /// The pages of a layer that hold the first `length` positions.
+    pub(super) fn pages(
         &self,
         sequence: SequenceId,
         layer: LayerId,
         length: usize,
     ) -> Vec<KeyValueBlock<'_>> {
-        let values = self.layout.block_values;
+        let values = self.layout.page_values;
         let start = 2 * self.layout.index[layer.index()] * values;
         let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
-        let blocks = sequence.blocks[..length.div_ceil(BLOCK_TOKENS)].iter();
-        blocks
-            .map(|block| KeyValueBlock {
-                keys: block.slice(start..start + values),
-                values: block.slice(start + values..start + 2 * values),
+        let pages = sequence.pages[..length.div_ceil(PAGE_TOKENS)].iter();
+        pages
+            .map(|page| KeyValueBlock {
+                keys: slice(page, start..start + values),
+                values: slice(page, start + values..start + 2 * values),
             })
             .collect()
     }
 
+    /// Where a layer's convolution tail lies in a state.
+    fn tail_range(&self, layer: LayerId) -> std::ops::Range<usize> {
+        let values = self.layout.tail_values;
+        let states = self.layout.delta_layers * self.layout.recurrent_values;
+        let start = states + self.layout.index[layer.index()] * values;
+        start..start + values
+    }
+
+    /// Where a layer's recurrent state lies in a state.
+    fn state_range(&self, layer: LayerId) -> std::ops::Range<usize> {
+        let values = self.layout.recurrent_values;
+        let start = self.layout.index[layer.index()] * values;
+        start..start + values
+    }
+
     /// `[kernel - 1, channels]` raw inputs before the next token.
     pub(super) fn convolution_tail(&mut self, sequence: SequenceId, layer: LayerId) -> &mut [f32] {
-        let values = self.layout.tail_values;
-        let start = self.layout.index[layer.index()] * values;
-        &mut self.get(sequence).tails[start..start + values]
+        let range = self.tail_range(layer);
+        &mut self.get(sequence).state[range]
     }
 
     /// The recurrent state of a layer, in the layout of `kernels::delta`.
     pub(super) fn recurrent_state(&mut self, sequence: SequenceId, layer: LayerId) -> &mut [f32] {
-        let values = self.layout.recurrent_values;
-        let start = self.layout.index[layer.index()] * values;
-        &mut self.get(sequence).recurrent[start..start + values]
+        let range = self.state_range(layer);
+        &mut self.get(sequence).state[range]
+    }
+
+    /// Copies a layer's tail into the state of a snapshot.
+    pub(super) fn keep_tail(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        state: Option<&mut Vec<f32>>,
+    ) {
+        let range = self.tail_range(layer);
+        if let Some(state) = state {
+            state[range.clone()].copy_from_slice(&self.get(sequence).state[range]);
+        }
+    }
+
+    /// Copies a layer's recurrent state into the state of a snapshot.
+    pub(super) fn keep_state(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        state: Option<&mut Vec<f32>>,
+    ) {
+        let range = self.state_range(layer);
+        if let Some(state) = state {
+            state[range.clone()].copy_from_slice(&self.get(sequence).state[range]);
+        }
     }
 }
 
-impl Block {
-    /// One layer's part, which starts at value `start`.
-    fn layer_mut(&mut self, start: usize, values: usize) -> KeyValueBlockMut<'_> {
-        let end = start + 2 * values;
-        match self {
-            Self::F32(data) => {
-                let (keys, values) = data[start..end].split_at_mut(values);
-                KeyValueBlockMut {
-                    keys: KeyValuesMut::F32(keys),
-                    values: KeyValuesMut::F32(values),
-                }
-            }
-            Self::F16(data) => {
-                let (keys, values) = data[start..end].split_at_mut(values);
-                KeyValueBlockMut {
-                    keys: KeyValuesMut::F16(keys),
-                    values: KeyValuesMut::F16(values),
-                }
-            }
+/// One layer's part of a page, which starts at value `start`.
+fn layer_mut(page: &mut Page, start: usize, values: usize) -> KeyValueBlockMut<'_> {
+    let end = start + 2 * values;
+    match page {
+        Page::F32(data) => {
+            let (keys, values) = data[start..end].split_at_mut(values);
+            KeyValueBlockMut { keys: KeyValuesMut::F32(keys), values: KeyValuesMut::F32(values) }
+        }
+        Page::F16(data) => {
+            let (keys, values) = data[start..end].split_at_mut(values);
+            KeyValueBlockMut { keys: KeyValuesMut::F16(keys), values: KeyValuesMut::F16(values) }
         }
     }
+}
 
-    fn slice(&self, range: std::ops::Range<usize>) -> KeyValues<'_> {
-        match self {
-            Self::F32(data) => KeyValues::F32(&data[range]),
-            Self::F16(data) => KeyValues::F16(&data[range]),
-        }
+fn slice(page: &Page, range: std::ops::Range<usize>) -> KeyValues<'_> {
+    match page {
+        Page::F32(data) => KeyValues::F32(&data[range]),
+        Page::F16(data) => KeyValues::F16(&data[range]),
     }
 }

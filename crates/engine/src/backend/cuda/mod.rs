@@ -16,6 +16,7 @@ mod misses;
 mod placement;
 mod requirements;
 mod router;
+mod snapshots;
 mod speed;
 mod step;
 mod weights;
@@ -38,7 +39,8 @@ pub use self::requirements::CudaRequirements;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 use self::weights::{check_limits, inverse_frequencies, load_trunk};
-use super::{Backend, Register, Run, SequenceId, Snapshot};
+use super::pool::Pool;
+use super::{Backend, Register, Room, Run, SequenceId, Snapshot};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::mixture::Mixture;
@@ -63,6 +65,8 @@ pub struct CudaOptions {
     pub logit_rows: usize,
     /// Most sequences at a time.
     pub sequences: usize,
+    /// Most recurrent states kept by snapshots, in the process's memory.
+    pub snapshots: usize,
     /// Most tokens of one sequence.
     pub context: usize,
     /// Experts per token; the trained number unless the user asked for fewer.
@@ -108,6 +112,8 @@ pub struct CudaBackend {
     experts: Experts,
     steps: Steps,
     routing: Routing,
+    /// Recurrent states of snapshots.
+    snapshots: Pool<Vec<f32>>,
     stream: Stream,
     /// Tokens of each sequence; `None` while it does not exist.
     lengths: Vec<Option<usize>>,
@@ -176,6 +182,7 @@ impl CudaBackend {
         Ok(Self {
             index: index.collect(),
             lengths: vec![None; options.sequences],
+            snapshots: snapshots::pool(&sizes, &options),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
             parts: Vec::with_capacity(options.sequences),
@@ -321,24 +328,26 @@ impl Backend for CudaBackend {
         self.lengths[sequence.0 as usize].unwrap_or(0)
     }
 
-    fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
-        self.settle()?;
-        let index = sequence.0 as usize;
-        let states = self.sizes.delta_layers * self.sizes.state;
-        let tails = self.sizes.delta_layers * self.sizes.tail;
-        let (mut recurrent, mut kept) = (vec![0.0; states], vec![0.0; tails]);
-        self.buffers.states.read(index * states, &mut recurrent)?;
-        self.buffers.tails.read(index * tails, &mut kept)?;
-        Ok(Snapshot { length: self.sequence_length(sequence), recurrent, tails: kept })
+    fn snapshot(
+        &mut self,
+        sequence: SequenceId,
+        _base: Option<&Snapshot>,
+    ) -> Result<Snapshot, EngineError> {
+        self.take_snapshot(sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
-        self.settle()?;
-        let index = sequence.0 as usize;
-        self.buffers.states.write(index * snapshot.recurrent.len(), &snapshot.recurrent)?;
-        self.buffers.tails.write(index * snapshot.tails.len(), &snapshot.tails)?;
-        self.lengths[index] = Some(snapshot.length);
-        Ok(())
+        self.return_to(sequence, snapshot)
+    }
+
+    fn room(&self) -> Room {
+        let states = if self.sizes.delta_layers == 0 { usize::MAX } else { self.snapshots.free() };
+        Room { pages: usize::MAX, states }
+    }
+
+    /// Steps and chunks do not give the same bits, and keys and values stay in their sequence's place.
+    fn cut_tokens(&self) -> usize {
+        usize::MAX
     }
 
     fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {

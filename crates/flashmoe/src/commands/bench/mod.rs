@@ -22,8 +22,8 @@ use super::table;
 use crate::arguments::{BenchArguments, ByteSize, ModelArguments};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::plan::Plan;
 use crate::plan::machine::reset_peak;
+use crate::plan::{Plan, Seats};
 use crate::progress::say;
 use crate::speed::Speeds;
 
@@ -99,7 +99,7 @@ fn tests(arguments: &BenchArguments) -> Result<Vec<Test>> {
 impl Arm {
     /// Plans the arm and measures the bandwidths that bound it, while nothing is loaded.
     fn prepare(arguments: &ModelArguments, tests: usize) -> Result<Self> {
-        let plan = Plan::resolve(arguments, 1)?;
+        let plan = Plan::resolve(arguments, Seats::MEASUREMENT)?;
         plan.approximations().iter().for_each(|line| say(line));
         let speeds = Speeds::measure(&plan)?;
         say(&format!(

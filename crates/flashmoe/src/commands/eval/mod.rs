@@ -22,7 +22,7 @@ use engine::text::Language;
 use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::plan::Plan;
+use crate::plan::{Plan, Seats};
 use crate::progress::say;
 use report::Report;
 use tasks::Asker;
@@ -85,20 +85,20 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
 
 /// The plan of the model, and of the reference when there is one.
 fn plans(arguments: &EvalArguments) -> Result<(Plan, Option<Plan>)> {
-    let plan = Plan::resolve(&arguments.model, 1)?;
+    let plan = Plan::resolve(&arguments.model, Seats::MEASUREMENT)?;
     for line in plan.approximations() {
         say(&line);
     }
     let Some(folder) = &arguments.reference else { return Ok((plan, None)) };
     let mut model = arguments.model.clone();
     model.memory = Some(ByteSize(plan.budget / 2));
-    let plan = Plan::resolve(&model, 1)?;
+    let plan = Plan::resolve(&model, Seats::MEASUREMENT)?;
     model.model.clone_from(folder);
     model.context = Some(plan.backend.context as u32);
     model.experts_per_token = None;
     model.kv_type = KvTypeChoice::F32;
     model.routing = RoutingChoice::Model;
-    let reference = Plan::resolve(&model, 1).context("the reference")?;
+    let reference = Plan::resolve(&model, Seats::MEASUREMENT).context("the reference")?;
     let (found, expected) = (reference.config.vocabulary, plan.config.vocabulary);
     if found != expected {
         let folder = folder.display();

@@ -13,7 +13,7 @@ use crate::arguments::TraceRecordArguments;
 use crate::commands::score::{arg_max, read_ids};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::plan::Plan;
+use crate::plan::{Plan, Seats};
 use crate::progress::{Progress, Unit, say};
 
 pub(super) fn record(arguments: &TraceRecordArguments, out: &mut dyn Write) -> Result<()> {
@@ -32,7 +32,7 @@ pub(super) fn record(arguments: &TraceRecordArguments, out: &mut dyn Write) -> R
 
 /// Gives the tokens and layers recorded.
 fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize, usize)> {
-    let plan = Plan::resolve(&arguments.model, 1)?;
+    let plan = Plan::resolve(&arguments.model, Seats::MEASUREMENT)?;
     if plan.device.is_some() {
         let reason =
             "trace record runs on the processor, which sees every choice: add --device cpu";

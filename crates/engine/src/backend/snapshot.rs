@@ -1,0 +1,110 @@
+//! Points that sequences can go on from.
+//!
+//! A snapshot has everything that a sequence carried at one position: the pages of keys and values up to there,
+//! shared with the sequence and with other snapshots and never written again by any of them, and a copy of
+//! the recurrent state, which cannot be rolled back. Any sequence can be set to it, bit for bit; none is changed by it.
+
+use std::sync::Arc;
+
+use super::pool::{Pooled, Recycled};
+
+/// Positions of one page of keys and values.
+pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
+
+/// Keys and values of [`PAGE_TOKENS`] positions in every attention layer, in the layout of the device.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Page {
+    /// As computed.
+    F32(Vec<f32>),
+    /// Rounded to half precision.
+    F16(Vec<u16>),
+}
+
+impl Recycled for Page {
+    fn spoil(&mut self) {
+        match self {
+            Self::F32(values) => values.fill(f32::NAN),
+            // The bits of a NaN.
+            Self::F16(values) => values.fill(0x7e00),
+        }
+    }
+}
+
+impl Page {
+    /// A copy of `other`, which has the same type and size.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::F32(to), Self::F32(from)) => to.copy_from_slice(from),
+            (Self::F16(to), Self::F16(from)) => to.copy_from_slice(from),
+            _ => unreachable!("pages of one backend have one type"),
+        }
+    }
+}
+
+/// A point in a sequence that any sequence can go on from.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Tokens that the sequence held.
+    pub(crate) length: usize,
+    /// Pages of the positions before `length`.
+    pub(crate) pages: Vec<Arc<Pooled<Page>>>,
+    /// Recurrent states of all delta layers, then their convolution tails; `None` without such layers.
+    pub(crate) state: Option<Arc<Pooled<Vec<f32>>>>,
+}
+
+impl Snapshot {
+    /// Tokens before the point.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The point at `length`, before this one; `None` for models with recurrent state, which has no way back.
+    pub fn truncated(&self, length: usize) -> Option<Self> {
+        (self.state.is_none() && length <= self.length).then(|| Self {
+            length,
+            pages: self.pages[..length.div_ceil(PAGE_TOKENS)].to_vec(),
+            state: None,
+        })
+    }
+
+    /// Pages that nobody but this snapshot holds: what dropping it would free.
+    pub fn exclusive_pages(&self) -> usize {
+        self.pages.iter().filter(|page| Arc::strong_count(page) == 1).count()
+    }
+
+    /// Bytes of recurrent state.
+    pub fn state_bytes(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| size_of_val(state.as_slice()) as u64)
+    }
+}
+
+/// What a backend can still hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Pages of keys and values that nobody holds.
+    pub pages: usize,
+    /// Recurrent states that snapshots can still take; `usize::MAX` for models without.
+    pub states: usize,
+}
+
+/// A forward pass put aside between two layers.
+#[derive(Debug)]
+pub struct Suspended {
+    /// Sequence, position and number of tokens of each run.
+    pub(crate) spans: Vec<(super::SequenceId, usize, usize)>,
+    /// The batch's tokens.
+    pub(crate) tokens: Vec<u32>,
+    /// The residual stream: all that one layer leaves to the next.
+    pub(crate) residual: Vec<f32>,
+    /// Runs at whose end a snapshot is taken, with the states of the layers passed.
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// A snapshot in the making: the state after one run of a batch, layer by layer.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// Index of the run.
+    pub(crate) run: usize,
+    /// As in [`Snapshot`].
+    pub(crate) state: Option<Pooled<Vec<f32>>>,
+}

@@ -1,0 +1,205 @@
+//! Goal: a sequence that goes on from a snapshot, a pass that was put aside for another, and sequences decoded together
+//! give the logits of a sequence computed alone in one go, to the bit. Method: golden checkpoints of both families,
+//! every way of cutting a text against the whole; pages are short of memory, and what is freed is spoilt (debug builds).
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
+use engine::backend::{PAGE_TOKENS, Run, SequenceId, Snapshot, Uncancelled};
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
+use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::trunk::LoadMode;
+
+const CASES: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
+const CONTEXT: usize = 640;
+
+fn engine(case: &str) -> Engine {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
+    let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
+    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
+    options.slots = SlotBudget::Slots(config.moe.experts);
+    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let limits = CpuOptions {
+        batch_tokens: 64,
+        logit_rows: 8,
+        sequences: 3,
+        snapshots: 6,
+        context: CONTEXT,
+        kv_growth: KvGrowth::Grow,
+        kv_type: KvType::F32,
+        delta_form: DeltaForm::Step,
+        top_k: config.moe.top_k,
+    };
+    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let compute = Compute::new(options).unwrap();
+    let backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits);
+    Engine::new(config, model, Box::new(backend.unwrap()), 64)
+}
+
+fn text(seed: u32, length: usize) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % 60
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn feed(engine: &mut Engine, sequence: SequenceId, tokens: &[u32]) -> Vec<u32> {
+    let mut last = 0;
+    let each = &mut |_: &mut Engine, _, length| {
+        last = length - 1;
+        Ok(())
+    };
+    engine.prefill(sequence, tokens, &Uncancelled, &mut |_| {}, each).unwrap();
+    bits(engine, last)
+}
+
+fn bits(engine: &mut Engine, token: usize) -> Vec<u32> {
+    engine.logits(&[token]).unwrap().iter().map(|value| value.to_bits()).collect()
+}
+
+/// Logits after `tokens`, computed alone.
+fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
+    let sequence = engine.create_sequence().unwrap();
+    let bits = feed(engine, sequence, tokens);
+    engine.drop_sequence(sequence);
+    bits
+}
+
+fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
+    let sequence = engine.create_sequence().unwrap();
+    engine.backend().restore(sequence, from).unwrap();
+    let bits = feed(engine, sequence, rest);
+    engine.drop_sequence(sequence);
+    bits
+}
+
+#[test]
+fn branches_of_a_snapshot_are_those_computed_from_the_start() {
+    for case in CASES {
+        let mut engine = engine(case);
+        let trunk = text(1, PAGE_TOKENS + 77);
+        for cut in [1, 63, 64, PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, PAGE_TOKENS + 50] {
+            let sequence = engine.create_sequence().unwrap();
+            feed(&mut engine, sequence, &trunk[..cut]);
+            let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+            // The sequence it was taken from goes on, and must not disturb it.
+            feed(&mut engine, sequence, &text(9, 70));
+            engine.drop_sequence(sequence);
+            for branch in 0..3 {
+                let rest = text(20 + branch, 5 + 60 * branch as usize);
+                let whole = [&trunk[..cut], &rest[..]].concat();
+                let expected = alone(&mut engine, &whole);
+                let found = resumed(&mut engine, &snapshot, &rest);
+                assert!(found == expected, "{case}: cut {cut}, branch {branch}");
+            }
+        }
+    }
+}
+
+#[test]
+fn marks_inside_a_batch_are_snapshots() {
+    for case in CASES {
+        let mut engine = engine(case);
+        let tokens = text(3, 60);
+        let rest = text(4, 9);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &text(2, 30));
+        let runs = [&tokens[..17], &tokens[17..18], &tokens[18..]];
+        let runs = runs.map(|tokens| Run { sequence, tokens });
+        let mut pass = engine.start(&runs, &[0, 1]).unwrap();
+        while !engine.advance(&mut pass).unwrap() {}
+        let marks = engine.backend().take_marks();
+        assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [47, 48]);
+        let whole = [text(2, 30), tokens.clone()].concat();
+        assert!(bits(&mut engine, 59) == alone(&mut engine, &whole), "{case}: the marked batch");
+        for mark in &marks {
+            let expected = alone(&mut engine, &[&whole[..mark.length()], &rest[..]].concat());
+            let found = resumed(&mut engine, mark, &rest);
+            assert!(found == expected, "{case}: mark at {}", mark.length());
+        }
+    }
+}
+
+#[test]
+fn passes_put_aside_for_others_end_as_if_alone() {
+    for case in CASES {
+        let mut engine = engine(case);
+        let texts = [text(5, 64), text(6, 31), text(7, 40)];
+        let expected = [0, 1, 2].map(|index| {
+            let more = [&texts[index][..], &[3, 1, 4]].concat();
+            alone(&mut engine, &more)
+        });
+        let sequences = [0, 1, 2].map(|_| engine.create_sequence().unwrap());
+        feed(&mut engine, sequences[2], &texts[2]);
+        let mut passes = Vec::new();
+        for index in 0..2 {
+            let run = Run { sequence: sequences[index], tokens: &texts[index] };
+            let mut pass = engine.start(&[run], &[]).unwrap();
+            assert!(!engine.advance(&mut pass).unwrap() && engine.put_aside(&mut pass));
+            passes.push(pass);
+        }
+        // A step of the third between every two layers of the others.
+        let mut open = [true, true];
+        for token in [3, 1, 4] {
+            let run = Run { sequence: sequences[2], tokens: &[token] };
+            engine.forward(&[run], &Uncancelled).unwrap();
+            for index in 0..2 {
+                if open[index] {
+                    open[index] = !engine.advance(&mut passes[index]).unwrap();
+                    assert!(engine.put_aside(&mut passes[index]));
+                }
+            }
+        }
+        for index in 0..2 {
+            while open[index] {
+                open[index] = !engine.advance(&mut passes[index]).unwrap();
+            }
+        }
+        // All three end together: one batch, one row each.
+        for token in [3, 1, 4] {
+            let tokens = &[token];
+            let runs = [0, 1].map(|index| Run { sequence: sequences[index], tokens });
+            engine.forward(&runs, &Uncancelled).unwrap();
+        }
+        assert!(bits(&mut engine, 0) == expected[0], "{case}: the first");
+        assert!(bits(&mut engine, 1) == expected[1], "{case}: the second");
+        let snapshot = engine.backend().snapshot(sequences[2], None).unwrap();
+        let run = Run { sequence: sequences[2], tokens: &[9] };
+        engine.forward(&[run], &Uncancelled).unwrap();
+        let third = bits(&mut engine, 0);
+        engine.drop_sequence(sequences[0]);
+        assert!(resumed(&mut engine, &snapshot, &[9]) == third, "{case}: the third, once more");
+        let whole = [&texts[2][..], &[3, 1, 4, 9]].concat();
+        assert!(alone(&mut engine, &whole) == third, "{case}: the third");
+    }
+}
+
+#[test]
+fn a_full_cache_is_refused_and_freed_memory_serves_again() {
+    let mut engine = engine(CASES[0]);
+    let sequence = engine.create_sequence().unwrap();
+    feed(&mut engine, sequence, &text(8, 100));
+    let mut kept = Vec::new();
+    while engine.backend().room().states > 0 {
+        kept.push(engine.backend().snapshot(sequence, None).unwrap());
+    }
+    assert_eq!(kept.len(), 6);
+    assert!(engine.backend().snapshot(sequence, None).is_err(), "a seventh of six");
+    kept.pop();
+    assert!(engine.backend().snapshot(sequence, None).is_ok(), "one was given back");
+}

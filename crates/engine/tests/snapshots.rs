@@ -1,6 +1,6 @@
-//! Goal: a sequence that goes on from a snapshot, a pass that was put aside for another, and sequences decoded together
-//! give the logits of a sequence computed alone in one go, to the bit. Method: golden checkpoints of both families,
-//! every way of cutting a text against the whole; pages are short of memory, and what is freed is spoilt (debug builds).
+//! Goal: a sequence that goes on from a snapshot, a pass that was put aside for another, and sequences decoded
+//! together give the logits of a sequence computed alone in one go, to the bit. Method: golden checkpoints of both
+//! families, every way of cutting a text against the whole; what is freed is spoilt (debug builds).
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::ops::ControlFlow;

@@ -1,10 +1,19 @@
 //! The work room: jobs in, events out.
 //!
-//! [`job`] has the types that protocols and engine share. Nothing here knows HTTP, and nothing outside knows
+//! `job` has the types that protocols and engine share; [`EngineWorker`] takes jobs and runs `scheduler` on a thread
+//! of its own, which keeps what was computed in `prefix`. Nothing here knows HTTP, and nothing outside knows
 //! sequences, snapshots or experts.
 
+mod active;
+mod answer;
 mod job;
+mod lifecycle;
+mod outbox;
+mod prefix;
+mod queue;
+mod scheduler;
 mod status;
+mod worker;
 
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
@@ -12,3 +21,4 @@ pub use job::{
     TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use status::{LatencyTotals, PrefixStatus, RunningJob, Stage, Status};
+pub use worker::{EngineWorker, Log, WorkerOptions};

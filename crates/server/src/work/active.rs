@@ -1,0 +1,282 @@
+//! A job that holds a sequence: its prompt on the way in, its answer on the way out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::backend::SequenceId;
+use engine::engine::Pass;
+use engine::sampling::{Sampled, Sampler, TokenLogprob};
+use engine::text::Language;
+use store::cache::StoreCounters;
+
+use super::answer::Answer;
+use super::outbox::Outbox;
+use super::queue::Waiting;
+use super::{
+    Event, Experts, Finish, FinishReason, Job, Priority, Refusal, RunningJob, Stage, Timings, Usage,
+};
+
+/// Progress is reported no more often than this.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What a job is doing.
+pub(super) enum Doing {
+    /// Its prompt is being processed; the pass in progress, if there is one.
+    Prefill(Option<Chunk>),
+    /// It decodes; the token to run next.
+    Decode(u32),
+}
+
+/// A part of a prompt on its way through the layers.
+pub(super) struct Chunk {
+    pub(super) pass: Pass,
+    /// Tokens of the part.
+    pub(super) tokens: usize,
+}
+
+/// A job that holds a sequence.
+pub(super) struct Active {
+    pub(super) job: Job,
+    pub(super) outbox: Outbox,
+    pub(super) sequence: SequenceId,
+    /// The prompt and what was generated.
+    pub(super) tokens: Vec<u32>,
+    pub(super) doing: Doing,
+    /// Tokens that were not computed again.
+    pub(super) cached: usize,
+    /// Prefill time given to it, counted from what the others had: who has had least goes on.
+    pub(super) share: Duration,
+    /// Where the last snapshot of its prompt was taken, and when.
+    pub(super) kept: (usize, Instant),
+    answer: Answer,
+    sampler: Sampler,
+    generated: usize,
+    submitted: Instant,
+    started: Instant,
+    first: Option<Instant>,
+    last: Instant,
+    /// Computing time of its prefill, and tokens computed in it.
+    work: (Duration, usize),
+    reported: Option<Instant>,
+    before: StoreCounters,
+}
+
+/// Checks what can be wrong with a job before it waits.
+pub(super) fn check(job: &Job, language: &Arc<Language>, vocabulary: usize) -> Result<(), Refusal> {
+    let bad = |error: &dyn std::fmt::Display| Refusal::BadRequest(error.to_string());
+    Answer::new(Arc::clone(language), job).map_err(|error| bad(&error))?;
+    sampler(job, vocabulary).map_err(|error| bad(&error))?;
+    match &job.constraint {
+        None => Ok(()),
+        Some(_) => Err(Refusal::BadConstraint("this server does not constrain answers".to_owned())),
+    }
+}
+
+fn sampler(job: &Job, vocabulary: usize) -> Result<Sampler, engine::sampling::SamplingError> {
+    let mut options = job.sampling.clone();
+    options.logprobs = job.top_logprobs.map(usize::from);
+    Sampler::new(options, vocabulary)
+}
+
+impl Active {
+    /// Starts a job on `sequence`, which holds the first `cached` tokens of its prompt.
+    pub(super) fn new(
+        waiting: Waiting,
+        language: &Arc<Language>,
+        vocabulary: usize,
+        sequence: SequenceId,
+        cached: usize,
+        share: Duration,
+        before: StoreCounters,
+    ) -> Self {
+        let Waiting { job, outbox, since, .. } = waiting;
+        let now = Instant::now();
+        let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
+        sampler.set_prompt_tokens(job.prompt.tokens.len());
+        Self {
+            answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
+            sampler,
+            tokens: job.prompt.tokens.to_vec(),
+            doing: Doing::Prefill(None),
+            cached,
+            share,
+            kept: (cached, now),
+            generated: 0,
+            submitted: since,
+            started: now,
+            first: None,
+            last: now,
+            work: (Duration::ZERO, 0),
+            reported: None,
+            before,
+            job,
+            outbox,
+            sequence,
+        }
+    }
+
+    /// Tokens of the prompt.
+    pub(super) fn prompt(&self) -> usize {
+        self.job.prompt.tokens.len()
+    }
+
+    /// True for jobs that nobody waits for.
+    pub(super) fn is_side(&self) -> bool {
+        self.job.priority == Priority::Side
+    }
+
+    /// Where it is.
+    pub(super) fn stage(&self) -> Stage {
+        match self.doing {
+            Doing::Prefill(_) => Stage::Prefill,
+            Doing::Decode(_) => Stage::Decode,
+        }
+    }
+
+    /// Accounts for computing time of its prefill.
+    pub(super) fn worked(&mut self, time: Duration, tokens_done: usize) {
+        self.share += time;
+        self.work.0 += time;
+        self.work.1 += tokens_done;
+    }
+
+    /// Tokens of the prompt that are done, a chunk in progress by its layers; `held` are in the sequence.
+    fn processed(&self, held: usize, layers: usize) -> usize {
+        match &self.doing {
+            Doing::Prefill(Some(chunk)) => {
+                held + chunk.tokens * chunk.pass.layers() / layers.max(1)
+            }
+            Doing::Prefill(None) => held,
+            Doing::Decode(_) => self.prompt(),
+        }
+    }
+
+    /// Tokens per second of its prefill so far, if there is a measure.
+    pub(super) fn prefill_rate(&self, held: usize, layers: usize) -> Option<f64> {
+        let done = self.processed(held, layers).saturating_sub(self.cached);
+        let elapsed = self.started.elapsed().as_secs_f64();
+        (done > 0 && elapsed > 0.0).then(|| done as f64 / elapsed)
+    }
+
+    /// Remaining prefill at the rate so far, or at `usual` before there is one.
+    fn eta(&self, held: usize, layers: usize, usual: Option<f64>) -> Option<Duration> {
+        let rate = self.prefill_rate(held, layers).or(usual).filter(|rate| *rate > 0.0)?;
+        let left = self.prompt() - self.processed(held, layers).min(self.prompt());
+        Duration::try_from_secs_f64(left as f64 / rate).ok()
+    }
+
+    /// Tells the client how far the prompt is, now and then.
+    pub(super) fn report_progress(&mut self, held: usize, layers: usize, usual: Option<f64>) {
+        if self.reported.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL) {
+            return;
+        }
+        self.reported = Some(Instant::now());
+        let event = Event::Progress {
+            processed: self.processed(held, layers),
+            total: self.prompt(),
+            cached: self.cached,
+            elapsed: self.started.elapsed(),
+            eta: self.eta(held, layers, usual),
+        };
+        self.outbox.send(event);
+    }
+
+    /// The job for the status.
+    pub(super) fn summary(&self, held: usize, layers: usize, usual: Option<f64>) -> RunningJob {
+        RunningJob {
+            id: self.job.id.clone(),
+            stage: self.stage(),
+            prompt: self.prompt(),
+            processed: self.processed(held, layers),
+            cached: self.cached,
+            generated: self.generated,
+            eta: match self.doing {
+                Doing::Prefill(_) => self.eta(held, layers, usual),
+                Doing::Decode(_) => None,
+            },
+        }
+    }
+
+    /// True when the device may choose the next token.
+    pub(super) fn takes_most_likely(&self) -> bool {
+        self.sampler.takes_most_likely()
+    }
+
+    /// Draws the next token from its logits.
+    pub(super) fn sample(
+        &mut self,
+        logits: &mut [f32],
+    ) -> Result<(Sampled, Vec<TokenLogprob>), engine::sampling::SamplingError> {
+        let sampled = self.sampler.sample(logits, &self.tokens)?;
+        Ok((sampled, self.sampler.top_logprobs().to_vec()))
+    }
+
+    /// Takes a generated token and tells the client what it means. Gives why the answer is complete, if it is; a
+    /// sequence has room for `context` tokens. Second: the time since the last token, or since submission.
+    pub(super) fn accept(
+        &mut self,
+        sampled: Sampled,
+        top: &[TokenLogprob],
+        context: usize,
+    ) -> (Option<FinishReason>, Duration) {
+        let now = Instant::now();
+        let since = self.first.map_or(self.submitted, |_| self.last);
+        self.first.get_or_insert(now);
+        self.last = now;
+        let held = self.tokens.len();
+        self.tokens.push(sampled.token);
+        self.generated += 1;
+        self.doing = Doing::Decode(sampled.token);
+        for event in self.answer.push(&sampled, top) {
+            self.outbox.send(event);
+        }
+        let full =
+            held == context || self.job.max_tokens.is_some_and(|most| self.generated >= most);
+        (self.answer.reason().or(full.then_some(FinishReason::Length)), now - since)
+    }
+
+    /// True before the first token is out.
+    pub(super) fn is_silent(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// How long it waited.
+    pub(super) fn queued(&self) -> Duration {
+        self.started - self.submitted
+    }
+
+    /// Ends the answer: the last events, and what it cost.
+    pub(super) fn finish(&mut self, reason: FinishReason, counters: &StoreCounters) -> Finish {
+        let (events, reason) = self.answer.finish(reason);
+        for event in events {
+            self.outbox.send(event);
+        }
+        let spent = counters.since(&self.before);
+        let first = self.first.unwrap_or(self.last);
+        let finish = Finish {
+            reason,
+            usage: Usage {
+                prompt: self.prompt(),
+                cached: self.cached,
+                completion: self.generated,
+                reasoning: self.answer.reasoning_tokens(),
+            },
+            timings: Timings {
+                queued: self.queued(),
+                prefill: first.saturating_duration_since(self.started),
+                decode: self.last.saturating_duration_since(first),
+            },
+            experts: Experts {
+                hits: spent.decode.hits + spent.prefill.hits,
+                misses: spent.decode.misses + spent.prefill.misses,
+                bytes_read: spent.bytes_read,
+                wait: Duration::from_micros(spent.decode.stall_us + spent.prefill.stall_us),
+                elapsed: self.started.elapsed(),
+            },
+            seed: self.sampler.options().seed,
+            logprobs: self.answer.take_logprobs(),
+        };
+        self.outbox.send(Event::Finished(Box::new(finish.clone())));
+        finish
+    }
+}

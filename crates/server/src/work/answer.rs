@@ -1,0 +1,176 @@
+//! Tokens of an answer to events: text from bytes, thinking and calls told apart, stop strings held back.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use engine::sampling::{self, Sampled};
+use engine::text::{AnswerEvent, AnswerParser, DecodeStream, Language, StopStrings, TextError};
+
+use super::{Event, FinishReason, Job, Piece, TokenLogprob, TopLogprob};
+
+/// The answer of one job so far.
+pub(super) struct Answer {
+    language: Arc<Language>,
+    stream: DecodeStream,
+    parser: AnswerParser,
+    /// Watches the visible text; thinking and calls do not stop at a stop string.
+    stop: StopStrings,
+    stops: Vec<String>,
+    one_call: bool,
+    calls: usize,
+    /// Tokens are of the thinking block.
+    thinking: bool,
+    markers: [Option<u32>; 2],
+    reasoning_tokens: usize,
+    /// Of tokens whose text is not out yet.
+    logprobs: Vec<TokenLogprob>,
+    reason: Option<FinishReason>,
+}
+
+impl Answer {
+    /// An answer to `job`.
+    pub(super) fn new(language: Arc<Language>, job: &Job) -> Result<Self, TextError> {
+        let parser =
+            AnswerParser::new(language.dialect, &job.output.tools, job.prompt.thinking_open);
+        let marker = |text| language.tokenizer.token_id(text);
+        Ok(Self {
+            stream: language.tokenizer.stream(),
+            parser,
+            stop: StopStrings::new(job.stop.clone())?,
+            stops: job.stop.clone(),
+            one_call: !job.output.parallel_tool_calls,
+            calls: 0,
+            thinking: job.prompt.thinking_open,
+            markers: [marker("<think>"), marker("</think>")],
+            reasoning_tokens: 0,
+            logprobs: Vec::new(),
+            reason: None,
+            language,
+        })
+    }
+
+    /// Takes a token, with the alternatives to it where log-probabilities are wanted; gives what is now known of the
+    /// answer. [`Answer::reason`] says whether it is complete.
+    pub(super) fn push(&mut self, sampled: &Sampled, top: &[sampling::TokenLogprob]) -> Vec<Event> {
+        let token = sampled.token;
+        self.reasoning_tokens += usize::from(self.thinking);
+        if let Some(logprob) = sampled.logprob {
+            self.logprobs.push(self.describe(token, logprob, top));
+        }
+        let [opens, closes] = self.markers;
+        if Some(token) == opens {
+            self.thinking = true;
+        } else if Some(token) == closes {
+            self.thinking = false;
+        }
+        if self.language.end_tokens.binary_search(&token).is_ok() {
+            self.reason = Some(FinishReason::Stop);
+            return Vec::new();
+        }
+        let Some(text) = self.stream.push(token) else { return Vec::new() };
+        let parts = self.parser.push(&text);
+        self.events(parts)
+    }
+
+    /// Ends the answer for `reason`: what was held back, and the reason as it turned out.
+    pub(super) fn finish(&mut self, reason: FinishReason) -> (Vec<Event>, FinishReason) {
+        let mut events = Vec::new();
+        // After a stop string or a last call, what is held is not part of the answer.
+        let complete = matches!(reason, FinishReason::Stop | FinishReason::Length);
+        if complete {
+            let mut parts = Vec::new();
+            if let Some(rest) = self.stream.flush() {
+                parts = self.parser.push(&rest);
+            }
+            parts.extend(self.parser.finish());
+            self.reason = None;
+            events = self.events(parts);
+            let rest = self.stop.flush();
+            self.text(&mut events, rest);
+        }
+        let stopped = self.reason.take().filter(|_| complete);
+        let reason = match stopped.unwrap_or(reason) {
+            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
+            other => other,
+        };
+        (events, reason)
+    }
+
+    /// Why the answer is complete, if it is.
+    pub(super) fn reason(&self) -> Option<FinishReason> {
+        self.reason.clone()
+    }
+
+    /// Tokens of the thinking block.
+    pub(super) fn reasoning_tokens(&self) -> usize {
+        self.reasoning_tokens
+    }
+
+    /// Log-probabilities of tokens that went into no piece.
+    pub(super) fn take_logprobs(&mut self) -> Vec<TokenLogprob> {
+        std::mem::take(&mut self.logprobs)
+    }
+
+    fn events(&mut self, parts: Vec<AnswerEvent>) -> Vec<Event> {
+        let mut events = Vec::with_capacity(parts.len());
+        for part in parts {
+            if self.reason.is_some() {
+                break;
+            }
+            match part {
+                AnswerEvent::Reasoning(text) => {
+                    let logprobs = self.take_logprobs();
+                    events.push(Event::Reasoning(Piece { text, logprobs }));
+                }
+                AnswerEvent::Content(text) => {
+                    let outcome = self.stop.push(&text);
+                    self.text(&mut events, outcome.text);
+                    let stop = outcome.stop.map(|index| self.stops[index].clone());
+                    self.reason = stop.map(FinishReason::StopString);
+                }
+                AnswerEvent::ToolCallStart { index, name } => {
+                    // A call ends the text before it: what looked like a stop string is none.
+                    let rest = self.stop.flush();
+                    self.text(&mut events, rest);
+                    self.calls += 1;
+                    events.push(Event::CallStarted { index, id: random_id(), name });
+                }
+                AnswerEvent::ToolCallArguments { index, delta } => {
+                    events.push(Event::CallArguments { index, delta });
+                }
+                AnswerEvent::ToolCallEnd { index } => {
+                    events.push(Event::CallEnded { index });
+                    if self.one_call {
+                        self.reason = Some(FinishReason::ToolCalls);
+                    }
+                }
+            }
+        }
+        events
+    }
+
+    fn text(&mut self, events: &mut Vec<Event>, text: String) {
+        if !text.is_empty() {
+            let logprobs = self.take_logprobs();
+            events.push(Event::Text(Piece { text, logprobs }));
+        }
+    }
+
+    fn describe(&self, token: u32, logprob: f32, top: &[sampling::TokenLogprob]) -> TokenLogprob {
+        let bytes = |id| self.language.tokenizer.token_bytes(id).to_vec();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let top = top.iter().map(|entry| {
+            let bytes = bytes(entry.token);
+            TopLogprob { id: entry.token, token: text(&bytes), bytes, logprob: entry.logprob }
+        });
+        let top = top.collect();
+        let bytes = bytes(token);
+        TokenLogprob { id: token, token: text(&bytes), bytes, logprob, top }
+    }
+}
+
+/// 128 random bits as text. The standard library's hasher is keyed by the system's random numbers.
+fn random_id() -> String {
+    let word = |salt: u8| RandomState::new().hash_one(salt);
+    format!("{:016x}{:016x}", word(0), word(1))
+}

@@ -1,0 +1,219 @@
+//! How jobs come and go: admission with what is already computed, the ends of answers, cancellation, the status.
+
+use std::time::Instant;
+
+use engine::EngineError;
+
+use super::active::{Active, Doing};
+use super::prefix::{Found, Miss, Place, shared_tokens};
+use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING};
+use super::{Event, FinishReason, Job, JobError, Priority, Stage};
+
+impl Scheduler {
+    /// Ends jobs whose clients have gone, wherever they are, and delivers what others have not read.
+    pub(super) fn forget_gone(&mut self) {
+        for index in (0..self.active.len()).rev() {
+            let active = &mut self.active[index];
+            active.outbox.flush();
+            if active.outbox.is_closed() {
+                self.cancel(index, true);
+            } else if active.outbox.stuck_for() > SLOW_CLIENT {
+                active.outbox.send(Event::Failed(JobError::SlowClient(SLOW_CLIENT)));
+                self.cancel(index, true);
+            }
+        }
+        self.draining.retain_mut(|outbox| {
+            !outbox.flush() && !outbox.is_closed() && outbox.stuck_for() < SLOW_CLIENT
+        });
+        let gone = self.shared.queue().purge() as u64;
+        if gone > 0 {
+            *self.status.cancelled.entry(Stage::Queued.name()).or_default() += gone;
+        }
+    }
+
+    /// Starts waiting jobs while there are sequences for them.
+    pub(super) fn admit(&mut self) {
+        while self.active.len() < self.sequences {
+            let waiting = {
+                let mut queue = self.shared.queue();
+                let waiting = queue.next(|job| self.may_start(job));
+                self.status.queued = queue.len();
+                waiting
+            };
+            let Some(waiting) = waiting else { return };
+            self.start(waiting);
+        }
+    }
+
+    /// False while another job computes a beginning of this one's prompt: it will be there soon. Jobs on the side wait
+    /// until nobody else works.
+    fn may_start(&self, job: &Job) -> bool {
+        if job.priority == Priority::Side && self.active.iter().any(|active| !active.is_side()) {
+            return false;
+        }
+        if !job.cache_prompt {
+            return true;
+        }
+        let reach = self.prefix.reach(&job.prompt.tokens);
+        !self.active.iter().any(|active| {
+            let Doing::Prefill(_) = active.doing else { return false };
+            if !active.job.cache_prompt || active.is_side() && job.priority == Priority::Normal {
+                return false;
+            }
+            let shared = shared_tokens(&active.job.prompt.tokens, &job.prompt.tokens);
+            let shared = shared.min(job.prompt.tokens.len() - 1);
+            let held = self.engine.sequence_length(active.sequence);
+            // Snapshots will be there that are not yet.
+            let coming = active.job.prompt.boundaries.iter().copied();
+            let coming = coming.filter(|&cut| cut > held && cut <= shared).max().unwrap_or(0);
+            coming >= reach + WORTH_WAITING
+        })
+    }
+
+    fn start(&mut self, waiting: super::queue::Waiting) {
+        let job = &waiting.job;
+        let found = if !job.cache_prompt {
+            Err(Miss { reason: "not_wanted", shared: 0 })
+        } else if self.engine.backend().cut_tokens() != 1 {
+            Err(Miss { reason: "device", shared: 0 })
+        } else {
+            self.prefix.find(&job.prompt.tokens, job.session.as_deref())
+        };
+        let id = job.id.clone();
+        let sequence = match self.engine.create_sequence() {
+            Ok(sequence) => sequence,
+            Err(error) => {
+                let mut outbox = waiting.outbox;
+                outbox.send(Event::Failed(JobError::Engine(error.to_string())));
+                self.draining.push(outbox);
+                return;
+            }
+        };
+        let mut cached = 0;
+        match found {
+            Ok(Found { snapshot }) => match self.engine.backend().restore(sequence, &snapshot) {
+                Ok(()) => cached = snapshot.length(),
+                Err(error) => {
+                    self.shared.log(&format!("{id}: a snapshot was not restored: {error}"))
+                }
+            },
+            Err(Miss { reason, shared }) => {
+                self.prefix.count_full(reason);
+                self.shared.log(&format!(
+                    "{id}: prompt of {} tokens computed from the start: {reason} (first difference at token {shared})",
+                    waiting.job.prompt.tokens.len()
+                ));
+            }
+        }
+        self.status.prefix.tokens_reused += cached as u64;
+        let shares = self.active.iter().map(|active| active.share);
+        let share = shares.min().unwrap_or_default();
+        let vocabulary = self.engine.config().vocabulary;
+        let counters = self.engine.counters();
+        let mut active =
+            Active::new(waiting, &self.language, vocabulary, sequence, cached, share, counters);
+        self.status.queue_time.count += 1;
+        self.status.queue_time.sum += active.queued();
+        let layers = self.engine.config().layers.len();
+        active.report_progress(cached, layers, self.usual_rate);
+        self.active.push(active);
+    }
+
+    /// Takes a job out of the running ones and frees its sequence.
+    fn remove(&mut self, index: usize) -> Active {
+        let active = self.active.remove(index);
+        self.on_device = match self.on_device {
+            Some(current) if current == index => None,
+            Some(current) if current > index => Some(current - 1),
+            other => other,
+        };
+        self.engine.drop_sequence(active.sequence);
+        active
+    }
+
+    /// Ends an answer that is complete.
+    pub(super) fn finish(&mut self, index: usize, reason: FinishReason) {
+        self.keep(index, Place::Turn);
+        let counters = self.engine.counters();
+        let mut active = self.remove(index);
+        let finish = active.finish(reason, &counters);
+        let name = match &finish.reason {
+            FinishReason::Stop => "stop",
+            FinishReason::StopString(_) => "stop_string",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+        };
+        *self.status.finished.entry(name).or_default() += 1;
+        let (usage, times) = (&finish.usage, &finish.timings);
+        self.shared.log(&format!(
+            "{}: {name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
+             expert hits {} of {}, read {:.2} GB",
+            active.job.id,
+            usage.prompt,
+            usage.cached,
+            usage.completion,
+            times.queued.as_secs_f64(),
+            times.prefill.as_secs_f64(),
+            times.decode.as_secs_f64(),
+            finish.experts.hits,
+            finish.experts.hits + finish.experts.misses,
+            finish.experts.bytes_read as f64 / 1e9,
+        ));
+        self.draining.push(active.outbox);
+    }
+
+    /// Ends a job that nobody waits for any more. `defined` is false when its sequence was lost with a pass.
+    pub(super) fn cancel(&mut self, index: usize, defined: bool) {
+        let stage = self.active[index].stage();
+        *self.status.cancelled.entry(stage.name()).or_default() += 1;
+        // Between two chunks, and in an answer, the sequence is whole: a retry goes on from here.
+        let whole = !matches!(self.active[index].doing, Doing::Prefill(Some(_)));
+        if defined && whole {
+            self.keep(index, Place::Way);
+        }
+        let active = self.remove(index);
+        self.shared.log(&format!("{}: cancelled in {}", active.job.id, stage.name()));
+    }
+
+    /// Ends a job with an error. Its sequence is undefined.
+    pub(super) fn fail(&mut self, index: usize, error: &EngineError) {
+        *self.status.finished.entry("error").or_default() += 1;
+        let mut active = self.remove(index);
+        self.shared.log(&format!("{}: failed: {error}", active.job.id));
+        active.outbox.send(Event::Failed(JobError::Engine(error.to_string())));
+        self.draining.push(active.outbox);
+    }
+
+    /// Renews the numbers of the moment, and the places of those who wait.
+    pub(super) fn publish(&mut self, idle: bool) {
+        if !idle && self.published.is_some_and(|last| last.elapsed() < STATUS_INTERVAL) {
+            return;
+        }
+        self.published = Some(Instant::now());
+        let layers = self.engine.config().layers.len();
+        let running = self.active.iter().map(|active| {
+            let held = self.engine.sequence_length(active.sequence);
+            active.summary(held, layers, self.usual_rate)
+        });
+        self.status.running = running.collect();
+        if self.active.iter().all(|active| active.stage() != Stage::Decode) {
+            self.status.decode_rate = 0.0;
+        }
+        self.status.experts = self.engine.counters();
+        let counters = &self.prefix.counters;
+        let prefix = &mut self.status.prefix;
+        prefix.saved = counters.saved;
+        prefix.restored = counters.restored;
+        prefix.evicted = counters.evicted;
+        prefix.full_prefills.clone_from(&counters.full);
+        prefix.snapshots = self.prefix.positions();
+        prefix.snapshot_bytes = self.prefix.state_bytes();
+        let mut queue = self.shared.queue();
+        self.status.queued = queue.len();
+        for (position, waiting) in queue.iter_mut().enumerate() {
+            waiting.tell_position(position);
+        }
+        drop(queue);
+        self.shared.publish(&self.status);
+    }
+}

@@ -1,0 +1,240 @@
+//! What was computed and may be needed again: snapshots, found by the tokens before them.
+//!
+//! A prompt goes on from the longest snapshot whose tokens it begins with; tokens are compared one by one, so
+//! that no hash can be wrong. Models without recurrent state may leave a snapshot earlier, at any token.
+//!
+//! When room is short the entry goes whose loss costs least: the tokens that would have to be computed again
+//! (from the next shorter entry of its chain), less the longer it was not used. Since an entry that loses its
+//! neighbour gains what the neighbour saved, a long chain stays covered, sparsely where it is old and densely
+//! at its end. Side jobs evict side entries only. Time is counted in entries made: nothing ages in an idle night.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::backend::{Room, Snapshot};
+
+/// Entries made until one that is not used counts half.
+const HALF_LIFE: f64 = 16.0;
+/// An entry at the end of a turn is worth this many times one at any token.
+const TURN_WORTH: f64 = 4.0;
+/// What an entry of a side job, and one that its session has left, are worth.
+const SIDE_WORTH: f64 = 0.1;
+const LEFT_WORTH: f64 = 0.25;
+/// Prompts that share fewer tokens than this have nothing to do with each other.
+const RELATED_TOKENS: usize = 16;
+
+/// Where an entry was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At the end of a turn or of an answer: a likely place to go on from.
+    Turn,
+    /// On the way through a long prompt, or where it was given up.
+    Way,
+}
+
+/// A snapshot and its tokens.
+#[derive(Debug)]
+struct Entry {
+    tokens: Arc<[u32]>,
+    snapshot: Snapshot,
+    place: Place,
+    side: bool,
+    session: Option<String>,
+    /// Its session went on elsewhere.
+    left: bool,
+    used: u64,
+}
+
+/// A place to go on from.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) snapshot: Snapshot,
+}
+
+/// Why a prompt is computed from its first token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Miss {
+    pub(super) reason: &'static str,
+    /// Tokens that it shares with the most similar entry: the index of the first that differs.
+    pub(super) shared: usize,
+}
+
+/// Sums for the status.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) saved: u64,
+    pub(super) restored: u64,
+    pub(super) evicted: u64,
+    pub(super) full: BTreeMap<&'static str, u64>,
+}
+
+/// The entries in memory.
+#[derive(Debug, Default)]
+pub(super) struct PrefixCache {
+    entries: Vec<Entry>,
+    clock: u64,
+    pub(super) counters: Counters,
+}
+
+/// Tokens at the beginning of both.
+pub(super) fn shared_tokens(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl PrefixCache {
+    /// The longest point that `prompt` can go on from, with at least one token left to run; marks it as used.
+    /// `session` tells whose other entries are no longer where their conversation is.
+    pub(super) fn find(&mut self, prompt: &[u32], session: Option<&str>) -> Result<Found, Miss> {
+        let mut best: Option<(usize, usize)> = None;
+        let mut most_shared = 0;
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let shared = shared_tokens(&entry.tokens, prompt);
+            most_shared = most_shared.max(shared);
+            if session.is_some() && entry.session.as_deref() == session {
+                entry.left = shared < entry.tokens.len();
+            }
+            let length = usable(entry, shared.min(prompt.len() - 1));
+            if length > 0 && best.is_none_or(|(_, longest)| length > longest) {
+                best = Some((index, length));
+            }
+        }
+        let Some((index, length)) = best else {
+            let reason = match most_shared {
+                _ if self.entries.is_empty() => "nothing_kept",
+                shared if shared < RELATED_TOKENS => "unrelated",
+                _ => "no_snapshot_before_difference",
+            };
+            return Err(Miss { reason, shared: most_shared });
+        };
+        let entry = &mut self.entries[index];
+        entry.used = self.clock;
+        self.counters.restored += 1;
+        let snapshot = entry.snapshot.truncated(length).unwrap_or_else(|| entry.snapshot.clone());
+        Ok(Found { snapshot })
+    }
+
+    /// How many tokens of `prompt` an entry would save, without using it.
+    pub(super) fn reach(&self, prompt: &[u32]) -> usize {
+        let limit = prompt.len().saturating_sub(1);
+        let reach = |entry: &Entry| usable(entry, shared_tokens(&entry.tokens, prompt).min(limit));
+        self.entries.iter().map(reach).max().unwrap_or(0)
+    }
+
+    /// Whether there is an entry for exactly these tokens.
+    pub(super) fn has(&self, tokens: &[u32]) -> bool {
+        self.entries.iter().any(|entry| *entry.tokens == *tokens)
+    }
+
+    /// The longest entry that is a beginning of `tokens`.
+    pub(super) fn base(&self, tokens: &[u32]) -> Option<&Snapshot> {
+        let bases = self.entries.iter().filter(|entry| tokens.starts_with(&entry.tokens));
+        bases.max_by_key(|entry| entry.tokens.len()).map(|entry| &entry.snapshot)
+    }
+
+    /// Keeps a snapshot, whose tokens are `tokens`.
+    pub(super) fn insert(
+        &mut self,
+        tokens: &[u32],
+        snapshot: Snapshot,
+        place: Place,
+        side: bool,
+        session: Option<&str>,
+    ) {
+        debug_assert_eq!(tokens.len(), snapshot.length(), "a snapshot's tokens");
+        if tokens.is_empty() {
+            return;
+        }
+        self.clock += 1;
+        if let Some(known) = self.entries.iter_mut().find(|entry| *entry.tokens == *tokens) {
+            known.used = self.clock;
+            known.left = false;
+            known.side &= side;
+            if place == Place::Turn {
+                known.place = place;
+            }
+            return;
+        }
+        if snapshot.truncated(0).is_some() {
+            // What can be left at any token needs no entries on the way.
+            self.entries.retain(|entry| !tokens.starts_with(&entry.tokens));
+        }
+        self.counters.saved += 1;
+        self.entries.push(Entry {
+            tokens: tokens.into(),
+            snapshot,
+            place,
+            side,
+            session: session.map(str::to_owned),
+            left: false,
+            used: self.clock,
+        });
+    }
+
+    /// Gives up the least valuable entry; with `side_only`, among those of side jobs. False when there is none.
+    pub(super) fn evict(&mut self, side_only: bool) -> bool {
+        let allowed = |entry: &Entry| entry.side || !side_only;
+        let candidates = (0..self.entries.len()).filter(|&index| allowed(&self.entries[index]));
+        let least = candidates.min_by(|&a, &b| self.worth(a).total_cmp(&self.worth(b)));
+        let Some(index) = least else { return false };
+        self.entries.swap_remove(index);
+        self.counters.evicted += 1;
+        true
+    }
+
+    /// Gives up entries until `room` says that there is enough; false when it never is.
+    pub(super) fn make_room(
+        &mut self,
+        side_only: bool,
+        enough: impl Fn(Room) -> bool,
+        mut room: impl FnMut() -> Room,
+    ) -> bool {
+        while !enough(room()) {
+            if !self.evict(side_only) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tokens that losing an entry would cost, weighed by how likely they are to be asked for.
+    fn worth(&self, index: usize) -> f64 {
+        let entry = &self.entries[index];
+        let shorter = self.entries.iter().filter(|other| {
+            other.tokens.len() < entry.tokens.len() && entry.tokens.starts_with(&other.tokens)
+        });
+        let next = shorter.map(|other| other.tokens.len()).max().unwrap_or(0);
+        let age = (self.clock - entry.used) as f64;
+        let place = if entry.place == Place::Turn { TURN_WORTH } else { 1.0 };
+        let side = if entry.side { SIDE_WORTH } else { 1.0 };
+        let left = if entry.left { LEFT_WORTH } else { 1.0 };
+        (entry.tokens.len() - next) as f64 * place * side * left * 0.5f64.powf(age / HALF_LIFE)
+    }
+
+    /// Counts a prompt that began from nothing.
+    pub(super) fn count_full(&mut self, reason: &'static str) {
+        *self.counters.full.entry(reason).or_default() += 1;
+    }
+
+    /// Tokens before each entry, ascending.
+    pub(super) fn positions(&self) -> Vec<usize> {
+        let mut positions: Vec<_> = self.entries.iter().map(|entry| entry.tokens.len()).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// Bytes of recurrent states.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.snapshot.state_bytes()).sum()
+    }
+}
+
+/// Tokens that an entry saves a prompt that shares `shared` tokens with it.
+fn usable(entry: &Entry, shared: usize) -> usize {
+    if entry.tokens.len() <= shared {
+        entry.tokens.len()
+    } else if entry.snapshot.truncated(shared).is_some() {
+        shared
+    } else {
+        0
+    }
+}

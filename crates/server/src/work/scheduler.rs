@@ -1,0 +1,408 @@
+//! The engine's thread: who computes next.
+//!
+//! Prompts run layer by layer, one chunk at a time; between two layers the chunk can be put aside for a step of the
+//! answers in progress, all of them together, so that they share the experts they read, or for another prompt. Answers
+//! and prompts get half of the time each; of several prompts, the one that had least. Jobs on the side run only
+//! when nobody else does. Nothing of this changes a bit of any answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::EngineError;
+use engine::backend::{Cancel, Run};
+use engine::engine::Engine;
+use engine::sampling::Sampled;
+use engine::text::Language;
+
+use super::active::{Active, Chunk, Doing};
+use super::outbox::Outbox;
+use super::prefix::{Place, PrefixCache};
+use super::worker::Shared;
+use super::{Event, FinishReason, JobError, Status};
+
+/// Tokens between snapshots on the way through a long prompt.
+const WAY_TOKENS: usize = 4096;
+/// Time between them, if that is sooner: what a cancelled prompt loses at the most, beside its last chunk.
+const WAY_TIME: Duration = Duration::from_secs(3);
+/// Prompts are changed no sooner than one is this far behind another.
+const SHARE_STEP: Duration = Duration::from_millis(50);
+/// A client that takes no events for so long is given up.
+pub(super) const SLOW_CLIENT: Duration = Duration::from_secs(300);
+/// How long an idle thread sleeps before it looks for clients that have gone.
+const IDLE: Duration = Duration::from_millis(200);
+/// And how long while clients have something to read.
+const DELIVERY: Duration = Duration::from_millis(5);
+/// The status is renewed no more often than this.
+pub(super) const STATUS_INTERVAL: Duration = Duration::from_millis(50);
+/// A prefix that another job is computing is worth waiting for from this many tokens on.
+pub(super) const WORTH_WAITING: usize = 64;
+
+/// Cancels a step when nobody waits for any of its answers.
+struct Gone<'a>(Vec<&'a Outbox>);
+
+impl Cancel for Gone<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.iter().all(|outbox| outbox.is_closed())
+    }
+}
+
+/// Everything that the engine's thread owns.
+pub(super) struct Scheduler {
+    pub(super) engine: Engine,
+    pub(super) language: Arc<Language>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) context: usize,
+    pub(super) sequences: usize,
+    pub(super) active: Vec<Active>,
+    /// Jobs that are done but for their clients' reading.
+    pub(super) draining: Vec<Outbox>,
+    pub(super) prefix: PrefixCache,
+    /// Index of the job whose chunk the device holds between two layers.
+    pub(super) on_device: Option<usize>,
+    /// Prefill time since the last decode step, and that step's time.
+    since_step: Duration,
+    step_time: Duration,
+    pub(super) status: Status,
+    pub(super) published: Option<Instant>,
+    /// Tokens per second of the last prefill.
+    pub(super) usual_rate: Option<f64>,
+}
+
+impl Scheduler {
+    pub(super) fn new(
+        engine: Engine,
+        language: Arc<Language>,
+        shared: Arc<Shared>,
+        context: usize,
+        sequences: usize,
+    ) -> Self {
+        Self {
+            engine,
+            language,
+            shared,
+            context,
+            sequences,
+            active: Vec::new(),
+            draining: Vec::new(),
+            prefix: PrefixCache::default(),
+            on_device: None,
+            since_step: Duration::ZERO,
+            step_time: Duration::ZERO,
+            status: Status { sequences, ..Status::default() },
+            published: None,
+            usual_rate: None,
+        }
+    }
+
+    /// Works until the server stops.
+    pub(super) fn run(mut self) {
+        while !self.shared.is_stopping() {
+            self.forget_gone();
+            self.admit();
+            let worked = self.turn();
+            self.publish(!worked);
+            if !worked {
+                self.shared.wait(if self.draining.is_empty() { IDLE } else { DELIVERY });
+            }
+        }
+        for mut active in std::mem::take(&mut self.active) {
+            active.outbox.send(Event::Failed(JobError::ShuttingDown));
+            self.draining.push(active.outbox);
+        }
+        for mut waiting in self.shared.queue().drain() {
+            waiting.outbox.send(Event::Failed(JobError::ShuttingDown));
+        }
+        for mut outbox in self.draining {
+            outbox.flush();
+        }
+    }
+
+    /// Does one piece of work; false when there is none.
+    fn turn(&mut self) -> bool {
+        let normal = self.active.iter().any(|active| !active.is_side());
+        let may_run = |active: &Active| !(normal && active.is_side());
+        let decoding = |active: &Active| matches!(active.doing, Doing::Decode(_));
+        let answers = (0..self.active.len())
+            .filter(|&index| decoding(&self.active[index]) && may_run(&self.active[index]));
+        let answers: Vec<usize> = answers.collect();
+        let prompts = (0..self.active.len())
+            .filter(|&index| !decoding(&self.active[index]) && may_run(&self.active[index]));
+        let behind = prompts.min_by_key(|&index| (self.active[index].share, index));
+        let Some(mut prompt) = behind else {
+            if answers.is_empty() {
+                return false;
+            }
+            self.step(&answers);
+            return true;
+        };
+        if let Some(current) = self.on_device
+            && current != prompt
+            && may_run(&self.active[current])
+            && self.active[current].share < self.active[prompt].share + SHARE_STEP
+        {
+            prompt = current;
+        }
+        let step_is_due = !answers.is_empty() && self.since_step >= self.step_time;
+        if (step_is_due || self.on_device.is_some_and(|current| current != prompt))
+            && !self.clear_device()
+        {
+            // The device has to finish the chunk that it holds.
+            prompt = self.on_device.unwrap_or(prompt);
+        } else if step_is_due {
+            self.step(&answers);
+            return true;
+        }
+        self.prefill_layer(prompt);
+        true
+    }
+
+    /// Puts the chunk on the device aside; false where that cannot be done.
+    fn clear_device(&mut self) -> bool {
+        let Some(index) = self.on_device else { return true };
+        if let Doing::Prefill(Some(chunk)) = &mut self.active[index].doing
+            && !self.engine.put_aside(&mut chunk.pass)
+        {
+            return false;
+        }
+        self.on_device = None;
+        true
+    }
+
+    /// Runs one layer of a prompt, beginning a chunk or ending one where it is due.
+    fn prefill_layer(&mut self, index: usize) {
+        let started = Instant::now();
+        let result = self.try_prefill_layer(index);
+        let time = started.elapsed();
+        self.since_step += time;
+        match result {
+            Ok(tokens) => {
+                if let Some(active) = self.active.get_mut(index) {
+                    active.worked(time, tokens);
+                    let held = self.engine.sequence_length(active.sequence);
+                    let layers = self.engine.config().layers.len();
+                    active.report_progress(held, layers, self.usual_rate);
+                }
+                if tokens > 0 {
+                    self.end_of_chunk(index, tokens);
+                }
+            }
+            Err(error) => self.fail(index, &error),
+        }
+    }
+
+    /// One layer; the number of tokens of the chunk when that was its last.
+    fn try_prefill_layer(&mut self, index: usize) -> Result<usize, EngineError> {
+        if matches!(self.active[index].doing, Doing::Prefill(None)) {
+            self.begin_chunk(index)?;
+        }
+        let Doing::Prefill(Some(chunk)) = &mut self.active[index].doing else { return Ok(0) };
+        self.on_device = Some(index);
+        let done = self.engine.advance(&mut chunk.pass)?;
+        let tokens = chunk.tokens;
+        if !done {
+            return Ok(0);
+        }
+        self.on_device = None;
+        self.active[index].doing = Doing::Prefill(None);
+        Ok(tokens)
+    }
+
+    /// Begins the next chunk of a prompt, with snapshots at the ends of turns inside it.
+    fn begin_chunk(&mut self, index: usize) -> Result<(), EngineError> {
+        let active = &self.active[index];
+        let (sequence, side) = (active.sequence, active.is_side());
+        let position = self.engine.sequence_length(sequence);
+        let chunk = self.engine.chunk();
+        // Where cuts show, they are where a prompt computed from its start has them.
+        let cuttable = self.engine.backend().cut_tokens() == 1;
+        let most = if cuttable { chunk } else { chunk - position % chunk };
+        let end = active.prompt().min(position + most);
+        let mut cuts = Vec::new();
+        if cuttable && active.job.cache_prompt {
+            let inside = active.job.prompt.boundaries.iter().copied();
+            cuts.extend(inside.filter(|cut| (position + 1..end).contains(cut)));
+            let prefix = &self.prefix;
+            cuts.retain(|&cut| !prefix.has(&active.tokens[..cut]));
+            cuts.dedup();
+        }
+        let states = cuts.len();
+        let pages = (end - position) / engine::backend::PAGE_TOKENS + 2;
+        let backend = self.engine.backend();
+        self.prefix.make_room(side, |room| room.states >= states, || backend.room());
+        cuts.truncate(backend.room().states);
+        // Without pages there is no answer: here even a side job may take what it needs.
+        let enough = |room: engine::backend::Room| room.pages >= pages;
+        self.prefix.make_room(side, enough, || backend.room());
+        self.prefix.make_room(false, enough, || backend.room());
+        let marks: Vec<usize> = (0..cuts.len()).collect();
+        cuts.push(end);
+        let mut start = position;
+        let runs = cuts.iter().map(|&cut| {
+            let tokens = &active.tokens[start..cut];
+            start = cut;
+            Run { sequence, tokens }
+        });
+        let runs: Vec<_> = runs.collect();
+        let pass = self.engine.start(&runs, &marks)?;
+        let doing = Doing::Prefill(Some(Chunk { pass, tokens: end - position }));
+        self.active[index].doing = doing;
+        Ok(())
+    }
+
+    /// After the last layer of a chunk: keeps snapshots, and answers when the prompt is done.
+    fn end_of_chunk(&mut self, index: usize, tokens: usize) {
+        self.status.prompt_tokens += tokens as u64;
+        self.status.prefix.tokens_computed += tokens as u64;
+        for snapshot in self.engine.backend().take_marks() {
+            let active = &mut self.active[index];
+            let length = snapshot.length();
+            active.kept = (length, Instant::now());
+            let (side, session) = (active.is_side(), active.job.session.as_deref());
+            self.prefix.insert(&active.tokens[..length], snapshot, Place::Turn, side, session);
+        }
+        let active = &mut self.active[index];
+        let held = self.engine.sequence_length(active.sequence);
+        let layers = self.engine.config().layers.len();
+        if let Some(rate) = active.prefill_rate(held, layers) {
+            self.usual_rate = Some(rate);
+            self.status.prefill_rate = rate;
+        }
+        if held < active.prompt() {
+            let (position, time) = active.kept;
+            if held - position >= WAY_TOKENS || time.elapsed() >= WAY_TIME {
+                self.keep(index, Place::Way);
+            }
+            return;
+        }
+        if active.job.max_tokens == Some(0) {
+            self.finish(index, FinishReason::Length);
+            return;
+        }
+        self.draw(&[(index, tokens - 1)]);
+    }
+
+    /// Keeps a snapshot of where a job's sequence is.
+    pub(super) fn keep(&mut self, index: usize, place: Place) {
+        let active = &self.active[index];
+        let (sequence, side) = (active.sequence, active.is_side());
+        let length = self.engine.sequence_length(sequence);
+        let tokens = &active.tokens[..length];
+        let backend = self.engine.backend();
+        if !active.job.cache_prompt || backend.cut_tokens() != 1 || length == 0 {
+            return;
+        }
+        if !self.prefix.has(tokens) {
+            let room = self.prefix.make_room(side, |room| room.states > 0, || backend.room());
+            if !room {
+                return;
+            }
+        }
+        let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(tokens)) else { return };
+        self.prefix.insert(tokens, snapshot, place, side, active.job.session.as_deref());
+        self.active[index].kept = (length, Instant::now());
+    }
+
+    /// One token of every answer, computed together.
+    fn step(&mut self, answers: &[usize]) {
+        let started = Instant::now();
+        let backend = self.engine.backend();
+        let enough = |room: engine::backend::Room| room.pages >= 2 * answers.len();
+        self.prefix.make_room(false, enough, || backend.room());
+        let tokens: Vec<[u32; 1]> = answers
+            .iter()
+            .map(|&index| match self.active[index].doing {
+                Doing::Decode(token) => [token],
+                Doing::Prefill(_) => unreachable!("only answers are decoded"),
+            })
+            .collect();
+        let runs = answers.iter().zip(&tokens);
+        let runs =
+            runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
+        let runs: Vec<_> = runs.collect();
+        let gone = Gone(answers.iter().map(|&index| &self.active[index].outbox).collect());
+        let result = self.engine.forward(&runs, &gone);
+        self.step_time = started.elapsed();
+        self.since_step = Duration::ZERO;
+        match result {
+            Ok(()) => {
+                let rate = answers.len() as f64 / self.step_time.as_secs_f64().max(1e-9);
+                let before = self.status.decode_rate;
+                self.status.decode_rate =
+                    if before == 0.0 { rate } else { 0.8 * before + 0.2 * rate };
+                let rows = answers.iter().enumerate();
+                let rows: Vec<_> = rows.map(|(row, &index)| (index, row)).collect();
+                self.draw(&rows);
+            }
+            // A pass that stopped half-way leaves all its sequences undefined.
+            Err(EngineError::Cancelled) => {
+                for &index in answers.iter().rev() {
+                    self.cancel(index, false);
+                }
+            }
+            Err(error) => {
+                for &index in answers.iter().rev() {
+                    self.fail(index, &error);
+                }
+            }
+        }
+    }
+
+    /// Draws the next token of jobs, each with its row of the batch; ends those that are complete.
+    fn draw(&mut self, rows: &[(usize, usize)]) {
+        let mut drawn = Vec::with_capacity(rows.len());
+        let greedy = rows.iter().all(|&(index, _)| self.active[index].takes_most_likely());
+        for &(_, row) in rows.iter().filter(|_| greedy) {
+            match self.engine.most_likely(row) {
+                Some(token) => {
+                    drawn.push(token.map(|token| (Sampled { token, logprob: None }, Vec::new())));
+                }
+                None => break,
+            }
+        }
+        if drawn.is_empty() {
+            let vocabulary = self.engine.config().vocabulary;
+            let places: Vec<usize> = rows.iter().map(|&(_, row)| row).collect();
+            match self.engine.logits(&places) {
+                Ok(logits) => {
+                    for (&(index, _), logits) in
+                        rows.iter().zip(logits.chunks_exact_mut(vocabulary))
+                    {
+                        let active = &mut self.active[index];
+                        let position = active.tokens.len();
+                        let sampled = active.sample(logits);
+                        drawn.push(
+                            sampled.map_err(|source| EngineError::Sampling { position, source }),
+                        );
+                    }
+                }
+                Err(error) => {
+                    for &(index, _) in rows.iter().rev() {
+                        self.fail(index, &error);
+                    }
+                    return;
+                }
+            }
+        }
+        // From the last, so that ending one does not move those still to come.
+        for (&(index, _), drawn) in rows.iter().zip(drawn).rev() {
+            let (sampled, top) = match drawn {
+                Ok(drawn) => drawn,
+                Err(error) => {
+                    self.fail(index, &error);
+                    continue;
+                }
+            };
+            let active = &mut self.active[index];
+            let first = active.is_silent();
+            let (reason, time) = active.accept(sampled, &top, self.context);
+            self.status.generated_tokens += 1;
+            let total =
+                if first { &mut self.status.first_token_time } else { &mut self.status.token_time };
+            total.count += 1;
+            total.sum += time;
+            if let Some(reason) = reason {
+                self.finish(index, reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The worker: what protocols hold of the engine's thread.
+//!
+//! Prompts are made on the caller's thread, so that a client's mistake is known at once whatever the engine does. Jobs
+//! go into the queue; the thread takes them from there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::engine::Engine;
+use engine::text::{Language, RenderOptions, TextError};
+use tokio::sync::mpsc;
+
+use super::active;
+use super::outbox::{CHANNEL_EVENTS, Outbox};
+use super::queue::Queue;
+use super::scheduler::Scheduler;
+use super::{Conversation, Job, ModelCard, PrepareError, Prompt, Refusal, Status, Ticket, Worker};
+
+/// Where lines of the log go.
+pub type Log = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What a worker needs to know beside the engine.
+pub struct WorkerOptions {
+    /// What is served.
+    pub model: ModelCard,
+    /// Most tokens of a conversation.
+    pub context: usize,
+    /// Jobs that hold a sequence at a time; the engine must have as many.
+    pub sequences: usize,
+    /// Jobs that may wait.
+    pub queue: usize,
+    /// Where lines of the log go; they have no text of prompts or answers.
+    pub log: Log,
+}
+
+/// What the engine's thread and its callers share.
+pub(super) struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    status: Mutex<Status>,
+    stopping: AtomicBool,
+    log: Log,
+}
+
+impl Shared {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until a job comes, or for `time`.
+    pub(super) fn wait(&self, time: Duration) {
+        let queue = self.queue();
+        if queue.len() == 0 && !self.is_stopping() {
+            drop(self.wake.wait_timeout(queue, time));
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn log(&self, line: &str) {
+        (self.log)(line);
+    }
+
+    pub(super) fn publish(&self, status: &Status) {
+        let mut published = self.status();
+        let refused = published.refused;
+        published.clone_from(status);
+        published.refused = refused;
+    }
+}
+
+/// Runs jobs on an engine.
+pub struct EngineWorker {
+    shared: Arc<Shared>,
+    language: Arc<Language>,
+    options: ServedModel,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What callers may ask without the engine.
+struct ServedModel {
+    model: ModelCard,
+    context: usize,
+    vocabulary: usize,
+    queue: usize,
+}
+
+/// Marks the worker as stopped when its thread ends, however it ends.
+struct StopAtEnd(Arc<Shared>);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stopping.store(true, Ordering::Release);
+        // Whoever waits hears that nothing will come: channels close.
+        drop(self.0.queue().drain());
+    }
+}
+
+impl EngineWorker {
+    /// Starts the engine's thread.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start(
+        engine: Engine,
+        language: Arc<Language>,
+        options: WorkerOptions,
+    ) -> std::io::Result<Self> {
+        let WorkerOptions { model, context, sequences, queue, log } = options;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            status: Mutex::new(Status { sequences, ..Status::default() }),
+            stopping: AtomicBool::new(false),
+            log,
+        });
+        let vocabulary = engine.config().vocabulary;
+        let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+            let _stop = StopAtEnd(Arc::clone(&for_thread));
+            Scheduler::new(engine, words, for_thread, context, sequences).run();
+        })?;
+        let options = ServedModel { model, context, vocabulary, queue };
+        Ok(Self { shared, language, options, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends all jobs and waits for the engine's thread.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            self.shared.log("the engine's thread ended by a panic");
+        }
+    }
+
+    fn fitting(&self, prompt: Prompt) -> Result<Prompt, PrepareError> {
+        let (tokens, context) = (prompt.tokens.len(), self.options.context);
+        if tokens == 0 {
+            return Err(PrepareError::Conversation("the prompt is empty".to_owned()));
+        }
+        if tokens >= context {
+            return Err(PrepareError::TooLong { prompt: tokens, context });
+        }
+        Ok(prompt)
+    }
+}
+
+impl Drop for EngineWorker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn refused(error: TextError) -> PrepareError {
+    PrepareError::Conversation(error.to_string())
+}
+
+impl Worker for EngineWorker {
+    fn prepare(&self, conversation: &Conversation) -> Result<Prompt, PrepareError> {
+        let template = self.language.template.as_ref().ok_or(PrepareError::NoTemplate)?;
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            enable_thinking: conversation.thinking,
+            extra: conversation.template_variables.clone(),
+            ..RenderOptions::default()
+        };
+        let (messages, tools) = (&conversation.messages, &conversation.tools);
+        let prompt = self.language.render(template, messages, tools, &options).map_err(refused)?;
+        // System message and tools are one turn, which other conversations begin with as well.
+        let opening = messages.first().is_some_and(|m| m.role == engine::text::Role::System)
+            || !tools.is_empty();
+        let opening = prompt.turns.get(1).copied().filter(|_| opening);
+        let mut boundaries: Vec<usize> =
+            opening.into_iter().chain(prompt.turns.last().copied()).collect();
+        boundaries.retain(|&cut| cut > 0);
+        boundaries.dedup();
+        let tokens = prompt.tokens.into();
+        self.fitting(Prompt { tokens, boundaries, thinking_open: prompt.opens_reasoning })
+    }
+
+    fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError> {
+        let tokens = self.language.tokenizer.encode(text).map_err(refused)?;
+        let tokens = tokens.into();
+        self.fitting(Prompt { tokens, boundaries: Vec::new(), thinking_open: false })
+    }
+
+    fn context_length(&self) -> usize {
+        self.options.context
+    }
+
+    fn model(&self) -> ModelCard {
+        self.options.model.clone()
+    }
+
+    fn submit(&self, job: Job) -> Result<Ticket, Refusal> {
+        if self.shared.is_stopping() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let (prompt, context) = (job.prompt.tokens.len(), self.options.context);
+        if prompt >= context {
+            return Err(Refusal::TooLong { prompt, context });
+        }
+        if let Some(token) =
+            job.prompt.tokens.iter().find(|&&token| token as usize >= self.options.vocabulary)
+        {
+            return Err(Refusal::BadRequest(format!("token {token} is not in the vocabulary")));
+        }
+        if prompt == 0 {
+            return Err(Refusal::BadRequest("the prompt is empty".to_owned()));
+        }
+        active::check(&job, &self.language, self.options.vocabulary)?;
+        let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
+        {
+            let mut queue = self.shared.queue();
+            queue.purge();
+            let waiting = queue.len();
+            if waiting >= self.options.queue {
+                drop(queue);
+                self.shared.status().refused += 1;
+                let retry_after = Duration::from_secs(10);
+                return Err(Refusal::QueueFull { waiting, retry_after });
+            }
+            queue.push(job, Outbox::new(sender));
+        }
+        // The thread may have ended meanwhile; then nobody would ever take the job.
+        if self.shared.is_stopping() {
+            return Err(Refusal::ShuttingDown);
+        }
+        self.shared.wake.notify_all();
+        Ok(Ticket { events })
+    }
+
+    fn status(&self) -> Status {
+        self.shared.status().clone()
+    }
+}

@@ -1,0 +1,172 @@
+//! A worker over a small checkpoint, and jobs asked of it from a test's own thread.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a failure here is a failed test; not every test uses all"
+)]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::text::{Language, Message, Role};
+use engine::weights::Catalog;
+use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use server::work::{
+    Conversation, EngineWorker, Event, Finish, FinishReason, Job, ModelCard, Ticket, Worker,
+    WorkerOptions,
+};
+use store::cache::{ExpertStore, StorageMode, StoreOptions};
+use store::trunk::LoadMode;
+
+/// How a worker is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) context: usize,
+    pub(crate) chunk: usize,
+    pub(crate) sequences: usize,
+    pub(crate) snapshots: usize,
+    pub(crate) queue: usize,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { context: 2048, chunk: 256, sequences: 2, snapshots: 12, queue: 8 }
+    }
+}
+
+pub(crate) fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
+}
+
+/// A worker that serves the demo model.
+pub(crate) fn worker(setting: &Setting) -> EngineWorker {
+    let checkpoint = Arc::new(store::format::open(&demo()).unwrap());
+    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
+    let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
+    let options = StoreOptions::new(StorageMode::Resident, minimum);
+    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let limits = CpuOptions {
+        batch_tokens: setting.chunk,
+        logit_rows: 8,
+        sequences: setting.sequences,
+        snapshots: setting.snapshots,
+        context: setting.context,
+        kv_growth: KvGrowth::Grow,
+        kv_type: KvType::F32,
+        delta_form: DeltaForm::Step,
+        top_k: config.moe.top_k,
+    };
+    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let compute = Compute::new(options).unwrap();
+    let language = Language::load(&checkpoint, config.vocabulary).unwrap();
+    let backend =
+        CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
+    let engine = Engine::new(config, model, Box::new(backend), setting.chunk);
+    let options = WorkerOptions {
+        model: ModelCard { id: "demo".into(), context: setting.context, ..ModelCard::default() },
+        context: setting.context,
+        sequences: setting.sequences,
+        queue: setting.queue,
+        log: Box::new(|_| {}),
+    };
+    EngineWorker::start(engine, Arc::new(language), options).unwrap()
+}
+
+/// A conversation of user and assistant turns in turn.
+pub(crate) fn conversation(system: &str, turns: &[&str]) -> Conversation {
+    let system = (!system.is_empty()).then(|| Message::new(Role::System, system));
+    let roles = [Role::User, Role::Assistant].into_iter().cycle();
+    let turns = roles.zip(turns).map(|(role, text)| Message::new(role, *text));
+    Conversation {
+        messages: system.into_iter().chain(turns).collect(),
+        thinking: Some(false),
+        ..Conversation::default()
+    }
+}
+
+/// A job that answers a conversation greedily.
+pub(crate) fn job(worker: &EngineWorker, conversation: &Conversation, max_tokens: usize) -> Job {
+    let mut job = Job::new("test", worker.prepare(conversation).unwrap());
+    job.max_tokens = Some(max_tokens);
+    job
+}
+
+/// What became of a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) reasoning: String,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<(String, String)>,
+    pub(crate) progress: Vec<(usize, usize, usize)>,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) error: Option<String>,
+}
+
+impl Outcome {
+    pub(crate) fn reason(&self) -> FinishReason {
+        self.finish.as_ref().unwrap_or_else(|| panic!("{:?}", self.error)).reason.clone()
+    }
+
+    pub(crate) fn cached(&self) -> usize {
+        self.finish.as_ref().unwrap().usage.cached
+    }
+}
+
+/// Reads a job to its end and checks the order of its events.
+pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut open = None;
+    while let Some(event) = ticket.events.blocking_recv() {
+        assert!(outcome.finish.is_none() && outcome.error.is_none(), "{event:?} after the end");
+        match event {
+            Event::Queued { .. } => {}
+            Event::Progress { processed, total, cached, .. } => {
+                outcome.progress.push((processed, total, cached));
+            }
+            Event::Reasoning(piece) => outcome.reasoning.push_str(&piece.text),
+            Event::Text(piece) => outcome.text.push_str(&piece.text),
+            Event::CallStarted { index, id, name } => {
+                assert!(open.is_none() && index == outcome.calls.len() && id.len() >= 24);
+                open = Some(index);
+                outcome.calls.push((name, String::new()));
+            }
+            Event::CallArguments { index, delta } => {
+                assert_eq!(open, Some(index));
+                outcome.calls[index].1.push_str(&delta);
+            }
+            Event::CallEnded { index } => assert_eq!(open.take(), Some(index)),
+            Event::Finished(finish) => outcome.finish = Some(*finish),
+            Event::Failed(error) => outcome.error = Some(error.to_string()),
+        }
+    }
+    assert!(open.is_none(), "a call was left open");
+    assert!(outcome.finish.is_some() || outcome.error.is_some(), "no terminal event");
+    outcome
+}
+
+/// Submits and reads to the end.
+pub(crate) fn ask(worker: &EngineWorker, job: Job) -> Outcome {
+    collect(worker.submit(job).unwrap())
+}
+
+/// Waits until `done` of the status, at most ten seconds.
+pub(crate) fn wait_until(worker: &EngineWorker, done: impl Fn(&server::work::Status) -> bool) {
+    for _ in 0..2000 {
+        if done(&worker.status()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("nothing happened: {:?}", worker.status().running);
+}

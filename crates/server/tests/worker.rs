@@ -1,0 +1,193 @@
+//! Goal: the worker answers as a sequence computed alone would, whatever else runs, whatever was cached, and whoever
+//! went away meanwhile. Method: the demo model behind a real worker, jobs from this thread, every answer compared
+//! with one that used nothing kept (`cache_prompt` off, alone).
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod engine_support;
+
+use engine_support::{Setting, ask, collect, conversation, job, wait_until, worker};
+use server::work::{FinishReason, OutputRules, Priority, Refusal, Worker};
+
+const SYSTEM: &str = "You are a helpful assistant who answers briefly and politely.";
+
+fn long_text(words: usize) -> String {
+    (0..words).map(|n| format!("word{} ", n * 7919 % 1000)).collect()
+}
+
+#[test]
+fn a_second_turn_computes_only_what_is_new() {
+    let worker = worker(&Setting::default());
+    let first = job(&worker, &conversation(SYSTEM, &["My name is Alice."]), 24);
+    let turn = *first.prompt.boundaries.last().unwrap();
+    let first = ask(&worker, first);
+    assert_eq!(first.cached(), 0);
+    let turns = ["My name is Alice.", &first.text, "What is my name?"];
+    let again = job(&worker, &conversation(SYSTEM, &turns), 24);
+    let mut cold = again.clone();
+    cold.cache_prompt = false;
+    let total = again.prompt.tokens.len();
+    let warm = ask(&worker, again);
+    assert!(warm.cached() >= turn, "{} of {total} cached, {turn} were known", warm.cached());
+    let cold = ask(&worker, cold);
+    assert_eq!((cold.cached(), &cold.text), (0, &warm.text));
+    // Another conversation under the same system prompt.
+    let other = ask(&worker, job(&worker, &conversation(SYSTEM, &["Count to three."]), 8));
+    assert!(other.cached() > 0, "the system prompt was not kept");
+    // The same prompt once more, as a client does after its timeout.
+    let prompt = job(&worker, &conversation(SYSTEM, &turns), 24);
+    let retry = ask(&worker, prompt);
+    assert!(total - retry.cached() < 12, "{} of {total} cached", retry.cached());
+    assert_eq!(retry.text, warm.text);
+    let status = worker.status();
+    assert!(status.prefix.full_prefills.values().sum::<u64>() >= 1, "{:?}", status.prefix);
+}
+
+#[test]
+fn answers_computed_together_are_those_computed_alone() {
+    let worker = worker(&Setting { sequences: 4, ..Setting::default() });
+    let questions =
+        ["What is two plus two?", "Name a colour.", "My name is Bob.", "Count to five."];
+    let alone: Vec<_> = questions
+        .map(|question| ask(&worker, uncached(&worker, &conversation("", &[question]), 30)))
+        .into();
+    let tickets = questions
+        .map(|question| worker.submit(uncached(&worker, &conversation("", &[question]), 30)));
+    for (ticket, alone) in tickets.into_iter().zip(alone) {
+        assert_eq!(collect(ticket.unwrap()).text, alone.text);
+    }
+}
+
+fn uncached(
+    worker: &server::work::EngineWorker,
+    conversation: &server::work::Conversation,
+    tokens: usize,
+) -> server::work::Job {
+    let mut job = job(worker, conversation, tokens);
+    job.cache_prompt = false;
+    job
+}
+
+#[test]
+fn a_short_prompt_is_answered_while_a_long_one_is_processed() {
+    let worker = worker(&Setting { context: 8192, ..Setting::default() });
+    let text = long_text(900);
+    let long = job(&worker, &conversation("", &[&text]), 4);
+    assert!(long.prompt.tokens.len() > 1500);
+    let alone = ask(&worker, {
+        let mut job = long.clone();
+        job.cache_prompt = false;
+        job
+    });
+    let long = worker.submit(long).unwrap();
+    wait_until(&worker, |status| status.running.iter().any(|job| job.processed > 0));
+    let short = ask(&worker, uncached(&worker, &conversation("", &["Name a colour."]), 4));
+    assert_eq!(short.reason(), FinishReason::Length);
+    assert!(
+        worker.status().running.iter().any(|job| job.generated == 0 && job.processed < job.prompt),
+        "the long prompt was finished first"
+    );
+    let long = collect(long);
+    assert_eq!(long.text, alone.text);
+    assert!(long.progress.len() > 1 && long.progress.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+}
+
+#[test]
+fn a_cancelled_prompt_is_resumed_by_its_retry() {
+    let worker = worker(&Setting { context: 8192, chunk: 64, ..Setting::default() });
+    let text = long_text(900);
+    let long = job(&worker, &conversation("", &[&text]), 4);
+    let cold = ask(&worker, {
+        let mut job = long.clone();
+        job.cache_prompt = false;
+        job
+    });
+    let ticket = worker.submit(long.clone()).unwrap();
+    wait_until(&worker, |status| status.running.iter().any(|job| job.processed > 300));
+    drop(ticket);
+    wait_until(&worker, |status| status.running.is_empty());
+    let status = worker.status();
+    assert_eq!(status.cancelled.get("prefill"), Some(&1), "{:?}", status.cancelled);
+    let retry = ask(&worker, long);
+    assert_eq!(retry.text, cold.text);
+    assert!(retry.cached() > 0 || status.prefix.snapshots.is_empty(), "{:?}", status.prefix);
+}
+
+#[test]
+fn identical_prompts_in_flight_are_computed_once() {
+    let worker = worker(&Setting { context: 8192, chunk: 64, ..Setting::default() });
+    let text = long_text(300);
+    let long = job(&worker, &conversation("", &[&text]), 6);
+    let tokens = long.prompt.tokens.len();
+    let first = worker.submit(long.clone()).unwrap();
+    let second = worker.submit(long).unwrap();
+    let (first, second) = (collect(first), collect(second));
+    assert_eq!(first.text, second.text);
+    assert_eq!(first.cached(), 0);
+    // It waits while there is more to gain than a few tokens.
+    assert!(tokens - second.cached() < 80, "{} of {tokens} cached", second.cached());
+}
+
+#[test]
+fn the_queue_is_bounded_and_side_jobs_wait() {
+    let worker = worker(&Setting { sequences: 1, queue: 2, context: 4096, ..Setting::default() });
+    let busy = worker.submit(job(&worker, &conversation("", &["Count."]), 2000)).unwrap();
+    wait_until(&worker, |status| !status.running.is_empty());
+    let mut side = job(&worker, &conversation("", &["A title, please."]), 4);
+    side.priority = Priority::Side;
+    side.id = "side".to_owned();
+    let side = worker.submit(side).unwrap();
+    let normal = worker.submit(job(&worker, &conversation("", &["Name a colour."]), 4)).unwrap();
+    let refused = worker.submit(job(&worker, &conversation("", &["One more."]), 4));
+    assert!(matches!(refused, Err(Refusal::QueueFull { waiting: 2, .. })), "{refused:?}");
+    drop(busy);
+    let normal = collect(normal).finish.unwrap();
+    let side = collect(side).finish.unwrap();
+    assert!(side.timings.queued >= normal.timings.queued, "the title went first");
+    assert_eq!(worker.status().refused, 1);
+}
+
+#[test]
+fn tools_stop_strings_limits_and_probabilities() {
+    let worker = worker(&Setting::default());
+    let plain = ask(&worker, job(&worker, &conversation("", &["Count to five."]), 40));
+    let word = plain.text.split_whitespace().nth(1).expect("more than one word").to_owned();
+    let mut stopped = job(&worker, &conversation("", &["Count to five."]), 40);
+    stopped.stop = vec![word.clone()];
+    let stopped = ask(&worker, stopped);
+    assert_eq!(stopped.reason(), FinishReason::StopString(word.clone()));
+    assert_eq!(stopped.text, plain.text.split(&word).next().unwrap());
+    let mut measured = job(&worker, &conversation("", &["Count to five."]), 5);
+    measured.top_logprobs = Some(2);
+    let ticket = worker.submit(measured).unwrap();
+    let finish = collect(ticket).finish.unwrap();
+    assert_eq!((finish.reason, finish.usage.completion), (FinishReason::Length, 5));
+    let tool = serde_json::json!({"type": "function", "function": {
+        "name": "get_weather", "description": "Current weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+        "required": ["city"]}}});
+    let mut asking = conversation("", &["What is the weather in Paris?"]);
+    asking.tools = vec![tool.clone()];
+    let mut call = job(&worker, &asking, 120);
+    call.output = OutputRules { tools: vec![tool], parallel_tool_calls: false };
+    let call = ask(&worker, call);
+    assert_eq!(call.reason(), FinishReason::ToolCalls, "{call:?}");
+    assert_eq!(call.calls[0].0, "get_weather");
+    let arguments: serde_json::Value = serde_json::from_str(&call.calls[0].1).unwrap();
+    assert_eq!(arguments["city"], "Paris");
+}
+
+#[test]
+fn stopping_ends_every_job_with_a_word() {
+    let worker = worker(&Setting { context: 4096, ..Setting::default() });
+    let tickets: Vec<_> = (0..4)
+        .map(|_| worker.submit(job(&worker, &conversation("", &["Count."]), 3000)).unwrap())
+        .collect();
+    wait_until(&worker, |status| status.running.len() == 2);
+    worker.stop();
+    for ticket in tickets {
+        let outcome = collect(ticket);
+        assert!(outcome.error.unwrap().contains("shutting down"));
+    }
+    let late = worker.submit(job(&worker, &conversation("", &["Count."]), 3));
+    assert!(matches!(late, Err(Refusal::ShuttingDown)));
+}

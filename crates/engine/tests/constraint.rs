@@ -290,6 +290,7 @@ fn model() -> Demo {
         batch_tokens: 128,
         logit_rows: 1,
         sequences: 1,
+        snapshots: 0,
         context: 1024,
         kv_growth: KvGrowth::Grow,
         kv_type: KvType::F32,

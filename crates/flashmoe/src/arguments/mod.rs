@@ -7,6 +7,7 @@ mod eval;
 mod launch;
 mod model;
 mod pack;
+mod serve;
 mod synth;
 mod trace;
 mod values;
@@ -23,6 +24,7 @@ pub(crate) use model::{
     PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
 pub(crate) use pack::PackArguments;
+pub(crate) use serve::ServeArguments;
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
@@ -43,6 +45,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Answer one prompt, or chat when none is given
     Run(RunArguments),
+    /// Answer the clients of OpenAI's and Anthropic's protocols over HTTP
+    Serve(Box<ServeArguments>),
     /// What a model is: shapes, encodings, sizes
     Inspect(PathArguments),
     /// Make a native pack: one aligned, checksummed record per expert

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::EngineError;
 use engine::backend::SequenceId;
+use engine::constraint::{Constraint, ConstraintError};
 use engine::engine::Pass;
 use engine::sampling::{Sampled, Sampler, TokenLogprob};
 use engine::text::Language;
@@ -50,6 +52,7 @@ pub(super) struct Active {
     pub(super) kept: (usize, Instant),
     answer: Answer,
     sampler: Sampler,
+    constraint: Option<Constraint>,
     generated: usize,
     submitted: Instant,
     started: Instant,
@@ -66,10 +69,7 @@ pub(super) fn check(job: &Job, language: &Arc<Language>, vocabulary: usize) -> R
     let bad = |error: &dyn std::fmt::Display| Refusal::BadRequest(error.to_string());
     Answer::new(Arc::clone(language), job).map_err(|error| bad(&error))?;
     sampler(job, vocabulary).map_err(|error| bad(&error))?;
-    match &job.constraint {
-        None => Ok(()),
-        Some(_) => Err(Refusal::BadConstraint("this server does not constrain answers".to_owned())),
-    }
+    Ok(())
 }
 
 fn sampler(job: &Job, vocabulary: usize) -> Result<Sampler, engine::sampling::SamplingError> {
@@ -89,13 +89,14 @@ impl Active {
         share: Duration,
         before: StoreCounters,
     ) -> Self {
-        let Waiting { job, outbox, since, .. } = waiting;
+        let Waiting { job, constraint, outbox, since, .. } = waiting;
         let now = Instant::now();
         let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
         sampler.set_prompt_tokens(job.prompt.tokens.len());
         Self {
             answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
             sampler,
+            constraint,
             tokens: job.prompt.tokens.to_vec(),
             doing: Doing::Prefill(None),
             cached,
@@ -199,15 +200,23 @@ impl Active {
 
     /// True when the device may choose the next token.
     pub(super) fn takes_most_likely(&self) -> bool {
-        self.sampler.takes_most_likely()
+        self.sampler.takes_most_likely() && self.constraint.is_none()
     }
 
     /// Draws the next token from its logits.
     pub(super) fn sample(
         &mut self,
         logits: &mut [f32],
-    ) -> Result<(Sampled, Vec<TokenLogprob>), engine::sampling::SamplingError> {
-        let sampled = self.sampler.sample(logits, &self.tokens)?;
+    ) -> Result<(Sampled, Vec<TokenLogprob>), EngineError> {
+        let position = self.tokens.len();
+        let refused = |error: ConstraintError| EngineError::Request(error.to_string());
+        let allowed = self.constraint.as_mut().map(Constraint::allowed).transpose();
+        let allowed = allowed.map_err(refused)?;
+        let sampled = self.sampler.sample_allowed(logits, &self.tokens, allowed);
+        let sampled = sampled.map_err(|source| EngineError::Sampling { position, source })?;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(sampled.token).map_err(refused)?;
+        }
         Ok((sampled, self.sampler.top_logprobs().to_vec()))
     }
 

@@ -122,23 +122,23 @@ impl Answer {
                     let logprobs = self.take_logprobs();
                     events.push(Event::Reasoning(Piece { text, logprobs }));
                 }
-                AnswerEvent::Content(text) => {
+                AnswerEvent::Text(text) => {
                     let outcome = self.stop.push(&text);
                     self.text(&mut events, outcome.text);
                     let stop = outcome.stop.map(|index| self.stops[index].clone());
                     self.reason = stop.map(FinishReason::StopString);
                 }
-                AnswerEvent::ToolCallStart { index, name } => {
+                AnswerEvent::CallStarted { index, name } => {
                     // A call ends the text before it: what looked like a stop string is none.
                     let rest = self.stop.flush();
                     self.text(&mut events, rest);
                     self.calls += 1;
                     events.push(Event::CallStarted { index, id: random_id(), name });
                 }
-                AnswerEvent::ToolCallArguments { index, delta } => {
+                AnswerEvent::CallArguments { index, delta } => {
                     events.push(Event::CallArguments { index, delta });
                 }
-                AnswerEvent::ToolCallEnd { index } => {
+                AnswerEvent::CallEnded { index } => {
                     events.push(Event::CallEnded { index });
                     if self.one_call {
                         self.reason = Some(FinishReason::ToolCalls);

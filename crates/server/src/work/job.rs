@@ -40,6 +40,8 @@ pub struct Prompt {
     pub boundaries: Vec<usize>,
     /// The prompt ends inside a thinking block.
     pub thinking_open: bool,
+    /// The prompt ends after a thinking block that the template closed.
+    pub thinking_closed: bool,
 }
 
 /// How important a job is.

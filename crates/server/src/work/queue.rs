@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use engine::constraint::Constraint;
+
 use super::outbox::Outbox;
 use super::{Event, Job, Priority};
 
@@ -13,9 +15,10 @@ use super::{Event, Job, Priority};
 const CLIENTS_MAX: usize = 1024;
 
 /// A job and where its events go.
-#[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) job: Job,
+    /// What the job's constraint allows, compiled.
+    pub(super) constraint: Option<Constraint>,
     pub(super) outbox: Outbox,
     pub(super) since: Instant,
     /// Order of arrival.
@@ -35,7 +38,7 @@ impl Waiting {
 }
 
 /// Jobs that wait.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Queue {
     jobs: Vec<Waiting>,
     arrivals: u64,
@@ -51,10 +54,11 @@ impl Queue {
     }
 
     /// Adds a job.
-    pub(super) fn push(&mut self, job: Job, outbox: Outbox) {
+    pub(super) fn push(&mut self, job: Job, constraint: Option<Constraint>, outbox: Outbox) {
         self.arrivals += 1;
         self.jobs.push(Waiting {
             job,
+            constraint,
             outbox,
             since: Instant::now(),
             number: self.arrivals,
@@ -116,7 +120,7 @@ mod tests {
         let mut job = Job::new(id, Prompt::default());
         job.client = client.to_owned();
         job.priority = priority;
-        queue.push(job, Outbox::new(sender));
+        queue.push(job, None, Outbox::new(sender));
         receiver
     }
 

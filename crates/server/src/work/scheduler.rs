@@ -368,11 +368,7 @@ impl Scheduler {
                         rows.iter().zip(logits.chunks_exact_mut(vocabulary))
                     {
                         let active = &mut self.active[index];
-                        let position = active.tokens.len();
-                        let sampled = active.sample(logits);
-                        drawn.push(
-                            sampled.map_err(|source| EngineError::Sampling { position, source }),
-                        );
+                        drawn.push(active.sample(logits));
                     }
                 }
                 Err(error) => {

@@ -3,20 +3,25 @@
 //! Prompts are made on the caller's thread, so that a client's mistake is known at once whatever the engine does. Jobs
 //! go into the queue; the thread takes them from there.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
-use engine::text::{Language, RenderOptions, TextError};
+use engine::text::{Language, Message, RenderOptions, Role, TextError, Thinking};
 use tokio::sync::mpsc;
 
 use super::active;
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::queue::Queue;
 use super::scheduler::Scheduler;
-use super::{Conversation, Job, ModelCard, PrepareError, Prompt, Refusal, Status, Ticket, Worker};
+use super::{
+    CallConstraint, Constraint, Conversation, Job, ModelCard, PrepareError, Prompt, Refusal,
+    Status, Ticket, Worker,
+};
 
 /// Where lines of the log go.
 pub type Log = Box<dyn Fn(&str) + Send + Sync>;
@@ -31,6 +36,8 @@ pub struct WorkerOptions {
     pub sequences: usize,
     /// Jobs that may wait.
     pub queue: usize,
+    /// System prompt of conversations that bring none.
+    pub system: Option<String>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -81,6 +88,8 @@ impl Shared {
 pub struct EngineWorker {
     shared: Arc<Shared>,
     language: Arc<Language>,
+    /// Or why answers cannot be constrained.
+    grammars: Result<Grammars, ConstraintError>,
     options: ServedModel,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -91,6 +100,7 @@ struct ServedModel {
     context: usize,
     vocabulary: usize,
     queue: usize,
+    system: Option<String>,
 }
 
 /// Marks the worker as stopped when its thread ends, however it ends.
@@ -114,7 +124,7 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, log } = options;
+        let WorkerOptions { model, context, sequences, queue, system, log } = options;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -128,8 +138,10 @@ impl EngineWorker {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
             Scheduler::new(engine, words, for_thread, context, sequences).run();
         })?;
-        let options = ServedModel { model, context, vocabulary, queue };
-        Ok(Self { shared, language, options, thread: Mutex::new(Some(thread)) })
+        let options = ServedModel { model, context, vocabulary, queue, system };
+        let ends = &language.end_tokens;
+        let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
+        Ok(Self { shared, language, grammars, options, thread: Mutex::new(Some(thread)) })
     }
 
     /// Ends all jobs and waits for the engine's thread.
@@ -142,6 +154,31 @@ impl EngineWorker {
         {
             self.shared.log("the engine's thread ended by a panic");
         }
+    }
+
+    /// The constraint of a job, compiled on the caller's thread.
+    fn constraint(&self, job: &Job) -> Result<Option<engine::constraint::Constraint>, Refusal> {
+        let rule = match &job.constraint {
+            None => return Ok(None),
+            Some(Constraint::JsonObject) => Rule::JsonObject,
+            Some(Constraint::JsonSchema(schema)) => Rule::JsonSchema(schema.clone()),
+            Some(Constraint::Tool(which)) => Rule::Calls {
+                name: match which {
+                    CallConstraint::Any => None,
+                    CallConstraint::Named(name) => Some(name.clone()),
+                },
+                parallel: job.output.parallel_tool_calls,
+            },
+        };
+        let thinking = match &job.prompt {
+            prompt if prompt.thinking_open => Thinking::Open,
+            prompt if prompt.thinking_closed => Thinking::Closed,
+            _ => Thinking::Unopened,
+        };
+        let refused = |error: &ConstraintError| Refusal::BadConstraint(error.to_string());
+        let grammars = self.grammars.as_ref().map_err(refused)?;
+        let compiled = grammars.compile(&rule, &job.output.tools, thinking);
+        compiled.map(Some).map_err(|error| refused(&error))
     }
 
     fn fitting(&self, prompt: Prompt) -> Result<Prompt, PrepareError> {
@@ -175,10 +212,15 @@ impl Worker for EngineWorker {
             extra: conversation.template_variables.clone(),
             ..RenderOptions::default()
         };
-        let (messages, tools) = (&conversation.messages, &conversation.tools);
-        let prompt = self.language.render(template, messages, tools, &options).map_err(refused)?;
+        let tools = &conversation.tools;
+        let mut messages = Cow::Borrowed(&conversation.messages);
+        let brings_one = messages.first().is_some_and(|message| message.role == Role::System);
+        if let Some(system) = self.options.system.as_ref().filter(|_| !brings_one) {
+            messages.to_mut().insert(0, Message::new(Role::System, system.as_str()));
+        }
+        let prompt = self.language.render(template, &messages, tools, &options).map_err(refused)?;
         // System message and tools are one turn, which other conversations begin with as well.
-        let opening = messages.first().is_some_and(|m| m.role == engine::text::Role::System)
+        let opening = messages.first().is_some_and(|message| message.role == Role::System)
             || !tools.is_empty();
         let opening = prompt.turns.get(1).copied().filter(|_| opening);
         let mut boundaries: Vec<usize> =
@@ -186,13 +228,15 @@ impl Worker for EngineWorker {
         boundaries.retain(|&cut| cut > 0);
         boundaries.dedup();
         let tokens = prompt.tokens.into();
-        self.fitting(Prompt { tokens, boundaries, thinking_open: prompt.opens_reasoning })
+        let thinking_open = prompt.thinking == Thinking::Open;
+        let thinking_closed = prompt.thinking == Thinking::Closed;
+        self.fitting(Prompt { tokens, boundaries, thinking_open, thinking_closed })
     }
 
     fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError> {
         let tokens = self.language.tokenizer.encode(text).map_err(refused)?;
         let tokens = tokens.into();
-        self.fitting(Prompt { tokens, boundaries: Vec::new(), thinking_open: false })
+        self.fitting(Prompt { tokens, ..Prompt::default() })
     }
 
     fn context_length(&self) -> usize {
@@ -220,6 +264,7 @@ impl Worker for EngineWorker {
             return Err(Refusal::BadRequest("the prompt is empty".to_owned()));
         }
         active::check(&job, &self.language, self.options.vocabulary)?;
+        let constraint = self.constraint(&job)?;
         let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
         {
             let mut queue = self.shared.queue();
@@ -231,7 +276,7 @@ impl Worker for EngineWorker {
                 let retry_after = Duration::from_secs(10);
                 return Err(Refusal::QueueFull { waiting, retry_after });
             }
-            queue.push(job, Outbox::new(sender));
+            queue.push(job, constraint, Outbox::new(sender));
         }
         // The thread may have ended meanwhile; then nobody would ever take the job.
         if self.shared.is_stopping() {

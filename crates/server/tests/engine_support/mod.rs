@@ -78,6 +78,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         context: setting.context,
         sequences: setting.sequences,
         queue: setting.queue,
+        system: None,
         log: Box::new(|_| {}),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()

@@ -1,0 +1,50 @@
+//! `flashmoe serve`: where it listens, whom it lets in, and how much it does at once.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ModelArguments, SamplingArguments};
+
+/// `flashmoe serve`
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArguments,
+    /// Address to listen on; one that other machines can reach needs --api-key
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// Key that requests must have (may be repeated)
+    #[arg(long, value_name = "KEY", env = "FLASHMOE_API_KEY", hide_env_values = true)]
+    pub(crate) api_key: Vec<String>,
+    /// Listen on an address that other machines can reach although there is no key
+    #[arg(long)]
+    pub(crate) allow_remote_without_key: bool,
+    /// Name that a `Host` header may have, beside those of this machine; `*` allows all (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// Origin of web pages that may call the server, such as https://example.org (may be repeated)
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
+    /// Name of the model that clients see (default: the folder's)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) served_name: Option<String>,
+    /// Answers computed together
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) sequences: u8,
+    /// Requests that may wait; further ones are refused
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) queue: usize,
+    /// Points of earlier prompts to return to (default: what a sixteenth of the memory holds)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=4096))]
+    pub(crate) snapshots: Option<u16>,
+    /// System prompt of conversations that bring none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) system_file: Option<PathBuf>,
+}

@@ -1,0 +1,121 @@
+//! `flashmoe serve`: a model behind the protocols of the clients.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use engine::text::Language;
+use server::work::{EngineWorker, ModelCard, WorkerOptions};
+use server::{ServeError, ServeOptions, Server};
+
+use crate::arguments::ServeArguments;
+use crate::failure::Failure;
+use crate::plan::{Plan, Seats};
+use crate::progress::say;
+use crate::sampling::sampling_options;
+
+pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
+    let options = ServeOptions {
+        address: SocketAddr::new(arguments.host, arguments.port),
+        keys: arguments.api_key.clone(),
+        allow_remote_without_key: arguments.allow_remote_without_key,
+        allowed_hosts: arguments.allow_host.clone(),
+        allowed_origins: arguments.allow_origin.clone(),
+        log: Arc::new(|line: &str| say(line)),
+        ..ServeOptions::default()
+    };
+    // The address is taken before the model is loaded, so that a mistake is known at once.
+    let server = Server::bind(options).map_err(failure)?;
+    let address = server.address().map_err(failure)?;
+    let system = match &arguments.system_file {
+        None => None,
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(Failure::io);
+            Some(text.with_context(|| file.display().to_string())?)
+        }
+    };
+    let seats = Seats {
+        sequences: usize::from(arguments.sequences),
+        snapshots: arguments.snapshots.map(usize::from),
+    };
+    let plan = Plan::resolve(&arguments.model, seats)?;
+    let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
+    let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
+    // The tokenizer takes as long to parse as a small trunk to read: both at once.
+    let language = std::thread::spawn(move || Language::load(&checkpoint, vocabulary));
+    for line in plan.approximations() {
+        say(&line);
+    }
+    let loaded = plan.load()?;
+    let language = language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
+    let language = language.map_err(|error| Failure::model(error.into()))?;
+    let model = card(arguments, &plan, sampling);
+    let (name, context) = (model.id.clone(), plan.backend.context);
+    let options = WorkerOptions {
+        model,
+        context,
+        sequences: plan.backend.sequences,
+        queue: arguments.queue,
+        system,
+        log: Box::new(say),
+    };
+    let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
+    let worker = Arc::new(worker.map_err(Failure::io)?);
+    let stopper = server.stopper();
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])
+    .map_err(Failure::io)?;
+    std::thread::spawn(move || {
+        let mut arrived = signals.forever();
+        if arrived.next().is_some() {
+            stopper.stop();
+        }
+        // A second one does not wait for answers in progress.
+        if arrived.next().is_some() {
+            std::process::exit(130);
+        }
+    });
+    writeln!(out, "{name} ({context} tokens of context) at http://{address}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::io)?;
+    let served = server.run(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
+    worker.stop();
+    served.map_err(|error| failure(error).into())
+}
+
+/// What clients are told about the model.
+fn card(
+    arguments: &ServeArguments,
+    plan: &Plan,
+    sampling: engine::sampling::SamplingOptions,
+) -> ModelCard {
+    let checkpoint = &plan.checkpoint;
+    let folder = arguments.model.model.canonicalize();
+    let folder = folder.unwrap_or_else(|_| arguments.model.model.clone());
+    let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    let family = checkpoint.config.get("model_type").and_then(|name| name.as_str());
+    let files = std::fs::read_dir(&checkpoint.root).into_iter().flatten().flatten();
+    let sizes = files.filter_map(|file| file.metadata().ok()).map(|file| file.len());
+    ModelCard {
+        id: arguments.served_name.clone().or(folder).unwrap_or_else(|| "model".to_owned()),
+        family: family.unwrap_or_default().to_owned(),
+        context: plan.backend.context,
+        vocabulary: plan.config.vocabulary,
+        layers: plan.config.layers.len(),
+        experts: plan.config.moe.experts,
+        experts_per_token: plan.backend.top_k,
+        bytes: sizes.sum(),
+        sampling,
+        approximations: plan.approximations(),
+    }
+}
+
+fn failure(error: ServeError) -> Failure {
+    match error {
+        ServeError::Listen { .. } => Failure::io(error),
+        other => Failure::usage(other.to_string()),
+    }
+}

@@ -24,7 +24,7 @@ use engine::text::{
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use schema_check::check;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
@@ -189,6 +189,15 @@ fn random_walks_make_calls() {
     }
 }
 
+/// The scheduler's threads share grammars and pass constraints on.
+#[test]
+fn grammars_are_shared_and_constraints_are_sent() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Grammars>();
+    sent::<Constraint>();
+}
+
 #[test]
 fn thinking_is_free_and_must_end() {
     let (tokenizer, grammars) = (tokenizer(), grammars(Dialect::QwenXml));
@@ -251,13 +260,25 @@ fn what_cannot_be_demanded_is_refused_by_name() {
         json!("string"),
         deep,
         long,
+        // Two hundred regular expressions that must all hold took 20 GB.
+        json!({"allOf": (0..200).map(|i| json!({"pattern": format!("^.*{i}.*$")})).collect::<Vec<_>>()}),
+        json!({"properties": (0..2000).map(|i| (format!("p{i}"), json!({}))).collect::<Map<_, _>>()}),
+        json!({"patternProperties": (0..99).map(|i| (format!("^.*{i}"), json!({}))).collect::<Map<_, _>>()}),
     ] {
         let error = schema(bad.clone()).err();
         let error = error.unwrap_or_else(|| panic!("accepted: {bad}"));
         assert!(error.is_client_mistake(), "{error}");
         assert!(error.to_string().starts_with("response_format.json_schema.schema"), "{error}");
     }
-    for good in [json!(true), json!({}), json!({"x-guidance": {"nonsense": 1}, "type": "string"})] {
+    let wide =
+        (0..500).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect::<Map<_, _>>();
+    let wide = json!({"properties": wide});
+    let rule = Rule::JsonSchema(wide.clone());
+    let mut constraint = grammars.compile(&rule, &[], Thinking::Closed).unwrap();
+    walk(&mut constraint, &tokenizer(), 1);
+    for good in
+        [wide, json!(true), json!({}), json!({"x-guidance": {"nonsense": 1}, "type": "string"})]
+    {
         assert_eq!(schema(good.clone()), Ok(()), "{good}");
     }
     let call = |name: Option<&str>| Rule::Calls { name: name.map(str::to_owned), parallel: false };

@@ -35,6 +35,8 @@ const TOKEN_BYTES_MAX: usize = 512;
 const COMPILE_FUEL: u64 = 1_000_000;
 /// Symbols of a grammar.
 const GRAMMAR_SIZE_MAX: usize = 200_000;
+/// Ways in which an answer may go on; four for each property that may be left out.
+const ROW_ITEMS_MAX: usize = 16_000;
 /// States of a grammar's automaton, about 1.5 KB each.
 const STATES_MAX: usize = 40_000;
 
@@ -192,6 +194,7 @@ impl Grammars {
         limits.initial_lexer_fuel = COMPILE_FUEL;
         limits.max_grammar_size = GRAMMAR_SIZE_MAX;
         limits.max_lexer_states = STATES_MAX;
+        limits.max_items_in_row = ROW_ITEMS_MAX;
         limits.verbose_errors = false;
         Ok(factory)
     }

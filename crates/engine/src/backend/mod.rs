@@ -12,6 +12,7 @@ pub mod cuda;
 mod pool;
 mod snapshot;
 
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::LayerId;
@@ -169,6 +170,15 @@ pub trait Backend {
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
     /// What can still be held.
     fn room(&self) -> Room;
+    /// Reads a snapshot of `length` tokens that [`Snapshot::write`] wrote. There must be room for its pages and
+    /// state.
+    ///
+    /// # Errors
+    /// What `input` reports, no room, or a device that keeps no snapshots.
+    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
+        let _ = (length, input);
+        Err(std::io::Error::other("this device keeps no snapshots"))
+    }
 
     /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
     /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.

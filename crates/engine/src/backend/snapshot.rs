@@ -4,6 +4,7 @@
 //! shared with the sequence and with other snapshots and never written again by any of them, and a copy of
 //! the recurrent state, which cannot be rolled back. Any sequence can be set to it, bit for bit; none is changed by it.
 
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::pool::{Pooled, Recycled};
@@ -107,4 +108,76 @@ pub(crate) struct Mark {
     pub(crate) run: usize,
     /// As in [`Snapshot`].
     pub(crate) state: Option<Pooled<Vec<f32>>>,
+}
+
+/// Bytes converted at a time.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// Writes numbers as little-endian bytes.
+fn write_values<const N: usize, T: Copy>(
+    values: &[T],
+    bytes: impl Fn(T) -> [u8; N],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    for part in values.chunks(BUFFER_BYTES / N) {
+        buffer.clear();
+        buffer.extend(part.iter().flat_map(|&value| bytes(value)));
+        out.write_all(&buffer)?;
+    }
+    Ok(())
+}
+
+/// Reads what [`write_values`] wrote.
+fn read_values<const N: usize, T>(
+    values: &mut [T],
+    value: impl Fn([u8; N]) -> T,
+    input: &mut dyn Read,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    for part in values.chunks_mut(BUFFER_BYTES / N) {
+        let buffer = &mut buffer[..part.len() * N];
+        input.read_exact(buffer)?;
+        for (to, from) in part.iter_mut().zip(buffer.as_chunks::<N>().0) {
+            *to = value(*from);
+        }
+    }
+    Ok(())
+}
+
+impl Page {
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::F32(values) => write_values(values, f32::to_le_bytes, out),
+            Self::F16(values) => write_values(values, u16::to_le_bytes, out),
+        }
+    }
+
+    pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
+        match self {
+            Self::F32(values) => read_values(values, f32::from_le_bytes, input),
+            Self::F16(values) => read_values(values, u16::from_le_bytes, input),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Writes pages and state, for [`super::Backend::read_snapshot`] of an equal backend.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        for page in &self.pages {
+            page.write(out)?;
+        }
+        match &self.state {
+            Some(state) => write_values(state, f32::to_le_bytes, out),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a recurrent state that [`Snapshot::write`] wrote.
+pub(crate) fn read_state(state: &mut [f32], input: &mut dyn Read) -> io::Result<()> {
+    read_values(state, f32::from_le_bytes, input)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ModelArguments, SamplingArguments};
+use super::{ByteSize, ModelArguments, SamplingArguments};
 
 /// `flashmoe serve`
 #[derive(Debug, Args)]
@@ -44,6 +44,12 @@ pub(crate) struct ServeArguments {
     /// Points of earlier prompts to return to (default: what a sixteenth of the memory holds)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=4096))]
     pub(crate) snapshots: Option<u16>,
+    /// Folder that keeps what was computed for the next start (default: nothing outlives the server)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache_disk: Option<PathBuf>,
+    /// Most bytes of that folder
+    #[arg(long, value_name = "SIZE", default_value = "32G")]
+    pub(crate) cache_disk_size: ByteSize,
     /// System prompt of conversations that bring none
     #[arg(long, value_name = "FILE")]
     pub(crate) system_file: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use engine::text::Language;
-use server::work::{EngineWorker, ModelCard, WorkerOptions};
+use server::work::{DiskOptions, EngineWorker, ModelCard, WorkerOptions};
 use server::{ServeError, ServeOptions, Server};
 
 use crate::arguments::ServeArguments;
@@ -58,6 +58,11 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         sequences: plan.backend.sequences,
         queue: arguments.queue,
         system,
+        disk: arguments.cache_disk.clone().map(|folder| DiskOptions {
+            folder,
+            bytes_max: arguments.cache_disk_size.0,
+            fingerprint: fingerprint(&plan),
+        }),
         log: Box::new(say),
     };
     let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
@@ -84,6 +89,29 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let served = server.run(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
     worker.stop();
     served.map_err(|error| failure(error).into())
+}
+
+/// What must be equal for a snapshot of another run to be one of this.
+fn fingerprint(plan: &Plan) -> u64 {
+    let backend = &plan.backend;
+    let device = plan.device.as_ref().map_or("cpu", |_| "gpu");
+    // The checkpoint's own fingerprint does not read the weights: their files' times stand for them.
+    let files = plan.checkpoint.files.iter();
+    let times = files.map(|file| file.path.metadata().and_then(|file| file.modified()).ok());
+    let times: Vec<_> = times.collect();
+    let numerics = format!(
+        "{:?} {:?} {} {:?} {:?} {device} {} {times:?}",
+        backend.kv_type,
+        backend.delta_form,
+        backend.top_k,
+        plan.arguments.arithmetic,
+        plan.arguments.routing,
+        env!("CARGO_PKG_VERSION"),
+    );
+    let seed = plan.checkpoint.fingerprint();
+    numerics
+        .bytes()
+        .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// What clients are told about the model.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use engine::EngineError;
+use engine::backend::{PAGE_TOKENS, Room};
 
 use super::active::{Active, Doing};
 use super::prefix::{Found, Miss, Place, shared_tokens};
@@ -77,6 +78,7 @@ impl Scheduler {
         } else if self.engine.backend().cut_tokens() != 1 {
             Err(Miss { reason: "device", shared: 0 })
         } else {
+            self.load_from_disk(job);
             self.prefix.find(&job.prompt.tokens, job.session.as_deref())
         };
         let id = job.id.clone();
@@ -119,8 +121,26 @@ impl Scheduler {
         self.active.push(active);
     }
 
+    /// Brings in a snapshot from disk, where that saves more than what is in memory.
+    fn load_from_disk(&mut self, job: &Job) {
+        let Some(disk) = &mut self.disk else { return };
+        let prompt = &job.prompt.tokens;
+        let reach = self.prefix.reach(prompt);
+        let Some(length) = disk.find(prompt, reach + WORTH_WAITING) else { return };
+        let pages = length.div_ceil(PAGE_TOKENS);
+        let side = job.priority == Priority::Side;
+        let backend = self.engine.backend();
+        let enough = |room: Room| room.pages >= pages && room.states > 0;
+        if self.prefix.make_room(side, enough, || backend.room())
+            && let Some(snapshot) = disk.load(prompt, length, backend)
+        {
+            let tokens = &prompt[..length];
+            self.prefix.insert(tokens, snapshot, Place::Turn, side, job.session.as_deref());
+        }
+    }
+
     /// Takes a job out of the running ones and frees its sequence.
-    fn remove(&mut self, index: usize) -> Active {
+    pub(super) fn remove(&mut self, index: usize) -> Active {
         let active = self.active.remove(index);
         self.on_device = match self.on_device {
             Some(current) if current == index => None,
@@ -166,13 +186,18 @@ impl Scheduler {
     pub(super) fn cancel(&mut self, index: usize, defined: bool) {
         let stage = self.active[index].stage();
         *self.status.cancelled.entry(stage.name()).or_default() += 1;
-        // Between two chunks, and in an answer, the sequence is whole: a retry goes on from here.
-        let whole = !matches!(self.active[index].doing, Doing::Prefill(Some(_)));
-        if defined && whole {
-            self.keep(index, Place::Way);
+        if defined {
+            self.keep_whole(index);
         }
         let active = self.remove(index);
         self.shared.log(&format!("{}: cancelled in {}", active.job.id, stage.name()));
+    }
+
+    /// Keeps a job's sequence if it is whole, as it is between two chunks and in an answer: a retry goes on from there.
+    pub(super) fn keep_whole(&mut self, index: usize) {
+        if !matches!(self.active[index].doing, Doing::Prefill(Some(_))) {
+            self.keep(index, Place::Way);
+        }
     }
 
     /// Ends a job with an error. Its sequence is undefined.
@@ -208,6 +233,12 @@ impl Scheduler {
         prefix.full_prefills.clone_from(&counters.full);
         prefix.snapshots = self.prefix.positions();
         prefix.snapshot_bytes = self.prefix.state_bytes();
+        if let Some(disk) = &self.disk {
+            prefix.disk_bytes = disk.bytes();
+            prefix.disk_bytes_written = disk.written;
+            prefix.disk_restored = disk.restored;
+            prefix.disk_rejected = disk.rejected;
+        }
         let mut queue = self.shared.queue();
         self.status.queued = queue.len();
         for (position, waiting) in queue.iter_mut().enumerate() {

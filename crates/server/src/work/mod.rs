@@ -6,6 +6,7 @@
 
 mod active;
 mod answer;
+mod disk;
 mod job;
 mod lifecycle;
 mod outbox;
@@ -15,6 +16,7 @@ mod scheduler;
 mod status;
 mod worker;
 
+pub use disk::DiskOptions;
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
     ModelCard, OutputRules, Piece, PrepareError, Priority, Prompt, Refusal, Ticket, Timings,

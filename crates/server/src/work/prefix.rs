@@ -43,6 +43,8 @@ struct Entry {
     /// Its session went on elsewhere.
     left: bool,
     used: u64,
+    /// It was given to the disk tier.
+    stored: bool,
 }
 
 /// A place to go on from.
@@ -167,6 +169,7 @@ impl PrefixCache {
             session: session.map(str::to_owned),
             left: false,
             used: self.clock,
+            stored: false,
         });
     }
 
@@ -208,6 +211,23 @@ impl PrefixCache {
         let side = if entry.side { SIDE_WORTH } else { 1.0 };
         let left = if entry.left { LEFT_WORTH } else { 1.0 };
         (entry.tokens.len() - next) as f64 * place * side * left * 0.5f64.powf(age / HALF_LIFE)
+    }
+
+    /// Gives up to `most` of the entries that were not given before to `store`, the latest first. An entry whose
+    /// storing fails is not tried again.
+    pub(super) fn spill(
+        &mut self,
+        most: usize,
+        store: &mut dyn FnMut(&[u32], &Snapshot) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let fresh = |entry: &&mut Entry| !entry.stored && !entry.side;
+        let mut fresh: Vec<_> = self.entries.iter_mut().filter(fresh).collect();
+        fresh.sort_by_key(|entry| std::cmp::Reverse(entry.used));
+        for entry in fresh.into_iter().take(most) {
+            entry.stored = true;
+            store(&entry.tokens, &entry.snapshot)?;
+        }
+        Ok(())
     }
 
     /// Counts a prompt that began from nothing.

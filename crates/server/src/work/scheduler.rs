@@ -15,6 +15,7 @@ use engine::sampling::Sampled;
 use engine::text::Language;
 
 use super::active::{Active, Chunk, Doing};
+use super::disk::DiskTier;
 use super::outbox::Outbox;
 use super::prefix::{Place, PrefixCache};
 use super::worker::Shared;
@@ -34,6 +35,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const DELIVERY: Duration = Duration::from_millis(5);
 /// The status is renewed no more often than this.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_millis(50);
+/// Snapshots are written to disk once nothing was asked for so long.
+const SPILL_AFTER: Duration = Duration::from_secs(10);
 /// A prefix that another job is computing is worth waiting for from this many tokens on.
 pub(super) const WORTH_WAITING: usize = 64;
 
@@ -57,6 +60,8 @@ pub(super) struct Scheduler {
     /// Jobs that are done but for their clients' reading.
     pub(super) draining: Vec<Outbox>,
     pub(super) prefix: PrefixCache,
+    pub(super) disk: Option<DiskTier>,
+    idle_since: Option<Instant>,
     /// Index of the job whose chunk the device holds between two layers.
     pub(super) on_device: Option<usize>,
     /// Prefill time since the last decode step, and that step's time.
@@ -75,6 +80,7 @@ impl Scheduler {
         shared: Arc<Shared>,
         context: usize,
         sequences: usize,
+        disk: Option<DiskTier>,
     ) -> Self {
         Self {
             engine,
@@ -85,6 +91,8 @@ impl Scheduler {
             active: Vec::new(),
             draining: Vec::new(),
             prefix: PrefixCache::default(),
+            disk,
+            idle_since: None,
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
@@ -101,20 +109,27 @@ impl Scheduler {
             self.admit();
             let worked = self.turn();
             self.publish(!worked);
+            self.idle_since = if worked { None } else { self.idle_since.or(Some(Instant::now())) };
             if !worked {
+                if self.idle_since.is_some_and(|since| since.elapsed() > SPILL_AFTER) {
+                    self.spill(1);
+                }
                 self.shared.wait(if self.draining.is_empty() { IDLE } else { DELIVERY });
             }
         }
-        for mut active in std::mem::take(&mut self.active) {
+        for index in (0..self.active.len()).rev() {
+            self.keep_whole(index);
+            let mut active = self.remove(index);
             active.outbox.send(Event::Failed(JobError::ShuttingDown));
             self.draining.push(active.outbox);
         }
         for mut waiting in self.shared.queue().drain() {
             waiting.outbox.send(Event::Failed(JobError::ShuttingDown));
         }
-        for mut outbox in self.draining {
+        for outbox in &mut self.draining {
             outbox.flush();
         }
+        self.spill(usize::MAX);
     }
 
     /// Does one piece of work; false when there is none.
@@ -300,6 +315,16 @@ impl Scheduler {
         let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(tokens)) else { return };
         self.prefix.insert(tokens, snapshot, place, side, active.job.session.as_deref());
         self.active[index].kept = (length, Instant::now());
+    }
+
+    /// Writes up to `most` of the snapshots that are not on disk yet.
+    fn spill(&mut self, most: usize) {
+        let Some(disk) = &mut self.disk else { return };
+        if let Err(error) =
+            self.prefix.spill(most, &mut |tokens, snapshot| disk.store(tokens, snapshot))
+        {
+            self.shared.log(&format!("a snapshot could not be written: {error}"));
+        }
     }
 
     /// One token of every answer, computed together.

@@ -15,6 +15,7 @@ use engine::text::{Language, Message, RenderOptions, Role, TextError, Thinking};
 use tokio::sync::mpsc;
 
 use super::active;
+use super::disk::{DiskOptions, DiskTier};
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::queue::Queue;
 use super::scheduler::Scheduler;
@@ -38,6 +39,8 @@ pub struct WorkerOptions {
     pub queue: usize,
     /// System prompt of conversations that bring none.
     pub system: Option<String>,
+    /// Where snapshots outlive the worker; `None` for nowhere.
+    pub disk: Option<DiskOptions>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -118,13 +121,13 @@ impl EngineWorker {
     /// Starts the engine's thread.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// The system has no thread to give, or the folder of snapshots cannot be used.
     pub fn start(
         engine: Engine,
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, log } = options;
+        let WorkerOptions { model, context, sequences, queue, system, disk, log } = options;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -133,10 +136,11 @@ impl EngineWorker {
             log,
         });
         let vocabulary = engine.config().vocabulary;
+        let disk = disk.map(DiskTier::open).transpose()?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
-            Scheduler::new(engine, words, for_thread, context, sequences).run();
+            Scheduler::new(engine, words, for_thread, context, sequences, disk).run();
         })?;
         let options = ServedModel { model, context, vocabulary, queue, system };
         let ends = &language.end_tokens;

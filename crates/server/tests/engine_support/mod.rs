@@ -19,8 +19,8 @@ use engine::text::{Language, Message, Role};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::work::{
-    Conversation, EngineWorker, Event, Finish, FinishReason, Job, ModelCard, Ticket, Worker,
-    WorkerOptions,
+    Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard, Ticket,
+    TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
@@ -33,11 +33,22 @@ pub(crate) struct Setting {
     pub(crate) sequences: usize,
     pub(crate) snapshots: usize,
     pub(crate) queue: usize,
+    /// The demo model, or else a tiny random one of this golden case, read with the demo model's tokenizer.
+    pub(crate) golden: Option<&'static str>,
+    pub(crate) disk: Option<DiskOptions>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { context: 2048, chunk: 256, sequences: 2, snapshots: 12, queue: 8 }
+        Self {
+            context: 2048,
+            chunk: 256,
+            sequences: 2,
+            snapshots: 12,
+            queue: 8,
+            golden: None,
+            disk: None,
+        }
     }
 }
 
@@ -45,9 +56,11 @@ pub(crate) fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
 }
 
-/// A worker that serves the demo model.
+/// A worker over the model of the setting.
 pub(crate) fn worker(setting: &Setting) -> EngineWorker {
-    let checkpoint = Arc::new(store::format::open(&demo()).unwrap());
+    let golden = |case| demo().join("../../tests/golden").join(case).join("model");
+    let folder = setting.golden.map_or_else(demo, golden);
+    let checkpoint = Arc::new(store::format::open(&folder).unwrap());
     let config = ModelConfig::from_json(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
@@ -69,7 +82,8 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
-    let language = Language::load(&checkpoint, config.vocabulary).unwrap();
+    let words = store::format::open(&demo()).unwrap();
+    let language = Language::load(&words, usize::MAX).unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
     let engine = Engine::new(config, model, Box::new(backend), setting.chunk);
@@ -79,6 +93,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         sequences: setting.sequences,
         queue: setting.queue,
         system: None,
+        disk: setting.disk.clone(),
         log: Box::new(|_| {}),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()
@@ -110,6 +125,8 @@ pub(crate) struct Outcome {
     pub(crate) text: String,
     pub(crate) calls: Vec<(String, String)>,
     pub(crate) progress: Vec<(usize, usize, usize)>,
+    /// Generated tokens and the bits of their log-probabilities, where they were asked for.
+    pub(crate) tokens: Vec<(u32, u32)>,
     pub(crate) finish: Option<Finish>,
     pub(crate) error: Option<String>,
 }
@@ -117,6 +134,10 @@ pub(crate) struct Outcome {
 impl Outcome {
     pub(crate) fn reason(&self) -> FinishReason {
         self.finish.as_ref().unwrap_or_else(|| panic!("{:?}", self.error)).reason.clone()
+    }
+
+    fn take(&mut self, logprobs: &[TokenLogprob]) {
+        self.tokens.extend(logprobs.iter().map(|token| (token.id, token.logprob.to_bits())));
     }
 
     pub(crate) fn cached(&self) -> usize {
@@ -135,8 +156,14 @@ pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
             Event::Progress { processed, total, cached, .. } => {
                 outcome.progress.push((processed, total, cached));
             }
-            Event::Reasoning(piece) => outcome.reasoning.push_str(&piece.text),
-            Event::Text(piece) => outcome.text.push_str(&piece.text),
+            Event::Reasoning(piece) => {
+                outcome.reasoning.push_str(&piece.text);
+                outcome.take(&piece.logprobs);
+            }
+            Event::Text(piece) => {
+                outcome.text.push_str(&piece.text);
+                outcome.take(&piece.logprobs);
+            }
             Event::CallStarted { index, id, name } => {
                 assert!(open.is_none() && index == outcome.calls.len() && id.len() >= 24);
                 open = Some(index);
@@ -147,7 +174,10 @@ pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
                 outcome.calls[index].1.push_str(&delta);
             }
             Event::CallEnded { index } => assert_eq!(open.take(), Some(index)),
-            Event::Finished(finish) => outcome.finish = Some(*finish),
+            Event::Finished(finish) => {
+                outcome.take(&finish.logprobs);
+                outcome.finish = Some(*finish);
+            }
             Event::Failed(error) => outcome.error = Some(error.to_string()),
         }
     }

@@ -8,6 +8,7 @@ mod registers;
 mod requirements;
 mod state;
 
+use std::io::Read;
 use std::sync::Arc;
 
 use kernels::{
@@ -213,6 +214,10 @@ impl Backend for CpuBackend {
 
     fn room(&self) -> Room {
         self.sequences.room()
+    }
+
+    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
+        self.sequences.read(length, input)
     }
 
     fn cut_tokens(&self) -> usize {

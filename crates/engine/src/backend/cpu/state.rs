@@ -6,6 +6,7 @@
 //! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A page
 //! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size.
 
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use kernels::{
@@ -15,7 +16,7 @@ use store::LayerId;
 
 use super::super::SequenceId;
 use super::super::pool::{Pool, Pooled};
-use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot};
+use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_state};
 use super::CpuOptions;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
@@ -206,6 +207,22 @@ impl Sequences {
         if let Some(state) = &snapshot.state {
             sequence.state.copy_from_slice(state);
         }
+    }
+
+    /// A snapshot from outside.
+    pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
+        let full = || io::Error::other("no room for another snapshot");
+        let mut pages = Vec::with_capacity(length.div_ceil(PAGE_TOKENS));
+        for _ in 0..length.div_ceil(PAGE_TOKENS) {
+            let mut page = self.pages.take().ok_or_else(full)?;
+            page.read(input)?;
+            pages.push(Arc::new(page));
+        }
+        let mut state = self.new_state().map_err(io::Error::other)?;
+        if let Some(state) = &mut state {
+            read_state(state, input)?;
+        }
+        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
     }
 
     pub(super) fn room(&self) -> Room {

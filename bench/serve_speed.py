@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What a server does for several clients at once: total decode speed, a short request beside a long prompt, cancelling.
 
     flashmoe serve FOLDER --memory 3G --routing calibrated --port 8766 &
@@ -40,62 +41,58 @@ def open_stream(server, request):
     return connection, response
 
 
-def read_stream(response, started):
-    """Seconds to the first piece of the answer, the last chunk's figures."""
-    first, last = None, {}
+def read_stream(response):
+    """The last chunk, which has the figures."""
+    last = {}
     for line in response:
-        if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
-            continue
-        chunk = json.loads(line[6:])
-        delta = chunk["choices"][0]["delta"] if chunk.get("choices") else {}
-        if first is None and (delta.get("content") or delta.get("reasoning_content")):
-            first = time.monotonic() - started
-        if "timings" in chunk:
-            last = chunk
-    return first, last
+        if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
+            chunk = json.loads(line[6:])
+            last = chunk if "timings" in chunk else last
+    return last
 
 
 def ask(server, request, results):
-    started = time.monotonic()
     connection, response = open_stream(server, request)
-    first, last = read_stream(response, started)
+    last = read_stream(response)
     connection.close()
-    results.append((first, last, started, time.monotonic()))
+    results.append(last)
 
 
 def decode(server, options):
     for round_number in range(options.rounds):
         for clients in options.clients:
+            seeds = [1000 * round_number + 10 * clients + n for n in range(clients)]
+            # The prompts are processed before, so that all clients decode from the first moment on.
+            for seed in seeds:
+                ask(server, body(12, 1, seed), [])
             results = []
-            requests = [
-                body(12, options.tokens, 1000 * round_number + 10 * clients + n) for n in range(clients)
-            ]
+            requests = [body(12, options.tokens, seed) for seed in seeds]
             threads = [threading.Thread(target=ask, args=(server, r, results)) for r in requests]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            # From the moment the last of them has its first token, all are decoded together.
-            begin = max(started + first for first, _, started, _ in results)
-            end = max(ended for *_, ended in results)
-            each = [last["timings"]["predicted_n"] for _, last, _, _ in results]
-            times = [last["timings"]["predicted_ms"] / 1e3 for _, last, _, _ in results]
-            rate = sum((n - 1) / t for n, t in zip(each, times))
-            hits = sum(last["x_io"]["hit_ratio"] for _, last, _, _ in results) / clients
+            figures = [last["timings"] for last in results]
+            rate = sum((t["predicted_n"] - 1) / t["predicted_ms"] * 1e3 for t in figures)
+            read = max(last["x_io"]["bytes_read"] for last in results) / sum(t["predicted_n"] for t in figures)
+            hits = sum(last["x_io"]["hit_ratio"] for last in results) / clients
             print(
-                f"round {round_number}, {clients} clients: {rate:.2f} tok/s together, "
-                f"{rate / clients:.2f} each, hits {100 * hits:.1f} %, {end - begin:.1f} s",
+                f"round {round_number}, {clients} clients: {rate:.2f} tok/s together, {rate / clients:.2f} each, "
+                f"hits {100 * hits:.1f} %, {read / 1e9:.3f} GB read per token",
                 flush=True,
             )
 
 
+def to_first_token(last):
+    return (last["timings"]["queued_ms"] + last["timings"]["prompt_ms"]) / 1e3
+
+
 def beside(server, options):
-    short = body(8, 2, 1)
     alone = []
-    ask(server, body(8, 2, 2), [])
-    ask(server, short, alone)
+    ask(server, body(8, 2, 2), alone)
+    ask(server, body(8, 2, 1), alone)
     long_results = []
-    long_request = body(options.words, 2, 3)
+    long_request = body(options.words, 2, options.seed)
     thread = threading.Thread(target=ask, args=(server, long_request, long_results))
     thread.start()
     time.sleep(options.after)
@@ -104,9 +101,10 @@ def beside(server, options):
         if not long_results:
             ask(server, body(8, 2, 10 + n), results)
     thread.join()
-    print(f"a short request alone: first token after {alone[0][0]:.2f} s")
-    shown = ", ".join(f"{first:.2f}" for first, *_ in results)
-    print(f"beside a prompt of {options.words} words: {shown} s; the prompt took {long_results[0][0]:.1f} s")
+    print("a short request alone: first token after " + ", ".join(f"{to_first_token(r):.2f}" for r in alone) + " s")
+    shown = ", ".join(f"{to_first_token(last):.2f}" for last in results)
+    timings = long_results[0]["timings"]
+    print(f"beside a prompt of {timings['prompt_n']} tokens, which took {timings['prompt_ms'] / 1e3:.1f} s: {shown} s")
 
 
 def running(server):
@@ -125,8 +123,10 @@ def cancel(server, options):
         request = body(options.words, 5, 100 + n) if stage == "prefill" else body(8, 500, 100 + n)
         connection, response = open_stream(server, request)
         if stage == "decode":
-            while b"content" not in response.readline():
-                pass
+            for line in response:
+                delta = json.loads(line[6:])["choices"][0]["delta"] if line.startswith(b"data: {") else {}
+                if delta.get("content") or delta.get("reasoning_content"):
+                    break
         time.sleep(random.Random(n).uniform(0.3, 1.0))
         response.close()
         connection.close()
@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=1500)
     parser.add_argument("--after", type=float, default=2.0, help="seconds of the long prompt before the short one")
+    parser.add_argument("--seed", type=int, default=3, help="of the long prompt")
     parser.add_argument("--times", type=int, default=40)
     options = parser.parse_args()
     server = urllib.parse.urlparse(options.url).netloc

@@ -1,8 +1,9 @@
-//! Goal: whatever was kept, evicted, given up, written to disk, damaged or read back, every answer has the tokens and the
-//! log-probabilities of one computed from nothing, to the bit. Method: random trees of conversations, several at a
-//! time, cancelled and retried, over a worker with little room that is stopped and started again; each answer
+//! Goal: whatever was kept, evicted, given up, written to disk, damaged or read back, every answer has the tokens and
+//! the log-probabilities of one computed from nothing, to the bit. Method: random trees of conversations, several at
+//! a time, cancelled and retried, over a worker with little room that is stopped and started again; each answer
 //! compared with that of a worker that reuses nothing. `FLASHMOE_FUZZ_REQUESTS` and `FLASHMOE_FUZZ_SEED` set how many
 //! and which; the figures of a long run are in docs/serving.md.
+#![allow(clippy::print_stdout, reason = "a run says what it did")]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod engine_support;

@@ -70,7 +70,7 @@ impl Guard {
         for host in [host, target].into_iter().flatten() {
             let name = host_name(host).to_ascii_lowercase();
             if !allowed.contains(&name) {
-                let message = "this host name is not served here: add it with --allowed-host";
+                let message = "this host name is not served here: add it with --allow-host";
                 return Err(ApiError::new(Kind::Permission, message));
             }
         }
@@ -86,7 +86,7 @@ impl Guard {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(None) };
         let refuse = || {
             let message = "web pages of this origin may not call this server: add it with \
-                           --allowed-origin";
+                           --allow-origin";
             ApiError::new(Kind::Permission, message)
         };
         let origin = origin.to_str().map_err(|_| refuse())?;

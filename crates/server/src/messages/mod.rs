@@ -46,7 +46,7 @@ impl Protocol for Request {
                 let text = if self.show_thinking { text.as_str() } else { "" };
                 json!({ "type": "thinking", "thinking": text, "signature": signature(envelope) })
             }
-            Part::Text(text, _) => json!({ "type": "text", "text": text, "citations": null }),
+            Part::Text(text, _) => json!({ "type": "text", "text": text }),
             Part::Call(call) => {
                 // The worker's promise is an object; what is not one is shown as it is.
                 let input = serde_json::from_str(&call.arguments)

@@ -180,9 +180,6 @@ pub(crate) fn messages(body: &str) -> Outcome {
                     let whole = serde_json::from_str(&input);
                     block["input"] = whole.unwrap_or(Value::String(input));
                 }
-                if block["type"] == "text" {
-                    block["citations"] = Value::Null;
-                }
                 content.push(block);
             }
             "message_delta" => last = data,

@@ -10,6 +10,7 @@
 //! router to this layer's input, and the recorder counts how well that foretells the choice: what a
 //! prefetcher could know one layer early.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::LayerId;
@@ -24,6 +25,38 @@ pub struct Routing {
     generator: Vec<LayerRouting>,
     recorder: Option<Recorder>,
     guesses: Option<Guesses>,
+    heat: Option<Heat>,
+}
+
+/// How often each expert was chosen: a counter that whoever shows it reads while the model runs.
+#[derive(Clone, Debug)]
+pub struct Heat {
+    /// `[layers, experts]`
+    counts: Arc<[AtomicU32]>,
+    experts: usize,
+}
+
+impl Heat {
+    /// Zeros for a model of this shape.
+    pub fn new(layers: usize, experts: usize) -> Self {
+        let counts = (0..layers * experts).map(|_| AtomicU32::new(0)).collect();
+        Self { counts, experts }
+    }
+
+    /// Tokens routed to each expert, `[layers][experts]`.
+    pub fn read(&self) -> Vec<Vec<u32>> {
+        let row = |row: &[AtomicU32]| row.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+        self.counts.chunks(self.experts.max(1)).map(row).collect()
+    }
+
+    /// One thread counts, so adding needs no lock on the bus. After 2^32 tokens it begins anew.
+    fn count(&self, layer: LayerId, chosen: &[u16]) {
+        let start = layer.index() * self.experts;
+        let Some(row) = self.counts.get(start..start + self.experts) else { return };
+        for count in chosen.iter().filter_map(|&expert| row.get(usize::from(expert))) {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
 }
 
 /// The next layer's router at work on this layer's input.
@@ -49,6 +82,12 @@ impl Routing {
     #[must_use]
     pub fn recorded_by(self, recorder: Recorder) -> Self {
         Self { recorder: Some(recorder), ..self }
+    }
+
+    /// Counts every choice from now on.
+    #[must_use]
+    pub fn counted_by(self, heat: Heat) -> Self {
+        Self { heat: Some(heat), ..self }
     }
 
     /// True when a generator takes the router's place.
@@ -94,6 +133,9 @@ impl Routing {
 
     /// Hears the chosen experts and their weights, `[tokens, k]` each, best first.
     pub fn record(&self, layer: LayerId, k: usize, chosen: &[u16], weights: &[f32]) {
+        if let Some(heat) = &self.heat {
+            heat.count(layer, chosen);
+        }
         if let Some(recorder) = &self.recorder {
             recorder.add(layer, chosen, weights);
             if let Some(guesses) = self.guesses.as_ref().filter(|_| layer.index() > 0) {
@@ -237,6 +279,15 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heat_counts_each_choice_of_each_layer() {
+        let heat = Heat::new(2, 4);
+        let routing = Routing::default().counted_by(heat.clone());
+        routing.record(LayerId(0), 2, &[0, 3, 3, 1], &[0.5; 4]);
+        routing.record(LayerId(1), 2, &[2, 2], &[0.5; 2]);
+        assert_eq!(heat.read(), [[1, 1, 0, 2], [0, 0, 2, 0]]);
+    }
 
     #[test]
     fn chunks_do_not_change_the_generator() {

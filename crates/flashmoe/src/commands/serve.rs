@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use engine::routing::Heat;
 use engine::text::Language;
 use server::work::{DiskOptions, EngineWorker, ModelCard, WorkerOptions};
 use server::{ServeError, ServeOptions, Server};
@@ -47,7 +48,16 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     for line in plan.approximations() {
         say(&line);
     }
-    let loaded = plan.load()?;
+    // A GPU routes by itself and tells nobody.
+    let heat = plan.device.is_none().then(|| {
+        let (layers, experts) = (plan.config.layers.len(), plan.config.moe.experts);
+        Heat::new(layers, experts)
+    });
+    let routing = match &heat {
+        Some(heat) => plan.routing().counted_by(heat.clone()),
+        None => plan.routing(),
+    };
+    let loaded = plan.load_with(routing)?;
     let language = language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
     let language = language.map_err(|error| Failure::model(error.into()))?;
     let model = card(arguments, &plan, sampling);
@@ -66,7 +76,11 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         log: Box::new(say),
     };
     let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
-    let worker = Arc::new(worker.map_err(Failure::io)?);
+    let worker = worker.map_err(Failure::io)?;
+    let worker = Arc::new(match heat {
+        Some(heat) => worker.with_heat(heat),
+        None => worker,
+    });
     let stopper = server.stopper();
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGINT,

@@ -10,9 +10,10 @@ const conversation = element("conversation");
 let messages = [];
 let running = null;
 
+const city = { type: "string", description: "City name" };
 const exampleTools = [
-  tool("get_weather", "Get the current weather for a city", { city: { type: "string" } }),
-  tool("get_time", "Get the current time in a city", { city: { type: "string" } }),
+  tool("get_weather", "Get the current weather for a city", { city }),
+  tool("get_time", "Get the current time in a city", { city }),
 ];
 
 function tool(name, description, properties) {

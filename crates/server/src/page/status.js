@@ -9,8 +9,6 @@ const interval = 1000;
 const history = [];
 let last = null;
 
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
-
 function text(id, value) {
   element(id).textContent = value;
 }
@@ -59,7 +57,7 @@ function showRates(now, before, seconds) {
   pen.clearRect(0, 0, canvas.width, canvas.height);
   const top = Math.max(...history.map((point) => point.decode), 1);
   const width = canvas.width / 120;
-  pen.fillStyle = style("--accent");
+  pen.fillStyle = getComputedStyle(canvas).color;
   history.forEach((point, index) => {
     const height = (canvas.height - 4) * (point.decode / top);
     pen.fillRect(index * width, canvas.height - height, width - 1, point.busy ? height : 0);
@@ -96,9 +94,10 @@ function showHeat(heat) {
   canvas.style.height = `${Math.min(heat.length * 8, 320)}px`;
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(experts, heat.length);
-  const most = Math.max(...heat.map((row) => Math.max(...row)), 1);
+  const edge = (pick) => Math.log1p(pick(...heat.map((row) => pick(...row))));
+  const [least, most] = [edge(Math.min), edge(Math.max)];
   heat.forEach((row, layer) => row.forEach((count, expert) => {
-    const share = Math.log1p(count) / Math.log1p(most);
+    const share = (Math.log1p(count) - least) / Math.max(most - least, 1e-9);
     const at = 4 * (layer * experts + expert);
     image.data[at] = 255 * Math.min(1, share * 1.5);
     image.data[at + 1] = 255 * Math.max(0, share * 1.6 - 0.6);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
+use engine::routing::Heat;
 use engine::text::{Language, Message, RenderOptions, Role, TextError, Thinking};
 use tokio::sync::mpsc;
 
@@ -94,6 +95,8 @@ pub struct EngineWorker {
     /// Or why answers cannot be constrained.
     grammars: Result<Grammars, ConstraintError>,
     options: ServedModel,
+    /// Counted by the engine, where its device sees every choice.
+    heat: Option<Heat>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -145,7 +148,15 @@ impl EngineWorker {
         let options = ServedModel { model, context, vocabulary, queue, system };
         let ends = &language.end_tokens;
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
-        Ok(Self { shared, language, grammars, options, thread: Mutex::new(Some(thread)) })
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { shared, language, grammars, options, heat: None, thread })
+    }
+
+    /// Shows how often each expert was chosen, as `heat` counts it.
+    #[must_use]
+    pub fn with_heat(mut self, heat: Heat) -> Self {
+        self.heat = Some(heat);
+        self
     }
 
     /// Ends all jobs and waits for the engine's thread.
@@ -291,6 +302,7 @@ impl Worker for EngineWorker {
     }
 
     fn status(&self) -> Status {
-        self.shared.status().clone()
+        let expert_heat = self.heat.as_ref().map(Heat::read).unwrap_or_default();
+        Status { expert_heat, ..self.shared.status().clone() }
     }
 }

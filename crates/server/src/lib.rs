@@ -15,6 +15,7 @@ mod models;
 mod page;
 mod protocol;
 mod responses;
+mod timeline;
 pub mod work;
 
 pub use http::{Identify, Limits, LogLine, ServeError, ServeOptions, Server, Stopper, System};

@@ -12,6 +12,7 @@ pub mod io;
 pub mod pack;
 pub mod record;
 pub mod synthetic;
+pub mod timeline;
 pub mod trace;
 pub mod trunk;
 

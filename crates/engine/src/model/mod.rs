@@ -14,7 +14,7 @@ pub mod mixture;
 mod qwen35moe;
 mod qwen3moe;
 
-use store::LayerId;
+use store::{LayerId, timeline};
 
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Register};
@@ -30,6 +30,16 @@ pub enum MixerWeights {
     Attention(Attention),
     /// Gated delta rule.
     DeltaNet(DeltaNet),
+}
+
+impl MixerWeights {
+    /// As timelines call it.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Attention(_) => "attention",
+            Self::DeltaNet(_) => "delta net",
+        }
+    }
 }
 
 /// One layer: `x += mixer(norm(x)); x += mixture(norm(x))`.
@@ -133,12 +143,16 @@ impl Model {
         backend: &mut dyn Backend,
     ) -> Result<(), EngineError> {
         let (id, layer) = (LayerId(index as u16), &self.layers[index]);
+        let number = [("layer", index as u64), ("", 0), ("", 0)];
+        let span = timeline::span(layer.mixer.name(), number);
         backend.rms_norm(Register::Residual, layer.input_norm, Register::Normed);
         match &layer.mixer {
             MixerWeights::Attention(attention) => attention.forward(id, backend),
             MixerWeights::DeltaNet(delta_net) => delta_net.forward(id, backend),
         }
         backend.rms_norm(Register::Residual, layer.post_norm, Register::Normed);
+        drop(span);
+        let _span = timeline::span("mixture", number);
         backend.mixture(id, &layer.mixture)
     }
 }

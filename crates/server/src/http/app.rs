@@ -30,7 +30,7 @@ use super::stream::stream;
 use super::whole::whole;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
 use crate::work::{Prompt, Worker};
-use crate::{chat, messages, metrics, models, responses};
+use crate::{chat, messages, metrics, models, responses, timeline};
 
 /// What a browser may send when it asks first.
 const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
@@ -139,6 +139,7 @@ impl App {
             Route::Props => Ok(models::props(&*self.worker)),
             Route::Slots => Ok(models::slots(&*self.worker)),
             Route::Status => Ok(metrics::status(&*self.worker)),
+            Route::Trace => timeline::response(head.uri.query()).await,
             Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,

@@ -13,6 +13,7 @@ use engine::backend::{Cancel, Run};
 use engine::engine::Engine;
 use engine::sampling::Sampled;
 use engine::text::Language;
+use store::timeline;
 
 use super::active::{Active, Chunk, Doing};
 use super::disk::DiskTier;
@@ -186,7 +187,13 @@ impl Scheduler {
     /// Runs one layer of a prompt, beginning a chunk or ending one where it is due.
     fn prefill_layer(&mut self, index: usize) {
         let started = Instant::now();
+        let tokens = match &self.active[index].doing {
+            Doing::Prefill(Some(chunk)) => chunk.tokens as u64,
+            _ => 0,
+        };
+        let span = timeline::span("prefill, one layer", [("tokens", tokens), ("", 0), ("", 0)]);
         let result = self.try_prefill_layer(index);
+        drop(span);
         let time = started.elapsed();
         self.since_step += time;
         match result {
@@ -345,7 +352,10 @@ impl Scheduler {
             runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
         let runs: Vec<_> = runs.collect();
         let gone = Gone(answers.iter().map(|&index| &self.active[index].outbox).collect());
+        let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
+        let span = timeline::span("decode step", answers_at_once);
         let result = self.engine.forward(&runs, &gone);
+        drop(span);
         self.step_time = started.elapsed();
         self.since_step = Duration::ZERO;
         match result {
@@ -374,6 +384,7 @@ impl Scheduler {
 
     /// Draws the next token of jobs, each with its row of the batch; ends those that are complete.
     fn draw(&mut self, rows: &[(usize, usize)]) {
+        let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
         let mut drawn = Vec::with_capacity(rows.len());
         let greedy = rows.iter().all(|&(index, _)| self.active[index].takes_most_likely());
         for &(_, row) in rows.iter().filter(|_| greedy) {

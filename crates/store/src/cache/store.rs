@@ -19,6 +19,7 @@ use crate::io::{
     CompletionSink, DirectIo, FileSet, Outcome, Priority, ReadRequest, Storage, start_engine,
 };
 use crate::record::{BLOCK_BYTES, RecordPlan};
+use crate::timeline;
 use crate::{ExpertId, LayerId};
 
 /// Interruptions in a row after which a read is given up.
@@ -441,6 +442,9 @@ impl Shared {
         let error = entry.error.take();
         if let Some(since) = entry.since.take() {
             state.counters.read_time.add(since.elapsed());
+            let (layer, expert) = state.residency.unkey(key);
+            let record = [("layer", layer as u64), ("expert", expert as u64), ("", 0)];
+            timeline::flight("read", since, record);
         }
         state.counters.errors += u64::from(error.is_some());
         state.residency.publish(slot, error);

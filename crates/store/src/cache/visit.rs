@@ -15,6 +15,7 @@ use crate::cache::state::{Load, NONE, Purpose};
 use crate::cache::store::{ExpertStore, State};
 use crate::format::Projection;
 use crate::record::{PIECES, Piece, RecordPlan, piece_index};
+use crate::timeline;
 use crate::{ExpertId, LayerId};
 
 /// What the lock protects of a visit.
@@ -276,6 +277,9 @@ impl<'s> Visit<'s> {
         if let Some(since) = asleep {
             let micros = since.elapsed().as_micros() as u64;
             state.counters.phase_mut(self.phase).stall_us += micros;
+            let expert = self.experts.ids[i].index() as u64;
+            let record = [("layer", self.layer.index() as u64), ("expert", expert), ("", 0)];
+            timeline::past("wait for expert", since, record);
         }
         result
     }

@@ -50,8 +50,8 @@ def answers(program, model):
     prompts = list(dict.fromkeys(plain))[:PROMPTS]
 
     def ask(prompt, device):
-        return run(program, "run", model, prompt, "--temperature", 0, "--max-tokens", 64, "--device", device,
-                   "--threads", 2)
+        threads = ["--threads", 2] if device == "cpu" else []
+        return run(program, "run", model, prompt, "--temperature", 0, "--max-tokens", 64, "--device", device, *threads)
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda p: ask(p, "cpu") == ask(p, "cuda"), prompts))

@@ -2,4 +2,5 @@
 #include "linear.cu"
 #include "mixer.cu"
 #include "mixture.cu"
+#include "step.cu"
 #include "tile.cu"

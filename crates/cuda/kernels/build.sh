@@ -1,5 +1,5 @@
 #!/bin/sh
-# Rebuilds kernels/prebuilt/flashmoe.fatbin: machine code for every supported architecture, and PTX for later
+# Rebuilds kernels/prebuilt/flashmoe.fatbin (or OUTPUT, given as the argument): machine code for every supported architecture, and PTX for later
 # ones (of compute_80: 75 has its own code, and the products of prefill need 80).
 # The compiler comes from the wheels pinned below, installed anywhere (NVCC names the binary); the output is the same
 # bits in any folder, so that a rebuild can be compared with the committed file:
@@ -8,11 +8,11 @@
 # The list of checksums beside it (sources and image) is what the crate's test compares with the sources.
 set -eu
 cd "$(dirname "$0")"
-mkdir -p prebuilt
+output=${1:-prebuilt/flashmoe.fatbin}
 architectures=""
 for number in 75 80 86 89 90 100 120; do
     architectures="$architectures -gencode arch=compute_$number,code=sm_$number"
 done
 "${NVCC:-nvcc}" -t 0 -O3 -std=c++20 -fatbin --compress-mode=size $architectures \
-    -gencode arch=compute_80,code=compute_80 all.cu -o prebuilt/flashmoe.fatbin
-sha256sum ./*.cu ./*.cuh prebuilt/flashmoe.fatbin | sed 's|\./||' > prebuilt/sources.sha256
+    -gencode arch=compute_80,code=compute_80 all.cu -o "$output"
+[ $# -gt 0 ] || sha256sum ./*.cu ./*.cuh prebuilt/flashmoe.fatbin | sed 's|\./||' > prebuilt/sources.sha256

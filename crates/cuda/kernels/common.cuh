@@ -40,6 +40,21 @@ __device__ inline ChunkPlace chunk_place(const Matrix& m, uint32_t row, uint32_t
 
 constexpr uint32_t FULL = 0xffffffffu;
 
+// Overlap with the kernel before (programmatic dependent launch, compute capability 9.0 and later): it may still be
+// running until `await_inputs` returns. Until then a kernel may only read what no kernel of the step writes.
+__device__ inline void await_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the blocks of the next kernel be placed from now on.
+__device__ inline void release_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 __device__ inline uint32_t load_u16(const uint8_t* p) {
     if (reinterpret_cast<uintptr_t>(p) & 1) return p[0] | uint32_t(p[1]) << 8;
     return *reinterpret_cast<const uint16_t*>(p);

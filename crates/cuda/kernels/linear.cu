@@ -80,11 +80,12 @@ struct ArgMaxArguments {
     uint32_t blocks;
 };
 
-// Orders (value, lower index first) as an integer; NaN above everything, so that it is seen.
+// Orders (value, lower index first) as an integer; NaN and plus infinity, which no sound model produces, above
+// everything, so that they are seen.
 __device__ inline uint64_t rank_of(float v, uint32_t index) {
     uint32_t bits = __float_as_uint(v);
     uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (isnan(v)) ordered = 0xffffffffu;
+    if (!(v < INFINITY)) ordered = 0xffffffffu;
     return uint64_t(ordered) << 32 | (0xffffffffu - index);
 }
 
@@ -116,7 +117,7 @@ extern "C" __global__ void arg_max_partial(const __grid_constant__ ArgMaxArgumen
     if (threadIdx.x == 0) a.partial[blockIdx.y * a.blocks + blockIdx.x] = best;
 }
 
-// Grid: rows, 256 threads. A row with a value that is no number gives 0xffffffff.
+// Grid: rows, 256 threads. A row with NaN or plus infinity in it gives 0xffffffff.
 extern "C" __global__ void arg_max_final(const __grid_constant__ ArgMaxArguments a) {
     __shared__ uint64_t scratch[32];
     uint64_t best = 0;

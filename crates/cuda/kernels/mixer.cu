@@ -158,6 +158,8 @@ constexpr uint32_t KEY_TILE = 16;
 template <int ROWS>
 __device__ inline void attend(const AttendArguments& a) {
     extern __shared__ float tile[];
+    await_inputs();
+    release_next();
     uint32_t group = a.query_heads / a.key_value_heads;
     uint32_t first_token = blockIdx.x * a.tokens_per_block;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -264,6 +266,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_4(const __grid_constant
 
 // Joins the parts of the context. Grid: (query_heads, tokens), 256 threads.
 extern "C" __global__ void attend_join(const __grid_constant__ AttendArguments a) {
+    await_inputs();
+    release_next();
     size_t place = size_t(blockIdx.y) * a.query_heads + blockIdx.x;
     const float* parts = a.partial + place * a.splits * (a.dim + 2);
     float largest = -INFINITY;
@@ -368,8 +372,9 @@ extern "C" __global__ void normalise_query_key(const __grid_constant__ DeltaArgu
 }
 
 // S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token. A warp holds 4 columns of the state,
-// eight lanes a column, a lane KEYS keys. Grid: (value_heads, value_dim / 16, runs), 128 threads.
-template <int KEYS>
+// eight lanes a column, a lane KEYS keys. NORMALISE: of one token, whose query and key are normalised here.
+// Grid: (value_heads, value_dim / 16, runs), 128 threads.
+template <int KEYS, bool NORMALISE>
 __device__ inline void delta_rule(const DeltaArguments& a) {
     uint32_t lane = threadIdx.x % 32, part = lane % 8;
     uint32_t head = blockIdx.x, column = blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8;
@@ -382,8 +387,11 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
         + size_t(head) * a.key_dim * a.value_dim + read_column;
     float s[KEYS];
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) s[i] = i < keys ? state[size_t(part * keys + i) * a.value_dim] : 0.0f;
+    for (int i = 0; i < KEYS; i++) s[i] = i < keys ? __ldcg(state + size_t(part * keys + i) * a.value_dim) : 0.0f;
     float rate = a.rate[head], bias = a.bias[head];
+    // The state is of the step before.
+    await_inputs();
+    release_next();
     // The inputs of a token are asked for while the one before is worked on.
     float next_q[KEYS], next_k[KEYS], next_v, next_beta, next_decay;
     auto fetch = [&](uint32_t token) {
@@ -416,6 +424,18 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
         float q[KEYS], kk[KEYS], dot = 0.0f;
 #pragma unroll
         for (int i = 0; i < KEYS; i++) q[i] = next_q[i], kk[i] = next_k[i];
+        if (NORMALISE) {
+            float q_sum = 0.0f, k_sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(kk[i], kk[i], k_sum);
+            for (int offset = 4; offset > 0; offset >>= 1) {
+                q_sum += __shfl_xor_sync(FULL, q_sum, offset);
+                k_sum += __shfl_xor_sync(FULL, k_sum, offset);
+            }
+            float q_scale = rsqrtf(q_sum + 1e-6f) * rsqrtf(float(a.key_dim)), k_scale = rsqrtf(k_sum + 1e-6f);
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) q[i] *= q_scale, kk[i] *= k_scale;
+        }
         if (token + 1 < last) fetch(token + 1);
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
@@ -438,13 +458,16 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) delta_rule_16(const __grid_constant__ DeltaArguments a) {
-    delta_rule<16>(a);
-}
+#define DELTA(KEYS)                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(128) delta_rule_##KEYS(const __grid_constant__ DeltaArguments a) { \
+        delta_rule<KEYS, false>(a);                                                                                 \
+    }                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(128) delta_step_##KEYS(const __grid_constant__ DeltaArguments a) { \
+        delta_rule<KEYS, true>(a);                                                                                  \
+    }
 
-extern "C" __global__ void __launch_bounds__(128) delta_rule_32(const __grid_constant__ DeltaArguments a) {
-    delta_rule<32>(a);
-}
+DELTA(16)
+DELTA(32)
 
 struct GatedNormArguments {
     float* x;                // [heads of all tokens, dim]

@@ -7,17 +7,27 @@
 
 constexpr uint32_t TOP_K_LIMIT = 32;
 constexpr uint64_t FAILED = 1;
+// Words of `status` in mapped host memory.
+constexpr int BROKEN_TOKEN = 0;  // 1 + the token whose router logits are no numbers
+constexpr int GIVEN_UP = 1;      // 1: nobody answers; by the host when it ends, by the device when it tires
 
 // The routed experts of a layer: shapes, and where the nine pieces lie in each record.
 struct Experts {
     Matrix gate, up, down;       // shapes; addresses are filled in from a record's
     const uint32_t* places;      // [experts][9]: weight, scales, biases of gate, up, down
+    uint32_t same[9];            // the places, when those of all experts are equal
+    uint32_t equal;              // 1: they are
 };
 
 __device__ inline Matrix piece(const Matrix& shape, const Experts& e, uint32_t expert, uint64_t record, int index) {
-    const uint32_t* place = e.places + size_t(expert) * 9 + index * 3;
     const uint8_t* base = reinterpret_cast<const uint8_t*>(record);
     Matrix m = shape;
+    if (e.equal) {
+        m.weight = base + e.same[3 * index], m.scales = base + e.same[3 * index + 1];
+        m.biases = base + e.same[3 * index + 2];
+        return m;
+    }
+    const uint32_t* place = e.places + size_t(expert) * 9 + index * 3;
     m.weight = base + place[0], m.scales = base + place[1], m.biases = base + place[2];
     return m;
 }
@@ -32,7 +42,7 @@ struct RouteArguments {
     uint32_t* uses;              // [tokens, k]: chosen, kept for the policy
     uint64_t* ring;              // mapped host memory: key + 1 of records asked for, zeroed by the host
     uint32_t* posted;            // requests so far
-    uint32_t* status;            // mapped host memory: 1 + token when a logit is no number
+    uint32_t* status;            // mapped host memory: see `await_record`
     uint32_t experts;
     uint32_t k;
     uint32_t normalise;
@@ -41,12 +51,31 @@ struct RouteArguments {
     uint32_t ask;                // 0: only look up
 };
 
+// The largest value over a warp and its index, the lowest of equal ones; -infinity and 0xffffffff when there is none.
+__device__ inline void largest_of_warp(float& best, uint32_t& index) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t bits = __float_as_uint(best + 0.0f); // -0 is 0
+    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    uint32_t top = __reduce_max_sync(FULL, ordered);
+    index = __reduce_min_sync(FULL, ordered == top ? index : 0xffffffffu);
+    best = __uint_as_float(top & 0x80000000u ? top & 0x7fffffffu : ~top);
+#else
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        float other = __shfl_xor_sync(FULL, best, offset);
+        uint32_t at = __shfl_xor_sync(FULL, index, offset);
+        if (other > best || (other == best && at < index)) best = other, index = at;
+    }
+#endif
+}
+
 // Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: tokens, 32 threads.
 template <int ROUTE_KEPT>
 __device__ inline void route(const RouteArguments& a) {
     __shared__ uint32_t ids[TOP_K_LIMIT];
     __shared__ float picked[TOP_K_LIMIT];
     uint32_t token = blockIdx.x, lane = threadIdx.x;
+    await_inputs();
+    release_next();
     const float* logits = (a.replaced ? a.replaced : a.logits) + size_t(token) * a.experts;
     float scores[ROUTE_KEPT], largest = -INFINITY;
     bool broken = false;
@@ -54,10 +83,10 @@ __device__ inline void route(const RouteArguments& a) {
     for (int j = 0; j < ROUTE_KEPT; j++) {
         uint32_t i = lane + 32 * j;
         scores[j] = i < a.experts ? logits[i] : -INFINITY;
-        broken |= isnan(scores[j]);
+        broken |= !(scores[j] < INFINITY);
         largest = fmaxf(largest, scores[j]);
     }
-    if (__any_sync(FULL, broken) && lane == 0) atomicExch_system(a.status, 1 + token);
+    if (__any_sync(FULL, broken) && lane == 0) atomicExch_system(a.status + BROKEN_TOKEN, 1 + token);
     largest = warp_max(largest);
     float total = 0.0f;
 #pragma unroll
@@ -70,11 +99,7 @@ __device__ inline void route(const RouteArguments& a) {
         for (int j = 0; j < ROUTE_KEPT; j++) {
             if (scores[j] > best) best = scores[j], index = lane + 32 * j;
         }
-        for (int offset = 16; offset > 0; offset >>= 1) {
-            float other = __shfl_xor_sync(FULL, best, offset);
-            uint32_t at = __shfl_xor_sync(FULL, index, offset);
-            if (other > best || (other == best && at < index)) best = other, index = at;
-        }
+        largest_of_warp(best, index);
         if (index == 0xffffffffu) index = rank; // nothing comparable is left: the status says so
         if (lane == 0) {
             ids[rank] = index;
@@ -119,6 +144,7 @@ struct ExpertArguments {
     const float* weights;        // [tokens, k]
     uint64_t* addresses;         // [tokens, k]; 0 is replaced by the answer
     const uint64_t* answers;     // by key, mapped host memory
+    uint32_t* status;            // mapped host memory, see `await_record`
     float* inner;                // [tokens, k, padded_inner]: SiLU(gate x) * up x
     float* shared_inner;         // [tokens, padded_shared]
     const float* shared_gate;    // [tokens]: before the sigmoid; null without a shared expert
@@ -131,14 +157,39 @@ struct ExpertArguments {
     uint32_t padding;
 };
 
-__device__ inline uint64_t await_record(const ExpertArguments& a, size_t at, uint32_t expert) {
-    uint64_t address = a.addresses[at];
+// Nanoseconds after which a device stops to wait for an answer: far beyond any read that ends well, so that a host
+// whose thread has died does not hold the device for ever.
+constexpr uint64_t PATIENCE = 60ull * 1000 * 1000 * 1000;
+// Looks at the answer between two looks at the clock and at `status`.
+constexpr int LOOKS = 64;
+
+__device__ inline uint64_t global_nanoseconds() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
+// The address of a record: as routing found it, or what the host answers; FAILED when it does not.
+__device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status) {
     if (address != 0) return address;
-    const volatile uint64_t* answer = a.answers + a.first_key + expert;
-    while ((address = *answer) == 0) __nanosleep(500);
-    // What the answer announces must not be read from before it.
-    __threadfence_system();
-    return address;
+    const volatile uint64_t* answer = answers;
+    const volatile uint32_t* given_up = status + GIVEN_UP;
+    uint64_t start = global_nanoseconds();
+    for (;;) {
+        for (int i = 0; i < LOOKS; i++) {
+            if ((address = *answer) != 0) {
+                // What the answer announces must not be read from before it.
+                __threadfence_system();
+                return address;
+            }
+            __nanosleep(500);
+        }
+        if (*given_up) return FAILED;
+        if (global_nanoseconds() - start > PATIENCE) {
+            atomicExch_system(status + GIVEN_UP, 1u);
+            return FAILED;
+        }
+    }
 }
 
 // Grid: (blocks of 8 rows, k [+ 1 with a shared expert], tokens), 256 threads; shared: the staged x.
@@ -157,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         // All threads of the block must see the same: another block may write the answer at any time.
         if (__syncthreads_or(found == 0)) {
             if (threadIdx.x == 0) {
-                record = await_record(a, at, expert);
+                record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status);
                 // Whoever comes first leaves the answer for the second half; all write the same word.
                 if (blockIdx.x == 0) a.addresses[at] = record;
             }

@@ -13,6 +13,8 @@ use crate::launch::Kernel;
 static IMAGE: &[u8] = include_bytes!("../kernels/prebuilt/flashmoe.fatbin");
 /// Oldest architecture that the image holds.
 const OLDEST: (i32, i32) = (7, 5);
+/// CUDA of the compiler that made the image (`kernels/build.sh`): any driver of that version can load it.
+const IMAGE_VERSION: (i32, i32) = (13, 0);
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +156,12 @@ impl Device {
         &self.inner.info
     }
 
+    /// True when a kernel's blocks can be placed while the kernel before still runs, and the image has code that
+    /// makes use of it: its code for compute capability 9.0 and later; PTX for unknown devices has not.
+    pub(crate) fn overlaps(&self) -> bool {
+        matches!(self.inner.info.capability.0, 9 | 10 | 12)
+    }
+
     /// Bytes of device memory free now.
     ///
     /// # Errors
@@ -161,6 +169,16 @@ impl Device {
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
         self.inner.bind()?;
         Ok(self.inner.memory()?.0 as u64)
+    }
+}
+
+/// Why the image could not be loaded: an old driver, where it is one.
+fn refused_image(error: CudaError, driver: (i32, i32)) -> CudaError {
+    match error {
+        CudaError::Call { message, .. } if driver < IMAGE_VERSION => {
+            CudaError::OldDriver { found: driver, needed: IMAGE_VERSION, message }
+        }
+        other => other,
     }
 }
 
@@ -186,7 +204,8 @@ impl Inner {
     fn load(&mut self) -> Result<(), CudaError> {
         // SAFETY: the image is a complete fat binary, copied by the driver.
         let loaded = unsafe { sys::cuModuleLoadData(&mut self.module, IMAGE.as_ptr().cast()) };
-        check("cuModuleLoadData", loaded)?;
+        check("cuModuleLoadData", loaded)
+            .map_err(|error| refused_image(error, self.info.driver))?;
         for kernel in Kernel::ALL {
             let name = CString::new(kernel.name()).expect("names hold no zero");
             let mut function = std::ptr::null_mut();
@@ -224,5 +243,18 @@ impl Drop for Inner {
             }
             let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_refused_by_an_old_driver_is_the_drivers_fault() {
+        let refused = || CudaError::Call { call: "x", code: 209, message: "no image".to_owned() };
+        let text = refused_image(refused(), (12, 9)).to_string();
+        assert!(text.contains("12.9") && text.contains("13.0") && text.contains("580"), "{text}");
+        assert_eq!(refused_image(refused(), (13, 0)), refused());
     }
 }

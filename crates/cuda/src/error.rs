@@ -29,6 +29,19 @@ pub enum CudaError {
         /// Its capability.
         minor: i32,
     },
+    /// The driver is older than the compiler of the kernels and refused them.
+    #[error(
+        "the NVIDIA driver speaks CUDA {}.{} and cannot load the kernels ({message}), which need CUDA {}.{}: \
+         install driver 580 or newer, or use --device cpu", found.0, found.1, needed.0, needed.1
+    )]
+    OldDriver {
+        /// What the driver speaks, major and minor.
+        found: (i32, i32),
+        /// What the kernels were compiled for.
+        needed: (i32, i32),
+        /// The driver's reason.
+        message: String,
+    },
     /// An allocation failed.
     #[error("{kind} memory: {bytes} bytes were asked for and refused; {free} of {total} are free")]
     Memory {
@@ -41,6 +54,12 @@ pub enum CudaError {
         /// Bytes of device memory.
         total: usize,
     },
+    /// A step waited a minute for a record, or the host ended first.
+    #[error(
+        "the GPU waited for experts that were not brought within a minute: is the drive still there? see the \
+         kernel's log"
+    )]
+    NoAnswer,
     /// A call of the driver failed. After a fault in a kernel every later call fails likewise.
     #[error("the GPU failed: {call}: {message} ({code})")]
     Call {

@@ -19,5 +19,5 @@ mod stream;
 pub use device::{Device, DeviceInfo};
 pub use error::CudaError;
 pub use matrix::{ExpertShapes, Matrix};
-pub use memory::{DeviceBuffer, PinnedBuffer, Registration, Span};
+pub use memory::{DeviceBuffer, PinnedBuffer, Registration, Source, Span};
 pub use stream::{Event, Graph, Stream};

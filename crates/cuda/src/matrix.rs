@@ -28,6 +28,8 @@ pub struct ExpertShapes {
     pub(crate) up: Matrix,
     pub(crate) down: Matrix,
     pub(crate) places: u64,
+    same: [u32; 9],
+    equal: u32,
 }
 
 /// The code of a float type, `Kind` in `kernels/common.cuh`.
@@ -99,7 +101,12 @@ impl ExpertShapes {
     /// `[experts][9]`, weight, scales and biases of each in turn.
     pub fn new(gate: Matrix, up: Matrix, down: Matrix, places: Span<u32>) -> Self {
         assert!(gate.rows == up.rows && gate.columns == up.columns, "gate and up have one shape");
-        Self { gate, up, down, places: places.address }
+        Self { gate, up, down, places: places.address, same: [0; 9], equal: 0 }
+    }
+
+    /// The same for experts whose pieces all lie at `same`, which saves kernels a look at the list.
+    pub fn with_equal_places(self, same: [u32; 9]) -> Self {
+        Self { same, equal: 1, ..self }
     }
 
     /// Inner width.

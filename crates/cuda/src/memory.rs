@@ -19,6 +19,22 @@ pub struct Span<T> {
     kind: PhantomData<fn() -> T>,
 }
 
+/// Bytes of registered host memory: a [`Span`] that can only be copied from.
+#[derive(Clone, Copy)]
+pub struct Source(pub(crate) Span<u8>);
+
+impl Source {
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// True without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.length == 0
+    }
+}
+
 impl<T> Clone for Span<T> {
     fn clone(&self) -> Self {
         *self
@@ -210,7 +226,9 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// Host memory of somebody else, pinned and mapped into the device while this value lives.
+/// Host memory of somebody else, pinned and mapped into the device while this value lives. The device only reads
+/// it: there is no [`Span`] of it, which could be written to, and kernels read the records that its addresses
+/// name. So whoever makes one cannot hand out write access to memory that is not theirs.
 pub struct Registration {
     device: Device,
     host: *mut c_void,
@@ -233,11 +251,11 @@ impl Registration {
     pub fn new(
         device: &Device,
         owner: Arc<dyn Any + Send + Sync>,
-        host: *mut u8,
+        host: *const u8,
         bytes: usize,
     ) -> Result<Self, CudaError> {
         device.inner.bind()?;
-        let host: *mut c_void = host.cast();
+        let host: *mut c_void = host.cast_mut().cast();
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: the driver checks the range; see above for its lifetime.
         let result = unsafe { sys::cuMemHostRegister_v2(host, bytes, flags) };
@@ -260,13 +278,13 @@ impl Registration {
         self.address
     }
 
-    /// `length` bytes from `offset`, for copies.
+    /// `length` bytes from `offset`, to copy from.
     ///
     /// # Panics
     /// When they are not all inside.
-    pub fn span(&self, offset: usize, length: usize) -> Span<u8> {
-        assert!(offset + length <= self.bytes, "a span inside its registration");
-        Span::new(self.address + offset as u64, length)
+    pub fn source(&self, offset: usize, length: usize) -> Source {
+        assert!(offset + length <= self.bytes, "a source inside its registration");
+        Source(Span::new(self.address + offset as u64, length))
     }
 }
 

@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 
 use crate::device::check;
 use crate::launch::Kernel;
-use crate::{CudaError, Device, Span};
+use crate::{CudaError, Device, Source, Span};
 
 /// Work that runs in the order in which it was given.
 pub struct Stream {
@@ -65,6 +65,14 @@ impl Stream {
         // SAFETY: both ranges were checked when the spans were made.
         let queued = unsafe { sys::cuMemcpyAsync(to.address, from.address, bytes, self.handle) };
         check("cuMemcpyAsync", queued)
+    }
+
+    /// Copies registered host memory to a span of its length.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn fetch(&self, from: Source, to: Span<u8>) -> Result<(), CudaError> {
+        self.copy(from.0, to)
     }
 
     /// Sets all values to zero.
@@ -138,6 +146,58 @@ impl Stream {
         self.device.inner.bind()?;
         // SAFETY: handles of ours.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.handle, self.handle) })
+    }
+
+    /// As [`Stream::launch`]; where the device can, blocks are placed while the work before still runs. The kernel
+    /// must wait for that work itself (`await_inputs` in `kernels/common.cuh`).
+    ///
+    /// # Safety
+    /// As for [`Stream::launch`].
+    pub(crate) unsafe fn launch_overlapping<A: Copy>(
+        &self,
+        kernel: Kernel,
+        grid: (usize, usize, usize),
+        threads: usize,
+        shared: usize,
+        arguments: &A,
+    ) -> Result<(), CudaError> {
+        if !self.device.overlaps() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch(kernel, grid, threads, shared, arguments) };
+        }
+        if grid.0 == 0 || grid.1 == 0 || grid.2 == 0 {
+            return Ok(());
+        }
+        self.device.inner.bind()?;
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let configuration = sys::CUlaunchConfig {
+            gridDimX: grid.0 as u32,
+            gridDimY: grid.1 as u32,
+            gridDimZ: grid.2 as u32,
+            blockDimX: threads as u32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: self.handle,
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        let function = self.device.inner.function(kernel);
+        let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
+        // SAFETY: the driver copies the structures during the call; the rest is the caller's promise.
+        let queued = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const configuration,
+                function,
+                parameters.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(kernel.name(), queued)
     }
 
     /// Launches a kernel with one argument structure.

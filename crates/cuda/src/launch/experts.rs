@@ -26,6 +26,11 @@ struct RouteArguments {
     ask: u32,
 }
 
+/// Words through which a step and the host say what went wrong.
+pub const STATUS_WORDS: usize = 2;
+/// The word of them that says that nobody answers.
+pub const GIVEN_UP: usize = 1;
+
 /// Where [`route`] reads and writes. Choices are `[tokens, k]`, ascending by expert within a token.
 #[derive(Clone, Copy)]
 pub struct Routing {
@@ -47,7 +52,7 @@ pub struct Routing {
     pub ring: Span<u64>,
     /// Requests so far; selects the word of the next.
     pub posted: Span<u32>,
-    /// One word in pinned memory: 1 + the token whose logits are not numbers.
+    /// [`STATUS_WORDS`] in pinned memory; the first becomes 1 + the token whose logits are not numbers.
     pub status: Span<u32>,
     /// Key of the layer's first expert.
     pub first_key: u32,
@@ -73,6 +78,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
     };
     assert!(experts <= EXPERTS_LIMIT, "experts within the kernels' limit");
     assert!(routing.ring.len().is_power_of_two(), "a ring of a power of two");
+    expect("words of status", routing.status.len(), STATUS_WORDS);
     expect("router logits", routing.replaced.unwrap_or(routing.logits).len(), tokens * experts);
     let shortest =
         [routing.chosen.len(), routing.weights.len(), routing.addresses.len(), routing.uses.len()];
@@ -96,7 +102,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         ask: u32::from(routing.ask),
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(kernel, (tokens, 1, 1), 32, 0, &arguments) }
+    unsafe { stream.launch_overlapping(kernel, (tokens, 1, 1), 32, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +113,7 @@ struct ExpertArguments {
     weights: u64,
     addresses: u64,
     answers: u64,
+    status: u64,
     inner: u64,
     shared_inner: u64,
     shared_gate: u64,
@@ -149,6 +156,9 @@ pub struct ExpertStep {
     pub addresses: Span<u64>,
     /// By key, in pinned memory: the address of a record asked for, or [`FAILED`].
     pub answers: Span<u64>,
+    /// [`STATUS_WORDS`] in pinned memory; word [`GIVEN_UP`] ends the waiting for answers when the host sets it, and is
+    /// set by the device after a minute without one.
+    pub status: Span<u32>,
     /// Scratch `[tokens, k, inner]`.
     pub inner: Span<f32>,
     /// The residual stream, `[tokens, hidden]`, to which the mixture is added.
@@ -175,6 +185,7 @@ pub fn experts(
     expect("input of the experts", step.x.len(), tokens * hidden);
     expect("output of the experts", step.out.len(), tokens * hidden);
     expect("inner values", step.inner.len(), tokens * k * inner);
+    expect("words of status", step.status.len(), STATUS_WORDS);
     for length in [step.chosen.len(), step.weights.len(), step.addresses.len()] {
         expect("choices", length, tokens * k);
     }
@@ -190,6 +201,7 @@ pub fn experts(
         weights: step.weights.address,
         addresses: step.addresses.address,
         answers: step.answers.address,
+        status: step.status.address,
         inner: step.inner.address,
         shared_inner: shared.map_or(0, |shared| shared.inner.address),
         shared_gate: shared.map_or(0, |shared| shared.factor.address),

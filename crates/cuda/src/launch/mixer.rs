@@ -228,28 +228,21 @@ pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
     tokens * shape.query_heads * ATTENTION_SPLITS * (shape.dim + 2)
 }
 
-/// Appends keys and values of the tokens to the cache, then `out` = causal attention of `query`.
+/// Appends keys and values of the tokens to the cache.
 ///
 /// # Errors
 /// The device failed.
-pub fn attend(
+pub fn append(
     stream: &Stream,
     shape: &AttentionShape,
     places: &TokenPlaces,
     cache: &KeyValueCache,
-    query: Span<f32>,
     keys: Span<f32>,
     values: Span<f32>,
-    out: Span<f32>,
-    scratch: Span<f32>,
 ) -> Result<(), CudaError> {
     let tokens = places.positions.len();
     let width = shape.key_value_heads * shape.dim;
-    let group = shape.query_heads / shape.key_value_heads;
-    assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
     expect("sequences of tokens", places.sequences.len(), tokens);
-    expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
-    expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
     expect("keys", keys.len(), tokens * width);
     expect("values", values.len(), tokens * width);
     let append = AppendArguments {
@@ -262,6 +255,30 @@ pub fn attend(
         width: width as u32,
         context: cache.context as u32,
     };
+    // SAFETY: the structure is the kernel's; lengths were checked above; positions lie within the context by the
+    // caller's batch.
+    unsafe { stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append) }
+}
+
+/// `out` = causal attention of `query` over the cache, which holds the tokens' own keys and values.
+///
+/// # Errors
+/// The device failed.
+pub fn attend(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    query: Span<f32>,
+    out: Span<f32>,
+    scratch: Span<f32>,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let group = shape.query_heads / shape.key_value_heads;
+    assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
+    expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
+    expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
     let splits = if places.single { ATTENTION_SPLITS } else { 1 };
     if splits > 1 {
         expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
@@ -292,11 +309,10 @@ pub fn attend(
     // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
     // the caller's batch.
     unsafe {
-        stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append)?;
-        stream.launch(kernel, grid, 256, shared, &arguments)?;
+        stream.launch_overlapping(kernel, grid, 256, shared, &arguments)?;
         if splits > 1 {
             let grid = (shape.query_heads, tokens, 1);
-            stream.launch(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
+            stream.launch_overlapping(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
         }
     }
     Ok(())
@@ -399,7 +415,7 @@ pub struct DeltaShape {
 /// Where [`delta_rule`] reads and writes; one row per token.
 #[derive(Clone, Copy)]
 pub struct DeltaStep {
-    /// After the convolution: queries, keys, values; queries and keys are normalised in place.
+    /// After the convolution: queries, keys, values; queries and keys may be normalised in place.
     pub mixed: Span<f32>,
     /// Write strengths before the sigmoid.
     pub beta: Span<f32>,
@@ -457,13 +473,18 @@ pub fn delta_rule(
         single: u32::from(places.single),
         padding: 0,
     };
-    let kernel = if shape.key_dim <= 128 { Kernel::DeltaRule16 } else { Kernel::DeltaRule32 };
+    let wide = shape.key_dim > 128;
     let runs = if places.single { tokens } else { 1 };
     let grid = (shape.value_heads, shape.value_dim.div_ceil(16), runs);
-    // SAFETY: the structure is both kernels'; lengths were checked above, sequences by the caller's batch.
+    // SAFETY: the structure is the kernels'; lengths were checked above, sequences by the caller's batch.
     unsafe {
+        if places.single {
+            let kernel = if wide { Kernel::DeltaStep32 } else { Kernel::DeltaStep16 };
+            return stream.launch_overlapping(kernel, grid, 128, 0, &arguments);
+        }
         let heads = (2 * shape.key_heads, tokens, 1);
         stream.launch(Kernel::NormaliseQueryKey, heads, 32, 0, &arguments)?;
+        let kernel = if wide { Kernel::DeltaRule32 } else { Kernel::DeltaRule16 };
         stream.launch(kernel, grid, 128, 0, &arguments)
     }
 }

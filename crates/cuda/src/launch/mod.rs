@@ -30,7 +30,10 @@ kernels! {
     NormAndRotate = "norm_and_rotate", Append = "append_key_values", Attend1 = "attend_1",
     Attend4 = "attend_4", AttendJoin = "attend_join", Convolve = "convolve",
     ConvolveTail = "convolve_tail", NormaliseQueryKey = "normalise_query_key",
-    DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", GatedNorm = "gated_norm",
+    DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
+    DeltaStep32 = "delta_step_32", GatedNorm = "gated_norm", StepLinear = "step_linear",
+    StepLinearAny = "step_linear_any",
+    AttentionHeads = "attention_heads", StepInner = "step_inner", StepOuter = "step_outer",
     Route256 = "route_256", Route512 = "route_512",
     Route1024 = "route_1024", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
     GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
@@ -269,5 +272,7 @@ pub fn arg_max(
 
 mod experts;
 mod mixer;
+mod step;
 pub use experts::*;
 pub use mixer::*;
+pub use step::*;

@@ -245,6 +245,67 @@ pub trait Backend {
     /// # Errors
     /// An expert could not be read, or the router produced no finite number.
     fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError>;
+    /// [`Backend::rms_norm`] of `Residual` into `Normed`, then [`Backend::linear`] of that. This and the following
+    /// are for devices that do more in one go; `Normed` and what else lies between is undefined after them.
+    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
+        self.rms_norm(Register::Residual, norm, Register::Normed);
+        self.linear(Register::Normed, products);
+    }
+    /// [`Backend::norm_linear`] with `mixed` into `Mixed` first, then [`Backend::convolve`].
+    fn delta_inputs(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixed: MatrixId,
+        others: &[(MatrixId, Register)],
+        convolution: VectorId,
+    ) {
+        let mut products = vec![(mixed, Register::Mixed)];
+        products.extend_from_slice(others);
+        self.norm_linear(norm, &products);
+        self.convolve(layer, convolution);
+    }
+    /// [`Backend::gated_norm`], then `Residual += matrix Context`.
+    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
+        self.gated_norm(norm);
+        self.linear_add(Register::Context, matrix, Register::Residual);
+    }
+    /// From `QueryGate` (else `Query`), `Key` and `Value` as projected to `Context`.
+    fn attend_heads(
+        &mut self,
+        layer: LayerId,
+        gated: bool,
+        query_norm: VectorId,
+        key_norm: VectorId,
+    ) {
+        if gated {
+            self.split_query_gate();
+        }
+        self.norm_and_rotate(Register::Query, query_norm);
+        self.norm_and_rotate(Register::Key, key_norm);
+        self.attend(layer);
+    }
+    /// `Residual += matrix Context`, `Context` times the sigmoid of its gate where it is gated.
+    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
+        if gated {
+            self.sigmoid_gate(Register::Context, Register::Gate);
+        }
+        self.linear_add(Register::Context, matrix, Register::Residual);
+    }
+    /// [`Backend::rms_norm`] of `Residual` into `Normed`, then [`Backend::mixture`].
+    ///
+    /// # Errors
+    /// As for [`Backend::mixture`].
+    fn norm_mixture(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
+        self.rms_norm(Register::Residual, norm, Register::Normed);
+        self.mixture(layer, mixture)
+    }
+
     /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).
     ///
     /// # Errors

@@ -59,20 +59,12 @@ impl Attention {
         })
     }
 
-    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the normed stream.
-    pub(super) fn forward(&self, layer: LayerId, backend: &mut dyn Backend) {
-        use Register::{Context, Gate, Key, Normed, Query, QueryGate, Residual, Value};
+    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed.
+    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
+        use Register::{Key, Query, QueryGate, Value};
         let query = if self.gated { QueryGate } else { Query };
-        backend.linear(Normed, &[(self.query, query), (self.key, Key), (self.value, Value)]);
-        if self.gated {
-            backend.split_query_gate();
-        }
-        backend.norm_and_rotate(Query, self.query_norm);
-        backend.norm_and_rotate(Key, self.key_norm);
-        backend.attend(layer);
-        if self.gated {
-            backend.sigmoid_gate(Context, Gate);
-        }
-        backend.linear_add(Context, self.output, Residual);
+        backend.norm_linear(norm, &[(self.query, query), (self.key, Key), (self.value, Value)]);
+        backend.attend_heads(layer, self.gated, self.query_norm, self.key_norm);
+        backend.attention_output(self.gated, self.output);
     }
 }

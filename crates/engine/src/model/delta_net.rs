@@ -60,16 +60,12 @@ impl DeltaNet {
         })
     }
 
-    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from the normed stream.
-    pub(super) fn forward(&self, layer: LayerId, backend: &mut dyn Backend) {
-        use Register::{Beta, Context, Decay, Mixed, Normed, Residual, Z};
-        backend.linear(
-            Normed,
-            &[(self.query_key_value, Mixed), (self.z, Z), (self.beta, Beta), (self.decay, Decay)],
-        );
-        backend.convolve(layer, self.convolution);
+    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from the stream, normed.
+    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
+        use Register::{Beta, Decay, Z};
+        let others = [(self.z, Z), (self.beta, Beta), (self.decay, Decay)];
+        backend.delta_inputs(layer, norm, self.query_key_value, &others, self.convolution);
         backend.delta_rule(layer, self.decay_rate, self.decay_bias);
-        backend.gated_norm(self.norm);
-        backend.linear_add(Context, self.output, Residual);
+        backend.delta_output(self.norm, self.output);
     }
 }

@@ -17,7 +17,7 @@ mod qwen3moe;
 use store::{LayerId, timeline};
 
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Register};
+use crate::backend::{Backend, Cancel};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
 use config::{Mixer, ModelConfig};
@@ -145,14 +145,12 @@ impl Model {
         let (id, layer) = (LayerId(index as u16), &self.layers[index]);
         let number = [("layer", index as u64), ("", 0), ("", 0)];
         let span = timeline::span(layer.mixer.name(), number);
-        backend.rms_norm(Register::Residual, layer.input_norm, Register::Normed);
         match &layer.mixer {
-            MixerWeights::Attention(attention) => attention.forward(id, backend),
-            MixerWeights::DeltaNet(delta_net) => delta_net.forward(id, backend),
+            MixerWeights::Attention(mixer) => mixer.forward(id, layer.input_norm, backend),
+            MixerWeights::DeltaNet(mixer) => mixer.forward(id, layer.input_norm, backend),
         }
-        backend.rms_norm(Register::Residual, layer.post_norm, Register::Normed);
         drop(span);
         let _span = timeline::span("mixture", number);
-        backend.mixture(id, &layer.mixture)
+        backend.norm_mixture(id, layer.post_norm, &layer.mixture)
     }
 }

@@ -51,8 +51,8 @@ pub(crate) struct BenchArguments {
     /// How the dense trunk gets into memory (list)
     #[arg(long, value_name = "HOW", value_delimiter = ',', default_value = "read")]
     pub(crate) load: Vec<LoadChoice>,
-    /// When the key-value cache is allocated (list)
-    #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "grow")]
+    /// When the key-value cache is allocated (list; default: grow, a GPU's is allocated ahead)
+    #[arg(long, value_name = "WHEN", value_delimiter = ',')]
     pub(crate) kv: Vec<KvChoice>,
     /// Experts per token (list); fewer than trained is an approximation
     #[arg(short = 'k', long = "top-k-experts", value_name = "K", value_delimiter = ',')]
@@ -78,15 +78,15 @@ pub(crate) struct BenchArguments {
     /// Tokens of a prompt processed at once
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) prefill_chunk: Option<u32>,
-    /// Threads that compute
+    /// Threads that compute on the processor
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Arithmetic of quantised weights
-    #[arg(long, value_name = "KIND", default_value = "int16")]
-    pub(crate) arithmetic: ArithmeticChoice,
-    /// How the delta rule runs over a prompt
-    #[arg(long, value_name = "FORM", default_value = "step")]
-    pub(crate) delta_rule: DeltaChoice,
+    /// Arithmetic of quantised weights on the processor (default: int16)
+    #[arg(long, value_name = "KIND")]
+    pub(crate) arithmetic: Option<ArithmeticChoice>,
+    /// How the delta rule runs over a prompt (default: step; chunked is the processor's)
+    #[arg(long, value_name = "FORM")]
+    pub(crate) delta_rule: Option<DeltaChoice>,
     /// Where expert choices come from: `calibrated` replaces the router by the generator fitted to real
     /// models, without which a synthetic model's hit rates mean nothing
     #[arg(long, value_name = "SOURCE", default_value = "model")]
@@ -115,7 +115,7 @@ impl BenchArguments {
             for &storage in &self.storage {
                 for &io in &self.io {
                     for &load in &self.load {
-                        for &kv in &self.kv {
+                        for kv in optional(self.kv.len()) {
                             for &policy in &self.policy {
                                 for k in optional(self.experts_per_token.len()) {
                                     all.push(ModelArguments {
@@ -131,7 +131,7 @@ impl BenchArguments {
                                         check_reads: self.check_reads,
                                         residency_advice: self.residency_advice,
                                         load,
-                                        kv,
+                                        kv: self.kv.get(kv).copied(),
                                         kv_type: self.kv_type,
                                         context: Some(context as u32),
                                         prefill_chunk: self.prefill_chunk,

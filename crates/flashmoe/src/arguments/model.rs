@@ -46,9 +46,9 @@ pub(crate) struct ModelArguments {
     /// How the dense trunk gets into memory
     #[arg(long, value_name = "HOW", default_value = "read")]
     pub(crate) load: LoadChoice,
-    /// When the key-value cache is allocated
-    #[arg(long, value_name = "WHEN", default_value = "grow")]
-    pub(crate) kv: KvChoice,
+    /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) kv: Option<KvChoice>,
     /// How keys and values are stored; f16 halves their memory and is lossy
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     pub(crate) kv_type: KvTypeChoice,
@@ -58,18 +58,18 @@ pub(crate) struct ModelArguments {
     /// Tokens of a prompt processed at once (default: as memory allows)
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) prefill_chunk: Option<u32>,
-    /// Threads that compute (default: the processor's cores)
+    /// Threads that compute on the processor (default: its cores)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Arithmetic of quantised weights
-    #[arg(long, value_name = "KIND", default_value = "int16")]
-    pub(crate) arithmetic: ArithmeticChoice,
+    /// Arithmetic of quantised weights on the processor (default: int16)
+    #[arg(long, value_name = "KIND")]
+    pub(crate) arithmetic: Option<ArithmeticChoice>,
     /// Experts per token; fewer than trained is an approximation and is printed as such
     #[arg(short = 'k', long = "top-k-experts", value_name = "K")]
     pub(crate) experts_per_token: Option<u16>,
-    /// How the delta rule runs over a prompt
-    #[arg(long, value_name = "FORM", default_value = "step")]
-    pub(crate) delta_rule: DeltaChoice,
+    /// How the delta rule runs over a prompt (default: step; chunked is the processor's)
+    #[arg(long, value_name = "FORM")]
+    pub(crate) delta_rule: Option<DeltaChoice>,
     /// Where expert choices come from: `calibrated` replaces the router of a synthetic model by the
     /// generator fitted to real models, for benchmarks
     #[arg(long, value_name = "SOURCE", default_value = "model")]

@@ -8,7 +8,8 @@ use store::cache::StorePlan;
 
 use super::Part;
 use crate::arguments::{
-    ByteSize, DeviceChoice, IoChoice, KvTypeChoice, ModelArguments, StorageChoice,
+    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
+    StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -87,9 +88,8 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
         let reason = "a GPU reads records from pinned memory: use --storage budget or resident";
         return Err(Failure::usage(reason).into());
     }
-    if arguments.kv_type == KvTypeChoice::F16 {
-        let reason = "--kv-type f16 is the processor's: a GPU stores keys and values in f32; leave it out, \
-                      or use --device cpu";
+    if let Some(what) = processors_own(arguments) {
+        let reason = format!("{what}; leave it out, or use --device cpu");
         return Err(Failure::usage(reason).into());
     }
     let budget = match arguments.vram {
@@ -102,6 +102,34 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
         None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
     Ok(Choice::Gpu(FoundDevice { info, budget }))
+}
+
+/// The first option that only the processor's backend knows, and what a GPU does instead.
+fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
+    let given = [
+        (
+            arguments.kv_type == KvTypeChoice::F16,
+            "--kv-type f16 is the processor's: a GPU stores keys and values in f32",
+        ),
+        (
+            arguments.kv == Some(KvChoice::Grow),
+            "--kv grow is the processor's: a GPU's key-value cache is allocated ahead",
+        ),
+        (
+            arguments.delta_rule == Some(DeltaChoice::Chunked),
+            "--delta-rule chunked is the processor's: a GPU goes token by token",
+        ),
+        (
+            arguments.arithmetic.is_some(),
+            "--arithmetic is the processor's: a GPU multiplies quantised weights, exact in half precision, by \
+             activations of two halves and sums in f32",
+        ),
+        (
+            arguments.threads.is_some(),
+            "--threads is the processor's: a GPU computes without threads of the host",
+        ),
+    ];
+    given.into_iter().find_map(|(given, what)| given.then_some(what))
 }
 
 impl DevicePlan {

@@ -327,16 +327,16 @@ fn backend_options(
         snapshots: 0,
         context: 1,
         kv_growth: match arguments.kv {
-            KvChoice::Grow => KvGrowth::Grow,
-            KvChoice::Ahead => KvGrowth::Ahead,
+            None | Some(KvChoice::Grow) => KvGrowth::Grow,
+            Some(KvChoice::Ahead) => KvGrowth::Ahead,
         },
         kv_type: match arguments.kv_type {
             KvTypeChoice::F32 => KvType::F32,
             KvTypeChoice::F16 => KvType::F16,
         },
         delta_form: match arguments.delta_rule {
-            DeltaChoice::Step => DeltaForm::Step,
-            DeltaChoice::Chunked => DeltaForm::Chunked,
+            None | Some(DeltaChoice::Step) => DeltaForm::Step,
+            Some(DeltaChoice::Chunked) => DeltaForm::Chunked,
         },
         top_k,
     };
@@ -381,9 +381,9 @@ fn default_threads() -> usize {
 }
 
 /// The kernels' arithmetic for the argument.
-pub(crate) fn arithmetic(choice: ArithmeticChoice) -> Arithmetic {
+pub(crate) fn arithmetic(choice: Option<ArithmeticChoice>) -> Arithmetic {
     match choice {
-        ArithmeticChoice::Int16 => Arithmetic::Int16,
-        ArithmeticChoice::F32 => Arithmetic::F32,
+        None | Some(ArithmeticChoice::Int16) => Arithmetic::Int16,
+        Some(ArithmeticChoice::F32) => Arithmetic::F32,
     }
 }

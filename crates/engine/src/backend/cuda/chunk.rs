@@ -169,10 +169,10 @@ impl CudaBackend {
                 visit.wait(member)?;
                 let expert = outside[member];
                 let record = store.hold(layer, expert).expect("the visit keeps the record");
-                let from = self.experts.host_span(&record);
+                let from = self.experts.host_source(&record);
                 let offset = (side * half + place) * self.experts.slot_bytes;
                 let to = self.experts.staging.span::<u8>(offset, from.len());
-                self.experts.copy_stream.copy(from, to)?;
+                self.experts.copy_stream.fetch(from, to)?;
                 wave.push((expert, to.address()));
                 held.push(record);
             }

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use cuda::{Device, DeviceBuffer, Event, ExpertShapes, Matrix, Registration, Span, Stream};
+use cuda::launch;
+use cuda::{Device, DeviceBuffer, Event, ExpertShapes, Matrix, Registration, Source, Span, Stream};
 use store::cache::{ExpertStore, Held, Phase, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
+use store::record::Place;
 use store::{ExpertId, LayerId};
 
 use super::CudaOptions;
@@ -57,6 +59,8 @@ pub(super) struct Experts {
     /// Where the records of a prompt pass through, in two halves.
     pub(super) staging: DeviceBuffer,
     pub(super) shapes: Vec<ExpertShapes>,
+    /// By layer: every record has its pieces where the fused kernels can read them.
+    pub(super) aligned: Vec<bool>,
     pub(super) copy_stream: Stream,
     device: Device,
     planned: Vec<Fill>,
@@ -100,11 +104,24 @@ impl Experts {
             .map(|slot| slots.span::<u8>(slot * slot_bytes, 1).address())
             .collect();
         let mut words: Vec<u8> = Vec::with_capacity(total * 36);
-        for layer in 0..layers {
+        let mut aligned = vec![true; layers];
+        let mut equal: Vec<Option<[u32; 9]>> = Vec::with_capacity(layers);
+        for (layer, aligned) in aligned.iter_mut().enumerate() {
             for expert in 0..experts {
                 let places = store.places(LayerId(layer as u16), ExpertId(expert as u16));
                 let places =
                     places.expect("the checkpoint's experts were checked against the shapes");
+                let apart = |(index, place): (usize, &Place)| {
+                    let unit = if index % 3 == 0 { launch::STEP_ALIGNMENT } else { 2 };
+                    (place.start as usize).is_multiple_of(unit)
+                };
+                let starts = places.each_ref().map(|place| place.start);
+                match equal.get(layer) {
+                    None => equal.push(Some(starts)),
+                    Some(Some(same)) if *same != starts => equal[layer] = None,
+                    Some(_) => {}
+                }
+                *aligned &= places.iter().enumerate().all(apart);
                 words.extend(places.iter().flat_map(|place| place.start.to_le_bytes()));
             }
         }
@@ -113,7 +130,8 @@ impl Experts {
             let [gate, up, down] =
                 shape.each_ref().map(|s| Matrix::shape(s.encoding, s.rows, s.columns));
             let places = buffers.places.span(layer * experts * 36, experts * 9);
-            ExpertShapes::new(gate, up, down, places)
+            let shapes = ExpertShapes::new(gate, up, down, places);
+            equal[layer].map_or(shapes, |same| shapes.with_equal_places(same))
         };
         let shapes = expert_shapes.iter().enumerate().map(|(i, s)| shape(i, s)).collect();
         let pool_slots = store.arenas().iter().map(|arena| arena.slots()).collect();
@@ -133,6 +151,7 @@ impl Experts {
             slot_bytes,
             staging: DeviceBuffer::new(device, staged)?,
             shapes,
+            aligned,
             copy_stream: Stream::new(device)?,
             device: device.clone(),
             planned: Vec::new(),
@@ -173,8 +192,8 @@ impl Experts {
             for (member, &expert) in wanted.iter().enumerate() {
                 visit.wait(member)?;
                 let held = store.hold(id, expert).expect("the visit keeps the record in its slot");
-                let from = self.host_span(&held);
-                self.copy_stream.copy(from, self.slot_span(slot).part(0, from.len()))?;
+                let from = self.host_source(&held);
+                self.copy_stream.fetch(from, self.slot_span(slot).part(0, from.len()))?;
                 self.copy_stream.wait()?;
                 let key = self.placement.key(id, expert);
                 self.placement.place(Fill { slot, key });
@@ -220,9 +239,9 @@ impl Experts {
     }
 
     /// A held record as the source of a copy: as long as a slot where the arena goes on, else as it is.
-    pub(super) fn host_span(&self, held: &Held) -> Span<u8> {
+    pub(super) fn host_source(&self, held: &Held) -> Source {
         self.registrations[held.arena()]
-            .span(held.offset(), self.slot_bytes.min(held.bytes().len()))
+            .source(held.offset(), self.slot_bytes.min(held.bytes().len()))
     }
 
     /// Between steps: names what has been copied, takes the names of what will be overwritten away, makes room
@@ -256,8 +275,8 @@ impl Experts {
         let (fill, event) = &self.copying[index];
         let (layer, expert) = self.placement.record(fill.key);
         let held = self.store.hold(layer, expert).expect("a host copy is held");
-        let from = self.host_span(&held);
-        self.copy_stream.copy(from, self.slot_span(fill.slot).part(0, from.len()))?;
+        let from = self.host_source(&held);
+        self.copy_stream.fetch(from, self.slot_span(fill.slot).part(0, from.len()))?;
         event.record(&self.copy_stream)?;
         Ok(())
     }

@@ -12,6 +12,7 @@
 mod buffers;
 mod chunk;
 mod experts;
+mod fused;
 mod misses;
 mod placement;
 mod requirements;
@@ -25,7 +26,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use cuda::launch::{self, DeltaShape, DeltaStep, KeyValueCache, TokenPlaces};
+use cuda::launch::{self, DeltaShape, DeltaStep, TokenPlaces};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
 use store::LayerId;
 use store::cache::StoreCounters;
@@ -238,16 +239,6 @@ impl CudaBackend {
         self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
     }
 
-    /// Launches, unless the batch is replayed or a launch before has failed.
-    fn run(&mut self, launch: impl FnOnce(&Self) -> Result<(), CudaError>) {
-        if self.mode != Mode::Replay
-            && self.failure.is_none()
-            && let Err(error) = launch(self)
-        {
-            self.failure = Some(error);
-        }
-    }
-
     /// Products of one input, as the size of the batch asks for.
     fn products(
         &self,
@@ -269,33 +260,6 @@ impl CudaBackend {
         self.finish_step()?;
         self.stream.wait()?;
         self.failure.take().map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    /// Logits of the given tokens into `buffers.logits`, and the most likely ones into pinned memory.
-    fn head(
-        &self,
-        rows: Option<&[usize]>,
-        norm: VectorId,
-        head: MatrixId,
-    ) -> Result<(), CudaError> {
-        let count = rows.map_or(self.tokens, <[usize]>::len);
-        let chosen = rows.map(|rows| {
-            for (word, &row) in self.buffers.pinned.rows.words().iter().zip(rows) {
-                word.store(row as u32, Ordering::Release);
-            }
-            self.buffers.pinned.rows.span::<u32>(0, count)
-        });
-        let (hidden, vocabulary) = (self.sizes.hidden, self.sizes.vocabulary);
-        let normed = self.buffers.normed_rows.part(0, count * hidden);
-        let residual = self.register(Register::Residual);
-        let epsilon = self.config.rms_epsilon;
-        let weight = self.vector(norm);
-        launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
-        let logits = self.buffers.logits.part(0, count * vocabulary);
-        launch::linear(&self.stream, normed, count, &[(self.matrix(head), logits)], false)?;
-        let scratch = self.buffers.arg_max.span(0, count * launch::ARG_MAX_BLOCKS);
-        let tokens = self.buffers.pinned.tokens.span(0, count);
-        launch::arg_max(&self.stream, logits, vocabulary, scratch, tokens)
     }
 }
 
@@ -455,12 +419,7 @@ impl Backend for CudaBackend {
     fn attend(&mut self, layer: LayerId) {
         self.run(|this| {
             let shape = &this.sizes.attention;
-            let index = this.index[layer.index()];
-            let cache = KeyValueCache {
-                keys: this.buffers.keys[index].all(),
-                values: this.buffers.values[index].all(),
-                context: this.options.context,
-            };
+            let cache = this.cache(layer);
             let (queries, keys) =
                 (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
             for (first, places) in this.places() {
@@ -468,17 +427,12 @@ impl Backend for CudaBackend {
                 let rows = |register, width: usize| {
                     this.buffers.registers[register as usize].part(first * width, count * width)
                 };
-                launch::attend(
-                    &this.stream,
-                    shape,
-                    &places,
-                    &cache,
-                    rows(Register::Query, queries),
-                    rows(Register::Key, keys),
-                    rows(Register::Value, keys),
-                    rows(Register::Context, queries),
-                    this.buffers.attention.all(),
-                )?;
+                let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
+                launch::append(&this.stream, shape, &places, &cache, new_keys, values)?;
+                let (query, out) =
+                    (rows(Register::Query, queries), rows(Register::Context, queries));
+                let scratch = this.buffers.attention.all();
+                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch)?;
             }
             Ok(())
         });
@@ -555,10 +509,56 @@ impl Backend for CudaBackend {
 
     fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError> {
         if self.tokens <= STEP_TOKENS {
-            self.step_mixture(layer, mixture)
+            self.step_mixture(layer, None, mixture)
         } else {
             self.chunk_mixture(layer, mixture)
         }
+    }
+
+    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
+        self.fused_norm_linear(norm, products);
+    }
+
+    fn delta_inputs(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixed: MatrixId,
+        others: &[(MatrixId, Register)],
+        convolution: VectorId,
+    ) {
+        self.fused_delta_inputs(layer, norm, mixed, others, convolution);
+    }
+
+    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
+        self.fused_delta_output(norm, matrix);
+    }
+
+    fn attend_heads(
+        &mut self,
+        layer: LayerId,
+        gated: bool,
+        query_norm: VectorId,
+        key_norm: VectorId,
+    ) {
+        self.fused_attend_heads(layer, gated, query_norm, key_norm);
+    }
+
+    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
+        self.fused_attention_output(gated, matrix);
+    }
+
+    fn norm_mixture(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
+        if self.fuses_mixture(layer, mixture) {
+            return self.step_mixture(layer, Some(norm), mixture);
+        }
+        self.rms_norm(Register::Residual, norm, Register::Normed);
+        self.mixture(layer, mixture)
     }
 
     fn logits(

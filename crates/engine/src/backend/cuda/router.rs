@@ -1,6 +1,6 @@
 //! What routing has in common in steps and chunks: the products that it reads and where its results go.
 
-use cuda::launch::Routing;
+use cuda::launch::{Routing, STATUS_WORDS};
 use cuda::{Matrix, Span};
 use store::LayerId;
 
@@ -9,7 +9,7 @@ use crate::model::mixture::Mixture;
 
 impl CudaBackend {
     /// The router's logits of the batch, `[tokens, experts]`.
-    fn router_logits(&self) -> Span<f32> {
+    pub(super) fn router_logits(&self) -> Span<f32> {
         self.buffers.router_logits.part(0, self.tokens * self.sizes.experts)
     }
 
@@ -47,7 +47,7 @@ impl CudaBackend {
             uses: buffers.uses.span(uses, pairs),
             ring: buffers.pinned.ring.span(0, self.sizes.ring),
             posted: buffers.posted.span(0, 1),
-            status: buffers.pinned.status.span(0, 1),
+            status: buffers.pinned.status.span(0, STATUS_WORDS),
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
             normalise: self.config.moe.normalise,

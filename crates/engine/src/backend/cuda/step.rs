@@ -89,6 +89,13 @@ impl StepPort for Port<'_> {
     }
 }
 
+impl Drop for CudaBackend {
+    /// A step may still wait for records that nobody will bring any more: streams wait for it when they end.
+    fn drop(&mut self) {
+        self.buffers.pinned.status.words()[launch::GIVEN_UP].store(1, Ordering::Release);
+    }
+}
+
 impl CudaBackend {
     /// The batch's inputs are in pinned memory: decides how its operations are carried out.
     pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
@@ -162,25 +169,43 @@ impl CudaBackend {
         half
     }
 
-    /// A mixture of a step; the last one sets it going.
+    /// A mixture of a step, of `Normed` or with a norm of its own; the last one sets the step going.
     pub(super) fn step_mixture(
         &mut self,
         layer: LayerId,
+        norm: Option<VectorId>,
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
-        self.run(|this| this.launch_mixture(layer, mixture));
+        self.run(|this| this.launch_mixture(layer, norm, mixture));
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
         if layer.index() + 1 == self.sizes.layers { self.set_going() } else { Ok(()) }
     }
 
-    fn launch_mixture(&self, layer: LayerId, mixture: &Mixture) -> Result<(), CudaError> {
+    fn launch_mixture(
+        &self,
+        layer: LayerId,
+        norm: Option<VectorId>,
+        mixture: &Mixture,
+    ) -> Result<(), CudaError> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
-        let jobs = self.router_products(mixture);
-        launch::linear(&self.stream, normed, tokens, &jobs, false)?;
+        let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
+            gate: self.matrix(shared.gate),
+            up: self.matrix(shared.up),
+            down: self.matrix(shared.down),
+            factor: self.shared_factor(),
+            inner: buffers.shared_gate.part(0, tokens * self.sizes.shared),
+        });
+        let mut fused = None;
+        if let Some(norm) = norm {
+            fused = self.fused_router(norm, mixture, self.router_logits(), shared.as_ref())?;
+        } else {
+            let jobs = self.router_products(mixture);
+            launch::linear(&self.stream, normed, tokens, &jobs, false)?;
+        }
         let replaced = self
             .routing
             .replaces()
@@ -194,19 +219,24 @@ impl CudaBackend {
             weights: route.weights,
             addresses: route.addresses,
             answers: buffers.pinned.answers.span(0, self.sizes.layers * experts),
+            status: route.status,
             inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
             out: self.register(Register::Residual),
             first_key: route.first_key,
             k,
         };
-        let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
-            gate: self.matrix(shared.gate),
-            up: self.matrix(shared.up),
-            down: self.matrix(shared.down),
-            factor: self.shared_factor(),
-            inner: buffers.shared_gate.part(0, tokens * self.sizes.shared),
-        });
         let shapes = &self.experts.shapes[layer.index()];
+        if let Some(norm) = norm {
+            let input = self.normed_input(norm);
+            return launch::step_experts(
+                &self.stream,
+                tokens,
+                &input,
+                &step,
+                shapes,
+                fused.as_ref(),
+            );
+        }
         launch::experts(&self.stream, tokens, &step, shapes, shared.as_ref())
     }
 
@@ -291,6 +321,10 @@ impl CudaBackend {
             pinned.answers.long_words()[key as usize].store(0, Ordering::Release);
         }
         served?;
+        let given_up = pinned.status.words()[launch::GIVEN_UP].swap(0, Ordering::AcqRel) != 0;
+        if given_up {
+            return Err(CudaError::NoAnswer.into());
+        }
         self.check_router()?;
         if self.experts.can_move {
             let (pairs, words) =
@@ -319,6 +353,35 @@ impl CudaBackend {
         let words = self.buffers.pinned.inputs.words();
         let position = words[self.tokens + token].load(Ordering::Acquire) as usize;
         Err(EngineError::NotFinite { position })
+    }
+
+    /// Logits of the given tokens into `buffers.logits`, and the most likely ones into pinned memory.
+    fn head(
+        &self,
+        rows: Option<&[usize]>,
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<(), CudaError> {
+        let count = rows.map_or(self.tokens, <[usize]>::len);
+        let chosen = rows.map(|rows| {
+            for (word, &row) in self.buffers.pinned.rows.words().iter().zip(rows) {
+                word.store(row as u32, Ordering::Release);
+            }
+            self.buffers.pinned.rows.span::<u32>(0, count)
+        });
+        let (hidden, vocabulary) = (self.sizes.hidden, self.sizes.vocabulary);
+        let normed = self.buffers.normed_rows.part(0, count * hidden);
+        let residual = self.register(Register::Residual);
+        let epsilon = self.config.rms_epsilon;
+        let weight = self.vector(norm);
+        let logits = self.buffers.logits.part(0, count * vocabulary);
+        if chosen.is_some() || !self.fused_head(norm, head, logits)? {
+            launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
+            launch::linear(&self.stream, normed, count, &[(self.matrix(head), logits)], false)?;
+        }
+        let scratch = self.buffers.arg_max.span(0, count * launch::ARG_MAX_BLOCKS);
+        let tokens = self.buffers.pinned.tokens.span(0, count);
+        launch::arg_max(&self.stream, logits, vocabulary, scratch, tokens)
     }
 
     /// Makes sure that logits of `tokens` are computed. Gives the row of the first; the others follow it.

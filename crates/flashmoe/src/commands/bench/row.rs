@@ -13,7 +13,7 @@ use store::LayerId;
 use store::cache::StorePlan;
 
 use super::measure::Sample;
-use crate::arguments::StorageChoice;
+use crate::arguments::{KvChoice, StorageChoice};
 use crate::commands::table::Row;
 use crate::plan::Plan;
 use crate::speed::Speeds;
@@ -85,7 +85,10 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "policy": name(&arguments.policy),
         "io": name(&arguments.io),
         "load": name(&arguments.load),
-        "kv": name(&arguments.kv),
+        "kv": name(&arguments.kv.unwrap_or(match plan.device {
+            None => KvChoice::Grow,
+            Some(_) => KvChoice::Ahead,
+        })),
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
         "hits %": pooled.then(|| round(100.0 * hits as f64 / requests.max(1) as f64, 1)),

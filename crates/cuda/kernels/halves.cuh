@@ -1,0 +1,361 @@
+// Products of quantised rows with one vector on tensor cores: sixteen rows a warp, exact integers times halves.
+//
+// A quantised value is an integer below 256, exact in f16. Each 128 columns of the vector are scaled by a power of two
+// so that their largest value lies in [2^14, 2^15), and each value is the sum of two halves: 22 bits of significand,
+// and an absolute error of 2^-39 of the largest. The tensor cores sum products of a group of columns in f32; scale
+// and bias of the group are applied in f32. The error is that of f32 arithmetic within a few units.
+//
+// A warp takes a unit, 16 rows by 128 columns, at a time. Lane (g, t) = (lane / 4, lane % 4) loads columns 32 t ..
+// of rows g and g + 8: full sectors of memory. Matrices have whole units, scales of two bytes, and pieces aligned to
+// 16 bytes (weights) and 2 (scales): `step_serves` in src/launch/step.rs. The columns of the multiplicand keep apart
+// what must not be added before scaling: column 2 i + part of it holds part `part` (0 high, 1 low) of the vector in
+// group i of the unit and zeros elsewhere.
+#pragma once
+#include "product.cuh"
+
+constexpr uint32_t UNIT = 128;
+// Threads of every kernel here.
+constexpr uint32_t STEP_THREADS = 256;
+
+__device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+// Asks for `bytes` bytes at `p`, by all threads of the block.
+__device__ inline void prefetch_bytes(const uint8_t* p, size_t bytes) {
+    for (size_t at = threadIdx.x * 128; at < bytes; at += STEP_THREADS * 128) prefetch_line(p + at);
+}
+
+// Asks for `rows` rows of a matrix from row `first`.
+__device__ inline void prefetch_rows(const Matrix& m, uint32_t first, uint32_t rows) {
+    if (first >= m.rows) return;
+    rows = min(rows, m.rows - first);
+    size_t row_bytes = size_t(m.columns / 8) * m.bits, scale_bytes = m.columns / m.group * 2;
+    prefetch_bytes(m.weight + first * row_bytes, rows * row_bytes);
+    prefetch_bytes(m.scales + first * scale_bytes, rows * scale_bytes);
+    prefetch_bytes(m.biases + first * scale_bytes, rows * scale_bytes);
+}
+
+__device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uint32_t*>(&v); }
+
+// What a vector is before it is multiplied.
+enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };
+
+struct Source {
+    const float* x;      // [tokens, columns]
+    const float* norm;   // NORM: [columns]; HEAD_NORM: [dim]
+    const float* gate;   // HEAD_NORM: [tokens, columns]; GATED: [tokens, heads, 2, dim], of which the second halves
+    uint32_t columns;    // a multiple of 32
+    uint32_t mode;       // StageMode
+    uint32_t dim;        // of a head; HEAD_NORM: 8 times a power of two up to 32
+    float epsilon;
+};
+
+// Eight values of the vector; NORM without its common factor. Whole warps call this.
+__device__ inline void source_values(const Source& s, size_t token, uint32_t column, bool live, float (&v)[8]) {
+    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
+    float4 a = {0, 0, 0, 0}, b = a;
+    // Past the first level of the cache: the kernel before may have left old values there.
+    if (live) a = __ldcg(x), b = __ldcg(x + 1);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    if (s.mode == HEAD_NORM) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += v[i] * v[i];
+        for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
+        float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
+        if (!live) return;
+        const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
+        float4 c = __ldcg(z), d = __ldcg(z + 1);
+        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = v[i] * scale * s.norm[column % s.dim + i] * silu(gate[i]);
+    } else if (s.mode == GATED && live) {
+        uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
+        const float4* z = reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
+        float4 c = __ldcg(z), d = __ldcg(z + 1);
+        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] *= sigmoid(gate[i]);
+    }
+}
+
+// Staging: 36 words for every 32 columns. Words 0..16 are the high halves of pairs of columns, 16..32 the low ones;
+// pair 4 q + i is columns 8 q + i and 8 q + i + 4: four-bit values of a word that are 16 bits apart. Word 32 is the
+// sum of the 32 values, word 33 what undoes the scaling of their unit. Sixteen zeros follow the last unit.
+
+// Words of a vector of `columns` columns, without the zeros at the end.
+__device__ inline uint32_t staged_words(uint32_t columns) { return (columns + UNIT - 1) / UNIT * 4 * STAGED_CHUNK; }
+
+// The power of two that brings `largest` into [2^14, 2^15), and its inverse. Values that are no numbers stay so.
+__device__ inline float half_factor(float largest, float& inverse) {
+    uint32_t exponent = min(max(__float_as_uint(largest) >> 23 & 0xff, 15u), 254u);
+    inverse = __uint_as_float((exponent - 14) << 23);
+    return __uint_as_float((268 - exponent) << 23);
+}
+
+// Eight values of this thread, columns `column`..; sixteen neighbouring threads have a unit. Whole warps call this,
+// threads without a place too.
+__device__ inline void stage_values(float* staged, uint32_t column, const float (&v)[8], bool placed) {
+    float largest = 0.0f, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i])), sum += v[i];
+#pragma unroll
+    for (int offset = 8; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, offset));
+    sum += __shfl_xor_sync(FULL, sum, 1);
+    sum += __shfl_xor_sync(FULL, sum, 2);
+    float inverse, factor = half_factor(largest, inverse);
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float a = v[i] * factor, b = v[i + 4] * factor;
+        __half2 top = __floats2half2_rn(a, b);
+        float2 back = __half22float2(top);
+        high[i] = pack_halves(top);
+        low[i] = pack_halves(__floats2half2_rn(a - back.x, b - back.y));
+    }
+    if (!placed) return;
+    float* chunk = staged + column / 32 * STAGED_CHUNK;
+    float* to = chunk + column % 32 / 8 * 4;
+    *reinterpret_cast<uint4*>(to) = {high[0], high[1], high[2], high[3]};
+    *reinterpret_cast<uint4*>(to + 16) = {low[0], low[1], low[2], low[3]};
+    if (column % 32 == 0) chunk[32] = sum, chunk[33] = inverse;
+}
+
+// Rounds of 2048 values that are asked for together.
+constexpr int STAGED_TOGETHER = 2;
+
+// Zeros that lanes read which have nothing to multiply with.
+__device__ inline void stage_zeros(float* staged, uint32_t words) {
+    if (threadIdx.x < 16) staged[words + threadIdx.x] = 0.0f;
+}
+
+// Stages a vector, without the factor that is known once all of it was seen (`staged_factor`). All threads of the
+// block; they must synchronise before they use it. `warps` is a float per warp in shared memory.
+__device__ inline void stage_halves(const Source& s, size_t token, float* staged, float* warps) {
+    float sum = 0.0f;
+    uint32_t step = STEP_THREADS * 8, padded = (s.columns + UNIT - 1) / UNIT * UNIT;
+    for (uint32_t start = 0; start < padded; start += STAGED_TOGETHER * step) {
+        float v[STAGED_TOGETHER][8];
+#pragma unroll
+        for (int r = 0; r < STAGED_TOGETHER; r++) {
+            uint32_t column = start + r * step + threadIdx.x * 8;
+            source_values(s, token, column, column < s.columns, v[r]);
+        }
+#pragma unroll
+        for (int r = 0; r < STAGED_TOGETHER; r++) {
+            uint32_t column = start + r * step + threadIdx.x * 8;
+            if (start + r * step >= padded) break;
+            if (s.mode == NORM && column < s.columns) {
+                const float4* norm = reinterpret_cast<const float4*>(s.norm + column);
+                float4 c = norm[0], d = norm[1];
+                float w[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum += v[r][i] * v[r][i], v[r][i] *= w[i];
+            }
+            stage_values(staged, column, v[r], column < padded);
+        }
+    }
+    stage_zeros(staged, staged_words(s.columns));
+    if (s.mode == NORM) {
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+    }
+}
+
+// What products of a staged vector have to be multiplied by.
+__device__ inline float staged_factor(const Source& s, const float* warps) {
+    if (s.mode != NORM) return 1.0f;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < STEP_THREADS / 32; i++) sum += warps[i];
+    return rsqrtf(sum / float(s.columns) + s.epsilon);
+}
+
+// (a & b) | c in one instruction also where b and c are constants.
+__device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
+__device__ inline uint32_t affine_halves(uint32_t v, float factor, float offset) {
+    __half2 x = *reinterpret_cast<__half2*>(&v);
+    return pack_halves(__hfma2(x, __float2half2_rn(factor), __float2half2_rn(offset)));
+}
+
+// Pairs 4 Q .. 4 Q + 4 of 32 packed values as halves. 0x6400 is 1024 in f16 and its significand counts ones: 1024 + q,
+// or 1024 + 16 q, then q, exactly.
+template <int BITS, int Q>
+__device__ inline void unpack_pairs(const uint32_t (&words)[BITS], uint32_t (&out)[4]) {
+    constexpr uint32_t raised = 0x64006400u;
+    if constexpr (BITS == 4) {
+        uint32_t low = words[Q], high = low >> 8;
+        out[0] = affine_halves(and_or(low, 0x000f000fu, raised), 1.0f, -1024.0f);
+        out[1] = affine_halves(and_or(low, 0x00f000f0u, raised), 0.0625f, -64.0f);
+        out[2] = affine_halves(and_or(high, 0x000f000fu, raised), 1.0f, -1024.0f);
+        out[3] = affine_halves(and_or(high, 0x00f000f0u, raised), 0.0625f, -64.0f);
+        return;
+    }
+    unroll<0, 4>([&]<int I>() {
+        uint32_t v;
+        if constexpr (BITS == 8) {
+            v = and_or(__byte_perm(words[2 * Q], words[2 * Q + 1], I * 0x0011 | (I + 4) * 0x1100), 0x00ff00ffu, raised);
+        } else {
+            v = value<BITS, 8 * Q + I>(words) | value<BITS, 8 * Q + I + 4>(words) << 16 | raised;
+        }
+        out[I] = affine_halves(v, 1.0f, -1024.0f);
+    });
+}
+
+__device__ inline void multiply_halves(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                       uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#else
+    // Launched on 8.0 and later alone: an image that lacks this product must not pass for one.
+    __trap();
+#endif
+}
+
+// Words at an address that is aligned as 32 values of a row of whole units are.
+template <int BITS>
+__device__ inline void load_aligned(const uint8_t* p, uint32_t (&words)[BITS]) {
+    if constexpr (BITS % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < BITS / 4; i++) {
+            uint4 v = reinterpret_cast<const uint4*>(p)[i];
+            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        }
+    } else if constexpr (BITS % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < BITS / 2; i++) {
+            uint2 v = reinterpret_cast<const uint2*>(p)[i];
+            words[2 * i] = v.x, words[2 * i + 1] = v.y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < BITS; i++) words[i] = reinterpret_cast<const uint32_t*>(p)[i];
+    }
+}
+
+// A lane's share of a unit: 32 columns of two rows, and the scales of a group of them. Scales as stored, so that
+// nothing waits for one load before the next is on its way.
+template <int BITS>
+struct Unit {
+    uint32_t low[BITS], high[BITS];
+    uint32_t scale[2], bias[2];
+};
+
+// Where the pieces of a matrix are.
+struct Pieces {
+    const uint8_t *weight, *scales, *biases;
+};
+
+__device__ inline Pieces pieces_of(const Matrix& m) { return {m.weight, m.scales, m.biases}; }
+
+// Where a lane's share of a row tile begins. Rows past the end are the last one: nobody uses their sums.
+struct TileLane {
+    uint32_t low, high;              // bytes
+    uint32_t scale_low, scale_high;  // bytes
+    uint32_t scale_step;             // bytes from one unit to the next
+};
+
+template <int BITS>
+__device__ inline TileLane tile_lane(const Matrix& m, uint32_t tile) {
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = min(tile * 16 + g, m.rows - 1);
+    uint32_t other = min(row + 8, m.rows - 1), per_row = m.columns / m.group;
+    uint32_t group = t * m.group < UNIT ? t * m.group : 0;
+    return {row * (m.columns / 8 * BITS) + t * (4 * BITS), other * (m.columns / 8 * BITS) + t * (4 * BITS),
+            2 * (row * per_row + group / m.group), 2 * (other * per_row + group / m.group), 2 * UNIT / m.group};
+}
+
+template <int BITS>
+__device__ inline void load_unit(Unit<BITS>& out, const Pieces& m, const TileLane& lane, uint32_t unit) {
+    load_aligned<BITS>(m.weight + lane.low + size_t(unit) * (16 * BITS), out.low);
+    load_aligned<BITS>(m.weight + lane.high + size_t(unit) * (16 * BITS), out.high);
+    uint32_t step = unit * lane.scale_step;
+    out.scale[0] = *reinterpret_cast<const uint16_t*>(m.scales + lane.scale_low + step);
+    out.scale[1] = *reinterpret_cast<const uint16_t*>(m.scales + lane.scale_high + step);
+    out.bias[0] = *reinterpret_cast<const uint16_t*>(m.biases + lane.scale_low + step);
+    out.bias[1] = *reinterpret_cast<const uint16_t*>(m.biases + lane.scale_high + step);
+}
+
+// Where a lane reads the vector: its part of its columns, or zeros.
+struct VectorLane {
+    const float* from;
+    uint32_t step;       // words from one unit to the next
+    const float* sums;   // of its group
+    uint32_t group;
+};
+
+__device__ inline VectorLane vector_lane(const float* staged, uint32_t words, uint32_t group) {
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, chunks = group / 32;
+    bool active = g / 2 == t / chunks;
+    uint32_t mine = t * group < UNIT ? t * chunks : 0;
+    return {active ? staged + t * STAGED_CHUNK + g % 2 * 16 : staged + words, active ? 4 * STAGED_CHUNK : 0,
+            staged + mine * STAGED_CHUNK + 32, group};
+}
+
+__device__ inline float scale_value(uint32_t stored, uint32_t kind) {
+    return kind == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
+}
+
+// Adds a batch of `live` units, staged from unit `first`, to the sums of rows g and g + 8. `kind` says how scales are
+// stored; `factor(unit)` is what a unit counts.
+template <int BITS, int COUNT, typename Factor>
+__device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t first, uint32_t live, uint32_t kind,
+                                      const VectorLane& x, float (&result)[2], Factor&& factor_of) {
+    float c[COUNT][4] = {};
+    unroll<0, 4>([&]<int Q>() {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            uint4 b = *reinterpret_cast<const uint4*>(x.from + min(first + i, first + live - 1) * x.step + 4 * Q);
+            uint32_t low[4], high[4];
+            unpack_pairs<BITS, Q>(units[i].low, low);
+            unpack_pairs<BITS, Q>(units[i].high, high);
+            multiply_halves(c[i], low[0], high[0], low[1], high[1], b.x, b.y);
+            multiply_halves(c[i], low[2], high[2], low[3], high[3], b.z, b.w);
+        }
+    });
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if (i >= live) break;
+        const float* sums = x.sums + (first + i) * (4 * STAGED_CHUNK);
+        float sum = sums[0], inverse = sums[1];
+        if (x.group > 32) sum += sums[STAGED_CHUNK];
+        if (x.group > 64) sum += sums[2 * STAGED_CHUNK] + sums[3 * STAGED_CHUNK];
+        // Lanes without a group have the zeros of other columns in c, and must not add a bias.
+        float factor = threadIdx.x % 4 * x.group < UNIT ? factor_of(first + i) : 0.0f;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float scale = scale_value(units[i].scale[r], kind), bias = scale_value(units[i].bias[r], kind);
+            result[r] += factor * (scale * ((c[i][2 * r] + c[i][2 * r + 1]) * inverse) + bias * sum);
+        }
+    }
+}
+
+// Units that a warp asks for together: for dense products as many as registers hold; for experts, whose code runs once
+// or twice a launch, fewer, because more code has to be fetched than it saves (docs/experiments.tsv).
+template <int BITS>
+constexpr int BATCH = BITS <= 4 ? 4 : 2;
+template <int BITS>
+constexpr int EXPERT_BATCH = BITS <= 4 ? 2 : 1;
+
+// Units `first..` of a batch; those from `last` on are the last again.
+template <int BITS, int COUNT>
+__device__ inline void load_batch(Unit<BITS> (&units)[COUNT], const Pieces& m, const TileLane& lane, uint32_t first,
+                                  uint32_t last) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) load_unit<BITS>(units[i], m, lane, min(first + i, last - 1));
+}
+
+// The sums of a warp's rows g and g + 8, in every lane of a row.
+__device__ inline void sum_lanes(float (&result)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        result[r] += __shfl_xor_sync(FULL, result[r], 1);
+        result[r] += __shfl_xor_sync(FULL, result[r], 2);
+    }
+}

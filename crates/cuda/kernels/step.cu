@@ -1,0 +1,456 @@
+// The kernels of a step of few tokens, each of which does what lies between two points where the whole device has
+// to wait: norm and products and convolution; query and key heads and the cache; routing's input and the shared
+// expert; the experts. Plain counterparts, one operation each, are in linear.cu, mixer.cu and mixture.cu.
+#include "halves.cuh"
+
+constexpr uint32_t STEP_JOBS = 6;
+
+// What becomes of a job's products.
+enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
+
+struct StepJob {
+    Matrix matrix;
+    Matrix second;           // SWIGLU: of the values that the gate is multiplied with
+    float* out;              // [tokens, rows]
+    uint32_t first_block;
+    uint32_t kind;           // JobKind
+};
+
+struct StepLinearArguments {
+    Source source;
+    const float* taps;       // CONVOLVE: [channels, kernel], newest last
+    float* tail;             // CONVOLVE: [sequences][kernel - 1, channels]: raw inputs before the token
+    const uint32_t* sequences;
+    size_t tail_stride;      // floats from one sequence's tail to the next
+    uint32_t kernel;
+    uint32_t ahead;          // blocks that run at a time: what the block this many later will read is asked for
+    uint32_t jobs;
+    uint32_t tiles;          // row tiles that a block works on at once, 1, 2 or 8; SWIGLU needs 2
+    uint32_t rounds;         // times that it does so
+    uint32_t padding;
+    StepJob job[STEP_JOBS];
+};
+
+// Causal convolution of one channel of one token, and the tail after it.
+__device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t channel, uint32_t channels, float raw) {
+    float* tail = a.tail + a.sequences[blockIdx.y] * a.tail_stride + channel;
+    const float* taps = a.taps + size_t(channel) * a.kernel;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i + 1 < a.kernel; i++) {
+        float v = __ldcg(tail + size_t(i) * channels);
+        sum = fmaf(taps[i], v, sum);
+        if (i > 0) tail[size_t(i - 1) * channels] = v;
+    }
+    tail[size_t(a.kernel - 2) * channels] = raw;
+    return silu(fmaf(taps[a.kernel - 1], raw, sum));
+}
+
+// Sums of 16 rows by several warps: [tile][split][row].
+struct Partial {
+    float sum[STEP_THREADS / 32][16];
+};
+
+// Leaves a warp's sums for the block.
+__device__ inline void leave_sums(Partial& partial, float (&result)[2]) {
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    sum_lanes(result);
+    if (lane % 4 == 0) {
+        partial.sum[warp][lane / 4] = result[0];
+        partial.sum[warp][lane / 4 + 8] = result[1];
+    }
+}
+
+template <int BITS>
+__device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, float* staged,
+                                       float* warps, Partial& partial) {
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t splits = STEP_THREADS / 32 / a.tiles, member = warp / splits, split = warp % splits;
+    uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
+    uint32_t first = split * count / splits, last = (split + 1) * count / splits;
+    bool pair = job.kind == SWIGLU;
+    Pieces m = pieces_of(pair && member ? job.second : job.matrix);
+    uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
+    float factor = 0.0f;
+    for (uint32_t round = 0; round < a.rounds; round++) {
+        uint32_t tile = pair ? block * a.rounds + round : (block * a.rounds + round) * a.tiles + member;
+        float result[2] = {0.0f, 0.0f};
+        // Warps without rows, or with fewer units than there are warps, only take part in the synchronisation.
+        bool busy = tile < tiles && first < last;
+        Unit<BITS> units[BATCH<BITS>];
+        TileLane lane = tile_lane<BITS>(job.matrix, tile);
+        if (busy) load_batch(units, m, lane, first, last);
+        if (round == 0) {
+            // What was asked for comes while the kernel before runs.
+            await_inputs();
+            release_next();
+            stage_halves(a.source, blockIdx.y, staged, warps);
+            __syncthreads();
+            factor = staged_factor(a.source, warps);
+        }
+        if (busy) {
+            VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix.group);
+            for (uint32_t unit = first;;) {
+                multiply_units<BITS>(units, unit, last - unit, job.matrix.scale_kind, x, result,
+                                                  [](uint32_t) { return 1.0f; });
+                unit += BATCH<BITS>;
+                if (unit >= last) break;
+                load_batch(units, m, lane, unit, last);
+            }
+        }
+        if (round > 0) __syncthreads();
+        leave_sums(partial, result);
+        __syncthreads();
+        uint32_t outputs = pair ? 16 : 16 * a.tiles;
+        if (threadIdx.x >= outputs) continue;
+        uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
+        uint32_t row = pair ? tile * 16 + r : ((block * a.rounds + round) * a.tiles + which) * 16 + r;
+        if (row >= rows) continue;
+        float sum = 0.0f, other = 0.0f;
+        for (uint32_t i = 0; i < splits; i++) {
+            sum += partial.sum[which * splits + i][r];
+            if (pair) other += partial.sum[splits + i][r];
+        }
+        sum *= factor, other *= factor;
+        float* to = job.out + size_t(blockIdx.y) * rows + row;
+        if (pair) sum = silu(sum) * other;
+        if (job.kind == ADD) sum += __ldcg(to);
+        if (job.kind == CONVOLVE) sum = convolve_channel(a, row, rows, sum);
+        *to = sum;
+    }
+}
+
+// Grid: (blocks of all jobs, tokens), 256 threads; shared: the staged vector. ANY: also of widths other than 4 and 8,
+// whose code would cost the usual ones registers.
+template <bool ANY>
+__device__ inline void step_linear_block(const StepLinearArguments& a) {
+    extern __shared__ float staged[];
+    __shared__ float warps[STEP_THREADS / 32];
+    __shared__ Partial partial;
+    uint32_t index = 0;
+    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
+    const StepJob& job = a.job[index];
+    uint32_t block = blockIdx.x - job.first_block, bits = job.matrix.bits, later = blockIdx.x + a.ahead;
+    if (later < gridDim.x && a.rounds == 1) {
+        while (index + 1 < a.jobs && later >= a.job[index + 1].first_block) index++;
+        const StepJob& next = a.job[index];
+        uint32_t rows = next.kind == SWIGLU ? 16 : 16 * a.tiles, first = (later - next.first_block) * rows;
+        prefetch_rows(next.matrix, first, rows);
+        if (next.kind == SWIGLU) prefetch_rows(next.second, first, rows);
+    }
+    if (bits == 4) return step_linear_job<4>(a, job, block, staged, warps, partial);
+    if (bits == 8) return step_linear_job<8>(a, job, block, staged, warps, partial);
+    if constexpr (ANY) {
+        if (bits == 2) return step_linear_job<2>(a, job, block, staged, warps, partial);
+        if (bits == 3) return step_linear_job<3>(a, job, block, staged, warps, partial);
+        if (bits == 5) return step_linear_job<5>(a, job, block, staged, warps, partial);
+        return step_linear_job<6>(a, job, block, staged, warps, partial);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_linear(
+    const __grid_constant__ StepLinearArguments a) {
+    step_linear_block<false>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_linear_any(
+    const __grid_constant__ StepLinearArguments a) {
+    step_linear_block<true>(a);
+}
+
+struct HeadsArguments {
+    const float* query;          // [tokens, query_heads, 2 with a gate, dim]
+    const float* key;            // [tokens, key_value_heads, dim]
+    const float* value;
+    const float* query_norm;     // [dim]
+    const float* key_norm;
+    const float* frequencies;    // [rotary / 2]
+    float* out;                  // queries: [tokens, query_heads, dim]
+    float* cache_keys;           // [sequences, context, key_value_heads, dim]
+    float* cache_values;
+    const uint32_t* positions;
+    const uint32_t* sequences;
+    uint32_t query_heads;
+    uint32_t key_value_heads;
+    uint32_t dim;
+    uint32_t rotary;
+    uint32_t context;
+    uint32_t query_stride;       // dim, or 2 * dim with a gate
+    float epsilon;
+    uint32_t padding;
+};
+
+// Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
+// tokens), 128 threads; shared: dim floats.
+extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_constant__ HeadsArguments a) {
+    extern __shared__ float head[];
+    __shared__ float scratch[32];
+    uint32_t token = blockIdx.y, index = blockIdx.x;
+    bool query = index < a.query_heads;
+    if (!query) index -= a.query_heads;
+    await_inputs();
+    release_next();
+    const float* x = query ? a.query + (size_t(token) * a.query_heads + index) * a.query_stride
+                           : a.key + (size_t(token) * a.key_value_heads + index) * a.dim;
+    const float* norm = query ? a.query_norm : a.key_norm;
+    uint32_t place = a.positions[token];
+    size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) * a.dim;
+    float* out = query ? a.out + (size_t(token) * a.query_heads + index) * a.dim : a.cache_keys + cached;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        head[i] = x[i];
+        sum += head[i] * head[i];
+        if (!query) a.cache_values[cached + i] = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
+    }
+    float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] *= scale * norm[i];
+    __syncthreads();
+    uint32_t half = a.rotary / 2;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        float v = head[i];
+        if (i < a.rotary) {
+            float sine, cosine;
+            sincosf(float(place) * a.frequencies[i % half], &sine, &cosine);
+            v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
+        }
+        out[i] = v;
+    }
+}
+
+struct StepExpertArguments {
+    Source source;               // of the stream
+    const uint32_t* chosen;      // [tokens, k]
+    const float* weights;        // [tokens, k]
+    uint64_t* addresses;         // [tokens, k]; 0 is replaced by the answer
+    const uint64_t* answers;     // by key, mapped host memory
+    uint32_t* status;            // mapped host memory, see `await_record`
+    float* inner;                // [tokens, k, inner]: SiLU(gate x) * up x
+    const float* shared_inner;   // [tokens, shared]
+    const float* shared_gate;    // [tokens]: before the sigmoid; null without a shared expert
+    float* out;                  // [tokens, hidden] += the mixture
+    Experts experts;
+    Matrix down;                 // of the shared expert
+    uint32_t k;
+    uint32_t first_key;
+};
+
+// Products of gate and up, and SwiGLU. Grid: (16 rows, k, tokens), 256 threads; shared: the staged stream.
+template <int BITS>
+__device__ inline void inner_rows(const StepExpertArguments& a, const Matrix& m, size_t at, const float* staged,
+                                  const float* warps, Partial& partial) {
+    uint32_t split = threadIdx.x / 32 % 4, count = (a.source.columns + UNIT - 1) / UNIT;
+    uint32_t first = split * count / 4, last = (split + 1) * count / 4;
+    float result[2] = {0.0f, 0.0f};
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), m.group);
+    TileLane lane = tile_lane<BITS>(m, blockIdx.x);
+    for (uint32_t unit = first; unit < last; unit += EXPERT_BATCH<BITS>) {
+        Unit<BITS> units[EXPERT_BATCH<BITS>];
+        load_batch(units, pieces_of(m), lane, unit, last);
+        multiply_units<BITS>(units, unit, last - unit, m.scale_kind, x, result,
+                                          [](uint32_t) { return 1.0f; });
+    }
+    leave_sums(partial, result);
+    __syncthreads();
+    uint32_t row = blockIdx.x * 16 + threadIdx.x;
+    if (threadIdx.x >= 16 || row >= m.rows) return;
+    float gate = 0.0f, up = 0.0f, factor = staged_factor(a.source, warps);
+#pragma unroll
+    for (int i = 0; i < 4; i++) gate += partial.sum[i][threadIdx.x], up += partial.sum[4 + i][threadIdx.x];
+    a.inner[at * m.rows + row] = silu(gate * factor) * (up * factor);
+}
+
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_inner(
+    const __grid_constant__ StepExpertArguments a) {
+    extern __shared__ float staged[];
+    __shared__ float warps[STEP_THREADS / 32];
+    __shared__ Partial partial;
+    __shared__ uint64_t record;
+    // The stream was complete before routing began, and routing releases this kernel only once it has begun.
+    stage_halves(a.source, blockIdx.z, staged, warps);
+    await_inputs();
+    release_next();
+    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
+    uint32_t expert = a.chosen[at];
+    uint64_t found = a.addresses[at];
+    // All threads of the block must see the same: another block may write the answer at any time.
+    if (__syncthreads_or(found == 0)) {
+        if (threadIdx.x == 0) {
+            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status);
+            // Whoever comes first leaves the answer for the second half; all write the same word.
+            if (blockIdx.x == 0) a.addresses[at] = record;
+        }
+        __syncthreads();
+        found = record;
+    }
+    if (found == FAILED) return;
+    bool up = threadIdx.x / 128;
+    Matrix m = piece(up ? a.experts.up : a.experts.gate, a.experts, expert, found, up);
+    switch (m.bits) {
+        case 2: return inner_rows<2>(a, m, at, staged, warps, partial);
+        case 3: return inner_rows<3>(a, m, at, staged, warps, partial);
+        case 4: return inner_rows<4>(a, m, at, staged, warps, partial);
+        case 5: return inner_rows<5>(a, m, at, staged, warps, partial);
+        case 6: return inner_rows<6>(a, m, at, staged, warps, partial);
+        default: return inner_rows<8>(a, m, at, staged, warps, partial);
+    }
+}
+
+// Where the routed experts' matrices of down are, and how much each counts.
+struct Routed {
+    Pieces down[TOP_K_LIMIT];
+    float factor[TOP_K_LIMIT];
+};
+
+// A batch of units `first..last` of all experts' vectors one after another, `count` units each.
+template <int BITS>
+__device__ inline void load_routed(Unit<BITS> (&units)[EXPERT_BATCH<BITS>], const Routed& routed, const TileLane& lane,
+                                   uint32_t count, uint32_t first, uint32_t last) {
+#pragma unroll
+    for (int i = 0; i < EXPERT_BATCH<BITS>; i++) {
+        uint32_t unit = min(first + i, last - 1), rank = unit / count;
+        load_unit<BITS>(units[i], routed.down[rank], lane, unit - rank * count);
+    }
+}
+
+// What the stage of `step_outer` needs besides the arguments.
+struct OuterStage {
+    const float* routed;     // [k, width]
+    const float* shared;     // [shared]
+    uint32_t count;          // units of an expert's vector
+    uint32_t total, every;   // of all routed ones, and with the shared one
+};
+
+// Rounds of 2048 values that are asked for together.
+constexpr int OUTER_TOGETHER = 2;
+
+__device__ inline void stage_outer(const OuterStage& s, float* staged) {
+    // Whole units: the vectors of the routed experts lie one after another, and so do they here.
+    uint32_t columns = s.every * UNIT, routed = s.total * UNIT;
+    constexpr uint32_t step = STEP_THREADS * 8;
+    for (uint32_t start = 0; start < columns; start += OUTER_TOGETHER * step) {
+        float4 v[OUTER_TOGETHER][2] = {};
+#pragma unroll
+        for (int r = 0; r < OUTER_TOGETHER; r++) {
+            uint32_t column = start + r * step + threadIdx.x * 8;
+            if (column >= columns) continue;
+            const float* from = column < routed ? s.routed + column : s.shared + (column - routed);
+            v[r][0] = __ldcg(reinterpret_cast<const float4*>(from));
+            v[r][1] = __ldcg(reinterpret_cast<const float4*>(from) + 1);
+        }
+#pragma unroll
+        for (int r = 0; r < OUTER_TOGETHER; r++) {
+            uint32_t column = start + r * step + threadIdx.x * 8;
+            if (start + r * step >= columns) break;
+            float4 b = v[r][0], c = v[r][1];
+            float eight[8] = {b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w};
+            stage_values(staged, column, eight, column < columns);
+        }
+    }
+    stage_zeros(staged, s.every * 4 * STAGED_CHUNK);
+}
+
+// A warp's share of the routed experts: units `first..last`. The first are asked for before the inputs are awaited,
+// unless some expert is still on its way.
+template <int BITS>
+__device__ inline void outer_routed(const OuterStage& s, const Routed& routed, const Matrix& shape, bool known,
+                                    uint32_t first, uint32_t last, float* staged, float (&result)[2]) {
+    Unit<BITS> units[EXPERT_BATCH<BITS>];
+    TileLane lane = tile_lane<BITS>(shape, blockIdx.x);
+    bool busy = first < last;
+    if (busy && known) load_routed<BITS>(units, routed, lane, s.count, first, last);
+    await_inputs();
+    release_next();
+    stage_outer(s, staged);
+    __syncthreads();
+    if (!busy) return;
+    if (!known) load_routed<BITS>(units, routed, lane, s.count, first, last);
+    VectorLane x = vector_lane(staged, s.every * 4 * STAGED_CHUNK, shape.group);
+    for (uint32_t unit = first;;) {
+        multiply_units<BITS>(units, unit, last - unit, shape.scale_kind, x, result,
+                                          [&](uint32_t at) { return routed.factor[at / s.count]; });
+        unit += EXPERT_BATCH<BITS>;
+        if (unit >= last) break;
+        load_routed<BITS>(units, routed, lane, s.count, unit, last);
+    }
+}
+
+// A warp's share of the shared expert, staged from unit `start`.
+template <int BITS>
+__device__ inline void outer_shared(const Matrix& m, float factor, uint32_t start, uint32_t words, uint32_t first,
+                                    uint32_t last, const float* staged, float (&result)[2]) {
+    VectorLane x = vector_lane(staged, words, m.group);
+    TileLane lane = tile_lane<BITS>(m, blockIdx.x);
+    for (uint32_t unit = first; unit < last; unit += EXPERT_BATCH<BITS>) {
+        Unit<BITS> units[EXPERT_BATCH<BITS>];
+        load_batch(units, pieces_of(m), lane, unit, last);
+        multiply_units<BITS>(units, start + unit, last - unit, m.scale_kind, x, result,
+                                          [&](uint32_t) { return factor; });
+    }
+}
+
+// Adds the experts' products of down, weighted, and the shared expert's. Grid: (16 rows of the stream, tokens), 256
+// threads; shared: k staged inner vectors and that of the shared expert.
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
+    const __grid_constant__ StepExpertArguments a) {
+    extern __shared__ float staged[];
+    __shared__ Partial partial;
+    __shared__ Routed routed;
+    uint32_t token = blockIdx.y, warp = threadIdx.x / 32;
+    OuterStage s;
+    uint32_t width = a.experts.down.columns, shared_width = a.shared_gate ? a.down.columns : 0;
+    s.routed = a.inner + size_t(token) * a.k * width, s.shared = a.shared_inner + size_t(token) * shared_width;
+    s.count = width / UNIT, s.total = a.k * s.count, s.every = s.total + shared_width / UNIT;
+    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
+    bool known = true, failed = false;
+    size_t at = size_t(token) * a.k + threadIdx.x;
+    if (threadIdx.x < a.k) {
+        uint64_t record = __ldcg(a.addresses + at);
+        known = record != 0, failed = record == FAILED;
+        routed.factor[threadIdx.x] = __ldcg(a.weights + at);
+        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+    }
+    known = __syncthreads_and(known);
+    if (!known) {
+        // All are, once the kernel before has ended.
+        await_inputs();
+        if (threadIdx.x < a.k) {
+            uint64_t record = __ldcg(a.addresses + at);
+            failed = record == FAILED;
+            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+        }
+    }
+    // What a failed expert leaves is undefined, and its reader knows.
+    if (__syncthreads_or(failed)) return;
+    uint32_t first = warp * s.every / (STEP_THREADS / 32), last = (warp + 1) * s.every / (STEP_THREADS / 32);
+    float result[2] = {0.0f, 0.0f};
+    uint32_t end = min(last, s.total);
+    switch (a.experts.down.bits) {
+        case 2: outer_routed<2>(s, routed, a.experts.down, known, first, end, staged, result); break;
+        case 3: outer_routed<3>(s, routed, a.experts.down, known, first, end, staged, result); break;
+        case 4: outer_routed<4>(s, routed, a.experts.down, known, first, end, staged, result); break;
+        case 5: outer_routed<5>(s, routed, a.experts.down, known, first, end, staged, result); break;
+        case 6: outer_routed<6>(s, routed, a.experts.down, known, first, end, staged, result); break;
+        default: outer_routed<8>(s, routed, a.experts.down, known, first, end, staged, result); break;
+    }
+    if (last > s.total) {
+        uint32_t words = s.every * 4 * STAGED_CHUNK;
+        float factor = sigmoid(__ldcg(a.shared_gate + token));
+        first = max(first, s.total) - s.total, last -= s.total;
+        switch (a.down.bits) {
+            case 2: outer_shared<2>(a.down, factor, s.total, words, first, last, staged, result); break;
+            case 3: outer_shared<3>(a.down, factor, s.total, words, first, last, staged, result); break;
+            case 4: outer_shared<4>(a.down, factor, s.total, words, first, last, staged, result); break;
+            case 5: outer_shared<5>(a.down, factor, s.total, words, first, last, staged, result); break;
+            case 6: outer_shared<6>(a.down, factor, s.total, words, first, last, staged, result); break;
+            default: outer_shared<8>(a.down, factor, s.total, words, first, last, staged, result); break;
+        }
+    }
+    leave_sums(partial, result);
+    __syncthreads();
+    uint32_t row = blockIdx.x * 16 + threadIdx.x;
+    if (threadIdx.x >= 16 || row >= a.source.columns) return;
+    float* out = a.out + size_t(token) * a.source.columns + row;
+    float mixture = 0.0f;
+#pragma unroll
+    for (int i = 0; i < STEP_THREADS / 32; i++) mixture += partial.sum[i][threadIdx.x];
+    *out = __ldcg(out) + mixture;
+}

@@ -1,0 +1,457 @@
+//! Launches of the fused kernels of a step (`kernels/step.cu`): norm and products, heads of attention, the experts.
+//!
+//! They serve affine matrices of whole units on devices with tensor cores for f16 and a 16-wide product;
+//! [`step_serves`] says whether, and the plain launches do the same one operation at a time. On devices of compute capability 9.0 and
+//! later each is placed while the kernel before it still runs.
+
+use super::{ExpertStep, Kernel, KeyValueCache, TOP_K_LIMIT, TokenPlaces, expect};
+use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
+
+/// Matrices of one [`step_linear`].
+pub const STEP_JOBS: usize = 6;
+/// Threads of every kernel here.
+const THREADS: usize = 256;
+/// Columns of a unit (`UNIT` in `kernels/halves.cuh`).
+const UNIT: usize = 128;
+
+/// Bytes to which weights must be aligned for the fused kernels; scales to two.
+pub const STEP_ALIGNMENT: usize = 16;
+
+/// True when the fused kernels serve products of these matrices on this device; where their pieces lie is the
+/// caller's to know ([`STEP_ALIGNMENT`]).
+pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a Matrix>) -> bool {
+    let serves = |matrix: &Matrix| {
+        matrix.quantised_bits().is_some()
+            && matches!(matrix.group, 32 | 64 | 128)
+            && (matrix.columns as usize).is_multiple_of(UNIT)
+            && matrix.scale_kind != 0
+            // Places within a matrix are words of 32 bits.
+            && u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31
+    };
+    device.info().capability.0 >= 8 && matrices.into_iter().all(serves)
+}
+
+/// Heads of this width can be normed while they are staged ([`StepInput::HeadNorm`]).
+pub fn step_serves_head(dim: usize) -> bool {
+    dim.is_power_of_two() && (16..=256).contains(&dim)
+}
+
+/// What a vector is before it is multiplied. Spans have a row per token.
+#[derive(Clone, Copy)]
+pub enum StepInput {
+    /// As it is.
+    Plain {
+        /// `[tokens, columns]`
+        x: Span<f32>,
+    },
+    /// RMS norm times `weight`.
+    Norm {
+        /// `[tokens, columns]`
+        x: Span<f32>,
+        /// `[columns]`
+        weight: Span<f32>,
+        /// Added to the mean square.
+        epsilon: f32,
+    },
+    /// RMS norm of each head times `weight` and SiLU of the gate.
+    HeadNorm {
+        /// `[tokens, heads, weight.len()]`
+        x: Span<f32>,
+        /// As `x`.
+        gate: Span<f32>,
+        /// One head wide.
+        weight: Span<f32>,
+        /// Added to the mean square.
+        epsilon: f32,
+    },
+    /// Times the sigmoid of the second half of each head of `both`.
+    Gated {
+        /// `[tokens, heads, dim]`
+        x: Span<f32>,
+        /// `[tokens, heads, 2, dim]`
+        both: Span<f32>,
+        /// Width of a head.
+        dim: usize,
+    },
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Source {
+    x: u64,
+    norm: u64,
+    gate: u64,
+    columns: u32,
+    mode: u32,
+    dim: u32,
+    epsilon: f32,
+}
+
+impl StepInput {
+    fn source(&self, tokens: usize, columns: usize) -> Source {
+        let (x, norm, gate, mode, dim, epsilon) = match *self {
+            Self::Plain { x } => (x, 0, 0, 0, 1, 0.0),
+            Self::Norm { x, weight, epsilon } => {
+                expect("weights of a norm", weight.len(), columns);
+                (x, weight.address, 0, 1, 1, epsilon)
+            }
+            Self::HeadNorm { x, gate, weight, epsilon } => {
+                let dim = weight.len();
+                assert!(step_serves_head(dim) && columns.is_multiple_of(dim), "whole heads");
+                expect("gates", gate.len(), tokens * columns);
+                (x, weight.address, gate.address, 2, dim, epsilon)
+            }
+            Self::Gated { x, both, dim } => {
+                assert!(dim.is_multiple_of(8) && columns.is_multiple_of(dim), "whole heads");
+                expect("queries and gates", both.len(), 2 * tokens * columns);
+                (x, 0, both.address, 3, dim, 0.0)
+            }
+        };
+        expect("input of a product", x.len(), tokens * columns);
+        let (columns, dim) = (columns as u32, dim as u32);
+        Source { x: x.address, norm, gate, columns, mode, dim, epsilon }
+    }
+}
+
+/// Bytes of a staged vector of whole units, and of the zeros behind it.
+fn staged_halves(columns: usize) -> usize {
+    (columns.next_multiple_of(UNIT) / 32 * 36 + 16) * 4
+}
+
+/// A causal convolution that follows a product, for tokens that are runs of their own.
+#[derive(Clone, Copy)]
+pub struct StepConvolution {
+    /// `[channels, kernel]`, newest tap last.
+    pub weight: Span<f32>,
+    /// `[kernel - 1, channels]`, one sequence every `stride` values.
+    pub tails: Span<f32>,
+    /// See `tails`.
+    pub stride: usize,
+    /// Sequence of each token.
+    pub sequences: Span<u32>,
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy)]
+pub enum StepJob {
+    /// `out = matrix x`
+    Store(Matrix, Span<f32>),
+    /// `out += matrix x`
+    Add(Matrix, Span<f32>),
+    /// `out = SiLU(convolution of matrix x)`
+    Convolve(Matrix, Span<f32>, StepConvolution),
+    /// `out = SiLU(first x) * (second x)`
+    SwiGlu(Matrix, Matrix, Span<f32>),
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct JobArguments {
+    matrix: Matrix,
+    second: Matrix,
+    out: u64,
+    first_block: u32,
+    kind: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct StepLinearArguments {
+    source: Source,
+    taps: u64,
+    tail: u64,
+    sequences: u64,
+    tail_stride: u64,
+    kernel: u32,
+    ahead: u32,
+    jobs: u32,
+    tiles: u32,
+    rounds: u32,
+    padding: u32,
+    job: [JobArguments; STEP_JOBS],
+}
+
+/// Products of one input with several matrices, and what follows each of them.
+///
+/// # Errors
+/// The device failed.
+///
+/// # Panics
+/// When lengths do not fit the shapes, or [`step_serves`] would say no.
+pub fn step_linear(
+    stream: &Stream,
+    tokens: usize,
+    input: &StepInput,
+    jobs: &[StepJob],
+) -> Result<(), CudaError> {
+    assert!((1..=STEP_JOBS).contains(&jobs.len()), "1 to {STEP_JOBS} matrices");
+    let parts = |job: &StepJob| match *job {
+        StepJob::Store(matrix, out) => (matrix, matrix, out, 0),
+        StepJob::Add(matrix, out) => (matrix, matrix, out, 1),
+        StepJob::Convolve(matrix, out, _) => (matrix, matrix, out, 2),
+        StepJob::SwiGlu(matrix, second, out) => (matrix, second, out, 3),
+    };
+    let columns = parts(&jobs[0]).0.columns();
+    let row_tiles: usize = jobs.iter().map(|job| parts(job).0.rows().div_ceil(16)).sum();
+    let pairs = jobs.iter().any(|job| matches!(job, StepJob::SwiGlu(..)));
+    let resident = stream.device().info().multiprocessors * 2;
+    // Warps of a block share the columns of few row tiles, so that the device is full; with many, each has its own.
+    let tiles = match row_tiles {
+        _ if pairs => 2,
+        _ if row_tiles >= 8 * resident => 8,
+        _ if row_tiles >= resident => 2,
+        _ => 1,
+    };
+    let rounds = if tiles == 8 { row_tiles.div_ceil(8 * resident) } else { 1 };
+    let empty = JobArguments {
+        matrix: parts(&jobs[0]).0,
+        second: parts(&jobs[0]).0,
+        out: 0,
+        first_block: 0,
+        kind: 0,
+    };
+    let mut arguments = StepLinearArguments {
+        source: input.source(tokens, columns),
+        taps: 0,
+        tail: 0,
+        sequences: 0,
+        tail_stride: 0,
+        kernel: 0,
+        ahead: resident as u32,
+        jobs: jobs.len() as u32,
+        tiles: tiles as u32,
+        rounds: rounds as u32,
+        padding: 0,
+        job: [empty; STEP_JOBS],
+    };
+    let mut blocks = 0;
+    for (place, job) in arguments.job.iter_mut().zip(jobs) {
+        let (matrix, second, out, kind) = parts(job);
+        assert!(step_serves(stream.device(), [&matrix, &second]), "an affine matrix");
+        assert_eq!(matrix.columns(), columns, "products share their input");
+        expect("output of a product", out.len(), tokens * matrix.rows());
+        if let StepJob::SwiGlu(first, second, _) = job {
+            assert!(step_serves_pair(stream.device(), first, second), "gate and up have one shape");
+        }
+        if let StepJob::Convolve(_, _, convolution) = job {
+            let kernel = convolution.weight.len() / matrix.rows();
+            assert!(kernel >= 2, "a convolution of two taps or more");
+            expect(
+                "tail of the convolution",
+                convolution.tails.len(),
+                (kernel - 1) * matrix.rows(),
+            );
+            expect("sequences of tokens", convolution.sequences.len(), tokens);
+            arguments.taps = convolution.weight.address;
+            arguments.tail = convolution.tails.address;
+            arguments.sequences = convolution.sequences.address;
+            arguments.tail_stride = convolution.stride as u64;
+            arguments.kernel = kernel as u32;
+        }
+        let first_block = blocks as u32;
+        *place = JobArguments { matrix, second, out: out.address, first_block, kind };
+        let at_once = if kind == 3 { 1 } else { tiles };
+        blocks += matrix.rows().div_ceil(16 * at_once * rounds);
+    }
+    let grid = (blocks, tokens, 1);
+    let shared = staged_halves(columns);
+    let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
+    let kernel = match jobs.iter().all(usual) {
+        true => Kernel::StepLinear,
+        false => Kernel::StepLinearAny,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above, sequences by the caller's batch.
+    unsafe { stream.launch_overlapping(kernel, grid, THREADS, shared, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct HeadsArguments {
+    query: u64,
+    key: u64,
+    value: u64,
+    query_norm: u64,
+    key_norm: u64,
+    frequencies: u64,
+    out: u64,
+    cache_keys: u64,
+    cache_values: u64,
+    positions: u64,
+    sequences: u64,
+    query_heads: u32,
+    key_value_heads: u32,
+    dim: u32,
+    rotary: u32,
+    context: u32,
+    query_stride: u32,
+    epsilon: f32,
+    padding: u32,
+}
+
+/// Where [`attention_heads`] reads and writes; one row per token.
+#[derive(Clone, Copy)]
+pub struct HeadsStep {
+    /// As projected: `[query_heads, 2, dim]` with an output gate, which is left alone, else `[query_heads, dim]`.
+    pub projected: Span<f32>,
+    /// Whether there is a gate.
+    pub gated: bool,
+    /// `[key_value_heads, dim]`
+    pub keys: Span<f32>,
+    /// `[key_value_heads, dim]`
+    pub values: Span<f32>,
+    /// `[dim]`
+    pub query_norm: Span<f32>,
+    /// `[dim]`
+    pub key_norm: Span<f32>,
+    /// One per rotated pair.
+    pub frequencies: Span<f32>,
+    /// Added to the mean square.
+    pub epsilon: f32,
+    /// `[query_heads, dim]`
+    pub queries: Span<f32>,
+}
+
+/// Norm and rotation of query and key heads; keys and values go to the cache.
+///
+/// # Errors
+/// The device failed.
+pub fn attention_heads(
+    stream: &Stream,
+    shape: &super::AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    step: &HeadsStep,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let (queries, keys) = (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
+    let stride = if step.gated { 2 * shape.dim } else { shape.dim };
+    expect("projected queries", step.projected.len(), tokens * shape.query_heads * stride);
+    expect("queries", step.queries.len(), tokens * queries);
+    expect("keys", step.keys.len(), tokens * keys);
+    expect("values", step.values.len(), tokens * keys);
+    expect("norm of queries", step.query_norm.len(), shape.dim);
+    expect("norm of keys", step.key_norm.len(), shape.dim);
+    expect("sequences of tokens", places.sequences.len(), tokens);
+    assert!(2 * step.frequencies.len() <= shape.dim, "rotated values within a head");
+    let arguments = HeadsArguments {
+        query: step.projected.address,
+        key: step.keys.address,
+        value: step.values.address,
+        query_norm: step.query_norm.address,
+        key_norm: step.key_norm.address,
+        frequencies: step.frequencies.address,
+        out: step.queries.address,
+        cache_keys: cache.keys.address,
+        cache_values: cache.values.address,
+        positions: places.positions.address,
+        sequences: places.sequences.address,
+        query_heads: shape.query_heads as u32,
+        key_value_heads: shape.key_value_heads as u32,
+        dim: shape.dim as u32,
+        rotary: 2 * step.frequencies.len() as u32,
+        context: cache.context as u32,
+        query_stride: stride as u32,
+        epsilon: step.epsilon,
+        padding: 0,
+    };
+    let grid = (shape.query_heads + shape.key_value_heads, tokens, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above, positions and sequences by the caller's
+    // batch.
+    unsafe {
+        stream.launch_overlapping(Kernel::AttentionHeads, grid, 128, shape.dim * 4, &arguments)
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct StepExpertArguments {
+    source: Source,
+    chosen: u64,
+    weights: u64,
+    addresses: u64,
+    answers: u64,
+    status: u64,
+    inner: u64,
+    shared_inner: u64,
+    shared_gate: u64,
+    out: u64,
+    experts: ExpertShapes,
+    down: Matrix,
+    k: u32,
+    first_key: u32,
+}
+
+/// The second half of a shared expert for [`step_experts`]; its first half is a job of [`step_linear`].
+#[derive(Clone, Copy)]
+pub struct StepShared {
+    /// `[hidden, shared]`
+    pub down: Matrix,
+    /// Its weight before the sigmoid, `[tokens]`.
+    pub factor: Span<f32>,
+    /// SwiGLU of its gate and up, `[tokens, shared]`.
+    pub inner: Span<f32>,
+}
+
+/// True when gate and up can be one job [`StepJob::SwiGlu`].
+pub fn step_serves_pair(device: &Device, gate: &Matrix, up: &Matrix) -> bool {
+    step_serves(device, [gate, up])
+        && (gate.rows, gate.columns, gate.bits) == (up.rows, up.columns, up.bits)
+}
+
+/// True when [`step_experts`] serves experts of these shapes.
+pub fn step_serves_experts(device: &Device, shapes: &ExpertShapes) -> bool {
+    step_serves_pair(device, &shapes.gate, &shapes.up) && step_serves(device, [&shapes.down])
+}
+
+/// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing.
+///
+/// # Errors
+/// The device failed.
+pub fn step_experts(
+    stream: &Stream,
+    tokens: usize,
+    input: &StepInput,
+    step: &ExpertStep,
+    shapes: &ExpertShapes,
+    shared: Option<&StepShared>,
+) -> Result<(), CudaError> {
+    let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
+    assert!(k <= TOP_K_LIMIT && step_serves_experts(stream.device(), shapes), "experts served");
+    expect("output of the experts", step.out.len(), tokens * hidden);
+    expect("inner values", step.inner.len(), tokens * k * inner);
+    expect("words of status", step.status.len(), super::STATUS_WORDS);
+    for length in [step.chosen.len(), step.weights.len(), step.addresses.len()] {
+        expect("choices", length, tokens * k);
+    }
+    let width = shared.map_or(0, |shared| shared.down.columns());
+    if let Some(shared) = shared {
+        assert!(step_serves(stream.device(), [&shared.down]), "an affine shared expert");
+        expect("factors of the shared expert", shared.factor.len(), tokens);
+        expect("inner values of the shared expert", shared.inner.len(), tokens * width);
+    }
+    let arguments = StepExpertArguments {
+        source: input.source(tokens, hidden),
+        chosen: step.chosen.address,
+        weights: step.weights.address,
+        addresses: step.addresses.address,
+        answers: step.answers.address,
+        status: step.status.address,
+        inner: step.inner.address,
+        shared_inner: shared.map_or(0, |shared| shared.inner.address),
+        shared_gate: shared.map_or(0, |shared| shared.factor.address),
+        out: step.out.address,
+        experts: *shapes,
+        down: shared.map_or(Matrix { rows: 0, ..shapes.down }, |shared| shared.down),
+        k: k as u32,
+        first_key: step.first_key,
+    };
+    let inner_grid = (inner.div_ceil(16), k, tokens);
+    let outer_grid = (hidden.div_ceil(16), tokens, 1);
+    let outer_shared = staged_halves(k * inner.next_multiple_of(UNIT) + width);
+    // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
+    unsafe {
+        let shared = staged_halves(hidden);
+        stream.launch_overlapping(Kernel::StepInner, inner_grid, THREADS, shared, &arguments)?;
+        stream.launch_overlapping(Kernel::StepOuter, outer_grid, THREADS, outer_shared, &arguments)
+    }
+}

@@ -1,0 +1,231 @@
+//! Operations of a step that run as one kernel each where the matrices allow it (`cuda::launch::step_serves`).
+//!
+//! Between two of them the whole device waits for the slowest block, so a step is as fast as it has few of them. What
+//! is not served goes operation by operation.
+
+use cuda::launch::{
+    self, HeadsStep, KeyValueCache, SharedExpert, StepConvolution, StepInput, StepJob, StepShared,
+};
+use cuda::{CudaError, Matrix, Span};
+use store::LayerId;
+
+use super::{Backend, CudaBackend, Mode, Register, STEP_TOKENS};
+use crate::model::mixture::Mixture;
+use crate::weights::{MatrixId, VectorId};
+
+impl CudaBackend {
+    /// True when the batch is a step and fused kernels serve products of the matrices.
+    fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
+        self.tokens <= STEP_TOKENS
+            && matrices
+                .into_iter()
+                .all(|id| launch::step_serves(self.stream.device(), [&self.matrix(id)]))
+    }
+
+    /// The normed residual stream as the input of products.
+    pub(super) fn normed_input(&self, norm: VectorId) -> StepInput {
+        let (x, weight) = (self.register(Register::Residual), self.vector(norm));
+        StepInput::Norm { x, weight, epsilon: self.config.rms_epsilon }
+    }
+
+    fn stores(&self, products: &[(MatrixId, Register)]) -> Vec<StepJob> {
+        let job = |&(matrix, to): &(MatrixId, Register)| {
+            StepJob::Store(self.matrix(matrix), self.register(to))
+        };
+        products.iter().map(job).collect()
+    }
+
+    pub(super) fn fused_norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
+        if !self.fuses(products.iter().map(|product| product.0)) {
+            self.rms_norm(Register::Residual, norm, Register::Normed);
+            return self.linear(Register::Normed, products);
+        }
+        self.run(|this| {
+            let (input, jobs) = (this.normed_input(norm), this.stores(products));
+            launch::step_linear(&this.stream, this.tokens, &input, &jobs)
+        });
+    }
+
+    pub(super) fn fused_delta_inputs(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixed: MatrixId,
+        others: &[(MatrixId, Register)],
+        convolution: VectorId,
+    ) {
+        if !self.single || !self.fuses(others.iter().map(|other| other.0).chain([mixed])) {
+            let mut products = vec![(mixed, Register::Mixed)];
+            products.extend_from_slice(others);
+            self.fused_norm_linear(norm, &products);
+            return self.convolve(layer, convolution);
+        }
+        self.run(|this| {
+            let stride = this.sizes.delta_layers * this.sizes.tail;
+            let start = this.index[layer.index()] * this.sizes.tail;
+            let convolution = StepConvolution {
+                weight: this.vector(convolution),
+                tails: this.buffers.tails.part(start, this.sizes.sequences * stride - start),
+                stride,
+                sequences: this.input(2, 0, this.tokens),
+            };
+            let to = this.register(Register::Convolved);
+            let mut jobs = vec![StepJob::Convolve(this.matrix(mixed), to, convolution)];
+            jobs.extend(this.stores(others));
+            launch::step_linear(&this.stream, this.tokens, &this.normed_input(norm), &jobs)
+        });
+    }
+
+    /// `Residual += matrix input`, of an input that is made while it is staged.
+    fn fused_add(&mut self, matrix: MatrixId, input: impl FnOnce(&Self) -> StepInput) {
+        self.run(|this| {
+            let job = StepJob::Add(this.matrix(matrix), this.register(Register::Residual));
+            launch::step_linear(&this.stream, this.tokens, &input(this), &[job])
+        });
+    }
+
+    pub(super) fn fused_delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
+        let dim = self.config.delta.as_ref().map_or(0, |delta| delta.value_dim);
+        if !self.fuses([matrix]) || !launch::step_serves_head(dim) {
+            self.gated_norm(norm);
+            return self.linear_add(Register::Context, matrix, Register::Residual);
+        }
+        self.fused_add(matrix, |this| StepInput::HeadNorm {
+            x: this.register(Register::Context),
+            gate: this.register(Register::Z),
+            weight: this.vector(norm),
+            epsilon: this.config.rms_epsilon,
+        });
+    }
+
+    pub(super) fn fused_attend_heads(
+        &mut self,
+        layer: LayerId,
+        gated: bool,
+        query_norm: VectorId,
+        key_norm: VectorId,
+    ) {
+        if !self.single {
+            if gated {
+                self.split_query_gate();
+            }
+            self.norm_and_rotate(Register::Query, query_norm);
+            self.norm_and_rotate(Register::Key, key_norm);
+            return self.attend(layer);
+        }
+        self.run(|this| {
+            let projected = if gated { Register::QueryGate } else { Register::Query };
+            let step = HeadsStep {
+                projected: this.register(projected),
+                gated,
+                keys: this.register(Register::Key),
+                values: this.register(Register::Value),
+                query_norm: this.vector(query_norm),
+                key_norm: this.vector(key_norm),
+                frequencies: this.frequencies,
+                epsilon: this.config.rms_epsilon,
+                queries: this.register(Register::Query),
+            };
+            let (shape, cache) = (&this.sizes.attention, this.cache(layer));
+            let (_, places) = this.places()[0];
+            launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
+            let (queries, out) = (step.queries, this.register(Register::Context));
+            let scratch = this.buffers.attention.all();
+            launch::attend(&this.stream, shape, &places, &cache, queries, out, scratch)
+        });
+    }
+
+    /// Keys and values of a layer.
+    pub(super) fn cache(&self, layer: LayerId) -> KeyValueCache {
+        let index = self.index[layer.index()];
+        KeyValueCache {
+            keys: self.buffers.keys[index].all(),
+            values: self.buffers.values[index].all(),
+            context: self.options.context,
+        }
+    }
+
+    pub(super) fn fused_attention_output(&mut self, gated: bool, matrix: MatrixId) {
+        // Heads of single tokens were not split: the gate lies beside the queries.
+        let beside = gated && self.single;
+        if !self.fuses([matrix])
+            || (gated && !beside)
+            || !self.sizes.attention.dim.is_multiple_of(8)
+        {
+            if beside {
+                self.split_query_gate();
+            }
+            if gated {
+                self.sigmoid_gate(Register::Context, Register::Gate);
+            }
+            return self.linear_add(Register::Context, matrix, Register::Residual);
+        }
+        self.fused_add(matrix, |this| {
+            let (x, dim) = (this.register(Register::Context), this.sizes.attention.dim);
+            match beside {
+                true => StepInput::Gated { x, both: this.register(Register::QueryGate), dim },
+                false => StepInput::Plain { x },
+            }
+        });
+    }
+
+    /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
+    pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
+        let shared = mixture.shared.as_ref();
+        let matrices = shared.map(|s| [s.gate_weight, s.gate, s.up, s.down]);
+        let same = |a: Matrix, b: Matrix| launch::step_serves_pair(self.stream.device(), &a, &b);
+        self.fuses(matrices.into_iter().flatten().chain([mixture.router]))
+            && shared.is_none_or(|s| same(self.matrix(s.gate), self.matrix(s.up)))
+            && self.experts.aligned[layer.index()]
+            && launch::step_serves_experts(
+                self.stream.device(),
+                &self.experts.shapes[layer.index()],
+            )
+    }
+
+    /// Router logits, and for the shared expert its factor and inner values.
+    pub(super) fn fused_router(
+        &self,
+        norm: VectorId,
+        mixture: &Mixture,
+        logits: Span<f32>,
+        shared: Option<&SharedExpert>,
+    ) -> Result<Option<StepShared>, CudaError> {
+        let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), logits)];
+        if let (Some(shared), Some(weights)) = (shared, &mixture.shared) {
+            jobs.push(StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
+            jobs.push(StepJob::Store(self.matrix(weights.gate_weight), shared.factor));
+        }
+        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &jobs)?;
+        Ok(shared.map(|shared| StepShared {
+            down: shared.down,
+            factor: shared.factor,
+            inner: shared.inner,
+        }))
+    }
+
+    /// Logits of all tokens of the batch from the residual stream; false when no fused kernel serves them.
+    pub(super) fn fused_head(
+        &self,
+        norm: VectorId,
+        head: MatrixId,
+        logits: Span<f32>,
+    ) -> Result<bool, CudaError> {
+        if !self.fuses([head]) {
+            return Ok(false);
+        }
+        let job = StepJob::Store(self.matrix(head), logits);
+        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &[job])?;
+        Ok(true)
+    }
+
+    /// Launches, unless the batch is replayed or a launch before has failed.
+    pub(super) fn run(&mut self, launch: impl FnOnce(&Self) -> Result<(), CudaError>) {
+        if self.mode != Mode::Replay
+            && self.failure.is_none()
+            && let Err(error) = launch(self)
+        {
+            self.failure = Some(error);
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Launches of the fused kernels of a step (`kernels/step.cu`): norm and products, heads of attention, the experts.
 //!
 //! They serve affine matrices of whole units on devices with tensor cores for f16 and a 16-wide product;
-//! [`step_serves`] says whether, and the plain launches do the same one operation at a time. On devices of compute capability 9.0 and
-//! later each is placed while the kernel before it still runs.
+//! [`step_serves`] says whether, and the plain launches do the same one operation at a time. On devices of compute
+//! capability 9.0 and later each is placed while the kernel before it still runs.
 
 use super::{ExpertStep, Kernel, KeyValueCache, TOP_K_LIMIT, TokenPlaces, expect};
 use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};

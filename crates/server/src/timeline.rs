@@ -48,7 +48,10 @@ fn seconds(query: Option<&str>) -> Result<f64, ApiError> {
 
 /// A recording as a trace.
 fn trace(recording: &Recording) -> Value {
-    let named = |name: &str, thread: u32, value: &str| json!({ "name": name, "ph": "M", "pid": 1, "tid": thread, "args": { "name": value } });
+    let named = |name: &str, thread: u32, value: &str| {
+        let args = json!({ "name": value });
+        json!({ "name": name, "ph": "M", "pid": 1, "tid": thread, "args": args })
+    };
     let mut events = vec![named("process_name", 0, "flashmoe")];
     events.extend(recording.threads.iter().map(|(id, name)| named("thread_name", *id, name)));
     for (number, event) in recording.events.iter().enumerate() {

@@ -55,6 +55,8 @@ fn write_status(page: &mut Exposition, status: &Status) {
     count(page, "requests_refused_total", "Refused: the queue was full.", status.refused);
     page.labelled("requests_completed_total", "Ended, by reason.", "reason", &status.finished);
     page.labelled("requests_cancelled_total", "Cancelled, by stage.", "stage", &status.cancelled);
+    let repairs = "Deviations in tool calls that were put right, by kind.";
+    page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
     page.summary("queue_seconds", "Time in the queue.", &status.queue_time);
     let first = "From submission to the first token.";
     page.summary("time_to_first_token_seconds", first, &status.first_token_time);

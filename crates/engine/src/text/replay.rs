@@ -139,13 +139,15 @@ impl SampledTurns {
         Self { bytes_max, bytes: 0, clock: 0, turns: HashMap::new(), by_id: HashMap::new() }
     }
 
-    /// Keeps a turn under the ids that its calls were given. A turn larger than the whole map is not kept, and
+    /// Keeps a turn under the ids that its calls were given; what stands before an id's last `_` does not count,
+    /// because each protocol has a prefix of its own. A turn larger than the whole map is not kept, and
     /// neither is one without ids.
     pub fn insert(&mut self, ids: Vec<String>, turn: SampledTurn) {
         let bytes = size(&turn, &ids);
         if ids.is_empty() || bytes > self.bytes_max {
             return;
         }
+        let ids: Vec<String> = ids.iter().map(|id| bare(id).to_owned()).collect();
         for id in &ids {
             if let Some(&number) = self.by_id.get(id) {
                 self.remove(number);
@@ -165,7 +167,7 @@ impl SampledTurns {
     /// The turn that a message of the history was, if one of its calls has a known id and nothing was changed.
     pub fn find(&mut self, message: &Message) -> Option<Arc<SampledTurn>> {
         let ids = message.tool_calls.iter().filter_map(|call| call.id.as_ref());
-        let number = ids.into_iter().find_map(|id| self.by_id.get(id).copied())?;
+        let number = ids.into_iter().find_map(|id| self.by_id.get(bare(id)).copied())?;
         let (turn, _, used) = self.turns.get_mut(&number)?;
         if !turn.is(message) {
             return None;
@@ -197,6 +199,11 @@ impl SampledTurns {
             self.by_id.remove(&id);
         }
     }
+}
+
+/// An id without the prefix that a protocol gives it (`call_`, `toolu_`).
+fn bare(id: &str) -> &str {
+    id.rsplit('_').next().unwrap_or(id)
 }
 
 fn size(turn: &SampledTurn, ids: &[String]) -> usize {

@@ -8,7 +8,7 @@ use engine::backend::SequenceId;
 use engine::constraint::{Constraint, ConstraintError};
 use engine::engine::Pass;
 use engine::sampling::{Sampled, Sampler, TokenLogprob};
-use engine::text::Language;
+use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
 use super::answer::Answer;
@@ -252,6 +252,17 @@ impl Active {
     /// How long it waited.
     pub(super) fn queued(&self) -> Duration {
         self.started - self.submitted
+    }
+
+    /// The answer as it was sampled, under the ids of its calls, if it made any and may be kept.
+    pub(super) fn turn(&self) -> Option<(Vec<String>, SampledTurn)> {
+        let keeps = self.job.cache_prompt;
+        keeps.then(|| self.answer.turn(&self.job, &self.tokens[self.prompt()..]))?
+    }
+
+    /// What the model got wrong in its calls.
+    pub(super) fn repairs(&self) -> &Repairs {
+        self.answer.repairs()
     }
 
     /// Ends the answer: the last events, and what it cost.

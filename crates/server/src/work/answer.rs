@@ -4,7 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use engine::sampling::{self, Sampled};
-use engine::text::{AnswerEvent, AnswerParser, DecodeStream, Language, StopStrings, TextError};
+use engine::text::{
+    AnswerEvent, AnswerParser, DecodeStream, Language, Repairs, SampledTurn, StopStrings,
+    TextError, collect,
+};
 
 use super::{Event, FinishReason, Job, Piece, TokenLogprob, TopLogprob};
 
@@ -17,7 +20,8 @@ pub(super) struct Answer {
     stop: StopStrings,
     stops: Vec<String>,
     one_call: bool,
-    calls: usize,
+    /// Of the calls so far.
+    ids: Vec<String>,
     /// Tokens are of the thinking block.
     thinking: bool,
     markers: [Option<u32>; 2],
@@ -39,7 +43,7 @@ impl Answer {
             stop: StopStrings::new(job.stop.clone())?,
             stops: job.stop.clone(),
             one_call: !job.output.parallel_tool_calls,
-            calls: 0,
+            ids: Vec::new(),
             thinking: job.prompt.thinking_open,
             markers: [marker("<think>"), marker("</think>")],
             reasoning_tokens: 0,
@@ -90,7 +94,7 @@ impl Answer {
         }
         let stopped = self.reason.take().filter(|_| complete);
         let reason = match stopped.unwrap_or(reason) {
-            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
+            FinishReason::Stop if !self.ids.is_empty() => FinishReason::ToolCalls,
             other => other,
         };
         (events, reason)
@@ -104,6 +108,28 @@ impl Answer {
     /// Tokens of the thinking block.
     pub(super) fn reasoning_tokens(&self) -> usize {
         self.reasoning_tokens
+    }
+
+    /// What the model got wrong in its calls.
+    pub(super) fn repairs(&self) -> &Repairs {
+        self.parser.repairs()
+    }
+
+    /// An answer with calls as it was sampled, under the ids of its calls, if it can take the place of its message
+    /// when the client sends that back. `tokens` are those of the answer to `job`.
+    pub(super) fn turn(&self, job: &Job, tokens: &[u32]) -> Option<(Vec<String>, SampledTurn)> {
+        if self.ids.is_empty() || self.parser.truncated_call() {
+            return None;
+        }
+        let tokenizer = &self.language.tokenizer;
+        let ended = tokens.last().is_some_and(|end| self.language.end_tokens.contains(end));
+        let tokens = &tokens[..tokens.len() - usize::from(ended)];
+        let opens = job.prompt.thinking_open;
+        let mut parser = AnswerParser::new(self.language.dialect, &job.output.tools, opens);
+        let mut events = parser.push(&tokenizer.decode(tokens));
+        events.extend(parser.finish());
+        let turn = SampledTurn::new(tokenizer, tokens, &collect(&events), opens)?;
+        Some((self.ids.clone(), turn))
     }
 
     /// Log-probabilities of tokens that went into no piece.
@@ -132,8 +158,9 @@ impl Answer {
                     // A call ends the text before it: what looked like a stop string is none.
                     let rest = self.stop.flush();
                     self.text(&mut events, rest);
-                    self.calls += 1;
-                    events.push(Event::CallStarted { index, id: random_id(), name });
+                    let id = random_id();
+                    self.ids.push(id.clone());
+                    events.push(Event::CallStarted { index, id, name });
                 }
                 AnswerEvent::CallArguments { index, delta } => {
                     events.push(Event::CallArguments { index, delta });

@@ -157,6 +157,12 @@ impl Scheduler {
         let counters = self.engine.counters();
         let mut active = self.remove(index);
         let finish = active.finish(reason, &counters);
+        for (kind, count) in active.repairs().iter().filter(|(_, count)| *count > 0) {
+            *self.status.tool_repairs.entry(kind).or_default() += count;
+        }
+        if let Some((ids, turn)) = active.turn() {
+            self.shared.turns().insert(ids, turn);
+        }
         let name = match &finish.reason {
             FinishReason::Stop => "stop",
             FinishReason::StopString(_) => "stop_string",

@@ -110,6 +110,8 @@ pub struct Status {
     pub finished: BTreeMap<&'static str, u64>,
     /// Jobs cancelled, by stage.
     pub cancelled: BTreeMap<&'static str, u64>,
+    /// Deviations in tool calls that were put right, by kind ([`engine::text::Repairs`]).
+    pub tool_repairs: BTreeMap<&'static str, u64>,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Time in the queue.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
 use engine::routing::Heat;
-use engine::text::{Language, Message, RenderOptions, Role, TextError, Thinking};
+use engine::text::{Language, Message, RenderOptions, Role, SampledTurns, TextError, Thinking};
 use tokio::sync::mpsc;
 
 use super::active;
@@ -46,18 +46,27 @@ pub struct WorkerOptions {
     pub log: Log,
 }
 
+/// Memory for answers with calls as they were sampled; a few hundred of usual length.
+const TURNS_BYTES_MAX: usize = 16 << 20;
+
 /// What the engine's thread and its callers share.
 pub(super) struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
     status: Mutex<Status>,
     stopping: AtomicBool,
+    /// Answers with calls, for conversations that come back.
+    turns: Mutex<SampledTurns>,
     log: Log,
 }
 
 impl Shared {
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn turns(&self) -> MutexGuard<'_, SampledTurns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
@@ -136,6 +145,7 @@ impl EngineWorker {
             wake: Condvar::new(),
             status: Mutex::new(Status { sequences, ..Status::default() }),
             stopping: AtomicBool::new(false),
+            turns: Mutex::new(SampledTurns::new(TURNS_BYTES_MAX)),
             log,
         });
         let vocabulary = engine.config().vocabulary;
@@ -233,7 +243,9 @@ impl Worker for EngineWorker {
         if let Some(system) = self.options.system.as_ref().filter(|_| !brings_one) {
             messages.to_mut().insert(0, Message::new(Role::System, system.as_str()));
         }
-        let prompt = self.language.render(template, &messages, tools, &options).map_err(refused)?;
+        let sampled = &mut |message: &Message| self.shared.turns().find(message);
+        let prompt = self.language.render_replaying(template, &messages, tools, &options, sampled);
+        let prompt = prompt.map_err(refused)?;
         // System message and tools are one turn, which other conversations begin with as well.
         let opening = messages.first().is_some_and(|message| message.role == Role::System)
             || !tools.is_empty();

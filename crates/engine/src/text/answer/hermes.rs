@@ -167,7 +167,6 @@ impl HermesCall {
     /// Writes the arguments of a call that is complete.
     pub(super) fn whole(arguments: Option<&str>, out: &mut Out) -> Self {
         write_arguments(arguments.unwrap_or("{}"), out);
-        out.end_call();
         Self { place: Place::Tail { closed: true } }
     }
 
@@ -189,7 +188,6 @@ impl HermesCall {
                     out.repair(Repair::Truncated);
                 }
                 write_arguments(&text, out);
-                out.end_call();
                 self.place = Place::Tail { closed: false };
                 Step::Again
             }
@@ -210,7 +208,6 @@ impl HermesCall {
                     }
                     Fed::Finished => {}
                 }
-                out.end_call();
                 self.place = match fed {
                     Fed::Broken => Place::Stray,
                     _ => Place::Tail { closed: false },

@@ -71,7 +71,7 @@ pub enum AnswerEvent {
         /// The text.
         delta: String,
     },
-    /// A call is complete.
+    /// A call is complete, its closing marker included.
     CallEnded {
         /// Which call.
         index: usize,
@@ -198,7 +198,12 @@ impl AnswerParser {
             match step {
                 Step::More => return,
                 Step::Again => {}
-                Step::Done => self.state = State::Text,
+                Step::Done => {
+                    if matches!(self.state, State::Xml(_) | State::Hermes(_)) {
+                        self.out.end_call();
+                    }
+                    self.state = State::Text;
+                }
             }
         }
     }

@@ -280,7 +280,6 @@ impl XmlCall {
     /// Writes the end of the arguments.
     fn finish(&mut self, out: &mut Out) {
         out.arguments(if self.keys.is_empty() { "{}" } else { "}" });
-        out.end_call();
     }
 
     /// Whether the `<` at `at` ends the value.

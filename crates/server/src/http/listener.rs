@@ -14,6 +14,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Semaphore, watch};
 
 use super::app::App;
@@ -29,6 +30,8 @@ const READING_THREADS: usize = 4;
 const HEADERS_MAX: usize = 100;
 /// How long running answers may go on once the server is being stopped.
 const GRACE: Duration = Duration::from_secs(5);
+/// Descriptors for everything but connections: shards of checkpoints, rings, timers.
+const OTHER_DESCRIPTORS: u64 = 1024;
 /// Pause after a connection could not be accepted, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -105,6 +108,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
+        raise_descriptor_limit(self.options.limits.connections);
         let app = Arc::new(App::new(&self.options, worker, identify));
         let result = runtime.block_on(self.serve(app));
         runtime.shutdown_background();
@@ -145,6 +149,17 @@ impl Server {
         let all_ended = room.acquire_many(connections);
         let _in_time = tokio::time::timeout(GRACE, all_ended).await;
         Ok(())
+    }
+}
+
+/// Lets the process have a descriptor for every connection, as far as the system allows: the usual soft limit of
+/// 1,024 is for programs that use `select`. What is missing is felt as connections that wait to be accepted.
+fn raise_descriptor_limit(connections: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+        let _unchanged = setrlimit(Resource::Nofile, limit);
     }
 }
 

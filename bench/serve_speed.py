@@ -117,9 +117,9 @@ def running(server):
 
 
 def cancel(server, options):
-    times = {"prefill": [], "decode": []}
+    times = {stage: [] for stage in options.stages}
     for n in range(options.times):
-        stage = "prefill" if n % 2 == 0 else "decode"
+        stage = options.stages[n % len(options.stages)]
         request = body(options.words, 5, 100 + n) if stage == "prefill" else body(8, 500, 100 + n)
         connection, response = open_stream(server, request)
         if stage == "decode":
@@ -150,6 +150,7 @@ def main():
     parser.add_argument("--words", type=int, default=1500)
     parser.add_argument("--after", type=float, default=2.0, help="seconds of the long prompt before the short one")
     parser.add_argument("--seed", type=int, default=3, help="of the long prompt")
+    parser.add_argument("--stages", nargs="+", choices=["prefill", "decode"], default=["prefill", "decode"])
     parser.add_argument("--times", type=int, default=40)
     options = parser.parse_args()
     server = urllib.parse.urlparse(options.url).netloc

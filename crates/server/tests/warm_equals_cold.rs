@@ -2,7 +2,7 @@
 //! the log-probabilities of one computed from nothing, to the bit. Method: random trees of conversations, several at
 //! a time, cancelled and retried, over a worker with little room that is stopped and started again; each answer
 //! compared with that of a worker that reuses nothing. `FLASHMOE_FUZZ_REQUESTS` and `FLASHMOE_FUZZ_SEED` set how many
-//! and which; the figures of a long run are in docs/serving.md.
+//! and which; the figures of a long run are in docs/scheduling.md.
 #![allow(clippy::print_stdout, reason = "a run says what it did")]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 

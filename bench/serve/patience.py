@@ -3,19 +3,15 @@
 
     bench/serve/patience.py silence --port N [--protocol chat|messages|responses] [--words 3500] [--minutes 10]
     bench/serve/patience.py cancel --port N [--count 100] [--words 600]
-    bench/serve/patience.py together --port N [--most 4] [--words 40] [--tokens 48]
-    bench/serve/patience.py short --port N [--words 2000]
 
 `silence` streams the answer to a long prompt and notes the longest time without a byte, whole frames and comments; beside it
 `/health` is asked four times a second and count_tokens with 100 KB every two seconds. It leaves after `--minutes` or at
 the first token. `cancel` closes streams at random moments of prefill and decode and notes how long the server goes on with
-them (`/slots`, asked every 10 ms). `together` decodes one to `--most` different answers at once and prints tokens per
-second of all. `short` notes the time to the first token of a short request alone and beside a long prefill.
+them (`/slots`, asked every 10 ms).
 Standard library only.
 """
 
 import argparse
-import concurrent.futures
 import http.client
 import json
 import random
@@ -49,9 +45,9 @@ def request(protocol, prompt, tokens):
     return "/v1/responses", {"input": prompt, "max_output_tokens": tokens}
 
 
-def open_stream(port, protocol, prompt, tokens=None, **more):
-    path, body = request(protocol, prompt, tokens or 100000)
-    payload = json.dumps({**body, "stream": True, "temperature": 1.0, **more}).encode()
+def open_stream(port, protocol, prompt):
+    path, body = request(protocol, prompt, 100000)
+    payload = json.dumps({**body, "stream": True, "temperature": 1.0}).encode()
     stream = socket.create_connection(("127.0.0.1", port), timeout=120)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
     stream.sendall(head.encode() + payload)
@@ -131,66 +127,18 @@ def cancel(options):
             percentiles(f"left in {stage}", values)
 
 
-def answer(options, seed, words, begun):
-    """Time to the first token and to the end, and tokens, of one streamed answer."""
-    stream = open_stream(options.port, "chat", text(words, seed), options.tokens,
-                         stream_options={"include_usage": True})
-    first, data = None, b""
-    while b"[DONE]" not in data:
-        piece = stream.recv(65536)
-        if not piece:
-            break
-        data += piece
-        if first is None and data.count(b'"delta":{') > 1:
-            first = time.monotonic() - begun
-    stream.close()
-    usage = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")][-1]["usage"]
-    return first, time.monotonic() - begun, usage["completion_tokens"]
-
-
-def together(options):
-    alone = None
-    for count in [*range(1, options.most + 1)]:
-        begun = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            seeds = [options.seed * 100 + count * 10 + index for index in range(count)]
-            answers = list(pool.map(lambda seed: answer(options, seed, options.words, begun), seeds))
-        tokens = sum(done[2] for done in answers)
-        # Decoding begins for all when the last prompt is done.
-        seconds = max(done[1] for done in answers) - max(done[0] for done in answers)
-        rate = (tokens - count) / seconds
-        alone = alone or rate
-        print(f"{count} at once: {tokens} tokens, {rate:.2f} tok/s of all, {rate / alone:.2f} of one", flush=True)
-
-
-def short(options):
-    begun = time.monotonic()
-    alone = answer(options, options.seed, 10, begun)[0]
-    long = open_stream(options.port, "chat", text(options.words, options.seed + 1))
-    time.sleep(3)
-    begun = time.monotonic()
-    beside = answer(options, options.seed + 2, 10, begun)[0]
-    slots = call(options.port, "GET", "/slots")
-    long.close()
-    print(f"first token of a short request: alone {alone:.2f} s, beside a prefill of {options.words} words {beside:.2f} s; "
-          f"afterwards the long one was in {slots[0]['state'] if slots else 'no stage'}, "
-          f"{slots[0]['n_prompt_tokens_processed'] if slots else 0} tokens done")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("silence", "cancel", "together", "short"))
+    parser.add_argument("what", choices=("silence", "cancel"))
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--protocol", default="chat", choices=("chat", "messages", "responses"))
     parser.add_argument("--words", type=int, default=600)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--longest", type=float, default=3.0)
-    parser.add_argument("--most", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    {"silence": silence, "cancel": cancel, "together": together, "short": short}[options.what](options)
+    {"silence": silence, "cancel": cancel}[options.what](options)
 
 
 main()

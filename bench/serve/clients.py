@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""What a server does for several clients at once: total decode speed, a short request beside a long prompt, cancelling.
+"""What a server does for several clients at once: total decode speed, and a short request beside a long prompt.
 
     flashmoe serve FOLDER --memory 3G --routing calibrated --port 8766 &
-    bench/serve_speed.py http://127.0.0.1:8766 decode --clients 1 2 4 --tokens 24 --rounds 3
-    bench/serve_speed.py http://127.0.0.1:8766 beside --words 1500
-    bench/serve_speed.py http://127.0.0.1:8766 cancel --times 40 --words 1500
+    bench/serve/clients.py http://127.0.0.1:8766 decode --clients 1 2 4 --tokens 24 --rounds 3
+    bench/serve/clients.py http://127.0.0.1:8766 beside --words 1500
 
 Arms are interleaved: every round runs each number of clients once. Only the standard library is used.
 """
@@ -107,54 +106,19 @@ def beside(server, options):
     print(f"beside a prompt of {timings['prompt_n']} tokens, which took {timings['prompt_ms'] / 1e3:.1f} s: {shown} s")
 
 
-def running(server):
-    connection = http.client.HTTPConnection(server, timeout=60)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    line = next(line for line in text.splitlines() if line.startswith("flashmoe_num_requests_running "))
-    return float(line.split()[1])
-
-
-def cancel(server, options):
-    times = {stage: [] for stage in options.stages}
-    for n in range(options.times):
-        stage = options.stages[n % len(options.stages)]
-        request = body(options.words, 5, 100 + n) if stage == "prefill" else body(8, 500, 100 + n)
-        connection, response = open_stream(server, request)
-        if stage == "decode":
-            for line in response:
-                delta = json.loads(line[6:])["choices"][0]["delta"] if line.startswith(b"data: {") else {}
-                if delta.get("content") or delta.get("reasoning_content"):
-                    break
-        time.sleep(random.Random(n).uniform(0.3, 1.0))
-        response.close()
-        connection.close()
-        started = time.monotonic()
-        while running(server) > 0:
-            time.sleep(0.005)
-        times[stage].append(time.monotonic() - started)
-    for stage, found in times.items():
-        found.sort()
-        worst, middle = found[-1], found[len(found) // 2]
-        print(f"cancelled in {stage}, {len(found)} times: median {middle * 1e3:.0f} ms, worst {worst * 1e3:.0f} ms")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
-    parser.add_argument("what", choices=["decode", "beside", "cancel"])
+    parser.add_argument("what", choices=["decode", "beside"])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=1500)
     parser.add_argument("--after", type=float, default=2.0, help="seconds of the long prompt before the short one")
     parser.add_argument("--seed", type=int, default=3, help="of the long prompt")
-    parser.add_argument("--stages", nargs="+", choices=["prefill", "decode"], default=["prefill", "decode"])
-    parser.add_argument("--times", type=int, default=40)
     options = parser.parse_args()
     server = urllib.parse.urlparse(options.url).netloc
-    {"decode": decode, "beside": beside, "cancel": cancel}[options.what](server, options)
+    {"decode": decode, "beside": beside}[options.what](server, options)
 
 
 if __name__ == "__main__":

@@ -305,6 +305,9 @@ fn an_overflow_has_the_words_that_clients_wait_for() {
     assert_eq!(messages.status, 400);
     let words = "prompt is too long: 2001 tokens > 1000 maximum";
     assert_eq!(messages.json()["error"]["message"], words);
+    let counted =
+        serving.post("/v1/messages/count_tokens", &body(MESSAGES, json!({ "messages": prompt })));
+    assert_eq!(counted.json(), json!({ "input_tokens": 2001 }));
     worker.set(Reply::Refuse(Refusal::TooLong { prompt: 999, context: 1000 }));
     let late = serving.post(MESSAGES, &body(MESSAGES, json!({})));
     assert_eq!(late.json()["error"]["message"], "prompt is too long: 999 tokens > 1000 maximum");

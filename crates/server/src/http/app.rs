@@ -145,8 +145,15 @@ impl App {
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
             Route::CountTokens => {
                 let bytes = bytes.await?;
-                let (_, prompt) = self.understand::<messages::Count>(bytes, &client).await?;
-                let count = json!({ "input_tokens": prompt.tokens.len() });
+                let tokens = match self.understand::<messages::Count>(bytes, &client).await {
+                    Ok((_, prompt)) => prompt.tokens.len(),
+                    // To be told how much too long is what a client asks for.
+                    Err(error) => match error.kind() {
+                        Kind::ContextLength { prompt, .. } => prompt,
+                        _ => return Err(error),
+                    },
+                };
+                let count = json!({ "input_tokens": tokens });
                 Ok(Answer::json(StatusCode::OK, &count))
             }
             Route::Tokenize => {

@@ -70,7 +70,6 @@ impl ApiError {
         self
     }
 
-    #[cfg(test)]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

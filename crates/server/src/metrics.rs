@@ -82,7 +82,6 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
     let mut gauge = |name, help, value: u64| page.single(name, "gauge", help, value);
     gauge("snapshots", "Snapshots in memory.", prefix.snapshots.len() as u64);
     gauge("snapshot_bytes", "Bytes of snapshots in memory.", prefix.snapshot_bytes);
-    gauge("snapshot_bytes_max", "Bytes that snapshots may take.", prefix.snapshot_bytes_max);
     gauge("cache_disk_bytes", "Bytes of the disk tier.", prefix.disk_bytes);
 }
 

@@ -65,8 +65,6 @@ pub struct PrefixStatus {
     pub snapshots: Vec<usize>,
     /// Bytes of snapshots in memory.
     pub snapshot_bytes: u64,
-    /// Bytes that snapshots may take.
-    pub snapshot_bytes_max: u64,
     /// Prompt tokens that were not computed again.
     pub tokens_reused: u64,
     /// Prompt tokens that were computed.

@@ -1,7 +1,7 @@
 //! Targets of what follows the model: its answers taken apart, and constraints upon them.
 
 use engine::constraint::{ConstraintError, Grammars, Rule};
-use engine::text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking};
+use engine::text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking, joined};
 use serde_json::{Value, json};
 
 use crate::mutate;
@@ -89,19 +89,7 @@ fn events<S: AsRef<str>>(mut parser: AnswerParser, pieces: &[S]) -> Vec<AnswerEv
     let mut events: Vec<AnswerEvent> =
         pieces.iter().flat_map(|piece| parser.push(piece.as_ref())).collect();
     events.extend(parser.finish());
-    let mut joined: Vec<AnswerEvent> = Vec::new();
-    for event in events {
-        match (joined.last_mut(), &event) {
-            (Some(AnswerEvent::Reasoning(text)), AnswerEvent::Reasoning(more))
-            | (Some(AnswerEvent::Text(text)), AnswerEvent::Text(more)) => text.push_str(more),
-            (
-                Some(AnswerEvent::CallArguments { delta, .. }),
-                AnswerEvent::CallArguments { delta: more, .. },
-            ) => delta.push_str(more),
-            _ => joined.push(event),
-        }
-    }
-    joined
+    joined(events)
 }
 
 /// Text and thinking are parts of the answer, in order.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use engine::text::{AnswerEvent, AnswerParser, Dialect, Message, collect};
+use engine::text::{AnswerEvent, AnswerParser, Dialect, Message, collect, joined};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -194,23 +194,6 @@ fn parsed(
     events.extend(parser.finish());
     check_order(&events);
     (joined(events), parser)
-}
-
-/// Events with neighbours of one kind joined: what any way of cutting must have in common.
-fn joined(events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
-    let mut joined: Vec<AnswerEvent> = Vec::new();
-    for event in events {
-        match (joined.last_mut(), &event) {
-            (Some(AnswerEvent::Reasoning(text)), AnswerEvent::Reasoning(more))
-            | (Some(AnswerEvent::Text(text)), AnswerEvent::Text(more)) => text.push_str(more),
-            (
-                Some(AnswerEvent::CallArguments { delta, .. }),
-                AnswerEvent::CallArguments { delta: more, .. },
-            ) => delta.push_str(more),
-            _ => joined.push(event),
-        }
-    }
-    joined
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod template;
 mod tokenizer;
 
 pub(crate) use answer::schema;
-pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, collect};
+pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, collect, joined};
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;

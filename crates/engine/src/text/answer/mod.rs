@@ -404,6 +404,23 @@ fn begun(text: &str, marker: &str) -> usize {
     (1..marker.len()).rev().find(|&length| text.ends_with(&marker[..length])).unwrap_or(0)
 }
 
+/// Events with neighbours of one kind joined: what an answer's events have in common however its text was cut.
+pub fn joined(events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
+    let mut joined: Vec<AnswerEvent> = Vec::new();
+    for event in events {
+        match (joined.last_mut(), &event) {
+            (Some(AnswerEvent::Reasoning(text)), AnswerEvent::Reasoning(more))
+            | (Some(AnswerEvent::Text(text)), AnswerEvent::Text(more)) => text.push_str(more),
+            (
+                Some(AnswerEvent::CallArguments { delta, .. }),
+                AnswerEvent::CallArguments { delta: more, .. },
+            ) => delta.push_str(more),
+            _ => joined.push(event),
+        }
+    }
+    joined
+}
+
 /// The whole answer as a message.
 pub fn collect(events: &[AnswerEvent]) -> Message {
     let mut message = Message::new(Role::Assistant, "");

@@ -15,6 +15,7 @@ mod models;
 mod page;
 mod protocol;
 mod responses;
+mod temperature;
 mod timeline;
 pub mod work;
 

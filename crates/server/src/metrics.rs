@@ -1,7 +1,8 @@
 //! `/metrics` for Prometheus (text format 0.0.4) and `/status` for the page: the same numbers twice.
 //!
 //! Both are written from one copy of the worker's status, which never waits for the engine. Names are in base units
-//! (seconds, bytes), sums end in `_total`, labels have few values; layers and experts are in `/status` alone.
+//! (seconds, bytes), sums end in `_total`, labels have few values; layers and experts are in `/status` alone. Where
+//! vLLM or llama.cpp have a name for a figure it is theirs with our prefix, so that dashboards are easily changed.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -10,13 +11,23 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::http::Answer;
-use crate::work::{LatencyTotals, Stage, Status, Worker};
+use crate::temperature::Temperature;
+use crate::work::{Histogram, Stage, Status, Worker};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What the worker does not know.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    /// Signs of life in streams.
+    pub(crate) heartbeats: u64,
+    /// Of the machine's disks, as far as it tells.
+    pub(crate) temperatures: Vec<Temperature>,
+}
+
 /// `/metrics`
-pub(crate) fn response(worker: &dyn Worker) -> Response<Answer> {
+pub(crate) fn response(worker: &dyn Worker, outside: &Outside) -> Response<Answer> {
     let card = worker.model();
     let mut page = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
@@ -32,6 +43,15 @@ pub(crate) fn response(worker: &dyn Worker) -> Response<Answer> {
         page.single(name, "gauge", help, value);
     }
     write_status(&mut page, &worker.status());
+    let sent = "Signs of life in streams that had nothing else to say.";
+    page.single("sse_heartbeats_total", "counter", sent, outside.heartbeats);
+    if !outside.temperatures.is_empty() {
+        let help = "Temperature of a disk, as the system reports it.";
+        page.family("ssd_temperature_celsius", "gauge", help);
+        for Temperature { device, celsius } in &outside.temperatures {
+            page.sample("ssd_temperature_celsius", &[("device", device)], celsius);
+        }
+    }
     Answer::whole(StatusCode::OK, CONTENT_TYPE, page.text)
 }
 
@@ -57,26 +77,69 @@ fn write_status(page: &mut Exposition, status: &Status) {
     page.labelled("requests_cancelled_total", "Cancelled, by stage.", "stage", &status.cancelled);
     let repairs = "Deviations in tool calls that were put right, by kind.";
     page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
-    page.summary("queue_seconds", "Time in the queue.", &status.queue_time);
-    let first = "From submission to the first token.";
-    page.summary("time_to_first_token_seconds", first, &status.first_token_time);
-    page.summary("inter_token_latency_seconds", "Between two tokens.", &status.token_time);
-
+    count(page, "prefill_sweeps_total", "Parts of prompts, each one pass.", status.chunks);
+    write_measures(page, status);
     write_prefix(page, status);
     write_experts(page, status);
+}
+
+fn write_measures(page: &mut Exposition, status: &Status) {
+    let measures = &status.measures;
+    let families = [
+        ("queue_seconds", "Time in the queue.", &measures.queue),
+        (
+            "time_to_first_token_seconds",
+            "From submission to the first token.",
+            &measures.first_token,
+        ),
+        ("inter_token_latency_seconds", "Between two tokens of one answer.", &measures.token),
+        (
+            "e2e_request_latency_seconds",
+            "From submission to the end of a complete answer.",
+            &measures.whole,
+        ),
+        (
+            "request_prefill_time_seconds",
+            "From the first work to the first token.",
+            &measures.prefill,
+        ),
+        ("request_decode_time_seconds", "From the first token to the last.", &measures.decode),
+        (
+            "request_prefill_tokens_per_second",
+            "Speed of a prompt, without what was known of it.",
+            &measures.prefill_rate,
+        ),
+        (
+            "bytes_per_token",
+            "Bytes read per token of prompt and answer that was computed.",
+            &measures.bytes_per_token,
+        ),
+    ];
+    for (name, help, histogram) in families {
+        page.histogram(name, help, histogram);
+    }
 }
 
 fn write_prefix(page: &mut Exposition, status: &Status) {
     let prefix = &status.prefix;
     let mut count = |name, help, value: u64| page.single(name, "counter", help, value);
+    let asked = prefix.tokens_reused + prefix.tokens_computed;
+    count("prefix_cache_queries_total", "Prompt tokens that were looked for.", asked);
+    count("prefix_cache_hits_total", "Prompt tokens that were found.", prefix.tokens_reused);
     count("prefix_tokens_reused_total", "Prompt tokens not computed again.", prefix.tokens_reused);
     count("prefix_tokens_recomputed_total", "Prompt tokens computed.", prefix.tokens_computed);
-    count("snapshot_saved_total", "Snapshots taken.", prefix.saved);
-    count("snapshot_restored_total", "Snapshots restored.", prefix.restored);
-    count("snapshot_evicted_total", "Snapshots given up for others.", prefix.evicted);
-    count("cache_disk_restored_total", "Sessions restored from disk.", prefix.disk_restored);
-    count("cache_disk_rejected_total", "Damaged or foreign files.", prefix.disk_rejected);
     count("cache_written_bytes_total", "Written to the disk tier.", prefix.disk_bytes_written);
+    let mut tiers = |name, help, found: &[(&str, u64)]| {
+        page.family(name, "counter", help);
+        for &(tier, value) in found {
+            page.sample(name, &[("tier", tier)], value);
+        }
+    };
+    tiers("snapshot_saved_total", "Snapshots taken.", &[("ram", prefix.saved)]);
+    let restored = [("ram", prefix.restored), ("disk", prefix.disk_restored)];
+    tiers("snapshot_restored_total", "Snapshots restored.", &restored);
+    tiers("snapshot_evicted_total", "Given up for others.", &[("ram", prefix.evicted)]);
+    tiers("snapshot_corrupt_total", "Damaged or foreign.", &[("disk", prefix.disk_rejected)]);
     let reason = "Prompts that began from nothing, by reason.";
     page.labelled("full_reprefill_total", reason, "reason", &prefix.full_prefills);
     let mut gauge = |name, help, value: u64| page.single(name, "gauge", help, value);
@@ -117,22 +180,17 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     count("disk_retries_total", "Reads that were continued.", experts.retries);
     count("disk_errors_total", "Experts that could not be read.", experts.errors);
 
-    page.family(
-        "expert_read_seconds",
-        "histogram",
-        "From the request of an expert to its arrival.",
-    );
+    let help = "From the request of an expert to its arrival.";
+    page.family("expert_read_seconds", "histogram", help);
+    let buckets = experts.read_time.buckets();
     let mut sum = 0;
-    for (index, bucket) in experts.read_time.buckets().iter().enumerate() {
+    // Bucket i ends at 2^(i+1) microseconds; the last has no end.
+    let edges = buckets.iter().enumerate().take(buckets.len() - 1).map(|(index, bucket)| {
         sum += bucket;
-        // Bucket i ends at 2^(i+1) microseconds.
-        let edge = (2u64 << index) as f64 / 1e6;
-        let edge = edge.to_string();
-        page.sample("expert_read_seconds_bucket", &[("le", &edge)], sum);
-    }
-    page.sample("expert_read_seconds_bucket", &[("le", "+Inf")], sum);
-    page.sample("expert_read_seconds_sum", &[], experts.read_time.total_us() as f64 / 1e6);
-    page.sample("expert_read_seconds_count", &[], sum);
+        ((2u64 << index) as f64 / 1e6, sum)
+    });
+    let (total, seconds) = (experts.read_time.count(), experts.read_time.total_us() as f64 / 1e6);
+    page.buckets("expert_read_seconds", edges, total, seconds);
 }
 
 fn prefill_progress(status: &Status) -> f64 {
@@ -176,10 +234,26 @@ impl Exposition {
         }
     }
 
-    fn summary(&mut self, name: &str, help: &str, totals: &LatencyTotals) {
-        self.family(name, "summary", help);
-        self.sample(&format!("{name}_sum"), &[], totals.sum.as_secs_f64());
-        self.sample(&format!("{name}_count"), &[], totals.count);
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.family(name, "histogram", help);
+        self.buckets(name, histogram.cumulative(), histogram.count(), histogram.sum());
+    }
+
+    /// Samples of a histogram: how many figures are at or below each edge, how many there are, their sum.
+    fn buckets(
+        &mut self,
+        name: &str,
+        cumulative: impl Iterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        let bucket = format!("{name}_bucket");
+        for (edge, below) in cumulative {
+            self.sample(&bucket, &[("le", &edge.to_string())], below);
+        }
+        self.sample(&bucket, &[("le", "+Inf")], count);
+        self.sample(&format!("{name}_sum"), &[], sum);
+        self.sample(&format!("{name}_count"), &[], count);
     }
 
     fn line(&mut self, arguments: std::fmt::Arguments<'_>) {

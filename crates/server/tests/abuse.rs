@@ -83,21 +83,37 @@ fn what_is_not_a_request_is_refused() {
 
 #[test]
 fn nothing_can_be_smuggled_behind_two_lengths() {
-    let serving = Serving::start(Scripted::new(Reply::Play(hello())));
+    let worker = Scripted::new(Reply::Play(hello()));
+    let serving = Serving::start(worker.clone());
     let hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let good = chat(false).to_string();
+    let chunked = format!("{:x}\r\n{good}\r\n0\r\n\r\n", good.len());
     for lengths in [
-        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
-        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+        format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", chunked.len()),
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(),
+        "transfer-encoding: chunked\r\nX: y\r\ncontent-length: 0\r\n".to_owned(),
     ] {
         let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n";
-        let mut stream = serving.connect();
-        let bytes = format!("{head}{lengths}\r\n0\r\n\r\n{hidden}");
-        let _sent = stream.write_all(bytes.as_bytes());
-        let mut answer = String::new();
-        let _ended = stream.read_to_string(&mut answer);
+        let exchange = |before: &str| {
+            let mut stream = serving.connect();
+            let bytes = format!("{before}{head}{lengths}\r\n{chunked}{hidden}");
+            let _sent = stream.write_all(bytes.as_bytes());
+            let mut answer = String::new();
+            let _ended = stream.read_to_string(&mut answer);
+            answer
+        };
+        // Both are well-formed as far as a parser goes that takes one of them; the request is refused all the same.
+        let answer = exchange("");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "one answer, then the end: {answer}");
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        assert!(answer.contains("exclude each other"), "{answer}");
+        // What stood before it on the connection is answered.
+        let answer = exchange(hidden);
+        assert_eq!(answer.matches("HTTP/1.1").count(), 2, "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("HTTP/1.1 400"), "{answer}");
     }
+    assert!(worker.jobs.lock().unwrap().is_empty(), "none of them was worked on");
+    assert_serves(&serving);
 }
 
 #[test]

@@ -43,6 +43,25 @@ fn a_second_turn_computes_only_what_is_new() {
 }
 
 #[test]
+fn what_a_job_took_is_measured() {
+    let worker = worker(&Setting::default());
+    let outcome = ask(&worker, job(&worker, &conversation(SYSTEM, &["Tell me a story."]), 8));
+    let finish = outcome.finish.unwrap();
+    wait_until(&worker, |status| status.measures.whole.count() == 1);
+    let status = worker.status();
+    let measures = &status.measures;
+    let once = [&measures.queue, &measures.first_token, &measures.prefill, &measures.decode];
+    assert!(once.iter().all(|histogram| histogram.count() == 1), "{measures:?}");
+    assert_eq!(measures.token.count(), finish.usage.completion as u64 - 1);
+    assert_eq!((measures.prefill_rate.count(), measures.bytes_per_token.count()), (1, 1));
+    let parts = measures.queue.sum() + measures.prefill.sum() + measures.decode.sum();
+    assert!((measures.whole.sum() - parts).abs() < 1e-9);
+    assert!((measures.prefill.sum() - finish.timings.prefill.as_secs_f64()).abs() < 1e-9);
+    assert!(measures.token.sum() <= measures.decode.sum() + 1e-9);
+    assert!(status.chunks >= 1 && status.prompt_tokens == finish.usage.prompt as u64);
+}
+
+#[test]
 fn answers_computed_together_are_those_computed_alone() {
     let worker = worker(&Setting { sequences: 4, ..Setting::default() });
     let questions =

@@ -74,6 +74,7 @@ fn claude(served: &Served) -> Launch {
         ("ANTHROPIC_MODEL", model()),
         ("ANTHROPIC_DEFAULT_OPUS_MODEL", model()),
         ("ANTHROPIC_DEFAULT_SONNET_MODEL", model()),
+        ("ANTHROPIC_DEFAULT_FABLE_MODEL", model()),
         // Titles and summaries: they must not push the conversation aside.
         ("ANTHROPIC_DEFAULT_HAIKU_MODEL", format!("{}:side", served.model)),
         ("CLAUDE_CODE_SUBAGENT_MODEL", model()),
@@ -155,6 +156,8 @@ fn aider(served: &Served) -> Launch {
         ("AIDER_WEAK_MODEL", format!("openai/{}:side", served.model)),
         ("AIDER_TIMEOUT", "3600".to_owned()),
         ("AIDER_SHOW_MODEL_WARNINGS", "false".to_owned()),
+        // Prices of other models, which it would fetch at each start.
+        ("LITELLM_LOCAL_MODEL_COST_MAP", "True".to_owned()),
     ];
     Launch { program: "aider", environment, arguments: Vec::new() }
 }

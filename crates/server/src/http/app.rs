@@ -8,14 +8,16 @@
 //! work; what runs on the few threads that serve connections takes microseconds.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hyper::body::{Body, Bytes};
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONTENT_ENCODING, CONTENT_TYPE,
-    HeaderMap, HeaderName, HeaderValue, USER_AGENT, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONNECTION, CONTENT_ENCODING,
+    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT, VARY,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
@@ -23,14 +25,16 @@ use serde_json::json;
 use super::body::{Answer, object, read};
 use super::error::{ApiError, Kind};
 use super::guard::Guard;
+use super::heads::Framing;
 use super::identify::Identify;
 use super::options::{Limits, LogLine, ServeOptions};
 use super::route::{Route, route, shape};
 use super::stream::stream;
 use super::whole::whole;
+use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
 use crate::work::{Prompt, Worker};
-use crate::{chat, messages, metrics, models, responses, timeline};
+use crate::{chat, messages, metrics, models, responses, temperature, timeline};
 
 /// What a browser may send when it asks first.
 const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
@@ -49,6 +53,8 @@ pub(crate) struct App {
     identify: Arc<dyn Identify>,
     log: LogLine,
     started_s: u64,
+    /// Signs of life sent in streams.
+    heartbeats: Arc<AtomicU64>,
 }
 
 impl App {
@@ -60,7 +66,8 @@ impl App {
         let guard = Guard::new(options);
         let started_s = identify.now_s();
         let log = options.log.clone();
-        Self { worker, guard, limits: options.limits, identify, log, started_s }
+        let (limits, heartbeats) = (options.limits, Arc::default());
+        Self { worker, guard, limits, identify, log, started_s, heartbeats }
     }
 
     /// Answers a request.
@@ -68,6 +75,7 @@ impl App {
         self: Arc<Self>,
         request: Request<B>,
         peer: IpAddr,
+        framing: Framing,
     ) -> Response<Answer>
     where
         B: Body<Data = Bytes> + Send,
@@ -81,7 +89,14 @@ impl App {
             Ok(_) => request.uri().path().to_owned(),
             Err(_) => "-".to_owned(),
         };
-        let (mut response, origin) = match self.guard.check_origin(request.headers()) {
+        let admitted = match framing {
+            Framing::Plain | Framing::Last => self.guard.check_origin(request.headers()),
+            Framing::Ambiguous => {
+                let message = "Content-Length and Transfer-Encoding exclude each other";
+                Err(ApiError::new(Kind::InvalidRequest, message))
+            }
+        };
+        let (mut response, origin) = match admitted {
             Ok(origin) => {
                 let origin = origin.map(str::to_owned);
                 let result = self.clone().answer(request, peer, origin.is_some()).await;
@@ -99,6 +114,9 @@ impl App {
             let exposed = HeaderValue::from_static("request-id, x-request-id, retry-after");
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
             headers.insert(VARY, HeaderValue::from_static("origin"));
+        }
+        if framing != Framing::Plain {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let status = response.status().as_u16();
         let ms = started.elapsed().as_millis();
@@ -133,7 +151,7 @@ impl App {
         match route {
             Route::Asset(asset) => Ok(asset.response()),
             Route::Health => Ok(models::health(&*self.worker)),
-            Route::Metrics => Ok(metrics::response(&*self.worker)),
+            Route::Metrics => self.blocking(|app| Ok(app.metrics())).await,
             Route::Models => Ok(models::list(&*self.worker, self.started_s)),
             Route::Model(id) => models::one(&*self.worker, &id, self.started_s),
             Route::Props => Ok(models::props(&*self.worker)),
@@ -184,9 +202,18 @@ impl App {
         let job = draft.clone().into_job(envelope.id.clone(), prompt, client.name);
         let ticket = self.worker.submit(job)?;
         if request.streams() {
-            return Ok(stream(ticket, request.writer(envelope), self.limits));
+            let heartbeats = Arc::clone(&self.heartbeats);
+            return Ok(stream(ticket, request.writer(envelope), self.limits, heartbeats));
         }
         whole(ticket, move |gathered| request.body(&envelope, &gathered)).await
+    }
+
+    fn metrics(&self) -> Response<Answer> {
+        let outside = Outside {
+            heartbeats: self.heartbeats.load(Ordering::Relaxed),
+            temperatures: temperature::read(Path::new(temperature::SENSORS)),
+        };
+        metrics::response(&*self.worker, &outside)
     }
 
     /// Reads a body and makes its prompt.
@@ -234,7 +261,7 @@ impl Client {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let agent = text(&USER_AGENT).unwrap_or_default();
         let agent: String = agent.chars().take(CLIENT_BYTES_MAX).collect();
-        let session = ["x-session-id", "session_id", "x-claude-code-session-id"]
+        let session = ["x-session-id", "session_id", "session-id", "x-claude-code-session-id"]
             .into_iter()
             .find_map(|name| text(&HeaderName::from_static(name)));
         Self { name: format!("{peer} {agent}"), session: session.map(str::to_owned) }

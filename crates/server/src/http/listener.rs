@@ -1,10 +1,9 @@
 //! Sockets: the listener, its connections, their end.
 //!
 //! HTTP/1.1 only: every client speaks it, and one connection is one request at a time, which keeps cancellation
-//! simple. hyper parses and refuses malformed heads (400), heads beyond the limit (431) and slow ones; of
-//! `Content-Length` and `Transfer-Encoding` together it closes the connection after the answer, so
-//! nothing can be smuggled behind it. It also notices that a client has gone while its request is being worked on,
-//! and drops the request, which cancels the job.
+//! simple. hyper parses and refuses malformed heads (400), heads beyond the limit (431) and slow ones; `heads` sees
+//! the one kind of malformed head that it lets through. It also notices that a client has gone while its request is
+//! being worked on, and drops the request, which cancels the job.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -18,6 +17,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Semaphore, watch};
 
 use super::app::App;
+use super::heads::Watched;
 use super::identify::{Identify, System};
 use super::options::{Limits, ServeError, ServeOptions};
 use crate::work::Worker;
@@ -170,9 +170,10 @@ async fn connection(
     limits: Limits,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let (socket, seen) = Watched::new(socket);
     let service = service_fn(move |request| {
-        let app = app.clone();
-        async move { Ok::<_, Infallible>(app.handle(request, peer.ip()).await) }
+        let (app, framing) = (app.clone(), seen.next());
+        async move { Ok::<_, Infallible>(app.handle(request, peer.ip(), framing).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -8,6 +8,7 @@ mod app;
 mod body;
 mod error;
 mod guard;
+mod heads;
 mod identify;
 mod listener;
 mod options;

@@ -9,6 +9,8 @@
 //! inside one chunk, and a tool call may be withheld while it is being parsed. Clients give up after 300 s, some
 //! of them counting only frames of their own protocol (which is why the protocols write their own).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::Bytes;
@@ -118,10 +120,15 @@ pub(crate) trait EventWriter: Send + 'static {
     fn heartbeat(&mut self, out: &mut Frames);
 }
 
-/// Streams a job. The response is there at once, before the prompt is processed.
-pub(crate) fn stream(ticket: Ticket, writer: impl EventWriter, limits: Limits) -> Response<Answer> {
+/// Streams a job. The response is there at once, before the prompt is processed. Heartbeats are counted.
+pub(crate) fn stream(
+    ticket: Ticket,
+    writer: impl EventWriter,
+    limits: Limits,
+    heartbeats: Arc<AtomicU64>,
+) -> Response<Answer> {
     let (sender, receiver) = mpsc::channel(BATCHES);
-    tokio::spawn(pump(ticket, writer, sender, limits));
+    tokio::spawn(pump(ticket, writer, sender, limits, heartbeats));
     let mut response = Response::new(Answer::Pieces(receiver));
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
@@ -137,6 +144,7 @@ async fn pump(
     mut writer: impl EventWriter,
     sender: mpsc::Sender<Result<Bytes, Aborted>>,
     limits: Limits,
+    heartbeats: Arc<AtomicU64>,
 ) {
     let mut frames = Frames::default();
     writer.open(&mut frames);
@@ -163,6 +171,7 @@ async fn pump(
             }
             () = sleep_until(heartbeat_at) => {
                 heartbeat_at = Instant::now() + limits.heartbeat;
+                heartbeats.fetch_add(1, Ordering::Relaxed);
                 writer.heartbeat(&mut frames);
             }
         }

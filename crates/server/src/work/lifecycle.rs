@@ -8,7 +8,7 @@ use engine::backend::{PAGE_TOKENS, Room};
 use super::active::{Active, Doing};
 use super::prefix::{Found, Miss, Place, shared_tokens};
 use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING};
-use super::{Event, FinishReason, Job, JobError, Priority, Stage};
+use super::{Event, Finish, FinishReason, Job, JobError, Priority, Stage};
 
 impl Scheduler {
     /// Ends jobs whose clients have gone, wherever they are, and delivers what others have not read.
@@ -114,8 +114,7 @@ impl Scheduler {
         let counters = self.engine.counters();
         let mut active =
             Active::new(waiting, &self.language, vocabulary, sequence, cached, share, counters);
-        self.status.queue_time.count += 1;
-        self.status.queue_time.sum += active.queued();
+        self.status.measures.queue.add_time(active.queued());
         let layers = self.engine.config().layers.len();
         active.report_progress(cached, layers, self.usual_rate);
         self.active.push(active);
@@ -170,6 +169,7 @@ impl Scheduler {
             FinishReason::ToolCalls => "tool_calls",
         };
         *self.status.finished.entry(name).or_default() += 1;
+        self.measure(&finish);
         let (usage, times) = (&finish.usage, &finish.timings);
         self.shared.log(&format!(
             "{}: {name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
@@ -186,6 +186,19 @@ impl Scheduler {
             finish.experts.bytes_read as f64 / 1e9,
         ));
         self.draining.push(active.outbox);
+    }
+
+    fn measure(&mut self, finish: &Finish) {
+        let (usage, times, measures) = (&finish.usage, &finish.timings, &mut self.status.measures);
+        measures.prefill.add_time(times.prefill);
+        measures.decode.add_time(times.decode);
+        measures.whole.add_time(times.queued + times.prefill + times.decode);
+        let computed = usage.prompt - usage.cached;
+        if computed > 0 && !times.prefill.is_zero() {
+            measures.prefill_rate.add(computed as f64 / times.prefill.as_secs_f64());
+        }
+        let tokens = (computed + usage.completion).max(1);
+        measures.bytes_per_token.add(finish.experts.bytes_read as f64 / tokens as f64);
     }
 
     /// Ends a job that nobody waits for any more. `defined` is false when its sequence was lost with a pass.

@@ -7,6 +7,7 @@
 mod active;
 mod answer;
 mod disk;
+mod histogram;
 mod job;
 mod lifecycle;
 mod outbox;
@@ -17,10 +18,11 @@ mod status;
 mod worker;
 
 pub use disk::DiskOptions;
+pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
     ModelCard, OutputRules, Piece, PrepareError, Priority, Prompt, Refusal, Ticket, Timings,
     TokenLogprob, TopLogprob, Usage, Worker,
 };
-pub use status::{LatencyTotals, PrefixStatus, RunningJob, Stage, Status};
+pub use status::{PrefixStatus, RunningJob, Stage, Status};
 pub use worker::{EngineWorker, Log, WorkerOptions};

@@ -273,6 +273,7 @@ impl Scheduler {
 
     /// After the last layer of a chunk: keeps snapshots, and answers when the prompt is done.
     fn end_of_chunk(&mut self, index: usize, tokens: usize) {
+        self.status.chunks += 1;
         self.status.prompt_tokens += tokens as u64;
         self.status.prefix.tokens_computed += tokens as u64;
         for snapshot in self.engine.backend().take_marks() {
@@ -428,10 +429,8 @@ impl Scheduler {
             let first = active.is_silent();
             let (reason, time) = active.accept(sampled, &top, self.context);
             self.status.generated_tokens += 1;
-            let total =
-                if first { &mut self.status.first_token_time } else { &mut self.status.token_time };
-            total.count += 1;
-            total.sum += time;
+            let measures = &mut self.status.measures;
+            if first { &mut measures.first_token } else { &mut measures.token }.add_time(time);
             if let Some(reason) = reason {
                 self.finish(index, reason);
             }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use store::cache::StoreCounters;
 
+use super::Measures;
+
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
@@ -47,15 +49,6 @@ pub struct RunningJob {
     pub generated: usize,
     /// Remaining prefill.
     pub eta: Option<Duration>,
-}
-
-/// A sum of durations with its count; histograms are the reader's business.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LatencyTotals {
-    /// How many.
-    pub count: u64,
-    /// Their sum.
-    pub sum: Duration,
 }
 
 /// The prefix cache.
@@ -112,12 +105,10 @@ pub struct Status {
     pub tool_repairs: BTreeMap<&'static str, u64>,
     /// Jobs refused because the queue was full.
     pub refused: u64,
-    /// Time in the queue.
-    pub queue_time: LatencyTotals,
-    /// From submission to the first token.
-    pub first_token_time: LatencyTotals,
-    /// Time between tokens of one sequence.
-    pub token_time: LatencyTotals,
+    /// Parts of prompts that were processed, each one pass through all layers.
+    pub chunks: u64,
+    /// Times, speeds and reads of jobs.
+    pub measures: Measures,
     /// The prefix cache.
     pub prefix: PrefixStatus,
     /// Everything counted about experts since the model was loaded.

@@ -51,6 +51,8 @@ pub(crate) struct Scripted {
     pub(crate) conversations: Mutex<Vec<Conversation>>,
     /// Jobs whose ticket is held.
     pub(crate) running: Arc<AtomicUsize>,
+    /// What the worker says of itself.
+    pub(crate) status: Mutex<Status>,
 }
 
 impl Scripted {
@@ -60,6 +62,11 @@ impl Scripted {
             jobs: Mutex::default(),
             conversations: Mutex::default(),
             running: Arc::default(),
+            status: Mutex::new(Status {
+                sequences: 2,
+                expert_heat: vec![vec![1, 2, 3, 4]; 2],
+                ..Status::default()
+            }),
         })
     }
 
@@ -169,7 +176,7 @@ impl Worker for Scripted {
     }
 
     fn status(&self) -> Status {
-        Status { sequences: 2, expert_heat: vec![vec![1, 2, 3, 4]; 2], ..Status::default() }
+        self.status.lock().unwrap().clone()
     }
 }
 

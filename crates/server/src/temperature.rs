@@ -2,8 +2,8 @@
 //!
 //! A streamed model reads without a pause, and an SSD that grows too warm slows down without a word. Linux
 //! shows the temperatures of NVMe drives, and of others by `drivetemp`, as sensors of `/sys/class/hwmon`, in
-//! thousandths of a degree (the kernel's documentation, hwmon/sysfs-interface). What is not there, or is not readable, is
-//! left out.
+//! thousandths of a degree (the kernel's documentation, hwmon/sysfs-interface). What is not there, or is not
+//! readable, is left out.
 
 use std::fs;
 use std::path::Path;

@@ -5,8 +5,8 @@
 //! the connection after its answer, so the service never learns that there were two. Here the bytes of each head
 //! are watched as they are read; the service then refuses the request.
 //!
-//! To find the next head, the length of a body must be known. Where it is not a plain number of bytes, watching ends and
-//! the request is the connection's last: chunked requests are rare, a further parser of chunks would be a risk.
+//! To find the next head, the length of a body must be known. Where it is not a plain number of bytes, watching ends
+//! and the request is the connection's last: chunked requests are rare, a further parser of chunks would be a risk.
 
 use std::io;
 use std::pin::Pin;

@@ -5,6 +5,7 @@
 //! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
+use store::LayerId;
 use store::cache::StoreCounters;
 use store::format::Checkpoint;
 
@@ -114,13 +115,13 @@ impl Engine {
     /// last: its tokens are then part of their sequences, and [`Engine::logits`] answers for them.
     ///
     /// # Errors
-    /// A failed read: the sequences of the batch are undefined and must be dropped, as they must be when a batch
-    /// is given up between two layers.
-    pub fn advance(&mut self, pass: &mut Pass) -> Result<bool, EngineError> {
+    /// A failed read, or [`EngineError::Cancelled`]: the sequences of the batch are undefined and must be dropped, as
+    /// they must be when a batch is given up between two layers.
+    pub fn advance(&mut self, pass: &mut Pass, cancel: &dyn Cancel) -> Result<bool, EngineError> {
         if let Some(suspended) = pass.aside.take() {
             self.backend.resume(suspended);
         }
-        self.model.forward_layer(pass.layers, self.backend.as_mut())?;
+        self.model.forward_layer(pass.layers, self.backend.as_mut(), cancel)?;
         pass.layers += 1;
         let done = pass.layers == self.model.layers.len();
         if done {
@@ -135,6 +136,11 @@ impl Engine {
             pass.aside = self.backend.suspend();
         }
         pass.aside.is_some()
+    }
+
+    /// Gives a batch up between two layers, and what is being read for it; its sequences must be dropped.
+    pub fn give_up(&mut self, pass: &Pass) {
+        self.backend.give_up(LayerId(pass.layers as u16));
     }
 
     /// The longest run of a prompt that is processed at once.

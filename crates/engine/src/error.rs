@@ -63,7 +63,16 @@ pub enum EngineError {
     Cuda(#[from] cuda::CudaError),
     /// Reading experts failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::GivenUp => Self::Cancelled,
+            other => Self::Store(other),
+        }
+    }
 }
 
 impl EngineError {

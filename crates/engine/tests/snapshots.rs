@@ -122,7 +122,7 @@ fn marks_inside_a_batch_are_snapshots() {
         let runs = [&tokens[..17], &tokens[17..18], &tokens[18..]];
         let runs = runs.map(|tokens| Run { sequence, tokens });
         let mut pass = engine.start(&runs, &[0, 1]).unwrap();
-        while !engine.advance(&mut pass).unwrap() {}
+        while !engine.advance(&mut pass, &Uncancelled).unwrap() {}
         let marks = engine.backend().take_marks();
         assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [47, 48]);
         let whole = [text(2, 30), tokens.clone()].concat();
@@ -150,7 +150,9 @@ fn passes_put_aside_for_others_end_as_if_alone() {
         for index in 0..2 {
             let run = Run { sequence: sequences[index], tokens: &texts[index] };
             let mut pass = engine.start(&[run], &[]).unwrap();
-            assert!(!engine.advance(&mut pass).unwrap() && engine.put_aside(&mut pass));
+            assert!(
+                !engine.advance(&mut pass, &Uncancelled).unwrap() && engine.put_aside(&mut pass)
+            );
             passes.push(pass);
         }
         // A step of the third between every two layers of the others.
@@ -160,14 +162,14 @@ fn passes_put_aside_for_others_end_as_if_alone() {
             engine.forward(&[run], &Uncancelled).unwrap();
             for index in 0..2 {
                 if open[index] {
-                    open[index] = !engine.advance(&mut passes[index]).unwrap();
+                    open[index] = !engine.advance(&mut passes[index], &Uncancelled).unwrap();
                     assert!(engine.put_aside(&mut passes[index]));
                 }
             }
         }
         for index in 0..2 {
             while open[index] {
-                open[index] = !engine.advance(&mut passes[index]).unwrap();
+                open[index] = !engine.advance(&mut passes[index], &Uncancelled).unwrap();
             }
         }
         // All three end together: one batch, one row each.

@@ -5,6 +5,10 @@
 
 mod engine_support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use engine_support::{Setting, ask, collect, conversation, job, wait_until, worker};
 use server::work::{FinishReason, Job, OutputRules, Priority, Refusal, RunningJob, Worker};
 
@@ -133,6 +137,62 @@ fn a_cancelled_prompt_is_resumed_by_its_retry() {
     let retry = ask(&worker, long);
     assert_eq!(retry.text, cold.text);
     assert!(retry.cached() > 0 || status.prefix.snapshots.is_empty(), "{:?}", status.prefix);
+}
+
+/// Milliseconds until nobody computes, after `leave`.
+fn time_to_idle(worker: &server::work::EngineWorker, leave: impl FnOnce()) -> u128 {
+    leave();
+    let left = Instant::now();
+    wait_until(worker, |status| status.running.is_empty());
+    left.elapsed().as_millis()
+}
+
+#[test]
+fn who_leaves_a_slow_disk_in_the_middle_of_a_layer_does_not_wait_for_it() {
+    // 12 layers of 64 experts of nine reads: a chunk takes more than three seconds.
+    let micros = Arc::new(AtomicU64::new(500));
+    let slow = Setting { chunk: 64, slow: Some(Arc::clone(&micros)), ..Setting::default() };
+    let (worker, fast) = (worker(&slow), worker(&Setting::default()));
+    let text = long_text(100);
+    let long = job(&worker, &conversation("", &[&text]), 4);
+    assert!(long.prompt.tokens.len() > 200);
+    let cold = ask(&fast, long.clone());
+    let ticket = worker.submit(long.clone()).unwrap();
+    wait_until(&worker, |status| status.running.iter().any(|job| job.processed > 140));
+    // Now a layer takes five seconds.
+    micros.store(10_000, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(200));
+    let took = time_to_idle(&worker, || drop(ticket));
+    assert!(took < 1000, "{took} ms after leaving in prefill");
+    let status = worker.status();
+    assert_eq!(status.cancelled.get("prefill"), Some(&1), "{:?}", status.cancelled);
+    assert!(status.experts.withdrawn > 0, "{:?}", status.experts);
+    micros.store(0, Ordering::Relaxed);
+    // Chunks that were done are not computed again, and nothing of the one given up is used.
+    let retry = ask(&worker, long.clone());
+    assert!(retry.cached() >= 128, "{} cached", retry.cached());
+    assert_eq!(retry.text, cold.text);
+
+    // In decode: alone, a step is given up; in company, it is finished for the others.
+    let mut endless = long.clone();
+    endless.max_tokens = Some(1000);
+    let ticket = worker.submit(endless.clone()).unwrap();
+    wait_until(&worker, |status| status.running.iter().any(|job| job.generated > 1));
+    micros.store(10_000, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(200));
+    let took = time_to_idle(&worker, || drop(ticket));
+    assert!(took < 1000, "{took} ms after leaving in decode");
+    micros.store(300, Ordering::Relaxed);
+    let leaving = worker.submit(endless).unwrap();
+    let mut staying = job(&worker, &conversation("", &["Count to five."]), 6);
+    staying.cache_prompt = false;
+    let alone = ask(&fast, staying.clone());
+    let staying = worker.submit(staying).unwrap();
+    wait_until(&worker, |status| status.running.iter().all(|job| job.generated > 0));
+    drop(leaving);
+    assert_eq!(collect(staying).text, alone.text);
+    micros.store(0, Ordering::Relaxed);
+    assert_eq!(ask(&worker, long).text, cold.text);
 }
 
 #[test]

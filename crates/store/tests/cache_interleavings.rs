@@ -72,6 +72,17 @@ impl Storage for Stepped {
 
     fn promote(&self, _tag: u32) {}
 
+    /// The first request is what the system has begun.
+    fn withdraw(&self, unwanted: &mut dyn FnMut(u32) -> bool, withdrawn: &mut Vec<ReadRequest>) {
+        let mut pending = self.0.lock().unwrap();
+        let begun = pending.requests.len().min(1);
+        let waiting = pending.requests.split_off(begun);
+        for request in waiting {
+            let to = if unwanted(request.tag) { &mut *withdrawn } else { &mut pending.requests };
+            to.push(request);
+        }
+    }
+
     fn name(&self) -> &'static str {
         "stepped"
     }
@@ -96,9 +107,13 @@ enum Action {
     /// Waits for what is there, checks it, and lets prefill members go.
     Use,
     ReadAhead,
+    /// Ends a visit of a kind because nobody waits for it.
+    GiveUp(usize),
+    /// Takes the read-ahead back.
+    ForgetAhead,
 }
 
-const ACTIONS: [Action; 9] = [
+const ACTIONS: [Action; 11] = [
     Action::Begin(0),
     Action::Begin(1),
     Action::Begin(2),
@@ -108,6 +123,8 @@ const ACTIONS: [Action; 9] = [
     Action::FailFirst,
     Action::Use,
     Action::ReadAhead,
+    Action::GiveUp(2),
+    Action::ForgetAhead,
 ];
 
 /// Kinds of visits: two that share an expert, and one larger than the pool.
@@ -135,6 +152,15 @@ impl Run<'_> {
             Action::FailFirst => self.reads.complete(0, true),
             Action::Use => (0..KINDS.len()).for_each(|kind| self.use_ready(kind)),
             Action::ReadAhead => self.store.read_ahead(LAYER, &ids(&[3])),
+            Action::GiveUp(kind) => {
+                if let Some(visit) = self.visits[kind].take() {
+                    let last = KINDS[kind].0.len() - 1;
+                    // A released member is an error of its own.
+                    let result = visit.wait_while(last, &|| false);
+                    assert!(matches!(result, Err(StoreError::GivenUp) | Ok(_)), "{result:?}");
+                }
+            }
+            Action::ForgetAhead => self.store.forget_ahead(LAYER),
         }
     }
 
@@ -216,7 +242,12 @@ fn every_short_sequence_of_events() {
 #[test]
 fn long_sequences_by_chance() {
     let folder = tempfile::tempdir().unwrap();
-    let checkpoint = checkpoint(folder.path(), 1, EXPERTS.into(), Layout::Native);
+    // Records of one read, and of nine of which some may be begun.
+    let layouts = [Layout::Native, Layout::Stacked].map(|layout| {
+        let root = folder.path().join(format!("{layout:?}"));
+        std::fs::create_dir(&root).unwrap();
+        checkpoint(&root, 1, EXPERTS.into(), layout)
+    });
     let mut state = 1_u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -225,13 +256,15 @@ fn long_sequences_by_chance() {
     for round in 0..2000 {
         let mut actions = Vec::new();
         for _ in 0..30 {
-            actions.push(match random(ACTIONS.len() + 2) {
+            actions.push(match random(ACTIONS.len() + 4) {
                 0 => Action::End(1),
                 1 => Action::End(2),
-                other => ACTIONS[other - 2],
+                2 => Action::GiveUp(0),
+                3 => Action::GiveUp(1),
+                other => ACTIONS[other - 4],
             });
         }
         let mode = [StorageMode::Budget, StorageMode::PageCache][round % 2];
-        check(&checkpoint, mode, &actions);
+        check(&layouts[round / 2 % 2], mode, &actions);
     }
 }

@@ -4,9 +4,11 @@
 mod cache_support;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cache_support::{Layout, checkpoint, ids, is_right};
 use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreError, StoreOptions, Visit};
+use store::io::{Fault, Operation, Simulator};
 use store::{ExpertId, LayerId};
 
 const MODES: [StorageMode; 4] =
@@ -276,4 +278,51 @@ fn uses_that_a_device_found_count_as_hits_and_raise_the_score() {
     assert!(scores[0] < scores[1], "{scores:?}");
     let counted = store.counters().decode;
     assert_eq!((counted.requests, counted.hits, counted.misses), (5, 5, 0));
+}
+
+#[test]
+fn what_nobody_waits_for_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in [Layout::Native, Layout::Stacked] {
+        let root = folder.path().join(format!("{layout:?}"));
+        std::fs::create_dir(&root).unwrap();
+        let checkpoint = checkpoint(&root, 2, 32, layout);
+        let slow = |_: &Operation| Fault::Late(Duration::from_millis(10));
+        let simulator = Simulator::new(Box::new(slow), 1);
+        let view = simulator.view();
+        let options = StoreOptions {
+            slots: SlotBudget::Slots(64),
+            storage: Some(Box::new(simulator)),
+            ..StoreOptions::new(StorageMode::Budget, 4)
+        };
+        let store = ExpertStore::open(Arc::clone(&checkpoint), options).unwrap();
+        let all: Vec<ExpertId> = (0..32).map(ExpertId).collect();
+        let begun = Instant::now();
+        let visit = store.visit(LayerId(0), &all, Phase::Prefill).unwrap();
+        store.read_ahead(LayerId(1), &all);
+        // Another visit shares two of the experts: these are read to the end.
+        let other = store.visit(LayerId(0), &all[20..22], Phase::Decode).unwrap();
+        let wanted = || begun.elapsed() < Duration::from_millis(60);
+        let result = visit.wait_while(31, &wanted);
+        assert!(matches!(result, Err(StoreError::GivenUp)), "{layout:?}");
+        drop(visit);
+        store.forget_ahead(LayerId(1));
+        for member in 0..2 {
+            let bytes = other.wait(member).unwrap();
+            assert!(is_right(&checkpoint, LayerId(0), all[20 + member], &bytes), "{layout:?}");
+        }
+        let pieces = if layout == Layout::Native { 1 } else { 9 };
+        // Six are held by the simulator at a time, and twice that many may pass before the word is given.
+        let operations = view.counters().operations;
+        assert!(operations <= 2 * pieces + 24, "{layout:?}: {operations} reads");
+        assert!(store.counters().withdrawn >= 40, "{layout:?}: {}", store.counters().withdrawn);
+        drop(other);
+        // No slot is lost, and what is asked for again is read whole.
+        let again = store.visit(LayerId(0), &all[..16], Phase::Decode).unwrap();
+        for member in 0..16 {
+            let bytes = again.wait(member).unwrap();
+            assert!(is_right(&checkpoint, LayerId(0), all[member], &bytes), "{layout:?}");
+        }
+        assert_eq!(store.counters().errors, 0);
+    }
 }

@@ -211,6 +211,10 @@ pub trait Backend {
         let _ = run;
         Err(EngineError::Request("this device cannot mark a place inside a batch".to_owned()))
     }
+    /// The batch in progress, or one put aside, stops before `layer`: what was read ahead for that is not needed.
+    fn give_up(&mut self, layer: LayerId) {
+        let _ = layer;
+    }
     /// Ends the batch: its tokens are now part of their sequences.
     fn commit(&mut self);
     /// The snapshots that were asked for in the batch that has ended, in the order asked.
@@ -240,11 +244,17 @@ pub trait Backend {
     fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId);
     /// `Context` = RMS norm of each head of `Context`, times SiLU of `Z`.
     fn gated_norm(&mut self, weight: VectorId);
-    /// `Residual += mixture(Normed)`: routing, shared expert and routed experts.
+    /// `Residual += mixture(Normed)`: routing, shared expert and routed experts. `cancel` is asked while experts are
+    /// awaited: reads that have not begun are then given up.
     ///
     /// # Errors
-    /// An expert could not be read, or the router produced no finite number.
-    fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError>;
+    /// An expert could not be read, the router produced no finite number, or [`EngineError::Cancelled`].
+    fn mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError>;
     /// [`Backend::rms_norm`] of `Residual` into `Normed`, then [`Backend::linear`] of that. This and the following
     /// are for devices that do more in one go; `Normed` and what else lies between is undefined after them.
     fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
@@ -301,9 +311,10 @@ pub trait Backend {
         layer: LayerId,
         norm: VectorId,
         mixture: &Mixture,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         self.rms_norm(Register::Residual, norm, Register::Normed);
-        self.mixture(layer, mixture)
+        self.mixture(layer, mixture, cancel)
     }
 
     /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).

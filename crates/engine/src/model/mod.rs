@@ -115,7 +115,7 @@ impl Model {
     /// then ready for [`Backend::logits`].
     ///
     /// # Errors
-    /// A failed expert read, or [`EngineError::Cancelled`] within one layer of the request.
+    /// A failed expert read, or [`EngineError::Cancelled`]: between two layers or while experts are read.
     pub fn forward(
         &self,
         backend: &mut dyn Backend,
@@ -127,7 +127,7 @@ impl Model {
             if cancel.is_cancelled() {
                 return Err(EngineError::Cancelled);
             }
-            self.forward_layer(index, backend)?;
+            self.forward_layer(index, backend, cancel)?;
             progress(index + 1);
         }
         Ok(())
@@ -136,11 +136,12 @@ impl Model {
     /// Runs the batch through one layer.
     ///
     /// # Errors
-    /// A failed expert read.
+    /// A failed expert read, or [`EngineError::Cancelled`] while experts were awaited.
     pub fn forward_layer(
         &self,
         index: usize,
         backend: &mut dyn Backend,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let (id, layer) = (LayerId(index as u16), &self.layers[index]);
         let number = [("layer", index as u64), ("", 0), ("", 0)];
@@ -151,6 +152,6 @@ impl Model {
         }
         drop(span);
         let _span = timeline::span("mixture", number);
-        backend.norm_mixture(id, layer.post_norm, &layer.mixture)
+        backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel)
     }
 }

@@ -146,6 +146,9 @@ impl Scheduler {
             Some(current) if current > index => Some(current - 1),
             other => other,
         };
+        if let Doing::Prefill(Some(chunk)) = &active.doing {
+            self.engine.give_up(&chunk.pass);
+        }
         self.engine.drop_sequence(active.sequence);
         active
     }
@@ -208,8 +211,12 @@ impl Scheduler {
         if defined {
             self.keep_whole(index);
         }
-        let active = self.remove(index);
+        let mut active = self.remove(index);
         self.shared.log(&format!("{}: cancelled in {}", active.job.id, stage.name()));
+        if self.shared.is_stopping() {
+            active.outbox.send(Event::Failed(JobError::ShuttingDown));
+            self.draining.push(active.outbox);
+        }
     }
 
     /// Keeps a job's sequence if it is whole, as it is between two chunks and in an answer: a retry goes on from there.

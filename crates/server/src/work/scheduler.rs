@@ -50,6 +50,15 @@ impl Cancel for Gone<'_> {
     }
 }
 
+/// Cancels a layer of a prompt when nobody waits for it, or the server stops: the chunk would be lost in any case.
+struct Abandoned<'a>(&'a Outbox, &'a Shared);
+
+impl Cancel for Abandoned<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.is_closed() || self.1.is_stopping()
+    }
+}
+
 /// Everything that the engine's thread owns.
 pub(super) struct Scheduler {
     pub(super) engine: Engine,
@@ -208,6 +217,7 @@ impl Scheduler {
                     self.end_of_chunk(index, tokens);
                 }
             }
+            Err(EngineError::Cancelled) => self.cancel(index, false),
             Err(error) => self.fail(index, &error),
         }
     }
@@ -217,9 +227,10 @@ impl Scheduler {
         if matches!(self.active[index].doing, Doing::Prefill(None)) {
             self.begin_chunk(index)?;
         }
-        let Doing::Prefill(Some(chunk)) = &mut self.active[index].doing else { return Ok(0) };
+        let Active { doing, outbox, .. } = &mut self.active[index];
+        let Doing::Prefill(Some(chunk)) = doing else { return Ok(0) };
         self.on_device = Some(index);
-        let done = self.engine.advance(&mut chunk.pass)?;
+        let done = self.engine.advance(&mut chunk.pass, &Abandoned(outbox, &self.shared))?;
         let tokens = chunk.tokens;
         if !done {
             return Ok(0);

@@ -8,6 +8,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
@@ -22,7 +23,8 @@ use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard, Ticket,
     TokenLogprob, Worker, WorkerOptions,
 };
-use store::cache::{ExpertStore, StorageMode, StoreOptions};
+use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::io::{Fault, Operation, Simulator};
 use store::trunk::LoadMode;
 
 /// How a worker is made.
@@ -36,6 +38,8 @@ pub(crate) struct Setting {
     /// The demo model, or else a tiny random one of this golden case, read with the demo model's tokenizer.
     pub(crate) golden: Option<&'static str>,
     pub(crate) disk: Option<DiskOptions>,
+    /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
+    pub(crate) slow: Option<Arc<AtomicU64>>,
 }
 
 impl Default for Setting {
@@ -48,6 +52,7 @@ impl Default for Setting {
             queue: 8,
             golden: None,
             disk: None,
+            slow: None,
         }
     }
 }
@@ -66,7 +71,18 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let model = Model::declare(&config, &mut catalog).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
-    let options = StoreOptions::new(StorageMode::Resident, minimum);
+    let options = match &setting.slow {
+        None => StoreOptions::new(StorageMode::Resident, minimum),
+        Some(micros) => {
+            let micros = Arc::clone(micros);
+            let late = move |_: &Operation| {
+                Fault::Late(Duration::from_micros(micros.load(Ordering::Relaxed)))
+            };
+            let storage = Some(Box::new(Simulator::new(Box::new(late), 1)) as _);
+            let slots = SlotBudget::Slots(2 * config.moe.experts);
+            StoreOptions { slots, storage, ..StoreOptions::new(StorageMode::Budget, minimum) }
+        }
+    };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
         batch_tokens: setting.chunk,

@@ -110,6 +110,8 @@ pub struct StoreCounters {
     /// Pinned members given up by their own visit because it had no other slot left; each costs
     /// one more read.
     pub given_up: u64,
+    /// Records whose reading was given up before all of it had begun, because nobody waited any more.
+    pub withdrawn: u64,
     /// Short, interrupted or refused reads that were continued.
     pub retries: u64,
     /// Records that could not be read.
@@ -147,6 +149,7 @@ impl StoreCounters {
             ahead_used: self.ahead_used - earlier.ahead_used,
             ahead_wasted: self.ahead_wasted - earlier.ahead_wasted,
             given_up: self.given_up - earlier.given_up,
+            withdrawn: self.withdrawn - earlier.withdrawn,
             retries: self.retries - earlier.retries,
             errors: self.errors - earlier.errors,
             device: DeviceCounters {

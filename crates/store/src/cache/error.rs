@@ -130,6 +130,9 @@ pub enum StoreError {
         /// What is wrong.
         what: &'static str,
     },
+    /// Nobody waits for the visit any more; its reads that had not begun were withdrawn.
+    #[error("the visit was given up")]
+    GivenUp,
     /// Every slot is held by visits that all wait for a slot.
     #[error(
         "layer {}: all {slots} expert slots are held by steps that wait for each other; \

@@ -60,6 +60,8 @@ pub(crate) struct Slot {
     pub(crate) pins: u32,
     /// Reads on their way.
     pub(crate) pending: u32,
+    /// Some of its reads were withdrawn: the slot is free again when the others are done.
+    pub(crate) abandoned: bool,
     pub(crate) since: Option<Instant>,
     pub(crate) error: Option<StoreError>,
 }
@@ -237,6 +239,27 @@ impl Residency {
         }
     }
 
+    /// A read of a slot that nobody waits for was withdrawn before it began: whoever wants the record from now on
+    /// reads it anew, into another slot.
+    pub(crate) fn withdraw_read(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.load == Load::Reading && slot.pins == 0 && slot.pending > 0);
+        slot.pending -= 1;
+        if !std::mem::replace(&mut slot.abandoned, true) {
+            self.table[slot.key as usize] = NONE;
+        }
+    }
+
+    /// The reads of an abandoned slot are done or withdrawn.
+    pub(crate) fn discard(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.abandoned && slot.pending == 0 && slot.pins == 0);
+        slot.abandoned = false;
+        slot.since = None;
+        slot.load = Load::Failed;
+        self.settle(index);
+    }
+
     /// Takes a slot for `key`, evicting what is worth least. The slot is then `Reading`, unpinned.
     pub(crate) fn claim(&mut self, pool: usize, key: u32, purpose: Purpose) -> Option<Claim> {
         let index = self.pools[pool].choose(purpose)?;
@@ -307,6 +330,7 @@ impl Slot {
             ahead: false,
             pins: 0,
             pending: 0,
+            abandoned: false,
             since: None,
             error: None,
         }

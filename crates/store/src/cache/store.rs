@@ -4,14 +4,14 @@
 //! waited for on a condition variable, so that processors compute instead of spinning on a disk.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::arena::{SlotArena, SlotReader};
 use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::mapped::MappedExperts;
 use crate::cache::options::{Phase, StorageMode, StoreOptions};
-use crate::cache::state::{Load, NONE, Purpose, Residency};
+use crate::cache::state::{Load, NONE, Purpose, Residency, Slot};
 use crate::cache::visit::{Scratch, Visit, VisitState};
 use crate::cache::{PolicyKind, StoreCounters};
 use crate::format::{Checkpoint, record_checksum};
@@ -217,6 +217,44 @@ impl ExpertStore {
         self.submit(&mut state);
     }
 
+    /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
+    pub fn forget_ahead(&self, layer: LayerId) {
+        if self.shared.records(layer).is_err() || self.mapped().is_some() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        self.withdraw(&mut state, |residency, slot| {
+            slot.ahead && slot.key != NONE && residency.unkey(slot.key).0 == layer.index()
+        });
+        drop(state);
+        self.shared.wake();
+    }
+
+    /// Takes back the reads that have not begun of slots that nobody waits for and that are `unwanted`. Slots
+    /// without a read in flight are free at once, the others when it ends.
+    pub(super) fn withdraw(&self, state: &mut State, unwanted: impl Fn(&Residency, &Slot) -> bool) {
+        let Source::Engine(storage) = &self.source else { return };
+        let residency = &state.residency;
+        let mut withdrawn = Vec::new();
+        storage.withdraw(
+            &mut |tag| {
+                let slot = &residency.slots[tag as usize];
+                slot.load == Load::Reading && slot.pins == 0 && unwanted(residency, slot)
+            },
+            &mut withdrawn,
+        );
+        for request in withdrawn {
+            let slot = request.tag;
+            // The lease on the memory ends before the slot can be claimed again.
+            drop(request);
+            state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);
+            state.residency.withdraw_read(slot);
+            if state.residency.slots[slot as usize].pending == 0 {
+                state.residency.discard(slot);
+            }
+        }
+    }
+
     /// Everything counted since the store was opened.
     pub fn counters(&self) -> StoreCounters {
         self.shared.lock().counters
@@ -322,6 +360,15 @@ impl Shared {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sleeps until something has changed, or for `time`.
+    pub(super) fn doze<'g>(
+        &self,
+        state: MutexGuard<'g, State>,
+        time: Duration,
+    ) -> MutexGuard<'g, State> {
+        self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// Wakes everybody who sleeps.
     pub(super) fn wake(&self) {
         self.changed.notify_all();
@@ -411,7 +458,8 @@ impl Shared {
         let entry = &mut state.residency.slots[slot as usize];
         let (key, pool) = (entry.key, entry.pool);
         debug_assert!(entry.load == Load::Reading && key != NONE);
-        if self.check_reads && entry.pending == 1 && entry.error.is_none() && failure.is_none() {
+        let whole = entry.pending == 1 && entry.error.is_none() && !entry.abandoned;
+        if self.check_reads && whole && failure.is_none() {
             // All bytes are here and nobody else touches a slot that is being read: the checksum
             // is computed on this thread, without the lock.
             let (layer, expert) = state.residency.unkey(key);
@@ -440,6 +488,13 @@ impl Shared {
             return;
         }
         let error = entry.error.take();
+        if entry.abandoned {
+            // A failure of what nobody wants is nobody's error.
+            state.residency.discard(slot);
+            drop(state);
+            self.wake();
+            return;
+        }
         if let Some(since) = entry.since.take() {
             state.counters.read_time.add(since.elapsed());
             let (layer, expert) = state.residency.unkey(key);

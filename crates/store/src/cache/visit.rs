@@ -6,7 +6,7 @@
 //! visit without a slot to read into; then a later member gives its slot up and is read again.
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::arena::SlotReader;
 use crate::cache::error::StoreError;
@@ -18,6 +18,9 @@ use crate::record::{PIECES, Piece, RecordPlan, piece_index};
 use crate::timeline;
 use crate::{ExpertId, LayerId};
 
+/// How often a sleeper asks whether its visit is still wanted.
+const WANTED_INTERVAL: Duration = Duration::from_millis(20);
+
 /// What the lock protects of a visit.
 pub(super) struct VisitState {
     active: bool,
@@ -27,6 +30,8 @@ pub(super) struct VisitState {
     pub(super) unassigned: usize,
     /// Slots pinned.
     assigned: usize,
+    /// Nobody waits for it any more: reads that have not begun are withdrawn at its end.
+    given_up: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -71,6 +76,7 @@ impl VisitState {
             members: Vec::with_capacity(experts),
             unassigned: 0,
             assigned: 0,
+            given_up: false,
         }
     }
 }
@@ -116,6 +122,7 @@ impl<'s> Visit<'s> {
         visit.members.clear();
         visit.unassigned = experts.len();
         visit.assigned = 0;
+        visit.given_up = false;
         for &expert in experts {
             visit.members.push(Member { expert, slot: NONE, released: false, taken: false });
         }
@@ -196,11 +203,36 @@ impl<'s> Visit<'s> {
     /// The failure of its read; [`StoreError::Visit`] for a released member; [`StoreError::Exhausted`]
     /// when concurrent visits hold all slots and all wait for more.
     pub fn wait(&self, i: usize) -> Result<ExpertBytes<'_>, StoreError> {
+        self.obtain(i, None)
+    }
+
+    /// As [`wait`](Self::wait), as long as `wanted` says so; it is asked at once and every
+    /// 20 ms of sleep, from under the store's lock. Once it says no, dropping the visit withdraws its reads
+    /// that have not begun and that nobody else waits for.
+    ///
+    /// # Errors
+    /// As `wait`, and [`StoreError::GivenUp`].
+    pub fn wait_while(
+        &self,
+        i: usize,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<ExpertBytes<'_>, StoreError> {
+        self.obtain(i, Some(wanted))
+    }
+
+    fn obtain(
+        &self,
+        i: usize,
+        wanted: Option<&dyn Fn() -> bool>,
+    ) -> Result<ExpertBytes<'_>, StoreError> {
         if let Some(mapped) = self.store.mapped() {
+            if wanted.is_some_and(|wanted| !wanted()) {
+                return Err(StoreError::GivenUp);
+            }
             return Ok(ExpertBytes { pieces: mapped.bytes(self.layer, self.experts.ids[i]) });
         }
         if self.experts.leases[i].get().is_none() {
-            let lease = self.arrived(i)?;
+            let lease = self.arrived(i, wanted)?;
             // A second thread may have been faster; both leases are on the same slot.
             let _ = self.experts.leases[i].set(lease);
         }
@@ -230,11 +262,23 @@ impl<'s> Visit<'s> {
         self.store.shared.wake();
     }
 
-    fn arrived(&self, i: usize) -> Result<SlotReader, StoreError> {
+    fn arrived(
+        &self,
+        i: usize,
+        wanted: Option<&dyn Fn() -> bool>,
+    ) -> Result<SlotReader, StoreError> {
         let shared = &self.store.shared;
         let mut state = shared.lock();
         let mut asleep: Option<Instant> = None;
+        let sleep = |state| match wanted {
+            None => shared.sleep(state),
+            Some(_) => shared.doze(state, WANTED_INTERVAL),
+        };
         let result = loop {
+            if wanted.is_some_and(|wanted| !wanted()) {
+                state.visits[self.id].given_up = true;
+                break Err(StoreError::GivenUp);
+            }
             let member = state.visits[self.id].members[i];
             if member.released {
                 break Err(StoreError::Visit { layer: self.layer, what: "member was released" });
@@ -253,7 +297,7 @@ impl<'s> Visit<'s> {
                 }
                 state.starving += 1;
                 asleep.get_or_insert_with(Instant::now);
-                state = shared.sleep(state);
+                state = sleep(state);
                 state.starving -= 1;
                 continue;
             }
@@ -266,7 +310,7 @@ impl<'s> Visit<'s> {
                 }
                 Load::Reading => {
                     asleep.get_or_insert_with(Instant::now);
-                    state = shared.sleep(state);
+                    state = sleep(state);
                 }
                 Load::Failed | Load::Empty => {
                     let unknown = StoreError::Visit { layer: self.layer, what: "slot was lost" };
@@ -323,6 +367,9 @@ impl Drop for Visit<'_> {
             for member in 0..self.experts.hits.len() {
                 release(&mut state, self.id, member);
             }
+        }
+        if state.visits[self.id].given_up {
+            self.store.withdraw(&mut state, |_, slot| !slot.ahead);
         }
         state.visits[self.id].active = false;
         let mut scratch = std::mem::replace(&mut self.experts, Scratch::with_capacity(0));

@@ -115,6 +115,10 @@ pub trait Storage: Send + Sync {
     /// Turns waiting read-ahead of `tag` into demand.
     fn promote(&self, tag: u32);
 
+    /// Hands back what is waiting and `unwanted`, by tag; what the system has begun is completed. Never blocks and
+    /// never calls the sink.
+    fn withdraw(&self, unwanted: &mut dyn FnMut(u32) -> bool, withdrawn: &mut Vec<ReadRequest>);
+
     /// What is running, for reports: "pread", "io_uring", "io_uring, registered buffers".
     fn name(&self) -> &'static str;
 

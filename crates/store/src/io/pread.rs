@@ -50,6 +50,10 @@ impl Storage for PreadPool {
         self.queue.promote(tag);
     }
 
+    fn withdraw(&self, unwanted: &mut dyn FnMut(u32) -> bool, withdrawn: &mut Vec<ReadRequest>) {
+        self.queue.withdraw(unwanted, withdrawn);
+    }
+
     fn name(&self) -> &'static str {
         "pread"
     }

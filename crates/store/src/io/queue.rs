@@ -91,6 +91,26 @@ impl RequestQueue {
         }
     }
 
+    /// Moves what waits and is `unwanted`, by tag, to `withdrawn`; the others keep their order.
+    pub fn withdraw(
+        &self,
+        unwanted: &mut dyn FnMut(u32) -> bool,
+        withdrawn: &mut Vec<ReadRequest>,
+    ) {
+        let mut lanes = self.lock();
+        for priority in [Priority::Demand, Priority::Ahead] {
+            let lane = lanes.lane(priority);
+            for _ in 0..lane.len() {
+                let Some(request) = lane.pop_front() else { break };
+                if unwanted(request.tag) {
+                    withdrawn.push(request);
+                } else {
+                    lane.push_back(request);
+                }
+            }
+        }
+    }
+
     /// Ends all waiting and drops what waits.
     pub fn stop(&self) {
         let mut lanes = self.lock();

@@ -211,6 +211,10 @@ impl Storage for Simulator {
         self.queue.promote(tag);
     }
 
+    fn withdraw(&self, unwanted: &mut dyn FnMut(u32) -> bool, withdrawn: &mut Vec<ReadRequest>) {
+        self.queue.withdraw(unwanted, withdrawn);
+    }
+
     fn name(&self) -> &'static str {
         "simulator"
     }

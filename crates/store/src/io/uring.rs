@@ -123,6 +123,10 @@ impl Storage for Uring {
         self.shared.queue.promote(tag);
     }
 
+    fn withdraw(&self, unwanted: &mut dyn FnMut(u32) -> bool, withdrawn: &mut Vec<ReadRequest>) {
+        self.shared.queue.withdraw(unwanted, withdrawn);
+    }
+
     fn name(&self) -> &'static str {
         self.name
     }

@@ -13,7 +13,7 @@ use store::cache::{ExpertBytes, Phase, Visit};
 use store::format::{Projection, ProjectionShape};
 use store::{ExpertId, LayerId};
 
-use super::super::Register;
+use super::super::{Cancel, Register};
 use super::requirements::PACKINGS;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
@@ -175,6 +175,7 @@ impl CpuBackend {
         &mut self,
         layer: LayerId,
         mixture: &Mixture,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let tokens = self.tokens.len();
         let shapes = self.expert_shapes[layer.index()];
@@ -190,12 +191,16 @@ impl CpuBackend {
         self.run_shared(mixture);
         let hidden = self.config.hidden;
         self.scratch.sum[..tokens * hidden].fill(0.0);
-        if tokens * self.options.top_k <= self.scratch.rows {
-            self.run_as_they_land(&mut visit, &shapes)?;
+        let done = if tokens * self.options.top_k <= self.scratch.rows {
+            self.run_as_they_land(&mut visit, &shapes, cancel)
         } else {
-            self.run_in_order(&mut visit, &shapes)?;
-        }
+            self.run_in_order(&mut visit, &shapes, cancel)
+        };
         drop(visit);
+        if matches!(done, Err(EngineError::Cancelled)) {
+            experts.forget_ahead(LayerId(layer.0 + 1));
+        }
+        done?;
         let sum = &mut self.scratch.sum[..tokens * hidden];
         if mixture.shared.is_some() {
             let rows =
@@ -319,6 +324,7 @@ impl CpuBackend {
         &mut self,
         visit: &mut Visit<'_>,
         shapes: &[ProjectionShape; 3],
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let count = visit.len();
         self.scratch.done.clear();
@@ -333,7 +339,7 @@ impl CpuBackend {
                 let next = visit.order().iter().copied().find(|&index| !self.scratch.done[index]);
                 group.push(next.expect("members remain"));
             }
-            self.run_group(visit, shapes, &group, 0)?;
+            self.run_group(visit, shapes, &group, 0, cancel)?;
             for &index in &group {
                 self.scratch.done[index] = true;
                 visit.release(index);
@@ -349,6 +355,7 @@ impl CpuBackend {
         &mut self,
         visit: &mut Visit<'_>,
         shapes: &[ProjectionShape; 3],
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let mut next = 0;
         let mut group = Vec::with_capacity(visit.len());
@@ -363,7 +370,7 @@ impl CpuBackend {
                 group.push(end);
                 end += 1;
             }
-            self.run_group(visit, shapes, &group, base)?;
+            self.run_group(visit, shapes, &group, base, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
             self.add_outputs(next..end, base);
             next = end;
@@ -378,8 +385,11 @@ impl CpuBackend {
         shapes: &[ProjectionShape; 3],
         group: &[usize],
         base: usize,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        let bytes = group.iter().map(|&index| visit.wait(index)).collect::<Result<Vec<_>, _>>()?;
+        let wanted = || !cancel.is_cancelled();
+        let bytes = group.iter().map(|&index| visit.wait_while(index, &wanted));
+        let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
         let [gate, up, down] = shapes;
         let (inner_width, hidden) = (gate.rows, down.rows);
         let scratch = &mut self.scratch;

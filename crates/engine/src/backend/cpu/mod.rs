@@ -24,7 +24,7 @@ pub use self::requirements::Requirements;
 pub use self::state::{KvGrowth, KvType};
 use self::state::{Sequences, StateLayout};
 use super::snapshot::Mark;
-use super::{Backend, PAGE_TOKENS, Register, Room, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, PAGE_TOKENS, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, ModelConfig};
 use crate::model::mixture::Mixture;
@@ -283,6 +283,10 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn give_up(&mut self, layer: LayerId) {
+        self.experts.forget_ahead(layer);
+    }
+
     fn take_marks(&mut self) -> Vec<Snapshot> {
         std::mem::take(&mut self.marked)
     }
@@ -449,8 +453,13 @@ impl Backend for CpuBackend {
         self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
     }
 
-    fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError> {
-        self.run_mixture(layer, mixture)
+    fn mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        self.run_mixture(layer, mixture, cancel)
     }
 
     fn logits(

@@ -12,7 +12,7 @@ use store::cache::{Held, Phase};
 use store::{ExpertId, LayerId};
 
 use super::requirements::STAGING_RECORDS;
-use super::{CudaBackend, Register};
+use super::{Cancel, CudaBackend, Register};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 
@@ -22,6 +22,7 @@ impl CudaBackend {
         &mut self,
         layer: LayerId,
         mixture: &Mixture,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (pairs, hidden) = (tokens * k, self.sizes.hidden);
@@ -61,7 +62,7 @@ impl CudaBackend {
             out: buffers.pair_out.part(0, pairs * hidden),
         };
         if self.experts.can_move {
-            self.stage_experts(layer, normed, pairs, &groups, &pair_buffers)?;
+            self.stage_experts(layer, normed, pairs, &groups, &pair_buffers, cancel)?;
         } else {
             let shapes = &self.experts.shapes[layer.index()];
             let row = self.table_row(layer);
@@ -125,6 +126,7 @@ impl CudaBackend {
         pairs: usize,
         groups: &Groups,
         buffers: &PairBuffers,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let uses = self.buffers.pinned.uses.span::<u32>(0, pairs);
         self.stream.copy(self.buffers.uses.span(0, pairs), uses)?;
@@ -166,7 +168,11 @@ impl CudaBackend {
             let mut wave = Vec::with_capacity(half);
             let mut held: Vec<Held> = Vec::with_capacity(half);
             for (place, &member) in members.iter().enumerate() {
-                visit.wait(member)?;
+                if let Err(error) = visit.wait_while(member, &|| !cancel.is_cancelled()) {
+                    // The records on their way to the device stay in their slots until they are there.
+                    self.experts.copy_stream.wait()?;
+                    return Err(error.into());
+                }
                 let expert = outside[member];
                 let record = store.hold(layer, expert).expect("the visit keeps the record");
                 let from = self.experts.host_source(&record);

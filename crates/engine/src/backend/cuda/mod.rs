@@ -41,7 +41,7 @@ pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 use self::weights::{check_limits, inverse_frequencies, load_trunk};
 use super::pool::Pool;
-use super::{Backend, Register, Room, Run, SequenceId, Snapshot};
+use super::{Backend, Cancel, Register, Room, Run, SequenceId, Snapshot};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::mixture::Mixture;
@@ -507,11 +507,16 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn mixture(&mut self, layer: LayerId, mixture: &Mixture) -> Result<(), EngineError> {
+    fn mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
         if self.tokens <= STEP_TOKENS {
             self.step_mixture(layer, None, mixture)
         } else {
-            self.chunk_mixture(layer, mixture)
+            self.chunk_mixture(layer, mixture, cancel)
         }
     }
 
@@ -553,12 +558,13 @@ impl Backend for CudaBackend {
         layer: LayerId,
         norm: VectorId,
         mixture: &Mixture,
+        cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         if self.fuses_mixture(layer, mixture) {
             return self.step_mixture(layer, Some(norm), mixture);
         }
         self.rms_norm(Register::Residual, norm, Register::Normed);
-        self.mixture(layer, mixture)
+        self.mixture(layer, mixture, cancel)
     }
 
     fn logits(

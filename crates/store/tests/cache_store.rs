@@ -319,9 +319,9 @@ fn what_nobody_waits_for_is_not_read() {
         drop(other);
         // No slot is lost, and what is asked for again is read whole.
         let again = store.visit(LayerId(0), &all[..16], Phase::Decode).unwrap();
-        for member in 0..16 {
+        for (member, &expert) in all.iter().enumerate().take(16) {
             let bytes = again.wait(member).unwrap();
-            assert!(is_right(&checkpoint, LayerId(0), all[member], &bytes), "{layout:?}");
+            assert!(is_right(&checkpoint, LayerId(0), expert, &bytes), "{layout:?}");
         }
         assert_eq!(store.counters().errors, 0);
     }

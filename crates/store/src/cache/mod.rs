@@ -21,6 +21,7 @@ pub mod policy;
 pub(crate) mod state;
 mod store;
 mod visit;
+mod withdraw;
 
 pub use counters::{DeviceCounters, Histogram, PhaseCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};

@@ -11,7 +11,7 @@ use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::mapped::MappedExperts;
 use crate::cache::options::{Phase, StorageMode, StoreOptions};
-use crate::cache::state::{Load, NONE, Purpose, Residency, Slot};
+use crate::cache::state::{Load, NONE, Purpose, Residency};
 use crate::cache::visit::{Scratch, Visit, VisitState};
 use crate::cache::{PolicyKind, StoreCounters};
 use crate::format::{Checkpoint, record_checksum};
@@ -57,12 +57,12 @@ pub struct StoreReport {
 /// Expert records of a checkpoint, in memory as far as the budget goes.
 pub struct ExpertStore {
     pub(super) shared: Arc<Shared>,
-    source: Source,
+    pub(super) source: Source,
     report: StoreReport,
 }
 
 /// Who brings the bytes.
-enum Source {
+pub(super) enum Source {
     /// An engine that reads into slots.
     Engine(Box<dyn Storage>),
     /// The system, by page faults.
@@ -215,44 +215,6 @@ impl ExpertStore {
             state.counters.ahead_issued += 1;
         }
         self.submit(&mut state);
-    }
-
-    /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
-    pub fn forget_ahead(&self, layer: LayerId) {
-        if self.shared.records(layer).is_err() || self.mapped().is_some() {
-            return;
-        }
-        let mut state = self.shared.lock();
-        self.withdraw(&mut state, |residency, slot| {
-            slot.ahead && slot.key != NONE && residency.unkey(slot.key).0 == layer.index()
-        });
-        drop(state);
-        self.shared.wake();
-    }
-
-    /// Takes back the reads that have not begun of slots that nobody waits for and that are `unwanted`. Slots
-    /// without a read in flight are free at once, the others when it ends.
-    pub(super) fn withdraw(&self, state: &mut State, unwanted: impl Fn(&Residency, &Slot) -> bool) {
-        let Source::Engine(storage) = &self.source else { return };
-        let residency = &state.residency;
-        let mut withdrawn = Vec::new();
-        storage.withdraw(
-            &mut |tag| {
-                let slot = &residency.slots[tag as usize];
-                slot.load == Load::Reading && slot.pins == 0 && unwanted(residency, slot)
-            },
-            &mut withdrawn,
-        );
-        for request in withdrawn {
-            let slot = request.tag;
-            // The lease on the memory ends before the slot can be claimed again.
-            drop(request);
-            state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);
-            state.residency.withdraw_read(slot);
-            if state.residency.slots[slot as usize].pending == 0 {
-                state.residency.discard(slot);
-            }
-        }
     }
 
     /// Everything counted since the store was opened.

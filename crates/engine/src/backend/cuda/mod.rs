@@ -587,15 +587,7 @@ impl Backend for CudaBackend {
         norm: VectorId,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
-        let found = self.step_head(&[token], norm, head).and_then(|place| {
-            let chosen = self.buffers.pinned.tokens.words()[place].load(Ordering::Acquire);
-            let part = self.parts.iter().rfind(|part| part.first <= token);
-            let position = part.map_or(0, |part| {
-                self.sequence_length(part.sequence) + token - part.first - part.tokens
-            });
-            if chosen == u32::MAX { Err(EngineError::NotFinite { position }) } else { Ok(chosen) }
-        });
-        Some(found)
+        Some(self.step_most_likely(token, norm, head))
     }
 
     fn counters(&self) -> StoreCounters {

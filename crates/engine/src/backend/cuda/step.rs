@@ -8,7 +8,7 @@ use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
 use super::misses::StepPort;
-use super::{CudaBackend, Mode, Register, STEP_TOKENS};
+use super::{Backend, CudaBackend, Mode, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
@@ -404,5 +404,21 @@ impl CudaBackend {
         self.steps.head_rows = 0;
         self.settle()?;
         Ok(0)
+    }
+
+    /// The most likely token after one of the batch, as the device chose it.
+    pub(super) fn step_most_likely(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<u32, EngineError> {
+        let place = self.step_head(&[token], norm, head)?;
+        let chosen = self.buffers.pinned.tokens.words()[place].load(Ordering::Acquire);
+        let part = self.parts.iter().rfind(|part| part.first <= token);
+        let position = part.map_or(0, |part| {
+            self.sequence_length(part.sequence) + token - part.first - part.tokens
+        });
+        if chosen == u32::MAX { Err(EngineError::NotFinite { position }) } else { Ok(chosen) }
     }
 }

@@ -1,0 +1,48 @@
+//! Reads that nobody waits for any more, taken back before they begin.
+//!
+//! Engines keep few reads in flight, so nearly all of what a layer asked for waits in a queue of the engine's. What is
+//! in flight is left to end: if all of a record lands, it is there for whoever asks next; else its slot is free then.
+
+use crate::LayerId;
+use crate::cache::state::{Load, NONE, Residency, Slot};
+use crate::cache::store::{ExpertStore, Source, State};
+
+impl ExpertStore {
+    /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
+    pub fn forget_ahead(&self, layer: LayerId) {
+        if self.shared.records(layer).is_err() || self.mapped().is_some() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        self.withdraw(&mut state, |residency, slot| {
+            slot.ahead && slot.key != NONE && residency.unkey(slot.key).0 == layer.index()
+        });
+        drop(state);
+        self.shared.wake();
+    }
+
+    /// Takes back the reads that have not begun of slots that nobody waits for and that are `unwanted`. Slots
+    /// without a read in flight are free at once, the others when it ends.
+    pub(super) fn withdraw(&self, state: &mut State, unwanted: impl Fn(&Residency, &Slot) -> bool) {
+        let Source::Engine(storage) = &self.source else { return };
+        let residency = &state.residency;
+        let mut withdrawn = Vec::new();
+        storage.withdraw(
+            &mut |tag| {
+                let slot = &residency.slots[tag as usize];
+                slot.load == Load::Reading && slot.pins == 0 && unwanted(residency, slot)
+            },
+            &mut withdrawn,
+        );
+        for request in withdrawn {
+            let slot = request.tag;
+            // The lease on the memory ends before the slot can be claimed again.
+            drop(request);
+            state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);
+            state.residency.withdraw_read(slot);
+            if state.residency.slots[slot as usize].pending == 0 {
+                state.residency.discard(slot);
+            }
+        }
+    }
+}

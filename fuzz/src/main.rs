@@ -14,6 +14,7 @@ mod checkpoints;
 mod files;
 mod mutate;
 mod random;
+mod requests;
 mod target;
 mod text;
 mod traces;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::{answers, checkpoints, files, text, traces};
+use crate::{answers, checkpoints, files, requests, text, traces};
 
 /// Meets a parser with an input.
 pub(crate) type Attack = Box<dyn FnMut(&[u8])>;
@@ -43,6 +43,7 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("trace-jsonl", traces::jsonl),
     ("token-ids", files::token_ids),
     ("task-file", files::tasks),
+    ("requests", requests::requests),
 ];
 
 /// The maker of a target.

@@ -17,6 +17,7 @@ mod protocol;
 mod responses;
 mod temperature;
 mod timeline;
+pub mod understanding;
 pub mod work;
 
 pub use http::{Identify, Limits, LogLine, ServeError, ServeOptions, Server, Stopper, System};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::Answer;
 use crate::temperature::Temperature;
-use crate::work::{Histogram, Stage, Status, Worker};
+use crate::work::{Histogram, Loading, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,8 +27,8 @@ pub(crate) struct Outside {
 }
 
 /// `/metrics`
-pub(crate) fn response(worker: &dyn Worker, outside: &Outside) -> Response<Answer> {
-    let card = worker.model();
+pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer> {
+    let card = loading.model();
     let mut page = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
     page.family("build_info", "gauge", "The program.");
@@ -42,7 +42,11 @@ pub(crate) fn response(worker: &dyn Worker, outside: &Outside) -> Response<Answe
     for (name, help, value) in pairs {
         page.single(name, "gauge", help, value);
     }
-    write_status(&mut page, &worker.status());
+    let loaded = f64::from(loading.percent()) / 100.0;
+    page.single("model_load_ratio", "gauge", "Share of the model that is loaded.", loaded);
+    if let Some(worker) = loading.worker() {
+        write_status(&mut page, &worker.status());
+    }
     let sent = "Signs of life in streams that had nothing else to say.";
     page.single("sse_heartbeats_total", "counter", sent, outside.heartbeats);
     if !outside.temperatures.is_empty() {
@@ -267,9 +271,9 @@ fn escaped(text: &str) -> String {
 }
 
 /// `/status`: what the page shows.
-pub(crate) fn status(worker: &dyn Worker) -> Response<Answer> {
-    let status = worker.status();
-    let card = worker.model();
+pub(crate) fn status(loading: &Loading) -> Response<Answer> {
+    let status = loading.worker().map(|worker| worker.status()).unwrap_or_default();
+    let card = loading.model();
     let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
     let running: Vec<Value> = status
         .running
@@ -306,6 +310,7 @@ pub(crate) fn status(worker: &dyn Worker) -> Response<Answer> {
             "bytes": card.bytes,
             "approximations": card.approximations,
         },
+        "loaded_percent": loading.percent(),
         "queued": status.queued,
         "sequences": status.sequences,
         "running": running,

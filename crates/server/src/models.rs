@@ -2,19 +2,22 @@
 //!
 //! One object per model has the fields of OpenAI, of Anthropic, and those by which llama.cpp's and vLLM's clients
 //! learn the context length. All of it comes from the worker's card and its latest status, so it is answered at
-//! once, whatever the engine is doing.
+//! once, whatever the engine is doing. While the weights are being read the model is listed as loading, so that
+//! `flashmoe launch` and clients can be set up, and `/health` is 503 with the percentage.
 
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::http::{Answer, ApiError, Kind};
 use crate::protocol::Fields;
-use crate::work::{ModelCard, Worker};
+use crate::work::{Loading, ModelCard, Worker};
 
 /// Anthropic's documentation: the epoch where the date of the model's release is unknown.
 const RELEASED: &str = "1970-01-01T00:00:00Z";
 
-fn card_json(card: &ModelCard, started_s: u64) -> Value {
+fn card_json(card: &ModelCard, percent: u32, started_s: u64) -> Value {
+    let value = if percent == 100 { "loaded" } else { "loading" };
     json!({
         "id": card.id,
         "object": "model",
@@ -40,14 +43,14 @@ fn card_json(card: &ModelCard, started_s: u64) -> Value {
             "output_modalities": ["text"],
         },
         "approximations": card.approximations,
-        "status": { "value": "loaded" },
+        "status": { "value": value, "percent": percent },
     })
 }
 
 /// All models: one. Codex reads `models`, the others `data`.
-pub(crate) fn list(worker: &dyn Worker, started_s: u64) -> Response<Answer> {
-    let card = worker.model();
-    let model = card_json(&card, started_s);
+pub(crate) fn list(loading: &Loading, started_s: u64) -> Response<Answer> {
+    let card = loading.model();
+    let model = card_json(&card, loading.percent(), started_s);
     let body = json!({
         "object": "list",
         "data": [&model],
@@ -61,20 +64,26 @@ pub(crate) fn list(worker: &dyn Worker, started_s: u64) -> Response<Answer> {
 
 /// One model.
 pub(crate) fn one(
-    worker: &dyn Worker,
+    loading: &Loading,
     id: &str,
     started_s: u64,
 ) -> Result<Response<Answer>, ApiError> {
-    let card = worker.model();
+    let card = loading.model();
     if id != card.id {
         let message = format!("no model of this name is served; {} is", card.id);
         return Err(ApiError::new(Kind::NotFound, message));
     }
-    Ok(Answer::json(StatusCode::OK, &card_json(&card, started_s)))
+    Ok(Answer::json(StatusCode::OK, &card_json(&card, loading.percent(), started_s)))
 }
 
-/// That the server lives, and how much it has to do.
-pub(crate) fn health(worker: &dyn Worker) -> Response<Answer> {
+/// That the server lives, and how much it has to do, or how far it is before it can do anything.
+pub(crate) fn health(loading: &Loading) -> Response<Answer> {
+    let Some(worker) = loading.worker() else {
+        let body = json!({ "status": "loading", "percent": loading.percent() });
+        let mut response = Answer::json(StatusCode::SERVICE_UNAVAILABLE, &body);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        return response;
+    };
     let status = worker.status();
     let body = json!({
         "status": "ok",

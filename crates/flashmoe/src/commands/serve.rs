@@ -3,15 +3,17 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use engine::text::Language;
-use server::work::{DiskOptions, EngineWorker, ModelCard, WorkerOptions};
-use server::{ServeError, ServeOptions, Server};
+use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
+use server::{ServeError, ServeOptions, Server, Stopper};
 
 use crate::arguments::ServeArguments;
 use crate::failure::Failure;
+use crate::plan::load::Tell;
 use crate::plan::{Plan, Seats};
 use crate::progress::say;
 use crate::sampling::sampling_options;
@@ -57,52 +59,80 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         Some(heat) => plan.routing().counted_by(heat.clone()),
         None => plan.routing(),
     };
-    let loaded = plan.load_with(routing)?;
-    let language = language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
-    let language = language.map_err(|error| Failure::model(error.into()))?;
-    let model = card(arguments, &plan, sampling);
-    let (name, context) = (model.id.clone(), plan.backend.context);
-    let options = WorkerOptions {
-        model,
-        context,
-        sequences: plan.backend.sequences,
-        queue: arguments.queue,
-        system,
-        disk: arguments.cache_disk.clone().map(|folder| DiskOptions {
-            folder,
-            bytes_max: arguments.cache_disk_size.0,
-            fingerprint: fingerprint(&plan),
-        }),
-        log: Box::new(say),
-    };
-    let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
-    let worker = worker.map_err(Failure::io)?;
-    let worker = Arc::new(match heat {
-        Some(heat) => worker.with_heat(heat),
-        None => worker,
-    });
+    // What is served is known before the weights are there: clients are told how far it is.
+    let card = card(arguments, &plan, sampling);
+    let (name, context) = (card.id.clone(), plan.backend.context);
+    let loading = Arc::new(Loading::new(card.clone()));
     let stopper = server.stopper();
-    let mut signals = signal_hook::iterator::Signals::new([
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-    ])
-    .map_err(Failure::io)?;
+    let serving = {
+        let loading = Arc::clone(&loading);
+        std::thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(loading))
+    };
+    let serving = serving.map_err(Failure::io)?;
+    let worker = (|| {
+        let told = Arc::clone(&loading);
+        let tell: Tell = Arc::new(move |share| told.advance(share));
+        let loaded = plan.load_telling(routing, &tell)?;
+        let language =
+            language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
+        let language = language.map_err(|error| Failure::model(error.into()))?;
+        let options = WorkerOptions {
+            model: card,
+            context,
+            sequences: plan.backend.sequences,
+            queue: arguments.queue,
+            system,
+            disk: arguments.cache_disk.clone().map(|folder| DiskOptions {
+                folder,
+                bytes_max: arguments.cache_disk_size.0,
+                fingerprint: fingerprint(&plan),
+            }),
+            log: Box::new(say),
+        };
+        let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
+        let worker = worker.map_err(Failure::io)?;
+        Ok(Arc::new(match heat {
+            Some(heat) => worker.with_heat(heat),
+            None => worker,
+        }))
+    })();
+    let ended = |serving: JoinHandle<Result<(), ServeError>>| -> Result<()> {
+        let served = serving.join().map_err(|_| anyhow::anyhow!("serving ended by a panic"))?;
+        served.map_err(|error| failure(error).into())
+    };
+    let worker: Arc<EngineWorker> = match worker {
+        Ok(worker) => worker,
+        Err(error) => {
+            stopper.stop();
+            ended(serving)?;
+            return Err(error);
+        }
+    };
+    loading.finish(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
+    stop_at_signals(stopper)?;
+    writeln!(out, "{name} ({context} tokens of context) at http://{address}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::io)?;
+    let served = ended(serving);
+    worker.stop();
+    served
+}
+
+/// The first signal ends the server; a second one does not wait for answers in progress.
+fn stop_at_signals(stopper: Stopper) -> Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(Failure::io)?;
     std::thread::spawn(move || {
         let mut arrived = signals.forever();
         if arrived.next().is_some() {
             stopper.stop();
         }
-        // A second one does not wait for answers in progress.
         if arrived.next().is_some() {
             std::process::exit(130);
         }
     });
-    writeln!(out, "{name} ({context} tokens of context) at http://{address}")
-        .and_then(|()| out.flush())
-        .map_err(Failure::io)?;
-    let served = server.run(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
-    worker.stop();
-    served.map_err(|error| failure(error).into())
+    Ok(())
 }
 
 /// What must be equal for a snapshot of another run to be one of this.

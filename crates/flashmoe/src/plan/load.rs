@@ -26,6 +26,9 @@ use crate::progress::{Progress, Unit};
 /// Seed of calibrated routing: every run of a benchmark meets the same choices.
 const ROUTING_SEED: u64 = 0;
 
+/// Told which share of the bytes (0 to 1) is there.
+pub(crate) type Tell = Arc<dyn Fn(f64) + Send + Sync>;
+
 /// A loaded model.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
@@ -39,6 +42,11 @@ impl Plan {
         self.load_with(self.routing())
     }
 
+    /// As [`Plan::load`], with routing of the caller's.
+    pub(crate) fn load_with(&self, routing: Routing) -> Result<Loaded> {
+        self.load_telling(routing, &(Arc::new(|_| {}) as Tell))
+    }
+
     /// Routing as the arguments ask for it.
     pub(crate) fn routing(&self) -> Routing {
         match self.arguments.routing {
@@ -50,8 +58,8 @@ impl Plan {
         }
     }
 
-    /// As [`Plan::load`], with routing of the caller's.
-    pub(crate) fn load_with(&self, mut routing: Routing) -> Result<Loaded> {
+    /// As [`Plan::load_with`]; `tell` learns how far it is.
+    pub(crate) fn load_telling(&self, mut routing: Routing, tell: &Tell) -> Result<Loaded> {
         let started = Instant::now();
         let arguments = &self.arguments;
         let options = ComputeOptions {
@@ -60,7 +68,7 @@ impl Plan {
             isa: Isa::Auto,
         };
         if let Some(device) = &self.device {
-            return self.load_on(device, routing, started);
+            return self.load_on(device, routing, started, tell);
         }
         let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
         let mut catalog = Catalog::new(&self.checkpoint);
@@ -70,14 +78,18 @@ impl Plan {
             LoadChoice::Mmap => LoadMode::Mmap,
         };
         let bytes = catalog.required_bytes() as f64;
+        let mut options = self.store_options();
+        let all = bytes + self.loaded_expert_bytes();
         let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
         let weights = catalog.load(mode, &mut |done| {
             progress.set(done as f64);
+            tell(done as f64 / all);
             ControlFlow::Continue(())
         });
         progress.finish();
         let weights = weights.map_err(Failure::engine)?;
-        let experts = ExpertStore::open(self.checkpoint.clone(), self.store_options());
+        options.progress = Some(after(bytes, tell));
+        let experts = ExpertStore::open(self.checkpoint.clone(), options);
         let experts = Arc::new(experts.map_err(Failure::store)?);
         let backend = CpuBackend::new(
             self.config.clone(),
@@ -96,7 +108,13 @@ impl Plan {
     }
 
     /// As [`Plan::load_with`], on a GPU.
-    fn load_on(&self, device: &DevicePlan, routing: Routing, started: Instant) -> Result<Loaded> {
+    fn load_on(
+        &self,
+        device: &DevicePlan,
+        routing: Routing,
+        started: Instant,
+        tell: &Tell,
+    ) -> Result<Loaded> {
         let mut catalog = Catalog::new(&self.checkpoint);
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
         let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
@@ -104,14 +122,15 @@ impl Plan {
             LoadChoice::Read => LoadMode::Read,
             LoadChoice::Mmap => LoadMode::Mmap,
         };
+        let bytes = catalog.required_bytes() as f64;
         let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = ExpertMemory {
             store: Arc::new(store.map_err(Failure::store)?),
             slot_bytes: device.slot_bytes,
             device_slots: device.slots,
-            progress: None,
+            progress: Some(after(bytes, tell)),
         };
-        let bytes = catalog.required_bytes() as f64;
+        let all = bytes + device.slots as f64 * device.slot_bytes as f64;
         let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
         let backend = CudaBackend::new(
             self.config.clone(),
@@ -124,6 +143,7 @@ impl Plan {
             cuda_options(&self.backend),
             &mut |done| {
                 progress.set(done as f64);
+                tell(done as f64 / all);
                 ControlFlow::Continue(())
             },
         );
@@ -131,6 +151,15 @@ impl Plan {
         let backend = Box::new(backend.map_err(Failure::engine)?);
         let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
         Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    /// Bytes of experts that are read before the first token.
+    fn loaded_expert_bytes(&self) -> f64 {
+        if self.store_options().mode != StorageMode::Resident {
+            return 0.0;
+        }
+        let files = self.checkpoint.files.iter().filter_map(|file| file.path.metadata().ok());
+        files.map(|file| file.len() as f64).sum()
     }
 
     fn store_options(&self) -> StoreOptions {
@@ -162,4 +191,10 @@ impl Plan {
         options.residency_advice = arguments.residency_advice;
         options
     }
+}
+
+/// Tells of experts that come after `before` bytes of other weights.
+fn after(before: f64, tell: &Tell) -> Box<dyn Fn(u64, u64) + Send> {
+    let tell = Arc::clone(tell);
+    Box::new(move |done, all| tell((before + done as f64) / (before + all as f64)))
 }

@@ -33,7 +33,7 @@ use super::stream::stream;
 use super::whole::whole;
 use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
-use crate::work::{Prompt, Worker};
+use crate::work::{Loading, Prompt, Worker};
 use crate::{chat, messages, metrics, models, responses, temperature, timeline};
 
 /// What a browser may send when it asks first.
@@ -47,7 +47,7 @@ const CLIENT_BYTES_MAX: usize = 200;
 
 /// All that requests share.
 pub(crate) struct App {
-    worker: Arc<dyn Worker>,
+    worker: Arc<Loading>,
     guard: Guard,
     limits: Limits,
     identify: Arc<dyn Identify>,
@@ -60,7 +60,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(
         options: &ServeOptions,
-        worker: Arc<dyn Worker>,
+        worker: Arc<Loading>,
         identify: Arc<dyn Identify>,
     ) -> Self {
         let guard = Guard::new(options);
@@ -144,19 +144,22 @@ impl App {
         }
         let client = Client::of(&head.headers, peer);
         let Limits { body_bytes, body_idle, .. } = self.limits;
+        // A body is not waited for in vain.
+        let ready = self.worker().map(|_| ());
         let bytes = async {
+            ready?;
             check_content(&head.headers)?;
             read(body, body_bytes, body_idle).await
         };
         match route {
             Route::Asset(asset) => Ok(asset.response()),
-            Route::Health => Ok(models::health(&*self.worker)),
+            Route::Health => Ok(models::health(&self.worker)),
             Route::Metrics => self.blocking(|app| Ok(app.metrics())).await,
-            Route::Models => Ok(models::list(&*self.worker, self.started_s)),
-            Route::Model(id) => models::one(&*self.worker, &id, self.started_s),
-            Route::Props => Ok(models::props(&*self.worker)),
-            Route::Slots => Ok(models::slots(&*self.worker)),
-            Route::Status => Ok(metrics::status(&*self.worker)),
+            Route::Models => Ok(models::list(&self.worker, self.started_s)),
+            Route::Model(id) => models::one(&self.worker, &id, self.started_s),
+            Route::Props => Ok(models::props(&**self.worker()?)),
+            Route::Slots => Ok(models::slots(&**self.worker()?)),
+            Route::Status => Ok(metrics::status(&self.worker)),
             Route::Trace => timeline::response(head.uri.query()).await,
             Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
@@ -176,7 +179,7 @@ impl App {
             }
             Route::Tokenize => {
                 let bytes = bytes.await?;
-                self.blocking(move |app| models::tokenize(&*app.worker, &object(&bytes)?)).await
+                self.blocking(move |app| models::tokenize(&**app.worker()?, &object(&bytes)?)).await
             }
         }
     }
@@ -200,7 +203,7 @@ impl App {
             prompt_tokens: prompt.tokens.len(),
         };
         let job = draft.clone().into_job(envelope.id.clone(), prompt, client.name);
-        let ticket = self.worker.submit(job)?;
+        let ticket = self.worker()?.submit(job)?;
         if request.streams() {
             let heartbeats = Arc::clone(&self.heartbeats);
             return Ok(stream(ticket, request.writer(envelope), self.limits, heartbeats));
@@ -208,12 +211,21 @@ impl App {
         whole(ticket, move |gathered| request.body(&envelope, &gathered)).await
     }
 
+    /// The worker, or how far it is as an error.
+    fn worker(&self) -> Result<&Arc<dyn Worker>, ApiError> {
+        self.worker.worker().ok_or_else(|| {
+            let percent = self.worker.percent();
+            let message = format!("Loading model: {percent} %");
+            ApiError::new(Kind::Loading { percent }, message)
+        })
+    }
+
     fn metrics(&self) -> Response<Answer> {
         let outside = Outside {
             heartbeats: self.heartbeats.load(Ordering::Relaxed),
             temperatures: temperature::read(Path::new(temperature::SENSORS)),
         };
-        metrics::response(&*self.worker, &outside)
+        metrics::response(&self.worker, &outside)
     }
 
     /// Reads a body and makes its prompt.
@@ -232,7 +244,7 @@ impl App {
                 session,
             };
             let request = P::parse(&object(&bytes)?, defaults)?;
-            let prompt = app.worker.prepare(&request.draft().conversation)?;
+            let prompt = app.worker()?.prepare(&request.draft().conversation)?;
             Ok((request, prompt))
         })
         .await

@@ -29,18 +29,29 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     InvalidRequest,
-    ContextLength { prompt: usize, context: usize },
+    ContextLength {
+        prompt: usize,
+        context: usize,
+    },
     Authentication,
     Permission,
     NotFound,
-    MethodNotAllowed { allow: &'static str },
+    MethodNotAllowed {
+        allow: &'static str,
+    },
     Timeout,
     TooLarge,
     MediaType,
-    QueueFull { retry_after: Duration },
+    QueueFull {
+        retry_after: Duration,
+    },
     Server,
     NotSupported,
     Unavailable,
+    /// The weights are not all there.
+    Loading {
+        percent: u32,
+    },
 }
 
 /// A failure with its words.
@@ -95,7 +106,7 @@ impl ApiError {
             Kind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             Kind::Server => StatusCode::INTERNAL_SERVER_ERROR,
             Kind::NotSupported => StatusCode::NOT_IMPLEMENTED,
-            Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Unavailable | Kind::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -117,12 +128,16 @@ impl ApiError {
             Kind::Server => ("server_error", json!("server_error")),
             Kind::NotSupported => ("not_supported_error", json!("not_supported")),
             Kind::Unavailable => ("unavailable_error", json!("unavailable")),
+            Kind::Loading { .. } => ("unavailable_error", json!("loading")),
         };
         let mut error =
             json!({ "message": self.message, "type": kind, "param": self.param, "code": code });
         if let Kind::ContextLength { prompt, context } = self.kind {
             error["n_prompt_tokens"] = prompt.into();
             error["n_ctx"] = context.into();
+        }
+        if let Kind::Loading { percent } = self.kind {
+            error["percent"] = percent.into();
         }
         error
     }
@@ -135,7 +150,7 @@ impl ApiError {
             Kind::Permission => "permission_error",
             Kind::NotFound | Kind::NotSupported => "not_found_error",
             Kind::TooLarge => "request_too_large",
-            Kind::QueueFull { .. } | Kind::Unavailable => "overloaded_error",
+            Kind::QueueFull { .. } | Kind::Unavailable | Kind::Loading { .. } => "overloaded_error",
             Kind::Server => "api_error",
             Kind::InvalidRequest
             | Kind::ContextLength { .. }
@@ -163,7 +178,10 @@ impl ApiError {
         let status = self.status(shape);
         let mut response = Answer::json(status, &body);
         let headers = response.headers_mut();
-        let again = matches!(self.kind, Kind::QueueFull { .. } | Kind::Unavailable | Kind::Timeout);
+        let again = matches!(
+            self.kind,
+            Kind::QueueFull { .. } | Kind::Unavailable | Kind::Loading { .. } | Kind::Timeout
+        );
         if !again {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
@@ -171,7 +189,7 @@ impl ApiError {
             Kind::QueueFull { retry_after } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)));
             }
-            Kind::Unavailable => {
+            Kind::Unavailable | Kind::Loading { .. } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             Kind::Authentication => {

@@ -20,7 +20,7 @@ use super::app::App;
 use super::heads::Watched;
 use super::identify::{Identify, System};
 use super::options::{Limits, ServeError, ServeOptions};
-use crate::work::Worker;
+use crate::work::{Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
 const SERVING_THREADS: usize = 2;
@@ -84,12 +84,12 @@ impl Server {
         Stopper { stop: self.stop.clone() }
     }
 
-    /// Serves until it is stopped.
+    /// Serves until it is stopped, from before the worker is there.
     ///
     /// # Errors
     /// Threads that cannot be started.
-    pub fn run(self, worker: Arc<dyn Worker>) -> Result<(), ServeError> {
-        self.run_with(worker, Arc::new(System))
+    pub fn run(self, worker: Arc<Loading>) -> Result<(), ServeError> {
+        self.run_loading(worker, Arc::new(System))
     }
 
     /// Serves with identifiers and times from elsewhere.
@@ -99,6 +99,18 @@ impl Server {
     pub fn run_with(
         self,
         worker: Arc<dyn Worker>,
+        identify: Arc<dyn Identify>,
+    ) -> Result<(), ServeError> {
+        self.run_loading(Arc::new(Loading::finished(worker)), identify)
+    }
+
+    /// Serves from before the worker is there, with identifiers and times from elsewhere.
+    ///
+    /// # Errors
+    /// Threads that cannot be started.
+    pub fn run_loading(
+        self,
+        worker: Arc<Loading>,
         identify: Arc<dyn Identify>,
     ) -> Result<(), ServeError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -20,6 +20,6 @@ pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, LogLine, ServeError, ServeOptions};
 
-pub(crate) use body::Answer;
-pub(crate) use error::{ApiError, Kind};
+pub(crate) use body::{Answer, object};
+pub(crate) use error::{ApiError, Kind, Shape};
 pub(crate) use stream::{EventWriter, Frames, Waiting};

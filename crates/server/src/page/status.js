@@ -115,7 +115,8 @@ async function refresh() {
   const now = await response.json();
   const at = performance.now();
   const seconds = last ? (at - last.at) / 1000 : interval / 1000;
-  text("model", now.model.id);
+  const loading = now.loaded_percent < 100 ? ` (loading, ${now.loaded_percent} %)` : "";
+  text("model", now.model.id + loading);
   text("approximations", now.model.approximations.join("; "));
   showRates(now, last?.now, seconds);
   showTiers(now, last?.now);

@@ -10,6 +10,7 @@ mod disk;
 mod histogram;
 mod job;
 mod lifecycle;
+mod loading;
 mod outbox;
 mod prefix;
 mod queue;
@@ -24,5 +25,6 @@ pub use job::{
     ModelCard, OutputRules, Piece, PrepareError, Priority, Prompt, Refusal, Ticket, Timings,
     TokenLogprob, TopLogprob, Usage, Worker,
 };
+pub use loading::Loading;
 pub use status::{PrefixStatus, RunningJob, Stage, Status};
 pub use worker::{EngineWorker, Log, WorkerOptions};

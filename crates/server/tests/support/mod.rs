@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use server::work::{
-    Conversation, Event, Experts, Finish, FinishReason, Job, ModelCard, Piece, PrepareError,
-    Prompt, Refusal, Status, Ticket, Timings, TokenLogprob, TopLogprob, Usage, Worker,
+    Conversation, Event, Experts, Finish, FinishReason, Job, Loading, ModelCard, Piece,
+    PrepareError, Prompt, Refusal, Status, Ticket, Timings, TokenLogprob, TopLogprob, Usage,
+    Worker,
 };
 use server::{Identify, ServeOptions, Server, Stopper};
 use tokio::sync::mpsc;
@@ -272,11 +273,17 @@ impl Serving {
     }
 
     pub(crate) fn start_with(worker: Arc<Scripted>, options: ServeOptions) -> Self {
+        Self::start_loading(Arc::new(Loading::finished(worker)), options)
+    }
+
+    /// A server whose worker may come later.
+    pub(crate) fn start_loading(loading: Arc<Loading>, options: ServeOptions) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = Server::bind(ServeOptions { address, ..options }).expect("listens");
         let address = server.address().expect("has an address");
         let stopper = server.stopper();
-        let run = move || server.run_with(worker, Arc::new(Counting::default())).expect("serves");
+        let identify = Arc::new(Counting::default());
+        let run = move || server.run_loading(loading, identify).expect("serves");
         Self { address, stopper, thread: Some(std::thread::spawn(run)) }
     }
 

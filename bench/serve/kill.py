@@ -87,7 +87,7 @@ def main():
         else:
             late += 1
         server.process.wait()
-        left += any((options.work / "kept").glob("*.new"))
+        left += any((options.work / "kept").rglob("*.new"))
     print(f"seed {options.seed}: {hit} kills hit, {late} came after the end, {left} left an unfinished file; "
           f"{asked} prompts, {reused} with reuse, stop {stop:.2f} s; all answers equal to those without")
 

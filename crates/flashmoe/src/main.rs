@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Command::Run(arguments) => commands::run(arguments, &mut out),
         Command::Serve(arguments) => commands::serve(arguments, &mut out),
+        Command::Cache(arguments) => commands::cache(arguments, &mut out),
         Command::Inspect(arguments) => commands::inspect(&arguments.model, &mut out),
         Command::Eval(arguments) => commands::eval(arguments, &mut out),
         Command::Pack(arguments) => commands::pack(arguments, &mut out),

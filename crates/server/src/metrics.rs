@@ -144,6 +144,8 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
     tiers("snapshot_restored_total", "Snapshots restored.", &restored);
     tiers("snapshot_evicted_total", "Given up for others.", &[("ram", prefix.evicted)]);
     tiers("snapshot_corrupt_total", "Damaged or foreign.", &[("disk", prefix.disk_rejected)]);
+    let reason = "Snapshots that were not written to disk, by reason.";
+    page.labelled("cache_disk_dropped_total", reason, "reason", &prefix.disk_dropped);
     let reason = "Prompts that began from nothing, by reason.";
     page.labelled("full_reprefill_total", reason, "reason", &prefix.full_prefills);
     let mut gauge = |name, help, value: u64| page.single(name, "gauge", help, value);
@@ -177,6 +179,7 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     let mut count = |name, help, value: u64| page.single(name, "counter", help, value);
     count("expert_bytes_read_total", "Bytes read for experts.", experts.bytes_read);
     count("expert_records_read_total", "Experts read.", experts.records_read);
+    count("expert_withdrawn_total", "Reads given up before they began.", experts.withdrawn);
     count("expert_evictions_total", "Experts that gave way to others.", experts.evictions);
     count("expert_prefetch_issued_total", "Experts read ahead.", experts.ahead_issued);
     count("expert_prefetch_used_total", "Read ahead and used.", experts.ahead_used);

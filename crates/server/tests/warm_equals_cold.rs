@@ -146,8 +146,11 @@ impl Fuzz {
 
 /// Spoils a byte of one file, or cuts it short.
 fn damage(folder: &Path, fuzz: &mut Fuzz) {
-    let files = std::fs::read_dir(folder).unwrap().flatten();
+    // One folder per model; beside its files there are a lock and a name.
+    let folders = std::fs::read_dir(folder).unwrap().flatten().filter(|it| it.path().is_dir());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
     let mut files: Vec<_> = files.map(|file| file.path()).collect();
+    files.retain(|file| file.extension().is_some());
     files.sort();
     if files.is_empty() {
         return;
@@ -167,7 +170,7 @@ fn damage(folder: &Path, fuzz: &mut Fuzz) {
 fn run(golden: &'static str, requests: usize, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
-    let disk = DiskOptions { folder: kept.clone(), bytes_max: 1 << 20, fingerprint: 7 };
+    let disk = DiskOptions::new(kept.clone(), 7, 1 << 20);
     let small = Setting {
         context: CONTEXT,
         chunk: 32,

@@ -170,7 +170,7 @@ pub trait Backend {
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
     /// What can still be held.
     fn room(&self) -> Room;
-    /// Reads a snapshot of `length` tokens that [`Snapshot::write`] wrote. There must be room for its pages and
+    /// Reads a snapshot of `length` tokens whose pages [`Snapshot::write_page`] and [`Snapshot::write_rest`] wrote. There must be room for its pages and
     /// state.
     ///
     /// # Errors

@@ -146,6 +146,14 @@ fn read_values<const N: usize, T>(
 }
 
 impl Page {
+    /// Bytes that are written of it.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::F32(values) => size_of_val(values.as_slice()) as u64,
+            Self::F16(values) => size_of_val(values.as_slice()) as u64,
+        }
+    }
+
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::F32(values) => write_values(values, f32::to_le_bytes, out),
@@ -162,12 +170,37 @@ impl Page {
 }
 
 impl Snapshot {
-    /// Writes pages and state, for [`super::Backend::read_snapshot`] of an equal backend.
+    /// Pages whose every position is before the point: functions of the tokens before their end.
+    pub fn full_pages(&self) -> usize {
+        self.length / PAGE_TOKENS
+    }
+
+    /// Bytes that [`Snapshot::write_page`] writes; 0 for a snapshot without pages.
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.first().map_or(0, |page| page.bytes())
+    }
+
+    /// Bytes that [`Snapshot::write_rest`] writes.
+    pub fn rest_bytes(&self) -> u64 {
+        let pages = (self.pages.len() - self.full_pages()) as u64;
+        pages * self.page_bytes() + self.state_bytes()
+    }
+
+    /// Writes one of the full pages. [`super::Backend::read_snapshot`] of an equal backend reads all of them, in
+    /// order, then what [`Snapshot::write_rest`] wrote.
     ///
     /// # Errors
     /// What `out` reports.
-    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        for page in &self.pages {
+    pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
+        self.pages[index].write(out)
+    }
+
+    /// Writes the page that is not full, if there is one, and the recurrent state.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write_rest(&self, out: &mut dyn Write) -> io::Result<()> {
+        for page in &self.pages[self.full_pages()..] {
             page.write(out)?;
         }
         match &self.state {
@@ -177,7 +210,7 @@ impl Snapshot {
     }
 }
 
-/// Reads a recurrent state that [`Snapshot::write`] wrote.
+/// Reads a recurrent state that [`Snapshot::write_rest`] wrote.
 pub(crate) fn read_state(state: &mut [f32], input: &mut dyn Read) -> io::Result<()> {
     read_values(state, f32::from_le_bytes, input)
 }

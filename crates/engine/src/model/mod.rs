@@ -136,7 +136,7 @@ impl Model {
     /// Runs the batch through one layer.
     ///
     /// # Errors
-    /// A failed expert read, or [`EngineError::Cancelled`] while experts were awaited.
+    /// A failed expert read, or [`EngineError::Cancelled`]: before the experts or while they were awaited.
     pub fn forward_layer(
         &self,
         index: usize,
@@ -151,6 +151,9 @@ impl Model {
             MixerWeights::DeltaNet(mixer) => mixer.forward(id, layer.input_norm, backend),
         }
         drop(span);
+        if cancel.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
         let _span = timeline::span("mixture", number);
         backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel)
     }

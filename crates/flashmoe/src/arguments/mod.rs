@@ -3,6 +3,7 @@
 //! Help, man page and shell completions are generated from these definitions.
 
 mod bench;
+mod cache;
 mod eval;
 mod launch;
 mod model;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
+pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};
 pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use launch::{ClientChoice, LaunchArguments};
 pub(crate) use model::{
@@ -29,7 +31,7 @@ pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
-pub(crate) use values::{ByteSize, DeviceChoice, SlotCount};
+pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount};
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
 /// memory, the experts stream from the SSD.
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Answer the clients of OpenAI's and Anthropic's protocols over HTTP
     Serve(Box<ServeArguments>),
+    /// Look at, check or remove the prompts that servers keep on disk
+    Cache(CacheArguments),
     /// What a model is: shapes, encodings, sizes
     Inspect(PathArguments),
     /// Make a native pack: one aligned, checksummed record per expert

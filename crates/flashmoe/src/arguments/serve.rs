@@ -35,9 +35,9 @@ pub(crate) struct ServeArguments {
     /// Name of the model that clients see (default: the folder's)
     #[arg(long, value_name = "NAME")]
     pub(crate) served_name: Option<String>,
-    /// Answers computed together
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub(crate) sequences: u8,
+    /// Conversations computed together (default: up to 4, as many as leave each a long context)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) sequences: Option<u8>,
     /// Requests that may wait; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) queue: usize,
@@ -47,9 +47,18 @@ pub(crate) struct ServeArguments {
     /// Folder that keeps what was computed for the next start (default: nothing outlives the server)
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache_disk: Option<PathBuf>,
-    /// Most bytes of that folder
+    /// Most bytes of that folder, all models together
     #[arg(long, value_name = "SIZE", default_value = "32G")]
     pub(crate) cache_disk_size: ByteSize,
+    /// Most bytes written to it in a second, and only while nothing is computed
+    #[arg(long, value_name = "SIZE", default_value = "200M")]
+    pub(crate) cache_disk_rate: ByteSize,
+    /// Most bytes written to it in a day: drives wear
+    #[arg(long, value_name = "SIZE", default_value = "64G")]
+    pub(crate) cache_disk_daily: ByteSize,
+    /// Bytes of its file system that stay free (default: a tenth of it, 16G at the most)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cache_disk_reserve: Option<ByteSize>,
     /// System prompt of conversations that bring none
     #[arg(long, value_name = "FILE")]
     pub(crate) system_file: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A number of bytes, written `6G`, `512MiB`, `1.5g` or `4096`; units are powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,34 @@ impl fmt::Display for ByteSize {
             }
         }
         write!(out, "{} B", self.0)
+    }
+}
+
+/// A length of time, written `90m`, `12h` or `7d`; `s` is understood as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Age(pub(crate) Duration);
+
+const AGES: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
+
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not an age; write for example 90m, 12h or 7d");
+        let units =
+            AGES.iter().find_map(|(letter, unit)| Some((text.strip_suffix(*letter)?, unit)));
+        let (number, unit) = units.ok_or_else(wrong)?;
+        let count: u64 = number.trim().parse().map_err(|_| wrong())?;
+        count.checked_mul(*unit).map(|seconds| Self(Duration::from_secs(seconds))).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        // Whole numbers of the largest unit of which there are two.
+        let unit = AGES.iter().find(|(_, unit)| seconds >= 2 * unit).unwrap_or(&AGES[3]);
+        write!(out, "{} {}", seconds / unit.1, unit.0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod bench;
+mod cache;
 mod chat;
 mod doctor;
 mod eval;
@@ -17,6 +18,7 @@ mod table;
 mod trace;
 
 pub(crate) use bench::bench;
+pub(crate) use cache::cache;
 pub(crate) use doctor::doctor;
 pub(crate) use eval::eval;
 pub(crate) use inspect::inspect;

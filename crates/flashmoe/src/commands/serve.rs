@@ -39,7 +39,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         }
     };
     let seats = Seats {
-        sequences: usize::from(arguments.sequences),
+        sequences: arguments.sequences.map(usize::from),
         snapshots: arguments.snapshots.map(usize::from),
     };
     let plan = Plan::resolve(&arguments.model, seats)?;
@@ -84,8 +84,12 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
             system,
             disk: arguments.cache_disk.clone().map(|folder| DiskOptions {
                 folder,
-                bytes_max: arguments.cache_disk_size.0,
                 fingerprint: fingerprint(&plan),
+                model: name.clone(),
+                bytes_max: arguments.cache_disk_size.0,
+                bytes_per_second: arguments.cache_disk_rate.0,
+                bytes_per_day: arguments.cache_disk_daily.0,
+                bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
             log: Box::new(say),
         };
@@ -110,7 +114,11 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     };
     loading.finish(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
     stop_at_signals(stopper)?;
-    writeln!(out, "{name} ({context} tokens of context) at http://{address}")
+    let together = match plan.backend.sequences {
+        1 => "one conversation at a time".to_owned(),
+        count => format!("{count} conversations at a time"),
+    };
+    writeln!(out, "{name} ({together}, {context} tokens of context) at http://{address}")
         .and_then(|()| out.flush())
         .map_err(Failure::io)?;
     let served = ended(serving);

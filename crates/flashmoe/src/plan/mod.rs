@@ -43,17 +43,17 @@ pub(crate) enum BudgetSource {
 /// How much state a run keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seats {
-    /// Conversations computed at once.
-    pub(crate) sequences: usize,
+    /// Conversations computed at once; `None` for as many as long contexts leave room for.
+    pub(crate) sequences: Option<usize>,
     /// Points to return to; `None` takes what a small part of the budget holds.
     pub(crate) snapshots: Option<usize>,
 }
 
 impl Seats {
     /// One sequence that is never returned to.
-    pub(crate) const MEASUREMENT: Self = Self { sequences: 1, snapshots: Some(0) };
+    pub(crate) const MEASUREMENT: Self = Self { sequences: Some(1), snapshots: Some(0) };
     /// One conversation, which returns to the end of its last turn.
-    pub(crate) const CONVERSATION: Self = Self { sequences: 1, snapshots: Some(1) };
+    pub(crate) const CONVERSATION: Self = Self { sequences: Some(1), snapshots: Some(1) };
 }
 
 /// One line of the memory account.
@@ -96,8 +96,12 @@ const DRIVER_BYTES: u64 = 320 << 20;
 const DEVICE_WAVES: usize = 64;
 /// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
 const TOKENIZER_FACTOR: u64 = 20;
-/// Automatic context: as much as a tenth of the budget holds, within these bounds.
+/// Automatic context: as much as this part of the budget holds, within these bounds.
+const CONTEXT_PART: u64 = 10;
 const CONTEXT_BOUNDS: (usize, usize) = (2048, 32_768);
+/// Automatic number of sequences: at most this many, with this context each where none is asked for.
+const SEQUENCES_MAX: u64 = 4;
+const AGENT_CONTEXT: usize = 16_384;
 /// Automatic number of snapshots: what this share of the budget holds, within these bounds, and one for each
 /// sequence at work.
 const SNAPSHOT_SHARE: f64 = 0.06;
@@ -110,7 +114,6 @@ const LOGIT_ROWS: usize = 8;
 impl Plan {
     /// Works out a plan for `arguments` with room for `seats`.
     pub(crate) fn resolve(arguments: &ModelArguments, seats: Seats) -> Result<Self> {
-        let sequences = seats.sequences;
         let checkpoint = store::format::open(&arguments.model)
             .map_err(|error| Failure::model(error.into()))
             .context("cannot open the model")?;
@@ -180,6 +183,7 @@ impl Plan {
             slots: None,
             slot_budget: SlotBudget::Slots(0),
         };
+        let sequences = plan.backend.sequences;
         plan.slot_budget = plan.slot_budget(fixed, sequences)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
@@ -271,9 +275,17 @@ impl Plan {
                 reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
             }
             reason.push_str(&format!(" experts {slots}. "));
-            reason.push_str(
-                "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
-            );
+            if self.backend.sequences > 1 {
+                reason.push_str(&format!(
+                    "{} conversations of {} tokens each are kept at once: lower --sequences or --context. Or lower \
+                     --prefill-chunk, raise --memory, or use --storage budget",
+                    self.backend.sequences, self.backend.context
+                ));
+            } else {
+                reason.push_str(
+                    "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
+                );
+            }
             return Err(Failure::memory(reason).into());
         }
         let spare = self.memory.spare();
@@ -322,8 +334,8 @@ fn backend_options(
     };
     let mut options = CpuOptions {
         batch_tokens: 1,
-        logit_rows: LOGIT_ROWS.max(sequences),
-        sequences,
+        logit_rows: LOGIT_ROWS,
+        sequences: 1,
         snapshots: 0,
         context: 1,
         kv_growth: match arguments.kv {
@@ -340,6 +352,13 @@ fn backend_options(
         },
         top_k,
     };
+    let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
+    let sequences = sequences.unwrap_or_else(|| {
+        let asked = arguments.context.map(|tokens| tokens as usize);
+        automatic_sequences(budget / per_token, asked, config.max_positions)
+    });
+    options.sequences = sequences;
+    options.logit_rows = LOGIT_ROWS.max(sequences);
     options.snapshots = match snapshots {
         Some(snapshots) => snapshots,
         None => {
@@ -357,8 +376,8 @@ fn backend_options(
         Some(tokens) => tokens as usize,
         None => {
             let (low, high) = CONTEXT_BOUNDS;
-            let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
-            let fits = (budget / 10 / (per_token * sequences as u64)) as usize / 1024 * 1024;
+            let fits =
+                (budget / CONTEXT_PART / (per_token * sequences as u64)) as usize / 1024 * 1024;
             fits.clamp(low, high).min(config.max_positions)
         }
     };
@@ -375,6 +394,17 @@ fn backend_options(
     Ok(options)
 }
 
+/// How many conversations at once: the most, up to four, that leave each the context asked for within a fifth of
+/// the budget, or else a context of agents' first prompts within the automatic part. `tokens` are those whose keys and values
+/// the whole budget would hold. One long conversation is worth more than several that do not fit.
+fn automatic_sequences(tokens: u64, context: Option<usize>, longest: usize) -> usize {
+    let (tokens, each) = match context {
+        Some(context) => (tokens / 5, context),
+        None => (tokens / CONTEXT_PART, AGENT_CONTEXT.min(longest)),
+    };
+    (tokens / (each as u64).max(1)).clamp(1, SEQUENCES_MAX) as usize
+}
+
 /// One thread per processor that this process may run on.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -385,5 +415,24 @@ pub(crate) fn arithmetic(choice: Option<ArithmeticChoice>) -> Arithmetic {
     match choice {
         None | Some(ArithmeticChoice::Int16) => Arithmetic::Int16,
         Some(ArithmeticChoice::F32) => Arithmetic::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::automatic_sequences;
+
+    #[test]
+    fn long_contexts_go_before_many_of_them() {
+        // 35B-A3B: 40 KiB per token, so 16 GiB hold 419,430.
+        assert_eq!(automatic_sequences(419_430, None, 262_144), 2);
+        assert_eq!(automatic_sequences(419_430, Some(32_768), 262_144), 2);
+        assert_eq!(automatic_sequences(419_430, Some(2048), 262_144), 4);
+        // 6 GiB, and 64.
+        assert_eq!(automatic_sequences(157_286, None, 262_144), 1);
+        assert_eq!(automatic_sequences(1_677_721, None, 262_144), 4);
+        // A model made for short contexts, and one larger than everything.
+        assert_eq!(automatic_sequences(200_000, None, 4096), 4);
+        assert_eq!(automatic_sequences(100, Some(1 << 24), 1 << 24), 1);
     }
 }

@@ -7,7 +7,7 @@ use engine::backend::{PAGE_TOKENS, Room};
 
 use super::active::{Active, Doing};
 use super::prefix::{Found, Miss, Place, shared_tokens};
-use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING};
+use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING, note_disk};
 use super::{Event, Finish, FinishReason, Job, JobError, Priority, Stage};
 
 impl Scheduler {
@@ -122,16 +122,16 @@ impl Scheduler {
 
     /// Brings in a snapshot from disk, where that saves more than what is in memory.
     fn load_from_disk(&mut self, job: &Job) {
-        let Some(disk) = &mut self.disk else { return };
+        let Some(disk) = &self.disk else { return };
         let prompt = &job.prompt.tokens;
         let reach = self.prefix.reach(prompt);
         let Some(length) = disk.find(prompt, reach + WORTH_WAITING) else { return };
         let pages = length.div_ceil(PAGE_TOKENS);
         let side = job.priority == Priority::Side;
-        let backend = self.engine.backend();
         let enough = |room: Room| room.pages >= pages && room.states > 0;
-        if self.prefix.make_room(side, enough, || backend.room())
-            && let Some(snapshot) = disk.load(prompt, length, backend)
+        if self.make_room(side, enough)
+            && let Some(disk) = &mut self.disk
+            && let Some(snapshot) = disk.load(prompt, length, self.engine.backend())
         {
             let tokens = &prompt[..length];
             self.prefix.insert(tokens, snapshot, Place::Turn, side, job.session.as_deref());
@@ -260,10 +260,8 @@ impl Scheduler {
         prefix.snapshots = self.prefix.positions();
         prefix.snapshot_bytes = self.prefix.state_bytes();
         if let Some(disk) = &self.disk {
-            prefix.disk_bytes = disk.bytes();
-            prefix.disk_bytes_written = disk.written;
+            note_disk(prefix, &disk.status());
             prefix.disk_restored = disk.restored;
-            prefix.disk_rejected = disk.rejected;
         }
         let mut queue = self.shared.queue();
         self.status.queued = queue.len();

@@ -18,7 +18,7 @@ mod scheduler;
 mod status;
 mod worker;
 
-pub use disk::DiskOptions;
+pub use disk::{DiskOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,

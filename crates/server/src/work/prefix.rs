@@ -188,7 +188,7 @@ impl PrefixCache {
     pub(super) fn make_room(
         &mut self,
         side_only: bool,
-        enough: impl Fn(Room) -> bool,
+        enough: &impl Fn(Room) -> bool,
         mut room: impl FnMut() -> Room,
     ) -> bool {
         while !enough(room()) {
@@ -213,21 +213,25 @@ impl PrefixCache {
         (entry.tokens.len() - next) as f64 * place * side * left * 0.5f64.powf(age / HALF_LIFE)
     }
 
-    /// Gives up to `most` of the entries that were not given before to `store`, the latest first. An entry whose
-    /// storing fails is not tried again.
-    pub(super) fn spill(
-        &mut self,
-        most: usize,
-        store: &mut dyn FnMut(&[u32], &Snapshot) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
+    /// Gives up to `most` of the entries that were not given before to `store`, the latest first, until that takes no
+    /// more.
+    pub(super) fn spill(&mut self, most: usize, store: &mut dyn FnMut(&[u32], &Snapshot) -> bool) {
         let fresh = |entry: &&mut Entry| !entry.stored && !entry.side;
         let mut fresh: Vec<_> = self.entries.iter_mut().filter(fresh).collect();
         fresh.sort_by_key(|entry| std::cmp::Reverse(entry.used));
         for entry in fresh.into_iter().take(most) {
-            entry.stored = true;
-            store(&entry.tokens, &entry.snapshot)?;
+            entry.stored = store(&entry.tokens, &entry.snapshot);
+            if !entry.stored {
+                return;
+            }
         }
-        Ok(())
+    }
+
+    /// The entry for exactly these tokens was not stored after all.
+    pub(super) fn not_stored(&mut self, tokens: &[u32]) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| *entry.tokens == *tokens) {
+            entry.stored = false;
+        }
     }
 
     /// Counts a prompt that began from nothing.

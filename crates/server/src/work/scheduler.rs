@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::EngineError;
-use engine::backend::{Cancel, Run};
+use engine::backend::{Cancel, Room, Run};
 use engine::engine::Engine;
 use engine::sampling::Sampled;
 use engine::text::Language;
 use store::timeline;
 
 use super::active::{Active, Chunk, Doing};
-use super::disk::DiskTier;
+use super::disk::{DiskStatus, DiskTier};
 use super::outbox::Outbox;
 use super::prefix::{Place, PrefixCache};
 use super::worker::Shared;
-use super::{Event, FinishReason, JobError, Status};
+use super::{Event, FinishReason, JobError, PrefixStatus, Status};
 
 /// Tokens between snapshots on the way through a long prompt.
 const WAY_TOKENS: usize = 4096;
@@ -57,6 +57,14 @@ impl Cancel for Abandoned<'_> {
     fn is_cancelled(&self) -> bool {
         self.0.is_closed() || self.1.is_stopping()
     }
+}
+
+/// Tells the status what the disk tier did.
+pub(super) fn note_disk(prefix: &mut PrefixStatus, found: &DiskStatus) {
+    prefix.disk_bytes = found.bytes;
+    prefix.disk_bytes_written = found.counts.written;
+    prefix.disk_dropped.clone_from(&found.counts.dropped);
+    prefix.disk_rejected = found.rejected;
 }
 
 /// Everything that the engine's thread owns.
@@ -118,11 +126,14 @@ impl Scheduler {
             self.forget_gone();
             self.admit();
             let worked = self.turn();
+            if let Some(disk) = &self.disk {
+                disk.set_busy(worked);
+            }
             self.publish(!worked);
             self.idle_since = if worked { None } else { self.idle_since.or(Some(Instant::now())) };
             if !worked {
                 if self.idle_since.is_some_and(|since| since.elapsed() > SPILL_AFTER) {
-                    self.spill(1);
+                    self.spill();
                 }
                 self.shared.wait(if self.draining.is_empty() { IDLE } else { DELIVERY });
             }
@@ -139,7 +150,7 @@ impl Scheduler {
         for outbox in &mut self.draining {
             outbox.flush();
         }
-        self.spill(usize::MAX);
+        self.spill_all();
     }
 
     /// Does one piece of work; false when there is none.
@@ -260,13 +271,13 @@ impl Scheduler {
         }
         let states = cuts.len();
         let pages = (end - position) / engine::backend::PAGE_TOKENS + 2;
-        let backend = self.engine.backend();
-        self.prefix.make_room(side, |room| room.states >= states, || backend.room());
-        cuts.truncate(backend.room().states);
+        self.make_room(side, |room| room.states >= states);
+        cuts.truncate(self.engine.backend().room().states);
         // Without pages there is no answer: here even a side job may take what it needs.
-        let enough = |room: engine::backend::Room| room.pages >= pages;
-        self.prefix.make_room(side, enough, || backend.room());
-        self.prefix.make_room(false, enough, || backend.room());
+        let enough = |room: Room| room.pages >= pages;
+        self.make_room(side, enough);
+        self.make_room(false, enough);
+        let active = &self.active[index];
         let marks: Vec<usize> = (0..cuts.len()).collect();
         cuts.push(end);
         let mut start = position;
@@ -325,33 +336,51 @@ impl Scheduler {
         if !active.job.cache_prompt || backend.cut_tokens() != 1 || length == 0 {
             return;
         }
-        if !self.prefix.has(tokens) {
-            let room = self.prefix.make_room(side, |room| room.states > 0, || backend.room());
-            if !room {
-                return;
-            }
+        if !self.prefix.has(tokens) && !self.make_room(side, |room| room.states > 0) {
+            return;
         }
+        let (active, backend) = (&self.active[index], self.engine.backend());
+        let tokens = &active.tokens[..length];
         let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(tokens)) else { return };
         self.prefix.insert(tokens, snapshot, place, side, active.job.session.as_deref());
         self.active[index].kept = (length, Instant::now());
     }
 
-    /// Writes up to `most` of the snapshots that are not on disk yet.
-    fn spill(&mut self, most: usize) {
-        let Some(disk) = &mut self.disk else { return };
-        if let Err(error) =
-            self.prefix.spill(most, &mut |tokens, snapshot| disk.store(tokens, snapshot))
-        {
-            self.shared.log(&format!("a snapshot could not be written: {error}"));
+    /// Hands the latest snapshot that is not on disk yet to the thread that writes.
+    fn spill(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        disk.given_back().iter().for_each(|tokens| self.prefix.not_stored(tokens));
+        self.prefix.spill(1, &mut |tokens, snapshot| disk.offer(tokens, snapshot));
+    }
+
+    /// Has everything written that is not on disk yet, and waits for that.
+    fn spill_all(mut self) {
+        let Some(disk) = self.disk.take() else { return };
+        disk.hurry();
+        disk.given_back().iter().for_each(|tokens| self.prefix.not_stored(tokens));
+        self.prefix.spill(usize::MAX, &mut |tokens, snapshot| {
+            disk.push(tokens, snapshot);
+            true
+        });
+        note_disk(&mut self.status.prefix, &disk.finish());
+        self.shared.publish(&self.status);
+    }
+
+    /// Gives up entries until there is enough room; false when there never is. What waits to be written holds room
+    /// as well.
+    pub(super) fn make_room(&mut self, side: bool, enough: impl Fn(Room) -> bool) -> bool {
+        let backend = self.engine.backend();
+        if self.prefix.make_room(side, &enough, || backend.room()) {
+            return true;
         }
+        self.disk.as_ref().is_some_and(DiskTier::release)
+            && self.prefix.make_room(side, &enough, || backend.room())
     }
 
     /// One token of every answer, computed together.
     fn step(&mut self, answers: &[usize]) {
         let started = Instant::now();
-        let backend = self.engine.backend();
-        let enough = |room: engine::backend::Room| room.pages >= 2 * answers.len();
-        self.prefix.make_room(false, enough, || backend.room());
+        self.make_room(false, |room| room.pages >= 2 * answers.len());
         let tokens: Vec<[u32; 1]> = answers
             .iter()
             .map(|&index| match self.active[index].doing {

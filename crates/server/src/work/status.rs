@@ -74,6 +74,8 @@ pub struct PrefixStatus {
     pub disk_bytes: u64,
     /// Bytes written to the disk tier since the start.
     pub disk_bytes_written: u64,
+    /// Snapshots that were not written, by reason (`folder_full`, `daily_limit`, `disk_full`, `error`).
+    pub disk_dropped: BTreeMap<&'static str, u64>,
     /// Sessions restored from the disk tier.
     pub disk_restored: u64,
     /// Files of the disk tier that were damaged or foreign and were removed.

@@ -149,7 +149,9 @@ impl EngineWorker {
             log,
         });
         let vocabulary = engine.config().vocabulary;
-        let disk = disk.map(DiskTier::open).transpose()?;
+        let for_disk = Arc::clone(&shared);
+        let log = Box::new(move |line: &str| for_disk.log(line));
+        let disk = disk.map(|options| DiskTier::open(options, log)).transpose()?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));

@@ -1,0 +1,304 @@
+//! The thread that writes: one snapshot at a time, paced, and only while the engine has nothing to do.
+//!
+//! The engine's thread never waits for the disk: it hands over a snapshot (which shares its pages) or is told that
+//! the queue is full. Writing stops while experts may be read, and is given up when the memory that a waiting
+//! snapshot holds is needed. At the server's end all that is left is written without pause.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::backend::Snapshot;
+
+use super::folder::{Folder, Refused};
+use super::format;
+
+/// Snapshots that wait to be written; each holds memory of the pools.
+const QUEUE: usize = 2;
+/// Longest time that the engine waits for a write to be given up.
+const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A snapshot on its way.
+struct Waiting {
+    tokens: Vec<u32>,
+    snapshot: Snapshot,
+}
+
+/// What became of snapshots.
+#[derive(Clone, Debug, Default)]
+pub(in crate::work) struct Counts {
+    /// Bytes.
+    pub(in crate::work) written: u64,
+    /// By reason.
+    pub(in crate::work) dropped: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Default)]
+struct Work {
+    queue: VecDeque<Waiting>,
+    /// One is being written.
+    writing: bool,
+    /// The engine has something to do: the disk is for experts.
+    busy: bool,
+    /// What is being written and what waits is to be let go.
+    release: bool,
+    /// No pause and no pace any more: the server ends.
+    hurry: bool,
+    /// The thread ends when all is written.
+    closing: bool,
+    /// The thread has ended.
+    gone: bool,
+    /// Snapshots that were let go, to be offered again.
+    given_back: Vec<Vec<u32>>,
+    counts: Counts,
+}
+
+/// What the engine's thread and the writer share.
+pub(super) struct Shared {
+    pub(super) folder: Mutex<Folder>,
+    work: Mutex<Work>,
+    changed: Condvar,
+    log: super::Log,
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(folder: Folder, log: super::Log) -> Self {
+        let (work, changed) = (Mutex::default(), Condvar::new());
+        Self { folder: Mutex::new(folder), work, changed, log }
+    }
+
+    pub(super) fn folder(&self) -> MutexGuard<'_, Folder> {
+        hold(&self.folder)
+    }
+
+    /// Takes a snapshot to be written; false when too many wait.
+    pub(super) fn offer(&self, tokens: &[u32], snapshot: &Snapshot) -> bool {
+        if self.folder().has(tokens) {
+            return true;
+        }
+        let mut work = hold(&self.work);
+        if work.queue.len() >= QUEUE {
+            return false;
+        }
+        work.queue.push_back(Waiting { tokens: tokens.to_vec(), snapshot: snapshot.clone() });
+        drop(work);
+        self.changed.notify_all();
+        true
+    }
+
+    /// As [`Shared::offer`], waiting until there is room: when the server ends.
+    pub(super) fn push(&self, tokens: &[u32], snapshot: &Snapshot) {
+        let mut work = hold(&self.work);
+        while work.queue.len() >= QUEUE && !work.gone {
+            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(work);
+        self.offer(tokens, snapshot);
+    }
+
+    /// Says whether the engine has something to do.
+    pub(super) fn set_busy(&self, busy: bool) {
+        let mut work = hold(&self.work);
+        if std::mem::replace(&mut work.busy, busy) != busy {
+            drop(work);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets go of every snapshot that waits or is being written; true when there was one.
+    pub(super) fn release(&self) -> bool {
+        let mut work = hold(&self.work);
+        let waiting: Vec<_> = work.queue.drain(..).map(|waiting| waiting.tokens).collect();
+        let any = work.writing || !waiting.is_empty();
+        work.given_back.extend(waiting);
+        if !any {
+            return false;
+        }
+        work.release = work.writing;
+        self.changed.notify_all();
+        let until = Instant::now() + RELEASE_PATIENCE;
+        while work.writing && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            work = self.changed.wait_timeout(work, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        any
+    }
+
+    /// Tokens of the snapshots that were let go since the last call.
+    pub(super) fn given_back(&self) -> Vec<Vec<u32>> {
+        std::mem::take(&mut hold(&self.work).given_back)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        hold(&self.work).counts.clone()
+    }
+
+    /// From now on everything is written at once.
+    pub(super) fn hurry(&self) {
+        hold(&self.work).hurry = true;
+        self.changed.notify_all();
+    }
+
+    /// As [`Shared::hurry`], and nothing more is offered: the thread ends when nothing is left.
+    pub(super) fn close(&self) {
+        let mut work = hold(&self.work);
+        (work.hurry, work.closing) = (true, true);
+        drop(work);
+        self.changed.notify_all();
+    }
+
+    /// The thread's work.
+    pub(super) fn run(&self) {
+        let _gone = Gone(self);
+        while let Some(waiting) = self.next() {
+            let tokens = waiting.tokens.clone();
+            let outcome = self.write(&waiting);
+            // The memory is given back before anybody is told.
+            drop(waiting);
+            let mut work = hold(&self.work);
+            work.writing = false;
+            let released = std::mem::take(&mut work.release);
+            let dropped = match outcome {
+                Ok(Ok(bytes)) => {
+                    work.counts.written += bytes;
+                    None
+                }
+                Ok(Err(refused)) => Some((refused.name(), advice(refused).to_owned())),
+                Err(_) if released => {
+                    work.given_back.push(tokens);
+                    None
+                }
+                Err(error) => Some(("error", format!("a prompt could not be kept: {error}"))),
+            };
+            let mut line = None;
+            if let Some((reason, why)) = dropped {
+                let count = work.counts.dropped.entry(reason).or_default();
+                *count += 1;
+                line = (*count == 1).then_some(why);
+            }
+            drop(work);
+            self.changed.notify_all();
+            if let Some(line) = line {
+                (self.log)(&line);
+            }
+        }
+    }
+
+    /// Sleeps until there is something to write; `None` at the end.
+    fn next(&self) -> Option<Waiting> {
+        let mut work = hold(&self.work);
+        loop {
+            if !work.busy || work.hurry {
+                if let Some(waiting) = work.queue.pop_front() {
+                    work.writing = true;
+                    drop(work);
+                    self.changed.notify_all();
+                    return Some(waiting);
+                }
+                if work.closing {
+                    return None;
+                }
+            }
+            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Writes one snapshot and what of its pages is missing.
+    fn write(&self, waiting: &Waiting) -> io::Result<Result<u64, Refused>> {
+        let Waiting { tokens, snapshot } = waiting;
+        let mut folder = self.folder();
+        let order = match folder.order(tokens, snapshot)? {
+            Ok(order) => order,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let (fingerprint, rate) = (folder.options.fingerprint, folder.options.bytes_per_second);
+        let paths = order.missing.iter().map(|&index| folder.order_page(&order, index));
+        let paths: Vec<_> = paths.collect();
+        drop(folder);
+        let mut pace = Pace { rate, due: Instant::now() };
+        let mut gate = |bytes: usize| self.pass(&mut pace, bytes);
+        let written = (|| {
+            for (&index, path) in order.missing.iter().zip(&paths) {
+                let keys = &order.pages;
+                format::write_page(path, fingerprint, tokens, keys, index, snapshot, &mut gate)?;
+            }
+            format::write_snapshot(&order.path, fingerprint, tokens, snapshot, &mut gate)
+        })();
+        // The engine's thread may ask for the folder: it is not held while the disk syncs.
+        let written = written.and_then(|()| format::sync_folder(&order.path));
+        let mut folder = self.folder();
+        if let Err(error) = written {
+            folder.give_up(&order);
+            return Err(error);
+        }
+        folder.commit(tokens, order).map(Ok)
+    }
+
+    /// Waits for its turn to write `bytes`; an error when the snapshot is to be let go.
+    fn pass(&self, pace: &mut Pace, bytes: usize) -> io::Result<()> {
+        let mut work = hold(&self.work);
+        loop {
+            if work.release {
+                return Err(io::Error::other("given up"));
+            }
+            if work.hurry {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if work.busy {
+                work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+            } else if pace.due > now {
+                let left = pace.due - now;
+                let woken = self.changed.wait_timeout(work, left);
+                work = woken.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                pace.spend(now, bytes);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Tells those who wait that the thread has ended, however it ends.
+struct Gone<'a>(&'a Shared);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        hold(&self.0.work).gone = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// How fast may be written.
+struct Pace {
+    rate: u64,
+    /// When the next bytes may go.
+    due: Instant,
+}
+
+impl Pace {
+    fn spend(&mut self, now: Instant, bytes: usize) {
+        let time = Duration::from_secs_f64(bytes as f64 / self.rate.max(1) as f64);
+        self.due = self.due.max(now) + time;
+    }
+}
+
+/// What the log says once.
+fn advice(refused: Refused) -> &'static str {
+    match refused {
+        Refused::Full => {
+            "a prompt is not kept: it does not fit the folder (raise --cache-disk-size, or `flashmoe cache purge`)"
+        }
+        Refused::Daily => {
+            "prompts are not kept any more today: --cache-disk-daily is written (drives wear)"
+        }
+        Refused::NoSpace => {
+            "prompts are not kept: the file system has no more than the reserve free (--cache-disk-reserve)"
+        }
+    }
+}

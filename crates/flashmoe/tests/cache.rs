@@ -70,7 +70,7 @@ fn a_server_that_does_not_fit_names_its_sequences() {
     arguments.extend(tail);
     let (code, _, error) = run(&arguments);
     assert_eq!(code, 4, "{error}");
-    for part in ["8 conversations of 4096 tokens", "--sequences", "--context", "--memory"] {
+    for part in ["8 conversations of 4096 tokens", "--sequences", "--context"] {
         assert!(error.contains(part), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::Age;
 
@@ -36,11 +36,12 @@ pub(crate) struct CacheFolder {
 
 /// `flashmoe cache purge`
 #[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("what").required(true).args(["all", "older_than"]))]
 pub(crate) struct CachePurgeArguments {
     #[command(flatten)]
     pub(crate) place: CacheFolder,
     /// Everything
-    #[arg(long, conflicts_with = "older_than", required_unless_present = "older_than")]
+    #[arg(long)]
     pub(crate) all: bool,
     /// What was not used for so long: 90m, 12h, 7d
     #[arg(long, value_name = "AGE")]

@@ -218,10 +218,11 @@ impl Plan {
         };
         let wrap = |error: store::cache::StoreError| {
             let context = format!(
-                "the budget of {} leaves {} after {} for everything but experts",
+                "the budget of {} leaves {} after {} for everything but experts{}",
                 ByteSize(self.budget),
                 ByteSize(self.budget.saturating_sub(fixed)),
                 ByteSize(fixed),
+                self.crowd(),
             );
             anyhow::Error::from(Failure::store(error)).context(context)
         };
@@ -275,17 +276,10 @@ impl Plan {
                 reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
             }
             reason.push_str(&format!(" experts {slots}. "));
-            if self.backend.sequences > 1 {
-                reason.push_str(&format!(
-                    "{} conversations of {} tokens each are kept at once: lower --sequences or --context. Or lower \
-                     --prefill-chunk, raise --memory, or use --storage budget",
-                    self.backend.sequences, self.backend.context
-                ));
-            } else {
-                reason.push_str(
-                    "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
-                );
-            }
+            reason.push_str(
+                "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
+            );
+            reason.push_str(&self.crowd());
             return Err(Failure::memory(reason).into());
         }
         let spare = self.memory.spare();
@@ -295,6 +289,16 @@ impl Plan {
             return Err(Failure::memory(reason).into());
         }
         Ok(())
+    }
+
+    /// What several sequences have to do with a lack of memory.
+    fn crowd(&self) -> String {
+        match (self.backend.sequences, self.backend.context) {
+            (1, _) => String::new(),
+            (count, context) => format!(
+                " (room for {count} conversations of {context} tokens each: lower --sequences or --context)"
+            ),
+        }
     }
 
     /// Everything that the process will hold.

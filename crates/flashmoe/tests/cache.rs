@@ -1,5 +1,5 @@
-//! Goal: `flashmoe cache` and the memory account of `serve` tell what is wrong and what to do, with the right exit codes.
-//! Method: the real binary over folders that are empty, missing, or made as a server makes them.
+//! Goal: `flashmoe cache` and the memory account of `serve` tell what is wrong and what to do, with the right exit
+//! codes. Method: the real binary over folders that are empty, missing, or made as a server makes them.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod support;

@@ -170,8 +170,8 @@ pub trait Backend {
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
     /// What can still be held.
     fn room(&self) -> Room;
-    /// Reads a snapshot of `length` tokens whose pages [`Snapshot::write_page`] and [`Snapshot::write_rest`] wrote. There must be room for its pages and
-    /// state.
+    /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
+    /// [`Snapshot::write_rest`] wrote. There must be room for its pages and state.
     ///
     /// # Errors
     /// What `input` reports, no room, or a device that keeps no snapshots.

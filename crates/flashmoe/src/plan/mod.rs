@@ -399,8 +399,8 @@ fn backend_options(
 }
 
 /// How many conversations at once: the most, up to four, that leave each the context asked for within a fifth of
-/// the budget, or else a context of agents' first prompts within the automatic part. `tokens` are those whose keys and values
-/// the whole budget would hold. One long conversation is worth more than several that do not fit.
+/// the budget, or else a context of agents' first prompts within the automatic part. `tokens` are those whose keys and
+/// values the whole budget would hold. One long conversation is worth more than several that do not fit.
 fn automatic_sequences(tokens: u64, context: Option<usize>, longest: usize) -> usize {
     let (tokens, each) = match context {
         Some(context) => (tokens / 5, context),

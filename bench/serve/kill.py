@@ -25,7 +25,8 @@ QUESTIONS = ("What is 255 factored?", "Sort 9 4 7 1.", "My name is Alice.", "Wha
 
 class Server:
     def __init__(self, options):
-        command = [options.flashmoe, "serve", options.model, "--port", "0", "--cache-disk", options.work / "kept"]
+        command = [options.flashmoe, "serve", options.model, "--port", "0", "--cache-disk", options.work / "kept",
+                   "--cache-disk-reserve", "0"]
         self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in self.process.stdout:
             found = re.search(r"http://127\.0\.0\.1:(\d+)", line)

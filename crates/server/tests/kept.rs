@@ -13,11 +13,8 @@ use server::work::kept::{self, KeptError};
 use server::work::{DiskOptions, EngineWorker, Worker};
 
 fn setting(folder: &Path) -> Setting {
-    let disk = DiskOptions {
-        model: "demo".to_owned(),
-        bytes_free: Some(0),
-        ..DiskOptions::new(folder.to_owned(), 7, 1 << 30)
-    };
+    let mut disk = DiskOptions::new(folder.to_owned(), 7, 1 << 30);
+    disk.model = "demo".to_owned();
     Setting { disk: Some(disk), ..Setting::default() }
 }
 

@@ -196,6 +196,31 @@ fn who_leaves_a_slow_disk_in_the_middle_of_a_layer_does_not_wait_for_it() {
 }
 
 #[test]
+fn prompts_of_like_size_read_their_experts_once() {
+    // Room for two layers' experts of twelve.
+    let slow = Setting { slow: Some(Arc::new(AtomicU64::new(100))), ..Setting::default() };
+    let texts: Vec<String> = [7, 11].map(|n| long_text(n + 90)[n..].to_owned()).into();
+    let ask_both = |together: bool| {
+        let worker = worker(&slow);
+        let jobs = texts.iter().map(|text| uncached(&worker, &conversation("", &[text]), 1));
+        let jobs: Vec<_> = jobs.collect();
+        let answers: Vec<String> = if together {
+            let tickets: Vec<_> = jobs.into_iter().map(|job| worker.submit(job).unwrap()).collect();
+            tickets.into_iter().map(|ticket| collect(ticket).text).collect()
+        } else {
+            jobs.into_iter().map(|job| ask(&worker, job).text).collect()
+        };
+        let records = worker.status().experts.records_read;
+        (answers, records)
+    };
+    let (alone, one_by_one) = ask_both(false);
+    let (both, together) = ask_both(true);
+    assert_eq!(alone, both);
+    // Twelve layers of 64 experts, and what the first read before the second came.
+    assert!(together * 3 < one_by_one * 2, "{together} records together, {one_by_one} one by one");
+}
+
+#[test]
 fn identical_prompts_in_flight_are_computed_once() {
     let worker = worker(&Setting { context: 8192, chunk: 64, ..Setting::default() });
     let text = long_text(300);

@@ -48,6 +48,8 @@ pub(super) struct Active {
     pub(super) cached: usize,
     /// Prefill time given to it, counted from what the others had: who has had least goes on.
     pub(super) share: Duration,
+    /// Layers that its chunks have passed, from where the others were when it came: prompts of like size keep step.
+    pub(super) layers: usize,
     /// Where the last snapshot of its prompt was taken, and when.
     pub(super) kept: (usize, Instant),
     answer: Answer,
@@ -86,7 +88,7 @@ impl Active {
         vocabulary: usize,
         sequence: SequenceId,
         cached: usize,
-        share: Duration,
+        (share, layers): (Duration, usize),
         before: StoreCounters,
     ) -> Self {
         let Waiting { job, constraint, outbox, since, .. } = waiting;
@@ -101,6 +103,7 @@ impl Active {
             doing: Doing::Prefill(None),
             cached,
             share,
+            layers,
             kept: (cached, now),
             generated: 0,
             submitted: since,

@@ -110,10 +110,18 @@ impl Scheduler {
         self.status.prefix.tokens_reused += cached as u64;
         let shares = self.active.iter().map(|active| active.share);
         let share = shares.min().unwrap_or_default();
+        let layers = self.lap();
         let vocabulary = self.engine.config().vocabulary;
         let counters = self.engine.counters();
-        let mut active =
-            Active::new(waiting, &self.language, vocabulary, sequence, cached, share, counters);
+        let mut active = Active::new(
+            waiting,
+            &self.language,
+            vocabulary,
+            sequence,
+            cached,
+            (share, layers),
+            counters,
+        );
         self.status.measures.queue.add_time(active.queued());
         let layers = self.engine.config().layers.len();
         active.report_progress(cached, layers, self.usual_rate);

@@ -2,7 +2,8 @@
 //!
 //! Prompts run layer by layer, one chunk at a time; between two layers the chunk can be put aside for a step of the
 //! answers in progress, all of them together, so that they share the experts they read, or for another prompt. Answers
-//! and prompts get half of the time each; of several prompts, the one that had least. Jobs on the side run only
+//! and prompts get half of the time each; of several prompts, the one that had least, or of those of like size the one
+//! that is least far, so that experts read for one serve the others. Jobs on the side run only
 //! when nobody else does. Nothing of this changes a bit of any answer.
 
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use super::{Event, FinishReason, JobError, PrefixStatus, Status};
 const WAY_TOKENS: usize = 4096;
 /// Time between them, if that is sooner: what a cancelled prompt loses at the most, beside its last chunk.
 const WAY_TIME: Duration = Duration::from_secs(3);
+/// Prompts keep step when neither chunk is more than this many times the other.
+const COMPANION: usize = 2;
 /// Prompts are changed no sooner than one is this far behind another.
 const SHARE_STEP: Duration = Duration::from_millis(50);
 /// A client that takes no events for so long is given up.
@@ -163,7 +166,8 @@ impl Scheduler {
         let answers: Vec<usize> = answers.collect();
         let prompts = (0..self.active.len())
             .filter(|&index| !decoding(&self.active[index]) && may_run(&self.active[index]));
-        let behind = prompts.min_by_key(|&index| (self.active[index].share, index));
+        let prompts: Vec<usize> = prompts.collect();
+        let behind = prompts.iter().copied().min_by_key(|&it| (self.active[it].share, it));
         let Some(mut prompt) = behind else {
             if answers.is_empty() {
                 return false;
@@ -171,7 +175,10 @@ impl Scheduler {
             self.step(&answers);
             return true;
         };
-        if let Some(current) = self.on_device
+        let in_step = self.in_step(prompt, &prompts);
+        if let Some(in_step) = in_step {
+            prompt = in_step;
+        } else if let Some(current) = self.on_device
             && current != prompt
             && may_run(&self.active[current])
             && self.active[current].share < self.active[prompt].share + SHARE_STEP
@@ -190,6 +197,42 @@ impl Scheduler {
         }
         self.prefill_layer(prompt);
         true
+    }
+
+    /// Of several prompts of like size, the one that is the fewest layers on, so that they pass each layer one after
+    /// the other: what one has read of its experts the next still finds. `None` for a prompt without a companion.
+    fn in_step(&self, prompt: usize, prompts: &[usize]) -> Option<usize> {
+        let size = self.chunk_tokens(prompt);
+        let alike = |other: &usize| {
+            let other = self.chunk_tokens(*other);
+            size <= COMPANION * other && other <= COMPANION * size
+        };
+        let companions: Vec<usize> = prompts.iter().copied().filter(alike).collect();
+        let behind = companions.iter().copied().min_by_key(|&index| {
+            let active = &self.active[index];
+            (active.layers, self.on_device != Some(index), active.share, index)
+        });
+        behind.filter(|_| companions.len() > 1)
+    }
+
+    /// Tokens of a prompt's chunk in progress, or of its next.
+    fn chunk_tokens(&self, index: usize) -> usize {
+        let active = &self.active[index];
+        match &active.doing {
+            Doing::Prefill(Some(chunk)) => chunk.tokens,
+            _ => {
+                let held = self.engine.sequence_length(active.sequence);
+                (active.prompt() - held).min(self.engine.chunk())
+            }
+        }
+    }
+
+    /// Where a new prompt starts to count its layers: where the chunks of those in progress began.
+    pub(super) fn lap(&self) -> usize {
+        let prefilling = |active: &&Active| matches!(active.doing, Doing::Prefill(_));
+        let behind = self.active.iter().filter(prefilling).map(|active| active.layers).min();
+        let layers = self.engine.config().layers.len();
+        behind.unwrap_or(0) / layers * layers
     }
 
     /// Puts the chunk on the device aside; false where that cannot be done.
@@ -238,10 +281,11 @@ impl Scheduler {
         if matches!(self.active[index].doing, Doing::Prefill(None)) {
             self.begin_chunk(index)?;
         }
-        let Active { doing, outbox, .. } = &mut self.active[index];
+        let Active { doing, outbox, layers, .. } = &mut self.active[index];
         let Doing::Prefill(Some(chunk)) = doing else { return Ok(0) };
         self.on_device = Some(index);
         let done = self.engine.advance(&mut chunk.pass, &Abandoned(outbox, &self.shared))?;
+        *layers += 1;
         let tokens = chunk.tokens;
         if !done {
             return Ok(0);

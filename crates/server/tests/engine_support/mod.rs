@@ -207,9 +207,9 @@ pub(crate) fn ask(worker: &EngineWorker, job: Job) -> Outcome {
     collect(worker.submit(job).unwrap())
 }
 
-/// Waits until `done` of the status, at most ten seconds.
+/// Waits until `done` of the status, at most forty seconds.
 pub(crate) fn wait_until(worker: &EngineWorker, done: impl Fn(&server::work::Status) -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..8000 {
         if done(&worker.status()) {
             return;
         }

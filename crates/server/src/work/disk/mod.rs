@@ -1,7 +1,7 @@
 //! Snapshots on disk: what was computed survives the server.
 //!
-//! `format` has the files, `folder` knows which there are and what may be added, `writer` writes them on a thread of its
-//! own. Files are written aside, synced and renamed, so a crash leaves whole files or none. They are the user's
+//! `format` has the files, `folder` knows which there are and what may be added, `writer` writes them on a thread of
+//! its own. Files are written aside, synced and renamed, so a crash leaves whole files or none. They are the user's
 //! conversations: mode 0600 in folders of mode 0700. A file that is damaged is removed and counted, and its prompt
 //! computed anew; nothing is used before all checksums are known to be right.
 
@@ -50,7 +50,7 @@ impl DiskOptions {
             bytes_max,
             bytes_per_second: u64::MAX,
             bytes_per_day: u64::MAX,
-            bytes_free: None,
+            bytes_free: Some(0),
         }
     }
 

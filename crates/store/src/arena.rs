@@ -290,6 +290,23 @@ impl Target {
         self.length -= bytes as u32;
     }
 
+    /// Cuts off what follows the first `bytes`.
+    ///
+    /// # Panics
+    /// When there are fewer bytes.
+    pub fn split_off(&mut self, bytes: usize) -> Self {
+        assert!(bytes <= self.len(), "a target is cut inside");
+        self.arena.states[self.slot as usize].fetch_add(1, Ordering::Relaxed);
+        let rest = Self {
+            arena: Arc::clone(&self.arena),
+            slot: self.slot,
+            start: self.start + bytes as u32,
+            length: self.length - bytes as u32,
+        };
+        self.length = bytes as u32;
+        rest
+    }
+
     /// The address to hand to the kernel; valid for `len()` bytes while this value lives.
     pub fn pointer(&self) -> *mut u8 {
         let offset = self.slot as usize * self.arena.slot_bytes + self.start as usize;
@@ -344,8 +361,9 @@ mod tests {
     fn readers_and_writers_exclude_each_other() {
         let arena = SlotArena::new(2, PAGE_BYTES, HugePages::Transparent).unwrap();
         let mut writer = arena.writer(1).unwrap();
-        let mut first = writer.take(8);
-        let mut second = writer.take(8);
+        let mut first = writer.take(16);
+        let mut second = first.split_off(8);
+        assert_eq!((first.len(), second.len()), (8, 8));
         drop(writer);
         first.as_mut_slice().fill(1);
         second.as_mut_slice().fill(2);

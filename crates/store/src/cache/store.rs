@@ -3,6 +3,7 @@
 //! The lock is held for bookkeeping only, microseconds at most; reads happen on I/O threads and are
 //! waited for on a condition variable, so that processors compute instead of spinning on a disk.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ const INTERRUPTIONS_MAX: u16 = 64;
 const QUEUE_DEPTH: usize = 4;
 /// Reads in flight for records that lie in several pieces.
 const QUEUE_DEPTH_PIECES: usize = 12;
+/// Least bytes of the pieces that a read is cut into when the queue would not be full.
+const PIECE_BYTES: usize = 256 << 10;
 /// Visits for which memory is set aside at open.
 const EXPECTED_VISITS: usize = 8;
 
@@ -80,6 +83,8 @@ pub(super) struct Shared {
     first_slots: Vec<u32>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Records whose reads have ended, well or not.
+    ended: AtomicU64,
 }
 
 /// What the lock protects.
@@ -88,6 +93,8 @@ pub(super) struct State {
     pub(super) visits: Vec<VisitState>,
     pub(super) spare: Vec<Scratch>,
     pub(super) requests: Vec<ReadRequest>,
+    /// Requests that the engine has.
+    in_flight: usize,
     pub(super) counters: StoreCounters,
     /// Visits that sleep because no slot is left for them.
     pub(super) starving: usize,
@@ -146,6 +153,7 @@ impl ExpertStore {
             arenas,
             first_slots,
             changed: Condvar::new(),
+            ended: AtomicU64::new(0),
         });
         let source = if mode == StorageMode::Mmap {
             let advised = options.residency_advice.then_some(budget_records);
@@ -222,16 +230,38 @@ impl ExpertStore {
         self.shared.lock().counters
     }
 
+    /// Number of records whose reads have ended. Whoever looks for the end of a read in a loop looks here first:
+    /// the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
+    pub fn ended_reads(&self) -> u64 {
+        self.shared.ended.load(Ordering::Acquire)
+    }
+
     /// How the store was opened.
     pub fn report(&self) -> &StoreReport {
         &self.report
     }
 
     /// Hands the reads that were planned under the lock to the engine.
+    ///
+    /// A drive gives its full rate only to several reads at a time. A layer of a decode step that lacks one or
+    /// two records does not ask for as many, so theirs are cut into pieces until the queue depth is used.
     pub(super) fn submit(&self, state: &mut State) {
         if let Source::Engine(storage) = &self.source
             && !state.requests.is_empty()
         {
+            let whole = state.requests.len();
+            let pieces = self.report.queue_depth / (state.in_flight + whole);
+            if pieces > 1 {
+                for index in 0..whole {
+                    let request = &mut state.requests[index];
+                    let slot = &mut state.residency.slots[request.tag as usize];
+                    for piece in request.split(pieces, PIECE_BYTES) {
+                        slot.pending += 1;
+                        state.requests.push(piece);
+                    }
+                }
+            }
+            state.in_flight += state.requests.len();
             storage.submit(&mut state.requests);
         }
     }
@@ -306,6 +336,7 @@ impl State {
             visits,
             spare,
             requests: Vec::with_capacity(experts * crate::record::PIECES),
+            in_flight: 0,
             counters: StoreCounters::default(),
             starving: 0,
         }
@@ -416,6 +447,7 @@ impl Shared {
         // The lease on the memory ends before anybody is told that it can be read.
         drop(request);
         let mut state = self.lock();
+        state.in_flight -= 1;
         state.counters.bytes_read += bytes;
         let entry = &mut state.residency.slots[slot as usize];
         let (key, pool) = (entry.key, entry.pool);
@@ -466,6 +498,7 @@ impl Shared {
         state.counters.errors += u64::from(error.is_some());
         state.residency.publish(slot, error);
         drop(state);
+        self.ended.fetch_add(1, Ordering::Release);
         self.wake();
     }
 }

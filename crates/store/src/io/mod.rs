@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use crate::arena::{SlotArena, Target};
 use crate::format::FileId;
+use crate::record::BLOCK_BYTES;
 
 pub(crate) use files::open_direct;
 pub use files::{DirectIo, FileChange, FileSet};
@@ -81,6 +82,41 @@ pub struct ReadRequest {
     pub attempts: u16,
     /// Demand or ahead.
     pub priority: Priority,
+}
+
+impl ReadRequest {
+    /// Cuts the request into at most `pieces` of about equal size, none but the last below `least` bytes (both
+    /// that and the cuts are multiples of the block size). Gives those behind the first.
+    pub(crate) fn split(
+        &mut self,
+        pieces: usize,
+        least: usize,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let length = self.target.len();
+        let each = length.div_ceil(pieces.max(1)).next_multiple_of(BLOCK_BYTES as usize).max(least);
+        let mut rest = (each < length).then(|| self.cut(each));
+        std::iter::from_fn(move || {
+            let mut piece = rest.take()?;
+            rest = (each < piece.target.len()).then(|| piece.cut(each));
+            Some(piece)
+        })
+    }
+
+    /// Keeps the first `bytes`. Only the last block of a request can lie beyond the end of its file, so both
+    /// parts have bytes to read.
+    fn cut(&mut self, bytes: usize) -> Self {
+        let present = self.present;
+        self.present = present.min(bytes as u32);
+        Self {
+            file: self.file,
+            offset: self.offset + bytes as u64,
+            target: self.target.split_off(bytes),
+            present: present - self.present,
+            tag: self.tag,
+            attempts: self.attempts,
+            priority: self.priority,
+        }
+    }
 }
 
 /// What the system said about a read.
@@ -154,4 +190,48 @@ pub fn start_engine(
     let mut pool = PreadPool::new(queue_depth);
     pool.start(Arc::clone(files), arenas, Arc::clone(sink))?;
     Ok(Box::new(pool))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arena::HugePages;
+
+    proptest! {
+        /// The pieces follow each other without a gap, in the file and in memory, and hold what the whole held.
+        #[test]
+        fn pieces_join_to_the_whole(
+            blocks in 1usize..600, missing in 0u32..4096, pieces in 1usize..9, least in 1usize..70,
+        ) {
+            let (length, block) = (blocks * 4096, BLOCK_BYTES as usize);
+            let arena = SlotArena::new(1, length, HugePages::Never).unwrap();
+            let mut whole = ReadRequest {
+                file: FileId(3),
+                offset: 8192,
+                target: arena.writer(0).unwrap().take(length),
+                present: length as u32 - missing,
+                tag: 7,
+                attempts: 0,
+                priority: Priority::Demand,
+            };
+            let start = whole.target.pointer() as usize;
+            let rest: Vec<_> = whole.split(pieces, least * block).collect();
+            prop_assert!(rest.len() < pieces);
+            let (mut offset, mut address, mut present) = (8192, start, 0);
+            for piece in std::iter::once(&whole).chain(&rest) {
+                prop_assert_eq!((piece.offset, piece.target.pointer() as usize), (offset, address));
+                prop_assert!(piece.present > 0 && piece.present as usize <= piece.target.len());
+                prop_assert_eq!(piece.target.len() % block, 0);
+                prop_assert_eq!((piece.file, piece.tag), (FileId(3), 7));
+                offset += piece.target.len() as u64;
+                address += piece.target.len();
+                present += piece.present;
+            }
+            prop_assert_eq!((address - start, present), (length, length as u32 - missing));
+            let shorter = rest.split_last().map_or(&rest[..], |(_, others)| others);
+            prop_assert!(shorter.iter().all(|piece| piece.target.len() >= least * block));
+        }
+    }
 }

@@ -85,6 +85,7 @@ impl MissService {
         let mut fetching: Vec<(u32, Visit<'_>)> = Vec::new();
         let mut failure: Option<EngineError> = None;
         let mut misses = 0;
+        let mut looked = None;
         loop {
             let mut idle = true;
             while let Some(key) = port.take_request() {
@@ -102,7 +103,10 @@ impl MissService {
                         self.give_back(store, placement, 1, pool, layer.0);
                     }
                     match store.visit(layer, &[expert], Phase::Decode) {
-                        Ok(visit) => fetching.push((key, visit)),
+                        Ok(visit) => {
+                            fetching.push((key, visit));
+                            looked = None;
+                        }
                         Err(error) => {
                             port.answer(key, None);
                             failure.get_or_insert(error.into());
@@ -111,8 +115,11 @@ impl MissService {
                     misses += 1;
                 }
             }
+            // Taken before the look: what ends during it is looked for again.
+            let ended = Some(store.ended_reads());
+            let news = std::mem::replace(&mut looked, ended) != ended;
             fetching.retain(|(key, visit)| {
-                if !visit.is_ready(0) {
+                if !news || !visit.is_ready(0) {
                     return true;
                 }
                 idle = false;

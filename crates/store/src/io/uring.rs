@@ -269,6 +269,9 @@ impl Worker {
             self.flying.0[place] = Some(request);
             self.count += 1;
             self.push(&entry);
+            // One by one: of more than two entries that it gets together, the kernel joins neighbours, and the pieces
+            // of a record would be one read again. What it refuses stays in the ring for the next call.
+            let _ = self.ring.submit();
         }
     }
 

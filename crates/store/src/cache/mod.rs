@@ -20,6 +20,7 @@ mod options;
 pub mod policy;
 pub(crate) mod state;
 mod store;
+mod submit;
 mod visit;
 mod withdraw;
 

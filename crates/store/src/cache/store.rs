@@ -29,8 +29,6 @@ const INTERRUPTIONS_MAX: u16 = 64;
 const QUEUE_DEPTH: usize = 4;
 /// Reads in flight for records that lie in several pieces.
 const QUEUE_DEPTH_PIECES: usize = 12;
-/// Least bytes of the pieces that a read is cut into when the queue would not be full.
-const PIECE_BYTES: usize = 256 << 10;
 /// Visits for which memory is set aside at open.
 const EXPECTED_VISITS: usize = 8;
 
@@ -61,7 +59,7 @@ pub struct StoreReport {
 pub struct ExpertStore {
     pub(super) shared: Arc<Shared>,
     pub(super) source: Source,
-    report: StoreReport,
+    pub(super) report: StoreReport,
 }
 
 /// Who brings the bytes.
@@ -84,7 +82,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// Records whose reads have ended, well or not.
-    ended: AtomicU64,
+    pub(super) ended: AtomicU64,
 }
 
 /// What the lock protects.
@@ -94,7 +92,7 @@ pub(super) struct State {
     pub(super) spare: Vec<Scratch>,
     pub(super) requests: Vec<ReadRequest>,
     /// Requests that the engine has.
-    in_flight: usize,
+    pub(super) in_flight: usize,
     pub(super) counters: StoreCounters,
     /// Visits that sleep because no slot is left for them.
     pub(super) starving: usize,
@@ -230,47 +228,9 @@ impl ExpertStore {
         self.shared.lock().counters
     }
 
-    /// Number of records whose reads have ended. Whoever looks for the end of a read in a loop looks here first:
-    /// the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
-    pub fn ended_reads(&self) -> u64 {
-        self.shared.ended.load(Ordering::Acquire)
-    }
-
     /// How the store was opened.
     pub fn report(&self) -> &StoreReport {
         &self.report
-    }
-
-    /// Hands the reads that were planned under the lock to the engine.
-    ///
-    /// A drive gives its full rate only to several reads at a time. A layer of a decode step that lacks one or
-    /// two records does not ask for as many, so theirs are cut into pieces until the queue depth is used.
-    pub(super) fn submit(&self, state: &mut State) {
-        if let Source::Engine(storage) = &self.source
-            && !state.requests.is_empty()
-        {
-            let whole = state.requests.len();
-            let pieces = self.report.queue_depth / (state.in_flight + whole);
-            if pieces > 1 {
-                for index in 0..whole {
-                    let request = &mut state.requests[index];
-                    let slot = &mut state.residency.slots[request.tag as usize];
-                    for piece in request.split(pieces, PIECE_BYTES) {
-                        slot.pending += 1;
-                        state.requests.push(piece);
-                    }
-                }
-            }
-            state.in_flight += state.requests.len();
-            storage.submit(&mut state.requests);
-        }
-    }
-
-    /// Turns the read-ahead of a slot into demand.
-    pub(super) fn promote(&self, slot: u32) {
-        if let Source::Engine(storage) = &self.source {
-            storage.promote(slot);
-        }
     }
 
     /// The mapped experts in `Mmap` mode.

@@ -36,6 +36,7 @@ impl ExpertStore {
         );
         for request in withdrawn {
             let slot = request.tag;
+            state.in_flight -= 1;
             // The lease on the memory ends before the slot can be claimed again.
             drop(request);
             state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);

@@ -82,16 +82,21 @@ pub(crate) fn checkpoint_with_checksums(
 }
 
 fn plain_checkpoint(root: &Path, layers: usize, experts: usize, layout: Layout) -> Checkpoint {
+    let layer = |layer| match layout {
+        Layout::Native => native_layer(FileId(layer as u32), experts),
+        Layout::Stacked => stacked_layer(FileId(layer as u32), experts),
+    };
+    let kind = if layout == Layout::Native { SourceKind::Native } else { SourceKind::Mlx };
+    Checkpoint { kind, ..described(root, (0..layers).map(layer).collect()) }
+}
+
+/// A native checkpoint of the given experts, a file with as many bytes for each layer.
+pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> Checkpoint {
     let mut files = Vec::new();
     let mut described = Vec::new();
-    for layer in 0..layers {
-        let file = FileId(layer as u32);
-        let (extents, length) = match layout {
-            Layout::Native => native_layer(file, experts),
-            Layout::Stacked => stacked_layer(file, experts),
-        };
+    for (layer, (extents, length)) in layers.into_iter().enumerate() {
         let path = root.join(format!("layer_{layer:02}.bin"));
-        let bytes: Vec<u8> = (0..length).map(|position| byte_at(file.0, position)).collect();
+        let bytes: Vec<u8> = (0..length).map(|position| byte_at(layer as u32, position)).collect();
         std::fs::write(&path, bytes).unwrap();
         files.push(CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 });
         let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
@@ -99,7 +104,7 @@ fn plain_checkpoint(root: &Path, layers: usize, experts: usize, layout: Layout) 
         described.push(Some(LayerExperts { shapes, experts: extents }));
     }
     Checkpoint {
-        kind: if layout == Layout::Native { SourceKind::Native } else { SourceKind::Mlx },
+        kind: SourceKind::Native,
         root: root.to_path_buf(),
         files,
         config: serde_json::Value::Null,

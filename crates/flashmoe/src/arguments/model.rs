@@ -55,7 +55,7 @@ pub(crate) struct ModelArguments {
     /// Most tokens of a conversation
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) context: Option<u32>,
-    /// Tokens of a prompt processed at once (default: as memory allows)
+    /// Tokens of a prompt processed at once (default: as memory allows; plan shows it)
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) prefill_chunk: Option<u32>,
     /// Threads that compute on the processor (default: its cores)

@@ -15,18 +15,6 @@ use crate::plan::device::DevicePlan;
 use crate::plan::{BudgetSource, Plan, Seats};
 use crate::speed::Speeds;
 
-/// Hit rate of slots holding a share of the experts, as measured on real routing traces (Qwen3-30B,
-/// decayed frequency with recency; docs/benchmarks.md): (share, hit rate).
-const HIT_CURVE: [(f64, f64); 7] = [
-    (0.0, 0.0),
-    (0.0625, 0.40),
-    (0.125, 0.61),
-    (0.25, 0.82),
-    (0.5, 0.96),
-    (0.75, 0.99),
-    (1.0, 1.0),
-];
-
 pub(crate) fn plan(arguments: &ModelArguments, out: &mut dyn Write) -> Result<()> {
     if arguments.routing != RoutingChoice::Model {
         let reason = "--routing has no part in a plan; give it to bench, run or score";
@@ -51,7 +39,17 @@ fn account(plan: &Plan) -> Vec<String> {
         let free = format!("{} free", ByteSize(device.info.free_bytes));
         row(&device.info.name, device.info.total_bytes, free);
         for part in device.parts.iter().filter(|part| part.bytes > 0) {
-            row(&format!("  {}", part.name), part.bytes, String::new());
+            let note = match (part.name, plan.arguments.prefill_chunk) {
+                ("activations", None) if !device.holds_all() => format!(
+                    "prefill chunk of {} tokens, which moves the fewest records",
+                    plan.backend.batch_tokens
+                ),
+                ("activations", _) => {
+                    format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
+                }
+                _ => String::new(),
+            };
+            row(&format!("  {}", part.name), part.bytes, note);
         }
         let note = format!("{} slots for {} experts", device.slots, device.experts);
         row("  expert slots", (device.slots * device.slot_bytes) as u64, note);
@@ -194,27 +192,4 @@ fn device_prediction(
             plan.backend.batch_tokens
         ),
     ]
-}
-
-/// The curve at a share of slots, linear between its points.
-fn hit_rate(share: f64) -> f64 {
-    let above = HIT_CURVE.iter().position(|&(x, _)| x >= share).unwrap_or(HIT_CURVE.len() - 1);
-    if above == 0 {
-        return HIT_CURVE[0].1;
-    }
-    let ((x0, y0), (x1, y1)) = (HIT_CURVE[above - 1], HIT_CURVE[above]);
-    y0 + (y1 - y0) * (share - x0) / (x1 - x0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::hit_rate;
-
-    #[test]
-    fn the_hit_curve_goes_through_its_points_and_rises() {
-        assert_eq!((hit_rate(0.0), hit_rate(0.125), hit_rate(1.0)), (0.0, 0.61, 1.0));
-        let rates: Vec<f64> =
-            (0..=100).map(|percent| hit_rate(f64::from(percent) / 100.0)).collect();
-        assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
-    }
 }

@@ -7,6 +7,7 @@ use engine::weights::Catalog;
 use store::cache::StorePlan;
 
 use super::Part;
+use super::sweep::Room;
 use crate::arguments::{
     ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
     StorageChoice,
@@ -21,6 +22,35 @@ pub(crate) struct FoundDevice {
     pub(crate) info: DeviceInfo,
     /// Bytes of its memory that may be taken.
     pub(crate) budget: u64,
+}
+
+impl FoundDevice {
+    /// Tokens of a prefill chunk where the user asked for none; `options` have the usual number.
+    pub(crate) fn chunk(
+        &self,
+        config: &ModelConfig,
+        catalog: &Catalog<'_>,
+        records: &StorePlan,
+        options: &CudaOptions,
+    ) -> usize {
+        let experts = records.experts();
+        let slot_bytes = slot_bytes(records);
+        let slots = |batch_tokens: usize| {
+            let options = CudaOptions { batch_tokens, ..options.clone() };
+            let left = |all| {
+                let needs = CudaRequirements::of(config, catalog, &options, slot_bytes, all);
+                Some((self.budget.checked_sub(needs.total())? / slot_bytes as u64) as usize)
+            };
+            left(true).filter(|&slots| slots >= experts).or_else(|| left(false))
+        };
+        let (context, per_token) = (options.context, options.top_k * config.layers.len());
+        Room { experts, per_token, context, slots }.chunk(options.batch_tokens)
+    }
+}
+
+/// Bytes of the largest record.
+fn slot_bytes(records: &StorePlan) -> usize {
+    records.classes.iter().map(|class| class.slot_bytes).max().unwrap_or(4096)
 }
 
 /// What a GPU will hold.
@@ -145,7 +175,7 @@ impl DevicePlan {
         options: &CudaOptions,
     ) -> Result<Self> {
         let FoundDevice { info, budget } = found;
-        let slot_bytes = records.classes.iter().map(|class| class.slot_bytes).max().unwrap_or(4096);
+        let slot_bytes = slot_bytes(records);
         let experts = records.experts();
         let needs = |all| CudaRequirements::of(config, catalog, options, slot_bytes, all);
         let left =

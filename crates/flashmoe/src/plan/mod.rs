@@ -6,6 +6,7 @@
 pub(crate) mod device;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod sweep;
 
 use std::sync::Arc;
 
@@ -139,12 +140,16 @@ impl Plan {
             Choice::Cpu { because } => (None, because),
         };
         let sizing = found.as_ref().map_or(budget, |found| found.budget);
-        let backend = backend_options(arguments, &config, sizing, seats)?;
+        let mut backend = backend_options(arguments, &config, sizing, seats)?;
         let device = match found {
             None => None,
             Some(found) => {
-                let options = cuda_options(&backend);
                 let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
+                if arguments.prefill_chunk.is_none() {
+                    let chunk = found.chunk(&config, &catalog, &records, &cuda_options(&backend));
+                    backend.batch_tokens = chunk.max(sequences);
+                }
+                let options = cuda_options(&backend);
                 Some(DevicePlan::new(found, &config, &catalog, &records, &options)?)
             }
         };

@@ -82,6 +82,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "VRAM GiB": plan.device.as_ref().map(|device| gibibytes(device.total_bytes())),
         "VRAM slots": plan.device.as_ref().map(|device| device.slots),
         "slots": plan.slots.as_ref().map_or(0, StorePlan::slots),
+        "prefill chunk": plan.backend.batch_tokens,
         "policy": name(&arguments.policy),
         "io": name(&arguments.io),
         "load": name(&arguments.load),

@@ -1,8 +1,7 @@
 #!/bin/sh
 # Speed of the CUDA backend on synthetic models of real shapes: the rows of docs/benchmarks.md, section "CUDA".
 # Usage: bench/cuda/measure.sh FLASHMOE FOLDER, with 64 GB free in FOLDER; rows go to standard output as JSON.
-# Caps: 20 % and 5 % of the experts in GPU memory are 2048 and 512 slots of 10240 beside 1.7 GiB of everything else,
-# with chunks as short as decode alone would have them.
+# Caps: 20 % and 5 % of the experts in GPU memory are 2048 and 512 slots of 10240 beside 1.7 GiB of everything else.
 set -eu
 program=$1
 folder=$2
@@ -13,13 +12,13 @@ measure() {
 }
 "$program" synth 35B-A3B "$folder/35b" --layout native > /dev/null 2>&1
 measure "$folder/35b" -p 2048 -n 256
-measure "$folder/35b" -p 0 -n 256 --vram 5.1G --prefill-chunk 896 --routing calibrated
-measure "$folder/35b" -p 0 -n 256 --vram 2.57G --prefill-chunk 448 --routing calibrated
-measure "$folder/35b" -p 0 -n 256 --vram 5.1G --prefill-chunk 896 --slots 2048 --routing calibrated
+measure "$folder/35b" -p 0 -n 256 --vram 5.1G --routing calibrated
+measure "$folder/35b" -p 0 -n 256 --vram 2.57G --routing calibrated
+measure "$folder/35b" -p 0 -n 256 --vram 5.1G --slots 2048 --routing calibrated
 measure "$folder/35b" -p 2048 -n 0 --vram 5.5G
 runs=1 measure "$folder/35b" -p 4096 -n 0 --vram 5.5G --slots 2048
 rm -r "$folder/35b"
 "$program" synth 397B-A17B "$folder/397b" --layers 12 --layout native > /dev/null 2>&1
 measure "$folder/397b" -p 512 -n 128
-measure "$folder/397b" -p 0 -n 128 --vram 13.5G --prefill-chunk 2048 --routing calibrated
+measure "$folder/397b" -p 0 -n 128 --vram 13.5G --routing calibrated
 rm -r "$folder/397b"

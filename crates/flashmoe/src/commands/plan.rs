@@ -12,6 +12,7 @@ use store::LayerId;
 
 use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
 use crate::plan::device::DevicePlan;
+use crate::plan::sweep::hit_rate;
 use crate::plan::{BudgetSource, Plan, Seats};
 use crate::speed::Speeds;
 

@@ -36,8 +36,10 @@ pub struct ExpertMemory {
     pub progress: Option<LoadProgress>,
 }
 
-/// Records copied to device memory between two steps, at most: more would hold up what steps read over the bus.
-const FILLS_PER_STEP: usize = 16;
+/// Records whose copying to device memory begins between two steps, at most. With as many at every step instead of 16
+/// at every second one, a cold start of the 35B shape with 19 % in device memory is a quarter faster (155 against 123
+/// tok/s over 160 tokens, H200), and nothing is slower once warm: the margin below keeps copies few then.
+const FILLS_PER_STEP: usize = 32;
 /// How much more a record must be worth than the one it takes the place of, in units of the policy's score (for
 /// decayed frequency: half a doubling). Without it, records of equal worth would change places for ever.
 const MARGIN: f64 = 0.5;
@@ -309,7 +311,8 @@ impl Experts {
             }
             self.store.note_uses(layer, &hits);
         }
-        if wanted.is_empty() || !self.copying.is_empty() || !self.planned.is_empty() {
+        // Slots that are being copied into are neither held nor free, and their records are not wanted.
+        if wanted.is_empty() || !self.planned.is_empty() {
             return;
         }
         self.store.scores(&self.records, &mut self.scores);

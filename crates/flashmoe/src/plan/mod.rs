@@ -147,7 +147,7 @@ impl Plan {
                 let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
                 if arguments.prefill_chunk.is_none() {
                     let chunk = found.chunk(&config, &catalog, &records, &cuda_options(&backend));
-                    backend.batch_tokens = chunk.max(sequences);
+                    backend.batch_tokens = chunk.max(backend.sequences);
                 }
                 let options = cuda_options(&backend);
                 Some(DevicePlan::new(found, &config, &catalog, &records, &options)?)

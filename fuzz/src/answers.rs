@@ -226,10 +226,11 @@ pub(crate) fn constraint() -> Target {
             let call = Rule::Calls { name: None, parallel: true };
             walk(grammars[0].compile(&Rule::JsonSchema(schema), &[], Thinking::Closed), vocabulary);
             for grammars in &grammars {
-                walk(
-                    grammars.compile(&call, std::slice::from_ref(&tool), Thinking::Closed),
-                    vocabulary,
-                );
+                for rule in [&call, &Rule::CallBody] {
+                    let made =
+                        grammars.compile(rule, std::slice::from_ref(&tool), Thinking::Closed);
+                    walk(made, vocabulary);
+                }
             }
         }),
     }

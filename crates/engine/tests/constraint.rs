@@ -75,6 +75,68 @@ fn tools() -> Vec<Value> {
     ]
 }
 
+#[test]
+fn a_call_that_the_model_begins_is_one_that_the_tools_take() {
+    let tokenizer = tokenizer();
+    let grammars = Arc::new(grammars(Dialect::QwenXml));
+    let token = |text| tokenizer.token_id(text).unwrap();
+    let (begin, end) = (token("<tool_call>"), token("</tool_call>"));
+    let city = "<parameter=city>\nRome\n</parameter>\n";
+    let days = "<parameter=days>\n3\n</parameter>\n";
+    let unit = "<parameter=unit>\nc\n</parameter>\n";
+    let weather = |parameters: &[&str]| {
+        format!("\n<function=get_weather>\n{}</function>\n", parameters.concat())
+    };
+    let cases = [
+        ("\n<function=now>\n</function>\n".to_owned(), true),
+        (weather(&[city, days]), true),
+        (weather(&[days, city]), true),
+        (weather(&[unit, days, city]), true),
+        (weather(&[days, unit, city]), true),
+        (weather(&[city]), false),
+        (weather(&[]), false),
+        (weather(&[city, city, days]), false),
+        (weather(&[city, "<parameter=days>\nsoon\n</parameter>\n"]), false),
+        (weather(&[city, days, "<parameter=unit>\nk\n</parameter>\n"]), false),
+        (weather(&[city, days, "<parameter=other>\nx\n</parameter>\n"]), false),
+        ("\n<function=get_wealth>\n</function>\n".to_owned(), false),
+    ];
+    for (call, valid) in cases {
+        let mut watch = grammars.watch(&tools(), Thinking::Open).unwrap();
+        // Nothing is excluded from thoughts and text, and a tag in a thought begins nothing.
+        let before = tokenizer.encode("I look at <function=x> first.").unwrap();
+        for token in [&before[..], &[begin, token("</think>")], &before].concat() {
+            assert!(!watch.in_call() && watch.allows(token) && watch.allowed().is_none());
+            watch.accept(token);
+        }
+        for round in 0..2 {
+            watch.accept(begin);
+            assert!(watch.in_call());
+            let mut taken = true;
+            for token in [tokenizer.encode(&call).unwrap(), vec![end]].concat() {
+                taken &= watch.allows(token);
+                assert_eq!(
+                    watch.allowed().is_none_or(|mask| mask.allows(token)),
+                    watch.allows(token)
+                );
+                watch.accept(token);
+            }
+            assert_eq!(taken, valid, "round {round}: {call}");
+            assert!(!watch.in_call(), "{call}");
+            if !valid {
+                // What was written all the same is no longer watched.
+                break;
+            }
+        }
+    }
+    assert!(grammars.watch(&[], Thinking::Closed).is_none(), "no tools, nothing to watch");
+    // Tools that make no grammar are let go.
+    let odd = json!({"type": "function", "function": {"name": "a<b>", "parameters": {}}});
+    let mut watch = grammars.watch(&[odd], Thinking::Closed).unwrap();
+    watch.accept(begin);
+    assert!(!watch.in_call());
+}
+
 /// A walk: any allowed token with equal chance, but of strings soon their end. The text of the answer.
 fn walk(constraint: &mut Constraint, tokenizer: &Tokenizer, seed: u64) -> (Vec<u32>, bool) {
     let mut random = Xoshiro256::new(seed);

@@ -187,6 +187,22 @@ fn thinking_is_asked_for_in_each_protocols_words() {
         assert_eq!(serving.post(path, &body(path, extra.clone())).status, 200, "{path} {extra}");
         assert_eq!(worker.last_conversation().thinking, thinking, "{path} {extra}");
     }
+    let budgets = [
+        (CHAT, json!({ "thinking_budget": 300 }), Some(300)),
+        (CHAT, json!({ "thinking_budget": -1 }), None),
+        (MESSAGES, json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } }), Some(1024)),
+        (MESSAGES, json!({ "thinking": { "type": "adaptive" } }), None),
+    ];
+    for (path, extra, budget) in budgets {
+        serving.post(path, &body(path, extra.clone()));
+        assert_eq!(worker.last_job().thinking_budget, budget, "{path} {extra}");
+    }
+    for wrong in [json!(0), json!(-5), json!("x"), json!(1.5)] {
+        let thinking = json!({ "thinking": { "type": "enabled", "budget_tokens": wrong } });
+        let refused = serving.post(MESSAGES, &body(MESSAGES, thinking));
+        assert_eq!(refused.status, 400);
+        assert!(refused.body.contains("thinking.budget_tokens"), "{}", refused.body);
+    }
     let kwargs = json!({ "chat_template_kwargs": { "preserve_thinking": true } });
     serving.post(CHAT, &body(CHAT, kwargs));
     assert_eq!(worker.last_conversation().template_variables["preserve_thinking"], true);

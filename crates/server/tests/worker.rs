@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine_support::{Setting, ask, collect, conversation, job, wait_until, worker};
-use server::work::{FinishReason, Job, OutputRules, Priority, Refusal, RunningJob, Worker};
+use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
+use server::work::{
+    Constraint, FinishReason, Job, OutputRules, Priority, Refusal, RunningJob, Worker,
+};
 
 const SYSTEM: &str = "You are a helpful assistant who answers briefly and politely.";
 
@@ -63,6 +65,35 @@ fn what_a_job_took_is_measured() {
     assert!((measures.prefill.sum() - finish.timings.prefill.as_secs_f64()).abs() < 1e-9);
     assert!(measures.token.sum() <= measures.decode.sum() + 1e-9);
     assert!(status.chunks >= 1 && status.prompt_tokens == finish.usage.prompt as u64);
+}
+
+#[test]
+fn thinking_ends_at_its_budget_and_the_answer_begins() {
+    let worker = worker(&Setting::default());
+    let mut question = conversation("", &["What is 255 factored?"]);
+    question.thinking = Some(true);
+    let asked = |budget: Option<usize>, constraint| {
+        let mut job = job(&worker, &question, 120);
+        (job.thinking_budget, job.constraint) = (budget, constraint);
+        ask(&worker, job)
+    };
+    let thought = |outcome: &Outcome| outcome.finish.as_ref().unwrap().usage.reasoning;
+    let free = asked(None, None);
+    let whole = thought(&free);
+    assert!(whole > 12, "the question is one to think about: {}", free.reasoning);
+    // A budget that is not reached changes nothing.
+    let enough = asked(Some(whole), None);
+    assert_eq!((&enough.reasoning, &enough.text), (&free.reasoning, &free.text));
+    for budget in [1, 8] {
+        let short = asked(Some(budget), None);
+        // The block is closed by a line break and its token.
+        assert_eq!(thought(&short), budget + 2, "{}", short.reasoning);
+        assert!(free.reasoning.starts_with(short.reasoning.trim_end()), "{}", short.reasoning);
+        assert!(!short.text.is_empty() && !short.text.contains("think>"), "{}", short.text);
+        let json = asked(Some(budget), Some(Constraint::JsonObject));
+        assert_eq!(thought(&json), budget + 2);
+        assert!(json.text.trim_start().starts_with('{'), "{}", json.text);
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub enum Rule {
         /// Whether more than one call may be made.
         parallel: bool,
     },
+    /// What follows the opening tag of a call that the model began by itself, of any tool.
+    CallBody,
 }
 
 /// The grammar of a rule.
@@ -58,8 +60,14 @@ pub(super) fn of(
             let functions = functions(tools, name.as_deref())?;
             calls(&mut text, &functions, *parallel, dialect, tokenizer)?;
         }
+        Rule::CallBody => {
+            let functions = functions(tools, None)?;
+            let end = tag("</tool_call>", tokenizer);
+            let _ = writeln!(text, "start: \"\\n\" function \"\\n\" {end}");
+            function_rules(&mut text, &functions, Order::Any, dialect);
+        }
     }
-    text.push_str("LEAD: /\\n{1,2}/\n");
+    text.push_str("LEAD: /\\n{1,2}/\nNAME: /[^<>\\n]+/\n");
     Ok(text)
 }
 
@@ -118,15 +126,29 @@ fn calls(
     let start = tag("<tool_call>", tokenizer);
     let end = tag("</tool_call>", tokenizer);
     let _ = writeln!(text, "start: LEAD? call{more}\ncall: {start} \"\\n\" function \"\\n\" {end}");
+    function_rules(text, functions, Order::Schema, dialect);
+    Ok(())
+}
+
+/// In which order a call's parameters come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// That of the schema.
+    Schema,
+    /// Any: what the model would have written by itself is not to be changed.
+    Any,
+}
+
+/// The rule `function` and those that it needs.
+fn function_rules(text: &mut String, functions: &[Function<'_>], order: Order, dialect: Dialect) {
     let names = (0..functions.len()).map(|index| format!("f-{index}"));
     let _ = writeln!(text, "function: {}", names.collect::<Vec<_>>().join(" | "));
     for (index, function) in functions.iter().enumerate() {
         match dialect {
-            Dialect::QwenXml => xml_call(text, index, function),
+            Dialect::QwenXml => xml_call(text, index, function, order),
             Dialect::Hermes => json_call(text, index, function),
         }
     }
-    Ok(())
 }
 
 /// A control token by its id, or its text where the tokenizer has none.
@@ -142,7 +164,7 @@ fn json_call(text: &mut String, index: usize, function: &Function<'_>) {
     let _ = writeln!(text, "f-{index}: {head} a-{index} \"}}\"\na-{index}: %json {schema}");
 }
 
-fn xml_call(text: &mut String, index: usize, function: &Function<'_>) {
+fn xml_call(text: &mut String, index: usize, function: &Function<'_>, order: Order) {
     let parameters = function.parameters;
     let whole = schema::resolved(parameters, parameters);
     let required: Vec<&str> = match whole.get("required") {
@@ -155,16 +177,71 @@ fn xml_call(text: &mut String, index: usize, function: &Function<'_>) {
     let keys: Vec<&String> = keys.filter(|key| !key.contains(['<', '>', '\n'])).collect();
     let head = quoted(&format!("<function={}>\n", function.name));
     let _ = write!(text, "f-{index}: {head}");
-    for (place, key) in keys.iter().enumerate() {
-        let optional = if required.contains(&key.as_str()) { "" } else { "?" };
-        let _ = write!(text, " p-{index}-{place}{optional}");
+    let is_required = |key: &str| required.contains(&key);
+    match order {
+        Order::Schema => {
+            for (place, key) in keys.iter().enumerate() {
+                let optional = if is_required(key) { "" } else { "?" };
+                let _ = write!(text, " p-{index}-{place}{optional}");
+            }
+            text.push_str(" \"</function>\"\n");
+        }
+        Order::Any => {
+            let needed: Vec<bool> = keys.iter().map(|key| is_required(key)).collect();
+            any_order(text, index, &needed, takes_others(whole));
+        }
     }
-    text.push_str(" \"</function>\"\n");
     for (place, key) in keys.iter().enumerate() {
         let open = quoted(&format!("<parameter={key}>\n"));
         let _ = writeln!(text, "p-{index}-{place}: {open} v-{index}-{place}");
         let schema = schema::property(parameters, key).unwrap_or(&Value::Null);
         value(text, &format!("v-{index}-{place}"), schema, parameters);
+    }
+}
+
+/// Most required parameters whose presence is seen to: each doubles the rules.
+const TRACKED_MAX: usize = 6;
+
+/// The rest of a call whose parameters come in any order, none that is required twice. A rule `s-INDEX-LEFT` stands for
+/// each set of required parameters that are still to come, as bits; the call can end when none are. `others` lets
+/// parameters in that the schema does not list.
+fn any_order(text: &mut String, index: usize, needed: &[bool], others: bool) {
+    let tracked: Vec<usize> = (0..needed.len()).filter(|&place| needed[place]).collect();
+    let tracked = if tracked.len() > TRACKED_MAX { Vec::new() } else { tracked };
+    let all = (1_usize << tracked.len()) - 1;
+    let _ = writeln!(text, " s-{index}-{all}");
+    for left in 0..=all {
+        let mut ways = Vec::new();
+        for place in 0..needed.len() {
+            match tracked.iter().position(|&other| other == place) {
+                Some(bit) if left & (1 << bit) != 0 => {
+                    ways.push(format!("p-{index}-{place} s-{index}-{}", left & !(1 << bit)));
+                }
+                Some(_) => {}
+                None => ways.push(format!("p-{index}-{place} s-{index}-{left}")),
+            }
+        }
+        if others {
+            ways.push(format!("o-{index} s-{index}-{left}"));
+        }
+        if left == 0 {
+            ways.push("\"</function>\"".to_owned());
+        }
+        let _ = writeln!(text, "s-{index}-{left}: {}", ways.join(" | "));
+    }
+    if others {
+        let close = quoted("\n</parameter>\n");
+        let _ = writeln!(text, "o-{index}: \"<parameter=\" NAME \">\\n\" ov-{index}");
+        let _ = writeln!(text, "ov-{index}[suffix={close}]: /(.|\\n)*/");
+    }
+}
+
+/// Whether a tool takes parameters that its schema does not list.
+fn takes_others(schema: &Value) -> bool {
+    match schema.get("additionalProperties") {
+        Some(Value::Bool(allowed)) => *allowed,
+        Some(_) => true,
+        None => schema.get("properties").is_none() && schema.get("type").is_some(),
     }
 }
 

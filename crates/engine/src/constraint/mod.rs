@@ -6,12 +6,15 @@
 //! comes at all; whoever has a token limit keeps it. Afterwards the mask is the grammar's, over the bytes of
 //! ordinary tokens and the ids of control tokens; end tokens are allowed exactly where the answer is complete.
 //!
+//! Where the model may call tools and need not, [`CallWatch`] stands by: nothing is excluded until it begins a call.
+//!
 //! The automaton is llguidance (pure Rust; docs/decisions.md has sizes and times). Its masks know nothing of
 //! probabilities, so they hold at any temperature. The sampler applies them (`Sampler::sample_allowed`).
 
 mod error;
 mod grammar;
 mod limits;
+mod watch;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,6 +29,7 @@ use crate::text::{Dialect, Thinking, Tokenizer};
 
 pub use error::ConstraintError;
 pub use grammar::Rule;
+pub use watch::CallWatch;
 
 /// Compiled grammars that are kept.
 const CACHED_MAX: usize = 32;
@@ -48,6 +52,8 @@ pub struct Grammars {
     vocabulary: usize,
     think_start: Option<u32>,
     think_end: Option<u32>,
+    /// The opening tag of a call, where that is a control token.
+    call_start: Option<u32>,
     /// While thinking: everything but control tokens, and the end of the thinking.
     thinking: Arc<Mask>,
     /// Made at first use: it takes a quarter of a second for a vocabulary of 150,000.
@@ -94,6 +100,7 @@ impl Grammars {
         }
         Ok(Self {
             think_start: control("<think>"),
+            call_start: control("<tool_call>"),
             think_end,
             thinking: Arc::new(thinking),
             tokenizer: tokenizer.clone(),
@@ -292,7 +299,7 @@ fn failed(error: impl std::fmt::Display) -> ConstraintError {
 fn refused(rule: &Rule, problem: &str) -> ConstraintError {
     let field = match rule {
         Rule::JsonObject | Rule::JsonSchema(_) => "response_format.json_schema.schema",
-        Rule::Calls { .. } => "tools",
+        Rule::Calls { .. } | Rule::CallBody => "tools",
     };
     // The compiler panics on numbers that overflow (`multipleOf` of ten digits).
     let problem = if problem.starts_with("panic") {

@@ -105,11 +105,13 @@ fn read_logprobs(fields: &Fields<'_>) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then(|| u8::try_from(top.unwrap_or(0)).unwrap_or(u8::MAX)))
 }
 
-/// `reasoning_effort` and `chat_template_kwargs`; the latter is nearer to the template and wins.
+/// `reasoning_effort`, `thinking_budget` (the name of Qwen's own service) and `chat_template_kwargs`; the last is
+/// nearer to the template and wins.
 fn read_thinking(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     if let Some(effort) = fields.string("reasoning_effort")? {
         draft.set_effort(effort, "reasoning_effort")?;
     }
+    draft.thinking_budget = fields.token_limit("thinking_budget")?;
     let Some(variables) = fields.object("chat_template_kwargs")? else { return Ok(()) };
     if let Some(thinking) = variables.boolean("enable_thinking")? {
         draft.conversation.thinking = Some(thinking);

@@ -58,6 +58,7 @@ fn read_thinking(fields: &Fields<'_>, draft: &mut Draft) -> Result<bool, ApiErro
         draft.conversation.thinking = Some(false);
         return Ok(true);
     };
+    draft.thinking_budget = thinking.token_limit("budget_tokens")?;
     draft.conversation.thinking = match thinking.required_string("type")? {
         "enabled" | "adaptive" => Some(true),
         "disabled" => Some(false),

@@ -1,13 +1,14 @@
 //! A job that holds a sequence: its prompt on the way in, its answer on the way out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::SequenceId;
-use engine::constraint::{Constraint, ConstraintError};
+use engine::constraint::{CallWatch, Constraint, ConstraintError};
 use engine::engine::Pass;
-use engine::sampling::{Sampled, Sampler, TokenLogprob};
+use engine::sampling::{Sampled, Sampler, SamplingError, TokenLogprob};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
@@ -36,6 +37,14 @@ pub(super) struct Chunk {
     pub(super) tokens: usize,
 }
 
+/// What stands over the choice of tokens.
+pub(super) enum Guide {
+    /// The visible answer follows a rule.
+    Rule(Constraint),
+    /// The answer is free; calls that the model makes by itself are ones that the tools take.
+    Calls(CallWatch),
+}
+
 /// A job that holds a sequence.
 pub(super) struct Active {
     pub(super) job: Job,
@@ -54,7 +63,11 @@ pub(super) struct Active {
     pub(super) kept: (usize, Instant),
     answer: Answer,
     sampler: Sampler,
-    constraint: Option<Constraint>,
+    guide: Option<Guide>,
+    /// Logits as they were, while a first draw may be taken back.
+    spare: Vec<f32>,
+    /// Tokens that come next, whatever the model thinks: the end of thoughts that were too long.
+    forced: VecDeque<u32>,
     generated: usize,
     submitted: Instant,
     started: Instant,
@@ -91,14 +104,16 @@ impl Active {
         (share, layers): (Duration, usize),
         before: StoreCounters,
     ) -> Self {
-        let Waiting { job, constraint, outbox, since, .. } = waiting;
+        let Waiting { job, guide, outbox, since, .. } = waiting;
         let now = Instant::now();
         let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
         sampler.set_prompt_tokens(job.prompt.tokens.len());
         Self {
             answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
             sampler,
-            constraint,
+            guide,
+            spare: Vec::new(),
+            forced: VecDeque::new(),
             tokens: job.prompt.tokens.to_vec(),
             doing: Doing::Prefill(None),
             cached,
@@ -203,7 +218,12 @@ impl Active {
 
     /// True when the device may choose the next token.
     pub(super) fn takes_most_likely(&self) -> bool {
-        self.sampler.takes_most_likely() && self.constraint.is_none()
+        let guided = match &self.guide {
+            None => false,
+            Some(Guide::Rule(_)) => true,
+            Some(Guide::Calls(watch)) => watch.in_call(),
+        };
+        self.sampler.takes_most_likely() && !guided && self.forced.is_empty()
     }
 
     /// Draws the next token from its logits.
@@ -213,13 +233,39 @@ impl Active {
     ) -> Result<(Sampled, Vec<TokenLogprob>), EngineError> {
         let position = self.tokens.len();
         let refused = |error: ConstraintError| EngineError::Request(error.to_string());
-        let allowed = self.constraint.as_mut().map(Constraint::allowed).transpose();
-        let allowed = allowed.map_err(refused)?;
-        let sampled = self.sampler.sample_allowed(logits, &self.tokens, allowed);
-        let sampled = sampled.map_err(|source| EngineError::Sampling { position, source })?;
-        if let Some(constraint) = &mut self.constraint {
-            constraint.accept(sampled.token).map_err(refused)?;
+        if let Some(token) = self.forced.pop_front() {
+            if let Some(Guide::Rule(constraint)) = &mut self.guide {
+                constraint.accept(token).map_err(refused)?;
+            }
+            // The model was not asked, so there is nothing to say of its probabilities.
+            return Ok((Sampled { token, logprob: None }, Vec::new()));
         }
+        let failed = |source| EngineError::Sampling { position, source };
+        let (sampler, tokens) = (&mut self.sampler, &self.tokens);
+        let sampled = match &mut self.guide {
+            Some(Guide::Rule(constraint)) => {
+                let allowed = constraint.allowed().map_err(refused)?;
+                let sampled = sampler.sample_allowed(logits, tokens, Some(allowed));
+                let sampled = sampled.map_err(failed)?;
+                constraint.accept(sampled.token).map_err(refused)?;
+                sampled
+            }
+            Some(Guide::Calls(watch)) if watch.in_call() => {
+                // What would have come without the watch comes with it, if the tools take it.
+                self.spare.clear();
+                self.spare.extend_from_slice(logits);
+                let free = sampler.sample(&mut self.spare, tokens).map_err(failed)?;
+                if watch.allows(free.token) {
+                    free
+                } else {
+                    match sampler.sample_allowed(logits, tokens, watch.allowed()) {
+                        Err(SamplingError::NothingLeft) => free,
+                        drawn => drawn.map_err(failed)?,
+                    }
+                }
+            }
+            Some(Guide::Calls(_)) | None => sampler.sample(logits, tokens).map_err(failed)?,
+        };
         Ok((sampled, self.sampler.top_logprobs().to_vec()))
     }
 
@@ -237,10 +283,16 @@ impl Active {
         self.last = now;
         let held = self.tokens.len();
         self.tokens.push(sampled.token);
+        if let Some(Guide::Calls(watch)) = &mut self.guide {
+            watch.accept(sampled.token);
+        }
         self.generated += 1;
         self.doing = Doing::Decode(sampled.token);
         for event in self.answer.push(&sampled, top) {
             self.outbox.send(event);
+        }
+        if let Some(budget) = self.job.thinking_budget.filter(|_| self.forced.is_empty()) {
+            self.forced.extend(self.answer.closing(budget));
         }
         let full =
             held == context || self.job.max_tokens.is_some_and(|most| self.generated >= most);

@@ -76,6 +76,17 @@ impl Answer {
         self.events(parts)
     }
 
+    /// The tokens that close the thinking, when `budget` tokens of it are there; none outside of it, or where the
+    /// model has no token for its end. They are what the template writes after thoughts.
+    pub(super) fn closing(&self, budget: usize) -> Vec<u32> {
+        let Some(end) = self.markers[1].filter(|_| self.thinking) else { return Vec::new() };
+        if self.reasoning_tokens < budget {
+            return Vec::new();
+        }
+        let encode = |text| self.language.tokenizer.encode(text).unwrap_or_default();
+        [encode("\n"), vec![end], encode("\n\n")].concat()
+    }
+
     /// Ends the answer for `reason`: what was held back, and the reason as it turned out.
     pub(super) fn finish(&mut self, reason: FinishReason) -> (Vec<Event>, FinishReason) {
         let mut events = Vec::new();

@@ -100,6 +100,8 @@ pub struct Job {
     pub sampling: SamplingOptions,
     /// Most tokens to generate, thinking included; `None` goes to the end of the context.
     pub max_tokens: Option<usize>,
+    /// Most tokens of thinking: then the block is closed for the model, and it answers. `None` leaves it to the model.
+    pub thinking_budget: Option<usize>,
     /// Texts that end the visible answer; they are not part of it.
     pub stop: Vec<String>,
     /// How the output is read.
@@ -126,6 +128,7 @@ impl Job {
             prompt,
             sampling: SamplingOptions::greedy(),
             max_tokens: None,
+            thinking_budget: None,
             stop: Vec::new(),
             output: OutputRules::default(),
             constraint: None,

@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use engine::constraint::Constraint;
-
+use super::active::Guide;
 use super::outbox::Outbox;
 use super::{Event, Job, Priority};
 
@@ -17,8 +16,8 @@ const CLIENTS_MAX: usize = 1024;
 /// A job and where its events go.
 pub(super) struct Waiting {
     pub(super) job: Job,
-    /// What the job's constraint allows, compiled.
-    pub(super) constraint: Option<Constraint>,
+    /// What stands over the choice of its tokens, compiled.
+    pub(super) guide: Option<Guide>,
     pub(super) outbox: Outbox,
     pub(super) since: Instant,
     /// Order of arrival.
@@ -54,11 +53,11 @@ impl Queue {
     }
 
     /// Adds a job.
-    pub(super) fn push(&mut self, job: Job, constraint: Option<Constraint>, outbox: Outbox) {
+    pub(super) fn push(&mut self, job: Job, guide: Option<Guide>, outbox: Outbox) {
         self.arrivals += 1;
         self.jobs.push(Waiting {
             job,
-            constraint,
+            guide,
             outbox,
             since: Instant::now(),
             number: self.arrivals,

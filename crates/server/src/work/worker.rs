@@ -15,7 +15,7 @@ use engine::routing::Heat;
 use engine::text::{Language, Message, RenderOptions, Role, SampledTurns, TextError, Thinking};
 use tokio::sync::mpsc;
 
-use super::active;
+use super::active::{self, Guide};
 use super::disk::{DiskOptions, DiskTier};
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::queue::Queue;
@@ -102,7 +102,7 @@ pub struct EngineWorker {
     shared: Arc<Shared>,
     language: Arc<Language>,
     /// Or why answers cannot be constrained.
-    grammars: Result<Grammars, ConstraintError>,
+    grammars: Result<Arc<Grammars>, ConstraintError>,
     options: ServedModel,
     /// Counted by the engine, where its device sees every choice.
     heat: Option<Heat>,
@@ -160,6 +160,7 @@ impl EngineWorker {
         let options = ServedModel { model, context, vocabulary, queue, system };
         let ends = &language.end_tokens;
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
+        let grammars = grammars.map(Arc::new);
         let thread = Mutex::new(Some(thread));
         Ok(Self { shared, language, grammars, options, heat: None, thread })
     }
@@ -183,10 +184,19 @@ impl EngineWorker {
         }
     }
 
-    /// The constraint of a job, compiled on the caller's thread.
-    fn constraint(&self, job: &Job) -> Result<Option<engine::constraint::Constraint>, Refusal> {
+    /// What stands over a job's tokens, compiled on the caller's thread.
+    fn guide(&self, job: &Job) -> Result<Option<Guide>, Refusal> {
+        let thinking = match &job.prompt {
+            prompt if prompt.thinking_open => Thinking::Open,
+            prompt if prompt.thinking_closed => Thinking::Closed,
+            _ => Thinking::Unopened,
+        };
         let rule = match &job.constraint {
-            None => return Ok(None),
+            None => {
+                let watch = self.grammars.as_ref().ok();
+                let watch = watch.and_then(|grammars| grammars.watch(&job.output.tools, thinking));
+                return Ok(watch.map(Guide::Calls));
+            }
             Some(Constraint::JsonObject) => Rule::JsonObject,
             Some(Constraint::JsonSchema(schema)) => Rule::JsonSchema(schema.clone()),
             Some(Constraint::Tool(which)) => Rule::Calls {
@@ -197,15 +207,10 @@ impl EngineWorker {
                 parallel: job.output.parallel_tool_calls,
             },
         };
-        let thinking = match &job.prompt {
-            prompt if prompt.thinking_open => Thinking::Open,
-            prompt if prompt.thinking_closed => Thinking::Closed,
-            _ => Thinking::Unopened,
-        };
         let refused = |error: &ConstraintError| Refusal::BadConstraint(error.to_string());
         let grammars = self.grammars.as_ref().map_err(refused)?;
         let compiled = grammars.compile(&rule, &job.output.tools, thinking);
-        compiled.map(Some).map_err(|error| refused(&error))
+        compiled.map(|rule| Some(Guide::Rule(rule))).map_err(|error| refused(&error))
     }
 
     fn fitting(&self, prompt: Prompt) -> Result<Prompt, PrepareError> {
@@ -240,6 +245,9 @@ impl Worker for EngineWorker {
             ..RenderOptions::default()
         };
         let tools = &conversation.tools;
+        if let Ok(grammars) = &self.grammars {
+            grammars.prepare_watch(tools);
+        }
         let mut messages = Cow::Borrowed(&conversation.messages);
         let brings_one = messages.first().is_some_and(|message| message.role == Role::System);
         if let Some(system) = self.options.system.as_ref().filter(|_| !brings_one) {
@@ -293,7 +301,7 @@ impl Worker for EngineWorker {
             return Err(Refusal::BadRequest("the prompt is empty".to_owned()));
         }
         active::check(&job, &self.language, self.options.vocabulary)?;
-        let constraint = self.constraint(&job)?;
+        let guide = self.guide(&job)?;
         let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
         {
             let mut queue = self.shared.queue();
@@ -305,7 +313,7 @@ impl Worker for EngineWorker {
                 let retry_after = Duration::from_secs(10);
                 return Err(Refusal::QueueFull { waiting, retry_after });
             }
-            queue.push(job, constraint, Outbox::new(sender));
+            queue.push(job, guide, Outbox::new(sender));
         }
         // The thread may have ended meanwhile; then nobody would ever take the job.
         if self.shared.is_stopping() {

@@ -1,0 +1,133 @@
+//! Calls that the model makes by itself: free until one begins, then one that the tools take.
+//!
+//! With `tool_choice: auto` the text of an answer is the model's business, and nothing is excluded from it: no mask is
+//! computed, and a device may choose tokens by itself. The opening tag of a call is one control token; from there
+//! to the closing tag only names and parameters that the tools have may come, in any order, each with a value of its
+//! type, and all that are required. A call that was right by itself is not changed by a bit: callers draw freely and
+//! ask for the mask only when what was drawn is not allowed.
+//!
+//! It never fails an answer: where the tools make no grammar, or the automaton is at its limits, it lets go.
+
+use std::sync::Arc;
+
+use llguidance::Matcher;
+use serde_json::Value;
+
+use super::{Grammars, Rule, grammar};
+use crate::sampling::Mask;
+use crate::text::Thinking;
+
+/// Where an answer is.
+enum State {
+    /// In text, or in thoughts, where a call's tag means nothing.
+    Free { thinking: bool },
+    /// In a call.
+    Call(Box<Matcher>),
+    /// It could not be followed.
+    Off,
+}
+
+/// Watches one answer.
+pub struct CallWatch {
+    grammars: Arc<Grammars>,
+    tools: Vec<Value>,
+    /// The opening tag.
+    start: u32,
+    state: State,
+    mask: Mask,
+}
+
+impl std::fmt::Debug for CallWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallWatch").field("in_call", &self.in_call()).finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    /// Watches an answer in which `tools` may be called. `None` where there is nothing to watch: no tools, or no
+    /// token that begins a call.
+    pub fn watch(self: &Arc<Self>, tools: &[Value], thinking: Thinking) -> Option<CallWatch> {
+        let start = self.call_start.filter(|_| !tools.is_empty())?;
+        Some(CallWatch {
+            grammars: Arc::clone(self),
+            tools: tools.to_vec(),
+            start,
+            state: State::Free { thinking: thinking == Thinking::Open },
+            mask: Mask::none(self.vocabulary),
+        })
+    }
+
+    /// Compiles what a watch will need, so that it is there when a call begins.
+    pub fn prepare_watch(&self, tools: &[Value]) {
+        if self.call_start.is_some() && !tools.is_empty() {
+            drop(self.call_body(tools));
+        }
+    }
+
+    fn call_body(&self, tools: &[Value]) -> Option<Matcher> {
+        let rule = Rule::CallBody;
+        let text = grammar::of(&rule, tools, self.dialect, &self.tokenizer).ok()?;
+        self.matcher(&rule, text).ok()
+    }
+}
+
+impl CallWatch {
+    /// Whether the answer is in a call, so that [`CallWatch::allows`] may say no.
+    pub fn in_call(&self) -> bool {
+        matches!(self.state, State::Call(_))
+    }
+
+    /// Whether a token may come next.
+    pub fn allows(&mut self, token: u32) -> bool {
+        match &mut self.state {
+            State::Call(matcher) => match matcher.validate_tokens(&[token]) {
+                Ok(taken) => taken == 1,
+                Err(_) => {
+                    self.state = State::Off;
+                    true
+                }
+            },
+            State::Free { .. } | State::Off => true,
+        }
+    }
+
+    /// The tokens that may come next; `None` for all.
+    pub fn allowed(&mut self) -> Option<&Mask> {
+        let State::Call(matcher) = &mut self.state else { return None };
+        match matcher.compute_mask_or_eos() {
+            Ok(words) => {
+                self.mask.set(words.as_slice());
+                Some(&self.mask)
+            }
+            Err(_) => {
+                self.state = State::Off;
+                None
+            }
+        }
+    }
+
+    /// Takes the token that was drawn. One that was not allowed ends the watch.
+    pub fn accept(&mut self, token: u32) {
+        match &mut self.state {
+            State::Off => {}
+            State::Call(matcher) => {
+                if matcher.consume_token(token).is_err() {
+                    self.state = State::Off;
+                } else if matcher.is_stopped() {
+                    self.state = State::Free { thinking: false };
+                }
+            }
+            State::Free { thinking } => {
+                if Some(token) == self.grammars.think_start {
+                    *thinking = true;
+                } else if Some(token) == self.grammars.think_end {
+                    *thinking = false;
+                } else if token == self.start && !*thinking {
+                    let matcher = self.grammars.call_body(&self.tools);
+                    self.state =
+                        matcher.map_or(State::Off, |matcher| State::Call(Box::new(matcher)));
+                }
+            }
+        }
+    }
+}

@@ -40,7 +40,7 @@ pub(super) struct Chunk {
 /// What stands over the choice of tokens.
 pub(super) enum Guide {
     /// The visible answer follows a rule.
-    Rule(Constraint),
+    Rule(Box<Constraint>),
     /// The answer is free; calls that the model makes by itself are ones that the tools take.
     Calls(CallWatch),
 }

@@ -210,7 +210,7 @@ impl EngineWorker {
         let refused = |error: &ConstraintError| Refusal::BadConstraint(error.to_string());
         let grammars = self.grammars.as_ref().map_err(refused)?;
         let compiled = grammars.compile(&rule, &job.output.tools, thinking);
-        compiled.map(|rule| Some(Guide::Rule(rule))).map_err(|error| refused(&error))
+        compiled.map(|rule| Some(Guide::Rule(Box::new(rule)))).map_err(|error| refused(&error))
     }
 
     fn fitting(&self, prompt: Prompt) -> Result<Prompt, PrepareError> {

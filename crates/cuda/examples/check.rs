@@ -19,6 +19,9 @@ use cuda::launch::{
 use cuda::{CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream};
 use kernels::format::{Encoding, FloatType};
 
+#[path = "check_parts/waiting.rs"]
+mod waiting;
+
 /// Relative difference that is explained by the order of sums.
 const BOUND: f64 = 2e-5;
 
@@ -535,6 +538,7 @@ fn main() {
     bench.delta();
     bench.attention();
     bench.mixture(&pinned);
+    bench.waiting(&pinned);
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

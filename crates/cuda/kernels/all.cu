@@ -1,4 +1,5 @@
 // One translation unit, so that one image holds every kernel.
+#include "draw.cu"
 #include "linear.cu"
 #include "mixer.cu"
 #include "mixture.cu"

@@ -55,6 +55,27 @@ __device__ inline void release_next() {
 #endif
 }
 
+// Stores a word of mapped host memory: the host sees all of it or nothing, after everything that this thread stored
+// before. Not an atomic exchange: across a bus that is none (compute-sanitizer refuses it).
+__device__ inline void tell_host(uint32_t* word, uint32_t value) {
+    __threadfence_system();
+    *reinterpret_cast<volatile uint32_t*>(word) = value;
+}
+
+__device__ inline void tell_host(uint64_t* word, uint64_t value) {
+    __threadfence_system();
+    *reinterpret_cast<volatile uint64_t*>(word) = value;
+}
+
+// Orders (value, lower index first) as an integer, zeros of both signs alike; NaN and plus infinity, which no sound
+// model produces, above everything, so that they are seen.
+__device__ inline uint64_t rank_of(float v, uint32_t index) {
+    uint32_t bits = __float_as_uint(__fadd_rn(v, 0.0f));
+    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    if (!(v < INFINITY)) ordered = 0xffffffffu;
+    return uint64_t(ordered) << 32 | (0xffffffffu - index);
+}
+
 __device__ inline uint32_t load_u16(const uint8_t* p) {
     if (reinterpret_cast<uintptr_t>(p) & 1) return p[0] | uint32_t(p[1]) << 8;
     return *reinterpret_cast<const uint16_t*>(p);

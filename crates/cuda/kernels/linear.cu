@@ -80,15 +80,6 @@ struct ArgMaxArguments {
     uint32_t blocks;
 };
 
-// Orders (value, lower index first) as an integer; NaN and plus infinity, which no sound model produces, above
-// everything, so that they are seen.
-__device__ inline uint64_t rank_of(float v, uint32_t index) {
-    uint32_t bits = __float_as_uint(v);
-    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (!(v < INFINITY)) ordered = 0xffffffffu;
-    return uint64_t(ordered) << 32 | (0xffffffffu - index);
-}
-
 __device__ inline uint64_t block_largest(uint64_t best, uint64_t* scratch) {
     for (int offset = 16; offset > 0; offset >>= 1) {
         uint64_t other = __shfl_xor_sync(FULL, best, offset);

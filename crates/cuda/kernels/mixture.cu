@@ -10,6 +10,7 @@ constexpr uint64_t FAILED = 1;
 // Words of `status` in mapped host memory.
 constexpr int BROKEN_TOKEN = 0;  // 1 + the token whose router logits are no numbers
 constexpr int GIVEN_UP = 1;      // 1: nobody answers; by the host when it ends, by the device when it tires
+constexpr int PATIENCE = 2;      // milliseconds that the device waits for an answer, so that a dead host cannot hold it
 
 // The routed experts of a layer: shapes, and where the nine pieces lie in each record.
 struct Experts {
@@ -86,7 +87,7 @@ __device__ inline void route(const RouteArguments& a) {
         broken |= !(scores[j] < INFINITY);
         largest = fmaxf(largest, scores[j]);
     }
-    if (__any_sync(FULL, broken) && lane == 0) atomicExch_system(a.status + BROKEN_TOKEN, 1 + token);
+    if (__any_sync(FULL, broken) && lane == 0) tell_host(a.status + BROKEN_TOKEN, 1 + token);
     largest = warp_max(largest);
     float total = 0.0f;
 #pragma unroll
@@ -129,8 +130,7 @@ __device__ inline void route(const RouteArguments& a) {
     a.addresses[at] = address;
     if (address == 0 && a.ask) {
         uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
-        // A word of its own: the host sees all of it or nothing.
-        atomicExch_system(reinterpret_cast<unsigned long long*>(a.ring + slot), 1ull + a.first_key + id);
+        tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
     }
 }
 
@@ -157,9 +157,6 @@ struct ExpertArguments {
     uint32_t padding;
 };
 
-// Nanoseconds after which a device stops to wait for an answer: far beyond any read that ends well, so that a host
-// whose thread has died does not hold the device for ever.
-constexpr uint64_t PATIENCE = 60ull * 1000 * 1000 * 1000;
 // Looks at the answer between two looks at the clock and at `status`.
 constexpr int LOOKS = 64;
 
@@ -169,12 +166,13 @@ __device__ inline uint64_t global_nanoseconds() {
     return now;
 }
 
-// The address of a record: as routing found it, or what the host answers; FAILED when it does not.
+// The address of a record: as routing found it, or what the host answers; FAILED when it does not for as long as it
+// said that it might take.
 __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status) {
     if (address != 0) return address;
     const volatile uint64_t* answer = answers;
     const volatile uint32_t* given_up = status + GIVEN_UP;
-    uint64_t start = global_nanoseconds();
+    uint64_t start = global_nanoseconds(), patience = uint64_t(status[PATIENCE]) * 1000000;
     for (;;) {
         for (int i = 0; i < LOOKS; i++) {
             if ((address = *answer) != 0) {
@@ -185,8 +183,8 @@ __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answer
             __nanosleep(500);
         }
         if (*given_up) return FAILED;
-        if (global_nanoseconds() - start > PATIENCE) {
-            atomicExch_system(status + GIVEN_UP, 1u);
+        if (global_nanoseconds() - start > patience) {
+            tell_host(status + GIVEN_UP, 1u);
             return FAILED;
         }
     }

@@ -122,7 +122,23 @@ impl DeviceBuffer {
         let to = self.address + offset as u64;
         // SAFETY: both ranges exist; the call returns when the source has been read.
         let copied = unsafe { sys::cuMemcpyHtoD_v2(to, bytes.as_ptr().cast(), bytes.len()) };
-        check("cuMemcpyHtoD", copied)
+        check("cuMemcpyHtoD", copied)?;
+        await_copies()
+    }
+
+    /// Copies f32 values to value `offset` and waits.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_values(&self, offset: usize, values: &[f32]) -> Result<(), CudaError> {
+        let bytes = size_of_val(values);
+        assert!(offset * 4 + bytes <= self.bytes, "values inside their buffer");
+        self.device.inner.bind()?;
+        let to = self.address + (offset * 4) as u64;
+        // SAFETY: both ranges exist; the call returns when the source has been read.
+        let copied = unsafe { sys::cuMemcpyHtoD_v2(to, values.as_ptr().cast(), bytes) };
+        check("cuMemcpyHtoD", copied)?;
+        await_copies()
     }
 
     /// Copies f32 values from value `offset` to the host, once all streams that wrote them were waited for.
@@ -138,6 +154,12 @@ impl DeviceBuffer {
         let copied = unsafe { sys::cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), from, bytes) };
         check("cuMemcpyDtoH", copied)
     }
+}
+
+/// Waits for copies that a call has only staged: streams of ours do not wait for the default one, which carries them.
+fn await_copies() -> Result<(), CudaError> {
+    // SAFETY: null is the default stream.
+    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
 }
 
 impl Drop for DeviceBuffer {

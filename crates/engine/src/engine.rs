@@ -10,9 +10,10 @@ use store::cache::StoreCounters;
 use store::format::Checkpoint;
 
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Run, SequenceId, Suspended};
+use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
 use crate::model::Model;
 use crate::model::config::ModelConfig;
+use crate::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
 /// layers it has passed.
@@ -46,6 +47,7 @@ pub struct Engine {
     model: Model,
     backend: Box<dyn Backend + Send>,
     chunk: usize,
+    ranked: Ranked,
 }
 
 impl Engine {
@@ -57,7 +59,7 @@ impl Engine {
         backend: Box<dyn Backend + Send>,
         chunk: usize,
     ) -> Self {
-        Self { config, model, backend, chunk: chunk.max(1) }
+        Self { config, model, backend, chunk: chunk.max(1), ranked: Ranked::default() }
     }
 
     /// The model's shapes.
@@ -88,22 +90,25 @@ impl Engine {
         self.backend.sequence_length(sequence)
     }
 
-    /// Runs a batch through the model; [`Engine::logits`] then answers for its tokens.
+    /// Runs a batch through the model; [`Engine::logits`] then answers for its tokens. It is a step of answers
+    /// when every run is one token, else prompts ([`Purpose`]).
     ///
     /// # Errors
     /// A batch that the plan does not allow, a failed read, or [`EngineError::Cancelled`]. After the last
     /// two the sequences of the batch are undefined and must be dropped.
     pub fn forward(&mut self, runs: &[Run<'_>], cancel: &dyn Cancel) -> Result<(), EngineError> {
-        self.forward_with(runs, cancel, &mut |_| {})
+        let single = runs.iter().all(|run| run.tokens.len() == 1);
+        let purpose = if single { Purpose::Answers } else { Purpose::Prompt };
+        self.forward_with(runs, purpose, cancel, &mut |_| {})
     }
 
-    /// Begins a batch, with snapshots at the end of the runs `marks` ([`Backend::mark`]). No other may be in
+    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::mark`]). No other may be in
     /// progress, but those put aside.
     ///
     /// # Errors
     /// A batch that the plan does not allow.
     pub fn start(&mut self, runs: &[Run<'_>], marks: &[usize]) -> Result<Pass, EngineError> {
-        self.backend.begin(runs)?;
+        self.backend.begin(runs, Purpose::Prompt)?;
         for &run in marks {
             self.backend.mark(run)?;
         }
@@ -119,7 +124,7 @@ impl Engine {
     /// they must be when a batch is given up between two layers.
     pub fn advance(&mut self, pass: &mut Pass, cancel: &dyn Cancel) -> Result<bool, EngineError> {
         if let Some(suspended) = pass.aside.take() {
-            self.backend.resume(suspended);
+            self.backend.resume(suspended)?;
         }
         self.model.forward_layer(pass.layers, self.backend.as_mut(), cancel)?;
         pass.layers += 1;
@@ -151,10 +156,11 @@ impl Engine {
     fn forward_with(
         &mut self,
         runs: &[Run<'_>],
+        purpose: Purpose,
         cancel: &dyn Cancel,
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
-        self.backend.begin(runs)?;
+        self.backend.begin(runs, purpose)?;
         self.model.forward(self.backend.as_mut(), cancel, layers_done)?;
         self.backend.commit();
         Ok(())
@@ -180,7 +186,7 @@ impl Engine {
             let position = self.sequence_length(sequence);
             let length = (self.chunk - position % self.chunk).min(tokens.len() - done);
             let run = Run { sequence, tokens: &tokens[done..done + length] };
-            self.forward_with(&[run], cancel, &mut |layer| {
+            self.forward_with(&[run], Purpose::Prompt, cancel, &mut |layer| {
                 let part = length as f64 * layer as f64 / layers;
                 progress(PrefillProgress { tokens: done as f64 + part, total: tokens.len() });
             })?;
@@ -201,6 +207,25 @@ impl Engine {
     /// The most likely token after one of the last batch, where the device chooses: [`Backend::most_likely`].
     pub fn most_likely(&mut self, token: usize) -> Option<Result<u32, EngineError>> {
         self.backend.most_likely(token, self.model.final_norm, self.model.head)
+    }
+
+    /// Draws the token after one of the last batch where its logits can stay on the device for that; `None` where
+    /// the sampler has to see them. The token is the same either way.
+    pub fn draw(
+        &mut self,
+        token: usize,
+        sampler: &mut Sampler,
+    ) -> Option<Result<u32, EngineError>> {
+        if sampler.takes_most_likely() {
+            return self.most_likely(token);
+        }
+        let (norm, head) = (self.model.final_norm, self.model.head);
+        let wanted = sampler.wants()?;
+        if let Err(error) = self.backend.rank(token, norm, head, wanted, &mut self.ranked)? {
+            return Some(Err(error));
+        }
+        let read = |start, out: &mut [f32]| self.backend.ranked_logits(start, out);
+        sampler.sample_ranked(&self.ranked, read).transpose()
     }
 
     /// Everything counted about experts since the model was loaded.

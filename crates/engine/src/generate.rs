@@ -66,8 +66,7 @@ pub fn generate(
     })?;
     for _ in 0..limits.tokens {
         let position = engine.sequence_length(sequence);
-        let chosen = if sampler.takes_most_likely() { engine.most_likely(last) } else { None };
-        let token = match chosen {
+        let token = match engine.draw(last, sampler) {
             Some(token) => token?,
             None => {
                 let sampled = sampler.sample(engine.logits(&[last])?, history);

@@ -27,9 +27,11 @@ struct RouteArguments {
 }
 
 /// Words through which a step and the host say what went wrong.
-pub const STATUS_WORDS: usize = 2;
+pub const STATUS_WORDS: usize = 3;
 /// The word of them that says that nobody answers.
 pub const GIVEN_UP: usize = 1;
+/// The word that says how many milliseconds the device waits for an answer.
+pub const PATIENCE: usize = 2;
 
 /// Where [`route`] reads and writes. Choices are `[tokens, k]`, ascending by expert within a token.
 #[derive(Clone, Copy)]
@@ -157,7 +159,7 @@ pub struct ExpertStep {
     /// By key, in pinned memory: the address of a record asked for, or [`FAILED`].
     pub answers: Span<u64>,
     /// [`STATUS_WORDS`] in pinned memory; word [`GIVEN_UP`] ends the waiting for answers when the host sets it, and is
-    /// set by the device after a minute without one.
+    /// set by the device when it has waited for as long as word [`PATIENCE`] says.
     pub status: Span<u32>,
     /// Scratch `[tokens, k, inner]`.
     pub inner: Span<f32>,

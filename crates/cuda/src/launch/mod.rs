@@ -38,7 +38,8 @@ kernels! {
     Route1024 = "route_1024", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
     GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
     Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
-    Tile8 = "tile_8", TileAny = "tile_any",
+    Tile8 = "tile_8", TileAny = "tile_any", RankPartial = "rank_partial",
+    RankFinal = "rank_final", Weigh = "weigh",
 }
 
 /// Matrices of one [`linear`].
@@ -270,9 +271,11 @@ pub fn arg_max(
     }
 }
 
+mod draw;
 mod experts;
 mod mixer;
 mod step;
+pub use draw::*;
 pub use experts::*;
 pub use mixer::*;
 pub use step::*;

@@ -21,6 +21,7 @@ use store::cache::StoreCounters;
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, VectorId};
 
 pub use snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
@@ -36,6 +37,15 @@ pub struct Run<'a> {
     pub sequence: SequenceId,
     /// The tokens, in order; at least one.
     pub tokens: &'a [u32],
+}
+
+/// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Given text: prompts, and what is scored.
+    Prompt,
+    /// The next token of each of several answers: every run is one token.
+    Answers,
 }
 
 /// An activation buffer of the running batch, one row per token.
@@ -170,6 +180,15 @@ pub trait Backend {
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
     /// What can still be held.
     fn room(&self) -> Room;
+    /// Pages that `tokens` more of a sequence may take from the room while they are computed.
+    fn batch_pages(&self, tokens: usize) -> usize {
+        tokens / PAGE_TOKENS + 2
+    }
+    /// Pages that a snapshot of a sequence takes once it has `length` tokens, beside those it shares.
+    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        let _ = (sequence, length);
+        0
+    }
     /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
     /// [`Snapshot::write_rest`] wrote. There must be room for its pages and state.
     ///
@@ -185,6 +204,11 @@ pub trait Backend {
     fn cut_tokens(&self) -> usize {
         1
     }
+    /// True where a token that was computed as part of an answer leaves the same bits as in a prompt: only then may
+    /// another prompt go on from the end of an answer.
+    fn answers_replay(&self) -> bool {
+        true
+    }
 
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
     /// has to finish it first.
@@ -192,15 +216,19 @@ pub trait Backend {
         None
     }
     /// Goes on with a batch that was put aside; no other is in progress.
-    fn resume(&mut self, suspended: Suspended) {
+    ///
+    /// # Errors
+    /// The device failed.
+    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
         let _ = suspended;
+        Err(EngineError::Request("this device cannot put a batch aside".to_owned()))
     }
 
     /// Starts a batch: checks it against the plan and makes room in the sequences' caches.
     ///
     /// # Errors
     /// Too many tokens, a token outside the vocabulary, a full context.
-    fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError>;
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
     /// Asks for a snapshot of a sequence at the end of one run of the batch just begun, for which
     /// [`Backend::room`] must have a state. Several runs of a batch may belong to one sequence: they continue each
     /// other. Only where [`Backend::cut_tokens`] is 1.
@@ -338,6 +366,28 @@ pub trait Backend {
     ) -> Option<Result<u32, EngineError>> {
         let _ = (token, norm, head);
         None
+    }
+
+    /// What a sampler wants of the logits after one token of the batch, into `out`, ranked on the device so that the
+    /// row does not cross the bus. `None` where the device gives logits alone.
+    fn rank(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+        wanted: Wanted,
+        out: &mut Ranked,
+    ) -> Option<Result<(), EngineError>> {
+        let _ = (token, norm, head, wanted, out);
+        None
+    }
+    /// Logits of the row that was ranked last, from token `start` on.
+    ///
+    /// # Errors
+    /// The device failed, or ranks nothing.
+    fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError> {
+        let _ = (start, out);
+        Err(EngineError::Request("this device ranks no tokens".to_owned()))
     }
 
     /// Everything counted about experts since the model was loaded.

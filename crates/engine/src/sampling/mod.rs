@@ -17,6 +17,7 @@ mod mask;
 mod math;
 mod options;
 mod random;
+mod ranked;
 mod sampler;
 mod select;
 
@@ -24,4 +25,5 @@ pub use error::SamplingError;
 pub use mask::Mask;
 pub use options::{SamplingOptions, TOP_LOGPROBS_MAX};
 pub use random::Xoshiro256;
+pub use ranked::{RANKED_TOKENS, Ranked, SUM_TOKENS, Wanted};
 pub use sampler::{Sampled, Sampler, TokenLogprob};

@@ -13,7 +13,7 @@ const ONE: f32 = (1u64 << 40) as f32;
 /// Sizes tried for top-p alone before all tokens are ranked: most distributions end within the first.
 const TOP_P_SIZES: [usize; 3] = [256, 4096, usize::MAX];
 /// Tokens per partial sum of a draw from the whole vocabulary.
-const BLOCK: usize = 1024;
+pub(super) const BLOCK: usize = 1024;
 
 /// A token with its log-probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,17 +36,17 @@ pub struct Sampled {
 /// Draws the tokens of one sequence.
 #[derive(Debug, Clone)]
 pub struct Sampler {
-    options: SamplingOptions,
-    vocabulary: usize,
+    pub(super) options: SamplingOptions,
+    pub(super) vocabulary: usize,
     prompt_tokens: usize,
-    random: Xoshiro256,
+    pub(super) random: Xoshiro256,
     /// Occurrences by token, zero between calls; `[vocabulary]` if a penalty is on, else empty.
     counts: Vec<Occurrences>,
     touched: Vec<u32>,
     /// Logits before they were changed, while log-probabilities are wanted.
     original: Vec<Candidate>,
-    candidates: Vec<Candidate>,
-    weights: Vec<u64>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) weights: Vec<u64>,
     top: Vec<TokenLogprob>,
 }
 
@@ -250,7 +250,7 @@ impl Sampler {
     }
 
     /// Draws from `candidates`, best first with `weights`; `total` is what top-p is a fraction of.
-    fn draw_ranked(&mut self, total: u64, least: u64) -> u32 {
+    pub(super) fn draw_ranked(&mut self, total: u64, least: u64) -> u32 {
         let wanted = nucleus(total, self.options.top_p);
         let mut held = 0;
         let mut kept = 0;
@@ -297,28 +297,28 @@ impl Sampler {
 
 /// From logits to fixed-point weights.
 #[derive(Clone, Copy)]
-struct Weigh {
-    largest: f32,
-    temperature: f32,
+pub(super) struct Weigh {
+    pub(super) largest: f32,
+    pub(super) temperature: f32,
     /// Smaller weights count as 0 (min-p).
-    least: u64,
+    pub(super) least: u64,
 }
 
 impl Weigh {
     #[inline(always)]
-    fn of(self, logit: f32) -> u64 {
+    pub(super) fn of(self, logit: f32) -> u64 {
         let weight = (exp_negative((logit - self.largest) / self.temperature) * ONE) as u64;
         if weight >= self.least { weight } else { 0 }
     }
 }
 
 /// The smallest weight that min-p keeps, the largest being `ONE`.
-fn min_p_weight(min_p: f32) -> u64 {
+pub(super) fn min_p_weight(min_p: f32) -> u64 {
     (min_p * ONE).ceil() as u64
 }
 
 /// The weight that a nucleus must reach: `top_p` of the total, rounded up.
-fn nucleus(total: u64, top_p: f32) -> u64 {
+pub(super) fn nucleus(total: u64, top_p: f32) -> u64 {
     const SCALE: f32 = (1u64 << 32) as f32;
     let fraction = (top_p * SCALE) as u128;
     let wanted = (u128::from(total) * fraction).div_ceil(1 << 32);

@@ -57,6 +57,8 @@ fn slot_bytes(records: &StorePlan) -> usize {
 pub(crate) struct DevicePlan {
     pub(crate) info: DeviceInfo,
     pub(crate) budget: u64,
+    /// Limits of a batch and of what is kept.
+    pub(crate) options: CudaOptions,
     /// Everything but the slots.
     pub(crate) parts: Vec<Part>,
     /// Bytes of one slot.
@@ -172,12 +174,12 @@ impl DevicePlan {
         config: &ModelConfig,
         catalog: &Catalog<'_>,
         records: &StorePlan,
-        options: &CudaOptions,
+        options: CudaOptions,
     ) -> Result<Self> {
         let FoundDevice { info, budget } = found;
         let slot_bytes = slot_bytes(records);
         let experts = records.experts();
-        let needs = |all| CudaRequirements::of(config, catalog, options, slot_bytes, all);
+        let needs = |all| CudaRequirements::of(config, catalog, &options, slot_bytes, all);
         let left =
             |needs: &CudaRequirements| budget.saturating_sub(needs.total()) / slot_bytes as u64;
         let mut requirements = needs(true);
@@ -206,7 +208,8 @@ impl DevicePlan {
             );
             return Err(Failure::memory(reason).into());
         }
-        Ok(Self { info, budget, parts, slot_bytes, slots: slots.min(experts), experts })
+        let slots = slots.min(experts);
+        Ok(Self { info, budget, options, parts, slot_bytes, slots, experts })
     }
 
     /// True when every record has a slot of its own in device memory.
@@ -218,5 +221,54 @@ impl DevicePlan {
     pub(crate) fn total_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum::<u64>()
             + (self.slots * self.slot_bytes) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// The arguments of a model alone.
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        model: ModelArguments,
+    }
+
+    fn parse(options: &str) -> ModelArguments {
+        let words = ["flashmoe", "MODEL"].into_iter().chain(options.split_whitespace());
+        Only::try_parse_from(words).expect("options that exist").model
+    }
+
+    #[test]
+    fn a_gpu_refuses_what_is_the_processors_and_says_what_it_does_instead() {
+        for (options, flag, instead) in [
+            ("--kv-type f16", "--kv-type", "f32"),
+            ("--kv grow", "--kv", "ahead"),
+            ("--delta-rule chunked", "--delta-rule", "token by token"),
+            ("--arithmetic int16", "--arithmetic", "f32"),
+            ("--arithmetic f32", "--arithmetic", "f32"),
+            ("--threads 2", "--threads", "without threads"),
+        ] {
+            let what = processors_own(&parse(options)).expect(options);
+            assert!(what.starts_with(flag) && what.contains(instead), "{options}: {what}");
+        }
+        for options in ["", "--kv ahead", "--kv-type f32", "--delta-rule step", "--slots 64"] {
+            assert_eq!(processors_own(&parse(options)), None, "{options}");
+        }
+    }
+
+    #[test]
+    fn a_cap_on_gpu_memory_needs_a_gpu_and_no_build_reads_past_the_processor() {
+        for (options, needed) in [
+            ("--device cpu --vram 4G", "--device cuda"),
+            ("--io gds", "pread"),
+            ("--io gds --device cuda", "pread"),
+        ] {
+            let refused = choose(&parse(options)).err().expect(options).to_string();
+            assert!(refused.contains(needed), "{options}: {refused}");
+        }
     }
 }

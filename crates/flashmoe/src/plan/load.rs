@@ -18,7 +18,7 @@ use store::io::IoEngine;
 use store::trunk::LoadMode;
 
 use super::device::DevicePlan;
-use super::{Plan, arithmetic, cuda_options};
+use super::{Plan, arithmetic};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
@@ -140,7 +140,7 @@ impl Plan {
             &shapes,
             routing,
             device.info.ordinal,
-            cuda_options(&self.backend),
+            device.options.clone(),
             &mut |done| {
                 progress.set(done as f64);
                 tell(done as f64 / all);

@@ -11,6 +11,7 @@ pub(crate) mod sweep;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
 use engine::backend::cuda::CudaOptions;
 use engine::model::Model;
@@ -107,6 +108,8 @@ const AGENT_CONTEXT: usize = 16_384;
 /// sequence at work.
 const SNAPSHOT_SHARE: f64 = 0.06;
 const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
+/// Keys and values of snapshots beside a GPU: this share of the budget at most.
+const PAGES_SHARE: f64 = 0.1;
 /// Automatic prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
 /// Logit rows of one call; scoring asks for many.
@@ -145,19 +148,24 @@ impl Plan {
             None => None,
             Some(found) => {
                 let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
+                let pages = snapshot_pages(&config, &backend, budget);
                 if arguments.prefill_chunk.is_none() {
-                    let chunk = found.chunk(&config, &catalog, &records, &cuda_options(&backend));
+                    let options = cuda_options(&backend, pages);
+                    let chunk = found.chunk(&config, &catalog, &records, &options);
                     backend.batch_tokens = chunk.max(backend.sequences);
                 }
-                let options = cuda_options(&backend);
-                Some(DevicePlan::new(found, &config, &catalog, &records, &options)?)
+                let options = cuda_options(&backend, pages);
+                Some(DevicePlan::new(found, &config, &catalog, &records, options)?)
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
         let requirements = Requirements::of(&config, &backend);
         let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
         let process = PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR);
-        let snapshots = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
+        let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
+        let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
+        let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
+        let snapshots = states + pages * page;
         let parts = match &device {
             None => vec![
                 Part { name: "dense trunk", bytes: catalog.required_bytes() },
@@ -313,13 +321,26 @@ impl Plan {
     }
 }
 
+/// Pages of keys and values that snapshots of a GPU's sequences may hold beside them: as many as the sequences have,
+/// at most a share of the budget, but always one whole context.
+fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> usize {
+    if options.snapshots == 0 {
+        return 0;
+    }
+    let context = options.context.div_ceil(PAGE_TOKENS) + 1;
+    let page = Requirements::key_value_bytes_per_token(config, options) * PAGE_TOKENS as u64;
+    let share = (budget as f64 * PAGES_SHARE) as u64 / page.max(1);
+    (options.sequences * context).min(share as usize).max(context)
+}
+
 /// The limits of a batch as a GPU's backend takes them.
-pub(crate) fn cuda_options(options: &CpuOptions) -> CudaOptions {
+pub(crate) fn cuda_options(options: &CpuOptions, snapshot_pages: usize) -> CudaOptions {
     CudaOptions {
         batch_tokens: options.batch_tokens,
         logit_rows: options.logit_rows,
         sequences: options.sequences,
         snapshots: options.snapshots,
+        snapshot_pages,
         context: options.context,
         top_k: options.top_k,
     }

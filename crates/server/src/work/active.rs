@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::EngineError;
 use engine::backend::SequenceId;
 use engine::constraint::{CallWatch, Constraint, ConstraintError};
-use engine::engine::Pass;
+use engine::engine::{Engine, Pass};
 use engine::sampling::{Sampled, Sampler, SamplingError, TokenLogprob};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
@@ -216,14 +216,19 @@ impl Active {
         }
     }
 
-    /// True when the device may choose the next token.
-    pub(super) fn takes_most_likely(&self) -> bool {
+    /// Draws the next token after one of the last batch where its logits can stay on the device.
+    pub(super) fn draw(
+        &mut self,
+        engine: &mut Engine,
+        row: usize,
+    ) -> Option<Result<u32, EngineError>> {
         let guided = match &self.guide {
             None => false,
             Some(Guide::Rule(_)) => true,
             Some(Guide::Calls(watch)) => watch.in_call(),
         };
-        self.sampler.takes_most_likely() && !guided && self.forced.is_empty()
+        let free = !guided && self.forced.is_empty();
+        if free { engine.draw(row, &mut self.sampler) } else { None }
     }
 
     /// Draws the next token from its logits.

@@ -314,13 +314,13 @@ impl Scheduler {
             cuts.dedup();
         }
         let states = cuts.len();
-        let pages = (end - position) / engine::backend::PAGE_TOKENS + 2;
-        self.make_room(side, |room| room.states >= states);
+        let backend = self.engine.backend();
+        let pages = backend.batch_pages(end - position);
+        let copied = if states > 0 { backend.snapshot_pages(sequence, end) + states } else { 0 };
+        self.make_room(side, |room| room.states >= states && room.pages >= pages + copied);
         cuts.truncate(self.engine.backend().room().states);
         // Without pages there is no answer: here even a side job may take what it needs.
-        let enough = |room: Room| room.pages >= pages;
-        self.make_room(side, enough);
-        self.make_room(false, enough);
+        self.make_room(false, |room| room.pages >= pages);
         let active = &self.active[index];
         let marks: Vec<usize> = (0..cuts.len()).collect();
         cuts.push(end);
@@ -363,6 +363,11 @@ impl Scheduler {
             }
             return;
         }
+        if !self.engine.backend().answers_replay() && held - active.kept.0 > WORTH_WAITING {
+            // The end of the answer cannot be kept.
+            self.keep(index, Place::Turn);
+        }
+        let active = &self.active[index];
         if active.job.max_tokens == Some(0) {
             self.finish(index, FinishReason::Length);
             return;
@@ -377,11 +382,15 @@ impl Scheduler {
         let length = self.engine.sequence_length(sequence);
         let tokens = &active.tokens[..length];
         let backend = self.engine.backend();
-        if !active.job.cache_prompt || backend.cut_tokens() != 1 || length == 0 {
+        let replays = length <= active.prompt() || backend.answers_replay();
+        if !active.job.cache_prompt || backend.cut_tokens() != 1 || !replays || length == 0 {
             return;
         }
-        if !self.prefix.has(tokens) && !self.make_room(side, |room| room.states > 0) {
-            return;
+        if !self.prefix.has(tokens) {
+            let pages = backend.snapshot_pages(sequence, length);
+            if !self.make_room(side, |room| room.states > 0 && room.pages >= pages) {
+                return;
+            }
         }
         let (active, backend) = (&self.active[index], self.engine.backend());
         let tokens = &active.tokens[..length];
@@ -424,7 +433,8 @@ impl Scheduler {
     /// One token of every answer, computed together.
     fn step(&mut self, answers: &[usize]) {
         let started = Instant::now();
-        self.make_room(false, |room| room.pages >= 2 * answers.len());
+        let pages = answers.len() * self.engine.backend().batch_pages(1);
+        self.make_room(false, |room| room.pages >= pages);
         let tokens: Vec<[u32; 1]> = answers
             .iter()
             .map(|&index| match self.active[index].doing {
@@ -470,26 +480,19 @@ impl Scheduler {
     /// Draws the next token of jobs, each with its row of the batch; ends those that are complete.
     fn draw(&mut self, rows: &[(usize, usize)]) {
         let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
-        let mut drawn = Vec::with_capacity(rows.len());
-        let greedy = rows.iter().all(|&(index, _)| self.active[index].takes_most_likely());
-        for &(_, row) in rows.iter().filter(|_| greedy) {
-            match self.engine.most_likely(row) {
-                Some(token) => {
-                    drawn.push(token.map(|token| (Sampled { token, logprob: None }, Vec::new())));
-                }
-                None => break,
-            }
-        }
-        if drawn.is_empty() {
+        let on_device = |&(index, row): &(usize, usize)| {
+            let token = self.active[index].draw(&mut self.engine, row)?;
+            Some(token.map(|token| (Sampled { token, logprob: None }, Vec::new())))
+        };
+        let mut drawn: Vec<_> = rows.iter().map(on_device).collect();
+        let left: Vec<usize> = (0..rows.len()).filter(|&at| drawn[at].is_none()).collect();
+        if !left.is_empty() {
             let vocabulary = self.engine.config().vocabulary;
-            let places: Vec<usize> = rows.iter().map(|&(_, row)| row).collect();
+            let places: Vec<usize> = left.iter().map(|&at| rows[at].1).collect();
             match self.engine.logits(&places) {
                 Ok(logits) => {
-                    for (&(index, _), logits) in
-                        rows.iter().zip(logits.chunks_exact_mut(vocabulary))
-                    {
-                        let active = &mut self.active[index];
-                        drawn.push(active.sample(logits));
+                    for (&at, logits) in left.iter().zip(logits.chunks_exact_mut(vocabulary)) {
+                        drawn[at] = Some(self.active[rows[at].0].sample(logits));
                     }
                 }
                 Err(error) => {
@@ -501,6 +504,7 @@ impl Scheduler {
             }
         }
         // From the last, so that ending one does not move those still to come.
+        let drawn: Vec<_> = drawn.into_iter().flatten().collect();
         for (&(index, _), drawn) in rows.iter().zip(drawn).rev() {
             let (sampled, top) = match drawn {
                 Ok(drawn) => drawn,

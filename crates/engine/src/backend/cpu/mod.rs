@@ -24,7 +24,9 @@ pub use self::requirements::Requirements;
 pub use self::state::{KvGrowth, KvType};
 use self::state::{Sequences, StateLayout};
 use super::snapshot::Mark;
-use super::{Backend, Cancel, PAGE_TOKENS, Register, Room, Run, SequenceId, Snapshot, Suspended};
+use super::{
+    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
+};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, ModelConfig};
 use crate::model::mixture::Mixture;
@@ -238,7 +240,7 @@ impl Backend for CpuBackend {
         })
     }
 
-    fn resume(&mut self, suspended: Suspended) {
+    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
         self.clear_batch();
         let mut first = 0;
         for (sequence, position, tokens) in suspended.spans {
@@ -248,9 +250,10 @@ impl Backend for CpuBackend {
         self.marks = suspended.marks;
         self.registers.resize(first);
         self.registers.get_mut(Register::Residual).copy_from_slice(&suspended.residual);
+        Ok(())
     }
 
-    fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {
+    fn begin(&mut self, runs: &[Run<'_>], _purpose: Purpose) -> Result<(), EngineError> {
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
         self.clear_batch();

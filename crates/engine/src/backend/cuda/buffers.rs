@@ -6,7 +6,7 @@
 use cuda::launch::{self, AttentionShape, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
-use super::super::Register;
+use super::super::{PAGE_TOKENS, Register};
 use super::{CudaOptions, STEP_TOKENS};
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -83,8 +83,23 @@ impl Sizes {
         launch::attend_scratch(&self.attention, STEP_TOKENS.min(self.tokens))
     }
 
+    /// Words of ranking a row of logits: scratch and result.
+    fn ranked(&self) -> usize {
+        launch::draw_scratch(self.vocabulary) + launch::draw_words(self.vocabulary)
+    }
+
     fn tiles(&self) -> usize {
         3 * launch::tile_limit(self.pairs.max(TILE_TOKENS), self.experts)
+    }
+
+    /// Values of one layer's keys in a page of a snapshot; its values take as many.
+    pub(super) fn page_side(&self) -> usize {
+        PAGE_TOKENS * self.attention.key_value_heads * self.attention.dim
+    }
+
+    /// Values of a page of a snapshot.
+    pub(super) fn page_values(&self) -> usize {
+        2 * self.attention_layers * self.page_side()
     }
 
     /// Bytes of keys and values.
@@ -110,8 +125,10 @@ impl Sizes {
             + self.experts
             + self.tiles()
             + self.layers * self.experts * 9;
-        let long =
-            self.pairs + 2 * self.layers * self.experts + self.logit_rows * launch::ARG_MAX_BLOCKS;
+        let long = self.pairs
+            + 2 * self.layers * self.experts
+            + self.logit_rows * launch::ARG_MAX_BLOCKS
+            + self.ranked();
         (4 * (floats + words) + 8 * long) as u64
     }
 }
@@ -136,8 +153,7 @@ impl Floats {
     }
 
     pub(super) fn write(&self, offset: usize, values: &[f32]) -> Result<(), CudaError> {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.buffer.write(offset * 4, &bytes)
+        self.buffer.write_values(offset, values)
     }
 
     pub(super) fn read(&self, offset: usize, values: &mut [f32]) -> Result<(), CudaError> {
@@ -187,6 +203,8 @@ pub(super) struct Buffers {
     pub(super) places: DeviceBuffer,
     pub(super) posted: DeviceBuffer,
     pub(super) arg_max: DeviceBuffer,
+    /// Scratch of ranking a row of logits, then what it gives.
+    pub(super) ranked: DeviceBuffer,
     pub(super) pinned: Pinned,
 }
 
@@ -197,6 +215,7 @@ pub(super) struct Pinned {
     pub(super) rows: PinnedBuffer,
     /// Most likely tokens.
     pub(super) tokens: PinnedBuffer,
+    pub(super) ranked: PinnedBuffer,
     pub(super) status: PinnedBuffer,
     /// `[layers, step pairs]`, or of one layer `[pairs]`.
     pub(super) uses: PinnedBuffer,
@@ -265,11 +284,13 @@ impl Buffers {
             places: words(keys * 9)?,
             posted: words(1)?,
             arg_max: long(sizes.logit_rows * launch::ARG_MAX_BLOCKS)?,
+            ranked: long(sizes.ranked())?,
             pinned: Pinned {
                 inputs: pinned(3 * sizes.tokens * 4)?,
                 rows: pinned(sizes.logit_rows * 4)?,
                 tokens: pinned(sizes.logit_rows * 4)?,
-                status: pinned(8)?,
+                ranked: pinned(launch::draw_words(sizes.vocabulary) * 8)?,
+                status: pinned(launch::STATUS_WORDS * 4)?,
                 uses: pinned(step_pairs.max(sizes.pairs) * 4)?,
                 ring: pinned(sizes.ring * 8)?,
                 answers: pinned(keys * 8)?,

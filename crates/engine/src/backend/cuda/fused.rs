@@ -9,14 +9,14 @@ use cuda::launch::{
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
-use super::{Backend, CudaBackend, Mode, Register, STEP_TOKENS};
+use super::{Backend, CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
 
 impl CudaBackend {
     /// True when the batch is a step and fused kernels serve products of the matrices.
     fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
-        self.tokens <= STEP_TOKENS
+        self.single
             && matrices
                 .into_iter()
                 .all(|id| launch::step_serves(self.stream.device(), [&self.matrix(id)]))
@@ -54,7 +54,7 @@ impl CudaBackend {
         others: &[(MatrixId, Register)],
         convolution: VectorId,
     ) {
-        if !self.single || !self.fuses(others.iter().map(|other| other.0).chain([mixed])) {
+        if !self.fuses(others.iter().map(|other| other.0).chain([mixed])) {
             let mut products = vec![(mixed, Register::Mixed)];
             products.extend_from_slice(others);
             self.fused_norm_linear(norm, &products);
@@ -146,23 +146,19 @@ impl CudaBackend {
     }
 
     pub(super) fn fused_attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        // Heads of single tokens were not split: the gate lies beside the queries.
-        let beside = gated && self.single;
-        if !self.fuses([matrix])
-            || (gated && !beside)
-            || !self.sizes.attention.dim.is_multiple_of(8)
-        {
-            if beside {
-                self.split_query_gate();
-            }
+        if !self.fuses([matrix]) || !self.sizes.attention.dim.is_multiple_of(8) {
             if gated {
+                // Heads of a step were not split: the gate lies beside the queries.
+                if self.single {
+                    self.split_query_gate();
+                }
                 self.sigmoid_gate(Register::Context, Register::Gate);
             }
             return self.linear_add(Register::Context, matrix, Register::Residual);
         }
         self.fused_add(matrix, |this| {
             let (x, dim) = (this.register(Register::Context), this.sizes.attention.dim);
-            match beside {
+            match gated {
                 true => StepInput::Gated { x, both: this.register(Register::QueryGate), dim },
                 false => StepInput::Plain { x },
             }

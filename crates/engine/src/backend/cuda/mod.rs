@@ -1,9 +1,10 @@
 //! The CUDA backend: everything a step needs in device memory, the host only for what is missing there.
 //!
-//! Batches of a few tokens are *steps*: exact f32 products, experts through the address table, and, when every
-//! token is a sequence's next one, a graph that is captured at the first such step of its size and replayed from
-//! then on: only tokens and positions change, in pinned memory. Larger batches are *chunks*: tensor cores, and
-//! experts grouped over all tokens. The mixture of the last layer of a step launches the whole graph; what it
+//! The next tokens of answers are *steps*: exact f32 products, experts through the address table, and a graph that
+//! is captured at the first step of its size and replayed from then on: only tokens and positions change, in
+//! pinned memory. Prompts of any length are *chunks*: tensor cores, and experts grouped over all tokens. Both give
+//! other bits, but what a chunk gives for a token does not depend on where the prompt was cut. The mixture of
+//! the last layer of a step launches the whole graph; what it
 //! could not find is served while it runs ([`misses`]), and its end is awaited when logits are asked for or the
 //! next batch begins. Between steps the table changes ([`placement`]).
 //!
@@ -11,9 +12,11 @@
 
 mod buffers;
 mod chunk;
+mod draw;
 mod experts;
 mod fused;
 mod misses;
+mod mixer;
 mod placement;
 mod requirements;
 mod router;
@@ -23,10 +26,11 @@ mod step;
 mod weights;
 
 use std::cell::Cell;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use cuda::launch::{self, DeltaShape, DeltaStep, TokenPlaces};
+use cuda::launch::{self, TokenPlaces};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
 use store::LayerId;
 use store::cache::StoreCounters;
@@ -37,21 +41,24 @@ use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
 pub use self::requirements::CudaRequirements;
+use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 use self::weights::{check_limits, inverse_frequencies, load_trunk};
-use super::pool::Pool;
-use super::{Backend, Cancel, Register, Room, Run, SequenceId, Snapshot};
+use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
+use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
 
 pub use cuda::{CudaError, DeviceInfo};
 
-/// Most tokens of a step.
+/// Most tokens of a step; a server computes at most as many answers at once.
 pub(super) const STEP_TOKENS: usize = 8;
+/// Milliseconds that the device waits for a record: far beyond any read that ends well.
+const PATIENCE: u32 = 60_000;
 /// Alignment of weights in device memory.
 const ALIGNMENT: usize = 256;
 /// Address lists of prompts' waves in pinned memory: as many may be on their way to the device.
@@ -68,6 +75,8 @@ pub struct CudaOptions {
     pub sequences: usize,
     /// Most recurrent states kept by snapshots, in the process's memory.
     pub snapshots: usize,
+    /// Most pages of keys and values kept by snapshots, in the process's memory.
+    pub snapshot_pages: usize,
     /// Most tokens of one sequence.
     pub context: usize,
     /// Experts per token; the trained number unless the user asked for fewer.
@@ -99,6 +108,8 @@ struct Part {
     sequence: SequenceId,
     first: usize,
     tokens: usize,
+    /// Of its first token in the sequence.
+    position: usize,
 }
 
 /// Runs models on an NVIDIA GPU.
@@ -113,14 +124,13 @@ pub struct CudaBackend {
     experts: Experts,
     steps: Steps,
     routing: Routing,
-    /// Recurrent states of snapshots.
-    snapshots: Pool<Vec<f32>>,
+    snapshots: Snapshots,
     stream: Stream,
     /// Tokens of each sequence; `None` while it does not exist.
     lengths: Vec<Option<usize>>,
     parts: Vec<Part>,
     tokens: usize,
-    /// True when every part is one token.
+    /// True for a step: every part is one token of an answer.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
@@ -169,6 +179,7 @@ impl CudaBackend {
         store.write(at, &inverse)?;
         let frequencies = store.part(at, inverse.len());
         let buffers = Buffers::new(&device, &sizes, routing.replaces())?;
+        buffers.pinned.status.words()[launch::PATIENCE].store(PATIENCE, Ordering::Release);
         let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
         let (mut attention, mut delta) = (0, 0);
@@ -183,7 +194,7 @@ impl CudaBackend {
         Ok(Self {
             index: index.collect(),
             lengths: vec![None; options.sequences],
-            snapshots: snapshots::pool(&sizes, &options),
+            snapshots: Snapshots::new(&sizes, &options),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
             parts: Vec::with_capacity(options.sequences),
@@ -246,7 +257,7 @@ impl CudaBackend {
         jobs: &[(Matrix, Span<f32>)],
         add: bool,
     ) -> Result<(), CudaError> {
-        if self.tokens <= STEP_TOKENS {
+        if self.single {
             return launch::linear(&self.stream, x, self.tokens, jobs, add);
         }
         for (matrix, out) in jobs {
@@ -281,6 +292,7 @@ impl Backend for CudaBackend {
         self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
         self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
         self.lengths[free] = Some(0);
+        self.snapshots.forget(free);
         Ok(SequenceId(free as u32))
     }
 
@@ -305,44 +317,74 @@ impl Backend for CudaBackend {
     }
 
     fn room(&self) -> Room {
-        let states = if self.sizes.delta_layers == 0 { usize::MAX } else { self.snapshots.free() };
-        Room { pages: usize::MAX, states }
+        self.snapshots.room()
     }
 
-    /// Steps and chunks do not give the same bits, and keys and values stay in their sequence's place.
+    /// Keys and values of sequences lie on the device.
+    fn batch_pages(&self, _tokens: usize) -> usize {
+        0
+    }
+
+    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        self.snapshots.pages_needed(sequence.0 as usize, length)
+    }
+
+    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
+        self.snapshots.read(length, input)
+    }
+
+    /// Chunk kernels compute each token in an order that knows nothing of the tokens beside it.
     fn cut_tokens(&self) -> usize {
-        usize::MAX
+        1
     }
 
-    fn begin(&mut self, runs: &[Run<'_>]) -> Result<(), EngineError> {
+    /// Steps are computed by other kernels than chunks.
+    fn answers_replay(&self) -> bool {
+        false
+    }
+
+    fn suspend(&mut self) -> Option<Suspended> {
+        self.put_aside()
+    }
+
+    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        self.take_up(suspended)
+    }
+
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.finish_step()?;
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
-        super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        for run in runs {
-            let (length, more) = (self.sequence_length(run.sequence), run.tokens.len());
-            if length + more > self.options.context {
-                let context = self.options.context;
-                let found = format!("{length} + {more} tokens exceed the context of {context}");
-                return Err(EngineError::Request(found));
-            }
-        }
+        let limit = match purpose {
+            Purpose::Prompt => self.options.batch_tokens,
+            Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
+        };
+        super::check_batch(runs, limit, self.config.vocabulary)?;
         self.parts.clear();
-        self.tokens = total;
-        self.single = total <= STEP_TOKENS && runs.iter().all(|run| run.tokens.len() == 1);
-        let words = self.buffers.pinned.inputs.words();
+        self.snapshots.clear_marks();
         let mut first = 0;
         for run in runs {
-            let (position, tokens) = (self.sequence_length(run.sequence), run.tokens.len());
-            for (index, &token) in run.tokens.iter().enumerate() {
-                let at = first + index;
-                words[at].store(token, Ordering::Relaxed);
-                words[total + at].store((position + index) as u32, Ordering::Relaxed);
-                words[2 * total + at].store(run.sequence.0, Ordering::Release);
+            // Runs of one sequence continue each other.
+            let earlier = self.parts.iter().filter(|part| part.sequence == run.sequence);
+            let earlier = earlier.map(|part| part.tokens).sum::<usize>();
+            let (position, tokens) =
+                (self.sequence_length(run.sequence) + earlier, run.tokens.len());
+            if position + tokens > self.options.context {
+                let context = self.options.context;
+                let found = format!("{position} + {tokens} tokens exceed the context of {context}");
+                return Err(EngineError::Request(found));
             }
-            self.parts.push(Part { sequence: run.sequence, first, tokens });
+            self.parts.push(Part { sequence: run.sequence, first, tokens, position });
             first += tokens;
         }
+        self.tokens = total;
+        self.single = purpose == Purpose::Answers;
+        let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
+        self.write_inputs(tokens);
         self.begin_step()
+    }
+
+    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        self.snapshots.mark(run)
     }
 
     fn commit(&mut self) {
@@ -351,13 +393,16 @@ impl Backend for CudaBackend {
                 *length += part.tokens;
             }
         }
+        self.keep_marks();
+    }
+
+    fn take_marks(&mut self) -> Vec<Snapshot> {
+        self.snapshots.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {
         self.run(|this| {
-            let count = 3 * this.tokens;
-            let from = this.buffers.pinned.inputs.span::<u32>(0, count);
-            this.stream.copy(from, this.buffers.inputs.span(0, count))?;
+            this.upload_inputs()?;
             let tokens = this.input(0, 0, this.tokens);
             launch::embed(
                 &this.stream,
@@ -417,25 +462,7 @@ impl Backend for CudaBackend {
     }
 
     fn attend(&mut self, layer: LayerId) {
-        self.run(|this| {
-            let shape = &this.sizes.attention;
-            let cache = this.cache(layer);
-            let (queries, keys) =
-                (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
-            for (first, places) in this.places() {
-                let count = places.positions.len();
-                let rows = |register, width: usize| {
-                    this.buffers.registers[register as usize].part(first * width, count * width)
-                };
-                let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
-                launch::append(&this.stream, shape, &places, &cache, new_keys, values)?;
-                let (query, out) =
-                    (rows(Register::Query, queries), rows(Register::Context, queries));
-                let scratch = this.buffers.attention.all();
-                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch)?;
-            }
-            Ok(())
-        });
+        self.launch_attend(layer);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
@@ -446,55 +473,11 @@ impl Backend for CudaBackend {
     }
 
     fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        self.run(|this| {
-            let Some(delta) = &this.config.delta else { return Ok(()) };
-            let (channels, tail) = (delta.channels(), this.sizes.tail);
-            let stride = this.sizes.delta_layers * tail;
-            let start = this.index[layer.index()] * tail;
-            let tails = this.buffers.tails.part(start, this.sizes.sequences * stride - start);
-            for (first, places) in this.places() {
-                let count = places.positions.len() * channels;
-                let rows = |register| {
-                    this.buffers.registers[register as usize].part(first * channels, count)
-                };
-                let (x, out) = (rows(Register::Mixed), rows(Register::Convolved));
-                let weight = this.vector(weight);
-                launch::convolve(&this.stream, channels, &places, weight, x, tails, stride, out)?;
-            }
-            Ok(())
-        });
+        self.launch_convolve(layer, weight);
     }
 
     fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.run(|this| {
-            let Some(delta) = &this.config.delta else { return Ok(()) };
-            let shape = DeltaShape {
-                key_heads: delta.key_heads,
-                value_heads: delta.value_heads,
-                key_dim: delta.key_dim,
-                value_dim: delta.value_dim,
-            };
-            let stride = this.sizes.delta_layers * this.sizes.state;
-            let start = this.index[layer.index()] * this.sizes.state;
-            for (first, places) in this.places() {
-                let count = places.positions.len();
-                let rows = |register, width: usize| {
-                    this.buffers.registers[register as usize].part(first * width, count * width)
-                };
-                let step = DeltaStep {
-                    mixed: rows(Register::Convolved, delta.channels()),
-                    beta: rows(Register::Beta, delta.value_heads),
-                    decay: rows(Register::Decay, delta.value_heads),
-                    rate: this.vector(decay_rate),
-                    bias: this.vector(decay_bias),
-                    states: this.buffers.states.part(start, this.sizes.sequences * stride - start),
-                    stride,
-                    out: rows(Register::Context, delta.value_width()),
-                };
-                launch::delta_rule(&this.stream, &shape, &places, &step)?;
-            }
-            Ok(())
-        });
+        self.launch_delta_rule(layer, decay_rate, decay_bias);
     }
 
     fn gated_norm(&mut self, weight: VectorId) {
@@ -513,7 +496,7 @@ impl Backend for CudaBackend {
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        if self.tokens <= STEP_TOKENS {
+        if self.single {
             self.step_mixture(layer, None, mixture)
         } else {
             self.chunk_mixture(layer, mixture, cancel)
@@ -574,10 +557,13 @@ impl Backend for CudaBackend {
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.sizes.logit_rows)?;
-        let place = self.step_head(tokens, norm, head)?;
+        let first = self.step_head(tokens, norm, head)?;
         let vocabulary = self.sizes.vocabulary;
         let out = &mut self.host_logits[..tokens.len() * vocabulary];
-        self.buffers.logits.read(place * vocabulary, out)?;
+        for (index, row) in out.chunks_exact_mut(vocabulary).enumerate() {
+            let place = first.map_or(tokens[index], |first| first + index);
+            self.buffers.logits.read(place * vocabulary, row)?;
+        }
         Ok(out)
     }
 
@@ -588,6 +574,22 @@ impl Backend for CudaBackend {
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
         Some(self.step_most_likely(token, norm, head))
+    }
+
+    fn rank(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+        wanted: Wanted,
+        out: &mut Ranked,
+    ) -> Option<Result<(), EngineError>> {
+        self.ranks().then(|| self.rank_row(token, norm, head, wanted, out))
+    }
+
+    fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError> {
+        let row = self.steps.ranked_place * self.sizes.vocabulary;
+        Ok(self.buffers.logits.read(row + start, out)?)
     }
 
     fn counters(&self) -> StoreCounters {

@@ -1,39 +1,142 @@
-//! Snapshots of sequences on a GPU: recurrent states in the process's memory.
+//! Snapshots of sequences on a GPU, and batches put aside: copies in the process's memory.
 //!
-//! Keys and values stay where they are on the device, so a snapshot is good for the sequence it was taken from.
+//! On the device keys and values lie in their sequence's place, so a snapshot has copies of them, in pages that several
+//! snapshots share: a sequence remembers which of its full pages were copied before. Both copies, and that of the
+//! recurrent state, wait for the device; a prompt does so once a layer for each place that it is to leave.
 
-use std::sync::Arc;
+use std::io::{self, Read};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use super::super::pool::Pool;
+use cuda::CudaError;
+use store::LayerId;
+
+use super::super::pool::{Pool, Pooled};
+use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_state};
 use super::buffers::Sizes;
-use super::{Backend, CudaBackend, CudaOptions, SequenceId, Snapshot};
+use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
 
-/// The memory of snapshots' recurrent states.
-pub(super) fn pool(sizes: &Sizes, options: &CudaOptions) -> Pool<Vec<f32>> {
-    let values = sizes.delta_layers * (sizes.state + sizes.tail);
-    Pool::new(options.snapshots, false, move || vec![0.0; values])
+/// A page of several holders.
+type Shared = Arc<Pooled<Page>>;
+
+/// What snapshots are made of.
+pub(super) struct Snapshots {
+    /// Recurrent states of all delta layers, then their convolution tails.
+    states: Pool<Vec<f32>>,
+    /// Per attention layer keys, then values, `[PAGE_TOKENS, key_value_heads * head_dim]` each.
+    pages: Pool<Page>,
+    recurrent: bool,
+    attentive: bool,
+    /// By sequence: copies of its full pages, as long as a snapshot holds them.
+    copied: Vec<Vec<Weak<Pooled<Page>>>>,
+    marks: Vec<Mark>,
+    marked: Vec<Snapshot>,
+}
+
+impl Snapshots {
+    pub(super) fn new(sizes: &Sizes, options: &CudaOptions) -> Self {
+        let state = sizes.delta_layers * (sizes.state + sizes.tail);
+        let page = sizes.page_values();
+        Self {
+            states: Pool::new(options.snapshots, false, move || vec![0.0; state]),
+            pages: Pool::new(options.snapshot_pages, false, move || Page::F32(vec![0.0; page])),
+            recurrent: state > 0,
+            attentive: page > 0,
+            copied: vec![Vec::new(); options.sequences],
+            marks: Vec::new(),
+            marked: Vec::new(),
+        }
+    }
+
+    /// What can still be held.
+    pub(super) fn room(&self) -> Room {
+        let free = |needed, free| if needed { free } else { usize::MAX };
+        Room {
+            pages: free(self.attentive, self.pages.free()),
+            states: free(self.recurrent, self.states.free()),
+        }
+    }
+
+    /// Pages that a snapshot of a sequence at `length` has to copy.
+    pub(super) fn pages_needed(&self, index: usize, length: usize) -> usize {
+        if !self.attentive {
+            return 0;
+        }
+        let full = self.copied[index].iter().take(length / PAGE_TOKENS);
+        length.div_ceil(PAGE_TOKENS) - full.filter(|page| page.strong_count() > 0).count()
+    }
+
+    /// A sequence has become another.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.copied[index].clear();
+    }
+
+    /// Memory for a recurrent state; `None` for models without.
+    fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
+        let full = || EngineError::Request("no room for another snapshot".to_owned());
+        if self.recurrent { self.states.take().ok_or_else(full).map(Some) } else { Ok(None) }
+    }
+
+    /// A snapshot from outside.
+    pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
+        let full = || io::Error::other("no room for another snapshot");
+        let count = if self.attentive { length.div_ceil(PAGE_TOKENS) } else { 0 };
+        let mut pages = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut page = self.pages.take().ok_or_else(full)?;
+            page.read(input)?;
+            pages.push(Arc::new(page));
+        }
+        let mut state = self.new_state().map_err(io::Error::other)?;
+        if let Some(state) = &mut state {
+            read_state(state, input)?;
+        }
+        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
+    }
+
+    pub(super) fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        let state = self.new_state()?;
+        self.marks.push(Mark { run, state });
+        Ok(())
+    }
+
+    pub(super) fn clear_marks(&mut self) {
+        self.marks.clear();
+    }
+
+    /// The marks of the batch, to write to while the backend is read.
+    pub(super) fn marks(&mut self) -> Vec<Mark> {
+        std::mem::take(&mut self.marks)
+    }
+
+    pub(super) fn put_marks(&mut self, marks: Vec<Mark>) {
+        self.marks = marks;
+    }
+
+    pub(super) fn take_marks(&mut self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.marked)
+    }
 }
 
 impl CudaBackend {
-    /// The sequence's recurrent state and length.
+    /// Where a sequence is.
     pub(super) fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.settle()?;
         let index = sequence.0 as usize;
-        let states = self.sizes.delta_layers * self.sizes.state;
-        let tails = self.sizes.delta_layers * self.sizes.tail;
-        let length = self.sequence_length(sequence);
-        if states == 0 {
-            return Ok(Snapshot { length, pages: Vec::new(), state: None });
+        let (states, tails) = self.recurrent_values();
+        let mut state = self.snapshots.new_state()?;
+        if let Some(state) = &mut state {
+            self.buffers.states.read(index * states, &mut state[..states])?;
+            self.buffers.tails.read(index * tails, &mut state[states..])?;
         }
+        let length = self.sequence_length(sequence);
         let full = || EngineError::Request("no room for another snapshot".to_owned());
-        let mut state = self.snapshots.take().ok_or_else(full)?;
-        self.buffers.states.read(index * states, &mut state[..states])?;
-        self.buffers.tails.read(index * tails, &mut state[states..])?;
-        Ok(Snapshot { length, pages: Vec::new(), state: Some(Arc::new(state)) })
+        let pages = self.copy_pages(sequence, length)?.ok_or_else(full)?;
+        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
     }
 
-    /// Sets a sequence to where it was.
+    /// Sets a sequence to a point of any.
     pub(super) fn return_to(
         &mut self,
         sequence: SequenceId,
@@ -41,13 +144,200 @@ impl CudaBackend {
     ) -> Result<(), EngineError> {
         self.settle()?;
         let index = sequence.0 as usize;
+        let (states, tails) = self.recurrent_values();
         if let Some(state) = &snapshot.state {
-            let states = self.sizes.delta_layers * self.sizes.state;
-            let tails = self.sizes.delta_layers * self.sizes.tail;
             self.buffers.states.write(index * states, &state[..states])?;
             self.buffers.tails.write(index * tails, &state[states..])?;
         }
+        for (number, page) in snapshot.pages.iter().enumerate() {
+            let Page::F32(values) = &***page else {
+                unreachable!("pages of this device are f32");
+            };
+            let (place, part) = self.page_part(sequence, number, snapshot.length);
+            let layers = self.buffers.keys.iter().zip(&self.buffers.values);
+            for ((keys, rows), page) in layers.zip(values.chunks_exact(2 * self.sizes.page_side()))
+            {
+                let (new_keys, new_rows) = page.split_at(page.len() / 2);
+                keys.write(place, &new_keys[..part])?;
+                rows.write(place, &new_rows[..part])?;
+            }
+        }
         self.lengths[index] = Some(snapshot.length);
+        let full = snapshot.pages.iter().take(snapshot.length / PAGE_TOKENS);
+        self.snapshots.copied[index] = full.map(Arc::downgrade).collect();
         Ok(())
+    }
+
+    /// Values of a sequence's recurrent states, and of its tails.
+    fn recurrent_values(&self) -> (usize, usize) {
+        let layers = self.sizes.delta_layers;
+        (layers * self.sizes.state, layers * self.sizes.tail)
+    }
+
+    /// Where a page of a sequence of `length` tokens lies in a layer's keys, and how many values of it count.
+    fn page_part(&self, sequence: SequenceId, number: usize, length: usize) -> (usize, usize) {
+        let width = self.sizes.page_side() / PAGE_TOKENS;
+        let first = sequence.0 as usize * self.options.context + number * PAGE_TOKENS;
+        (first * width, (length - number * PAGE_TOKENS).min(PAGE_TOKENS) * width)
+    }
+
+    /// Copies of the pages before `length`, those that there are already shared; `None` without room. Nothing runs.
+    fn copy_pages(
+        &mut self,
+        sequence: SequenceId,
+        length: usize,
+    ) -> Result<Option<Vec<Shared>>, CudaError> {
+        let index = sequence.0 as usize;
+        if !self.snapshots.attentive {
+            return Ok(Some(Vec::new()));
+        }
+        let mut pages = Vec::with_capacity(length.div_ceil(PAGE_TOKENS));
+        for number in 0..length.div_ceil(PAGE_TOKENS) {
+            let known = self.snapshots.copied[index].get(number).and_then(Weak::upgrade);
+            let full = (number + 1) * PAGE_TOKENS <= length;
+            if let Some(page) = known.filter(|_| full) {
+                pages.push(page);
+                continue;
+            }
+            let Some(mut page) = self.snapshots.pages.take() else { return Ok(None) };
+            let Page::F32(values) = &mut *page else {
+                unreachable!("pages of this device are f32");
+            };
+            if !full {
+                // What the buffer held before is nobody's business, on disk neither.
+                values.fill(0.0);
+            }
+            let (place, part) = self.page_part(sequence, number, length);
+            let layers = self.buffers.keys.iter().zip(&self.buffers.values);
+            for ((keys, rows), page) in
+                layers.zip(values.chunks_exact_mut(2 * self.sizes.page_side()))
+            {
+                let (to_keys, to_rows) = page.split_at_mut(page.len() / 2);
+                keys.read(place, &mut to_keys[..part])?;
+                rows.read(place, &mut to_rows[..part])?;
+            }
+            let page = Arc::new(page);
+            if full {
+                let copied = &mut self.snapshots.copied[index];
+                copied.resize(copied.len().max(number + 1), Weak::new());
+                copied[number] = Arc::downgrade(&page);
+            }
+            pages.push(page);
+        }
+        Ok(Some(pages))
+    }
+
+    /// After a layer's convolution of a run: its tail for those who want it.
+    pub(super) fn keep_tails(
+        &self,
+        layer: LayerId,
+        run: usize,
+        marks: &mut [Mark],
+    ) -> Result<(), CudaError> {
+        let (states, tails) = self.recurrent_values();
+        let (size, at) = (self.sizes.tail, self.index[layer.index()] * self.sizes.tail);
+        for mark in marks.iter_mut().filter(|mark| mark.run == run) {
+            let index = self.parts[run].sequence.0 as usize;
+            let Some(state) = &mut mark.state else { continue };
+            self.stream.wait()?;
+            let to = &mut state[states + at..states + at + size];
+            self.buffers.tails.read(index * tails + at, to)?;
+        }
+        Ok(())
+    }
+
+    /// After a layer's delta rule of a run: its state for those who want it.
+    pub(super) fn keep_states(
+        &self,
+        layer: LayerId,
+        run: usize,
+        marks: &mut [Mark],
+    ) -> Result<(), CudaError> {
+        let (states, _) = self.recurrent_values();
+        let (size, at) = (self.sizes.state, self.index[layer.index()] * self.sizes.state);
+        for mark in marks.iter_mut().filter(|mark| mark.run == run) {
+            let index = self.parts[run].sequence.0 as usize;
+            let Some(state) = &mut mark.state else { continue };
+            self.stream.wait()?;
+            self.buffers.states.read(index * states + at, &mut state[at..at + size])?;
+        }
+        Ok(())
+    }
+
+    /// Makes snapshots of the marks of the batch that has ended, as far as there is room.
+    pub(super) fn keep_marks(&mut self) {
+        self.snapshots.marked.clear();
+        for mark in self.snapshots.marks() {
+            let Part { sequence, position, tokens, .. } = self.parts[mark.run];
+            let length = position + tokens;
+            match self.copy_pages(sequence, length) {
+                Ok(Some(pages)) => {
+                    let state = mark.state.map(Arc::new);
+                    self.snapshots.marked.push(Snapshot { length, pages, state });
+                }
+                Ok(None) => {}
+                Err(error) => self.failure = Some(error),
+            }
+        }
+    }
+
+    /// The batch in progress, between two layers of a prompt; `None` for a step, when a copy fails, and where
+    /// records are on disk: what was read ahead for the next layer is for that layer, and steps need its slots.
+    pub(super) fn put_aside(&mut self) -> Option<Suspended> {
+        let stays = self.single || self.failure.is_some() || self.experts.can_miss;
+        if stays || self.stream.wait().is_err() {
+            return None;
+        }
+        let mut residual = vec![0.0; self.tokens * self.sizes.hidden];
+        self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
+        let words = &self.buffers.pinned.inputs.words()[..self.tokens];
+        let spans = self.parts.iter().map(|part| (part.sequence, part.position, part.tokens));
+        Some(Suspended {
+            spans: spans.collect(),
+            tokens: words.iter().map(|word| word.load(Ordering::Acquire)).collect(),
+            residual,
+            marks: self.snapshots.marks(),
+        })
+    }
+
+    /// Goes on with a prompt's batch.
+    pub(super) fn take_up(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        self.finish_step()?;
+        self.stream.wait()?;
+        self.parts.clear();
+        let mut first = 0;
+        for (sequence, position, tokens) in suspended.spans {
+            self.parts.push(Part { sequence, first, tokens, position });
+            first += tokens;
+        }
+        self.tokens = first;
+        self.single = false;
+        self.snapshots.put_marks(suspended.marks);
+        self.write_inputs(suspended.tokens.into_iter());
+        self.upload_inputs()?;
+        self.buffers.registers[Register::Residual as usize].write(0, &suspended.residual)?;
+        self.begin_step()
+    }
+
+    /// Tokens, positions and sequences of the batch's parts, for the device to fetch.
+    pub(super) fn write_inputs(&self, tokens: impl Iterator<Item = u32>) {
+        let (words, total) = (self.buffers.pinned.inputs.words(), self.tokens);
+        for (word, token) in words.iter().zip(tokens) {
+            word.store(token, Ordering::Relaxed);
+        }
+        for part in &self.parts {
+            for index in 0..part.tokens {
+                let at = part.first + index;
+                words[total + at].store((part.position + index) as u32, Ordering::Relaxed);
+                words[2 * total + at].store(part.sequence.0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Brings them to the device.
+    pub(super) fn upload_inputs(&self) -> Result<(), CudaError> {
+        let count = 3 * self.tokens;
+        let from = self.buffers.pinned.inputs.span::<u32>(0, count);
+        self.stream.copy(from, self.buffers.inputs.span(0, count))
     }
 }

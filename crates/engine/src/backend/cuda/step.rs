@@ -8,7 +8,7 @@ use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
 use super::misses::StepPort;
-use super::{Backend, CudaBackend, Mode, Register, STEP_TOKENS};
+use super::{CudaBackend, Mode, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
@@ -35,6 +35,8 @@ pub(super) struct Steps {
     prepared: Option<(usize, usize)>,
     half: usize,
     scratch: Vec<f32>,
+    /// The row of logits that was ranked last.
+    pub(super) ranked_place: usize,
     /// A prompt was processed since the table last named what the host tier holds.
     pub(super) unnamed: bool,
 }
@@ -54,8 +56,14 @@ impl Steps {
             prepared: None,
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
+            ranked_place: 0,
             unnamed: true,
         })
+    }
+
+    /// The row of logits of `token` when the running step computes it.
+    pub(super) fn coming_row(&self, token: usize) -> Option<usize> {
+        (self.running && token < self.head_rows).then_some(token)
     }
 }
 
@@ -101,7 +109,7 @@ impl CudaBackend {
     pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
         self.mode = Mode::Eager;
         self.steps.head_rows = 0;
-        if self.tokens > STEP_TOKENS {
+        if !self.single {
             return self.upload_table();
         }
         if self.experts.can_miss && std::mem::take(&mut self.steps.unnamed) {
@@ -119,9 +127,6 @@ impl CudaBackend {
             let from = self.buffers.pinned.replaced.span::<f32>(start, values);
             self.stream.copy(from, self.buffers.replaced.part(0, values))?;
         }
-        if !self.single {
-            return Ok(());
-        }
         if self.steps.graphs[self.tokens].is_some() {
             self.mode = Mode::Replay;
         } else if self.steps.head.is_some() {
@@ -131,7 +136,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn upload_table(&mut self) -> Result<(), EngineError> {
+    pub(super) fn upload_table(&mut self) -> Result<(), EngineError> {
         if self.experts.placement.take_changed() {
             let words = self.experts.placement.words();
             for (to, &word) in self.buffers.pinned.table.long_words().iter().zip(words) {
@@ -274,7 +279,7 @@ impl CudaBackend {
         self.steps.running = true;
         self.mode = Mode::Eager;
         self.learn();
-        if self.routing.replaces() && self.single {
+        if self.routing.replaces() {
             self.steps.prepared = Some((self.prepare_logits(), self.tokens));
         }
         Ok(())
@@ -384,26 +389,24 @@ impl CudaBackend {
         launch::arg_max(&self.stream, logits, vocabulary, scratch, tokens)
     }
 
-    /// Makes sure that logits of `tokens` are computed. Gives the row of the first; the others follow it.
+    /// Makes sure that logits of `tokens` are computed, by the step itself where it does: other kernels give other
+    /// bits. Gives the row of the first, which the others follow; `None` when each token has its own.
     pub(super) fn step_head(
         &mut self,
         tokens: &[usize],
         norm: VectorId,
         head: MatrixId,
-    ) -> Result<usize, EngineError> {
+    ) -> Result<Option<usize>, EngineError> {
         self.steps.head = Some((norm, head));
         self.finish_step()?;
-        let consecutive = tokens.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        let known = tokens.iter().all(|&token| token < self.steps.head_rows);
-        match tokens.first() {
-            Some(&first) if consecutive && known => return Ok(first),
-            _ => {}
+        if tokens.iter().all(|&token| token < self.steps.head_rows) {
+            return Ok(None);
         }
         self.run(|this| this.head(Some(tokens), norm, head));
         // The rows of a step's own logits are gone.
         self.steps.head_rows = 0;
         self.settle()?;
-        Ok(0)
+        Ok(Some(0))
     }
 
     /// The most likely token after one of the batch, as the device chose it.
@@ -413,12 +416,10 @@ impl CudaBackend {
         norm: VectorId,
         head: MatrixId,
     ) -> Result<u32, EngineError> {
-        let place = self.step_head(&[token], norm, head)?;
+        let place = self.step_head(&[token], norm, head)?.unwrap_or(token);
         let chosen = self.buffers.pinned.tokens.words()[place].load(Ordering::Acquire);
         let part = self.parts.iter().rfind(|part| part.first <= token);
-        let position = part.map_or(0, |part| {
-            self.sequence_length(part.sequence) + token - part.first - part.tokens
-        });
+        let position = part.map_or(0, |part| part.position + token - part.first);
         if chosen == u32::MAX { Err(EngineError::NotFinite { position }) } else { Ok(chosen) }
     }
 }

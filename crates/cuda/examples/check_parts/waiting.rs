@@ -1,0 +1,78 @@
+//! What becomes of experts' kernels whose record is not there: a part of the example `check`.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use cuda::PinnedBuffer;
+use cuda::launch::{self, ExpertStep, StepInput};
+
+use super::Bench;
+
+impl Bench {
+    /// What becomes of blocks that wait for a record: it comes, nobody answers for as long as they wait, or the host
+    /// says that nobody will.
+    pub(super) fn waiting(&self, pinned: &PinnedBuffer) {
+        let (hidden, inner, k) = (512, 256, 2);
+        let (shapes, addresses) = self.records(k, hidden, inner, 4, 64);
+        let (x, norm) = (self.random(hidden), self.random(hidden));
+        let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+        let status = pinned.words();
+        let answer = &pinned.long_words()[64 / 8 + 1];
+        for fused in [false, true] {
+            let run = |named: u64, patience: u32, act: &dyn Fn()| {
+                answer.store(0, Ordering::Release);
+                status[launch::GIVEN_UP].store(0, Ordering::Release);
+                status[launch::PATIENCE].store(patience, Ordering::Release);
+                let out = self.floats(&vec![0.0; hidden]);
+                let step = ExpertStep {
+                    x,
+                    chosen: self.words(&[0, 1]),
+                    weights: self.floats(&[0.5, 0.5]),
+                    addresses: self.long_words(&[addresses[0], named]),
+                    answers: pinned.span(64, k),
+                    status: pinned.span(0, launch::STATUS_WORDS),
+                    inner: self.random(k * inner),
+                    out,
+                    first_key: 0,
+                    k,
+                };
+                let started = Instant::now();
+                if fused {
+                    launch::step_experts(&self.stream, 1, &input, &step, &shapes, None).unwrap();
+                } else {
+                    launch::experts(&self.stream, 1, &step, &shapes, None).unwrap();
+                }
+                act();
+                self.stream.wait().unwrap();
+                let given_up = status[launch::GIVEN_UP].load(Ordering::Acquire) != 0;
+                (self.read(out), given_up, started.elapsed().as_secs_f64())
+            };
+            let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+            let known = run(addresses[1], 60_000, &|| ());
+            let answered = run(0, 60_000, &|| {
+                pause();
+                answer.store(addresses[1], Ordering::Release);
+            });
+            let tired = run(0, 100, &|| ());
+            let told = run(0, 60_000, &|| {
+                pause();
+                status[launch::GIVEN_UP].store(1, Ordering::Release);
+            });
+            let good = known.0 == answered.0
+                && !answered.1
+                && tired.1
+                && (0.1..5.0).contains(&tired.2)
+                && told.1
+                && told.2 < 5.0;
+            println!(
+                "waiting, fused {fused}: answered after {:.3} s, given up after {:.3} s, told after {:.3} s {}",
+                answered.2,
+                tired.2,
+                told.2,
+                if good { "" } else { "FAILED" }
+            );
+            self.failed.set(self.failed.get() || !good);
+        }
+        status[launch::GIVEN_UP].store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,97 @@
+//! Attention, convolution and delta rule of the runs of a batch, each with its sequence's state.
+
+use cuda::launch::{self, DeltaShape, DeltaStep};
+use store::LayerId;
+
+use super::{CudaBackend, Register};
+use crate::weights::VectorId;
+
+impl CudaBackend {
+    /// Appends keys and values of every run, then attends.
+    pub(super) fn launch_attend(&mut self, layer: LayerId) {
+        self.run(|this| {
+            let shape = &this.sizes.attention;
+            let cache = this.cache(layer);
+            let (queries, keys) =
+                (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
+            for (first, places) in this.places() {
+                let count = places.positions.len();
+                let rows = |register, width: usize| {
+                    this.buffers.registers[register as usize].part(first * width, count * width)
+                };
+                let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
+                launch::append(&this.stream, shape, &places, &cache, new_keys, values)?;
+                let (query, out) =
+                    (rows(Register::Query, queries), rows(Register::Context, queries));
+                let scratch = this.buffers.attention.all();
+                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch)?;
+            }
+            Ok(())
+        });
+    }
+
+    /// The convolution of every run; tails for the places that are to be left.
+    pub(super) fn launch_convolve(&mut self, layer: LayerId, weight: VectorId) {
+        let mut marks = self.snapshots.marks();
+        self.run(|this| {
+            let Some(delta) = &this.config.delta else { return Ok(()) };
+            let (channels, tail) = (delta.channels(), this.sizes.tail);
+            let stride = this.sizes.delta_layers * tail;
+            let start = this.index[layer.index()] * tail;
+            let tails = this.buffers.tails.part(start, this.sizes.sequences * stride - start);
+            for (run, (first, places)) in this.places().into_iter().enumerate() {
+                let count = places.positions.len() * channels;
+                let rows = |register| {
+                    this.buffers.registers[register as usize].part(first * channels, count)
+                };
+                let (x, out) = (rows(Register::Mixed), rows(Register::Convolved));
+                let weight = this.vector(weight);
+                launch::convolve(&this.stream, channels, &places, weight, x, tails, stride, out)?;
+                this.keep_tails(layer, run, &mut marks)?;
+            }
+            Ok(())
+        });
+        self.snapshots.put_marks(marks);
+    }
+
+    /// The delta rule of every run; states for the places that are to be left.
+    pub(super) fn launch_delta_rule(
+        &mut self,
+        layer: LayerId,
+        decay_rate: VectorId,
+        decay_bias: VectorId,
+    ) {
+        let mut marks = self.snapshots.marks();
+        self.run(|this| {
+            let Some(delta) = &this.config.delta else { return Ok(()) };
+            let shape = DeltaShape {
+                key_heads: delta.key_heads,
+                value_heads: delta.value_heads,
+                key_dim: delta.key_dim,
+                value_dim: delta.value_dim,
+            };
+            let stride = this.sizes.delta_layers * this.sizes.state;
+            let start = this.index[layer.index()] * this.sizes.state;
+            for (run, (first, places)) in this.places().into_iter().enumerate() {
+                let count = places.positions.len();
+                let rows = |register, width: usize| {
+                    this.buffers.registers[register as usize].part(first * width, count * width)
+                };
+                let step = DeltaStep {
+                    mixed: rows(Register::Convolved, delta.channels()),
+                    beta: rows(Register::Beta, delta.value_heads),
+                    decay: rows(Register::Decay, delta.value_heads),
+                    rate: this.vector(decay_rate),
+                    bias: this.vector(decay_bias),
+                    states: this.buffers.states.part(start, this.sizes.sequences * stride - start),
+                    stride,
+                    out: rows(Register::Context, delta.value_width()),
+                };
+                launch::delta_rule(&this.stream, &shape, &places, &step)?;
+                this.keep_states(layer, run, &mut marks)?;
+            }
+            Ok(())
+        });
+        self.snapshots.put_marks(marks);
+    }
+}

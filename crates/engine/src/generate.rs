@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::EngineError;
 use crate::backend::{Cancel, Run, SequenceId};
+use crate::constraint::CallWatch;
 use crate::engine::{Engine, PrefillProgress};
 use crate::sampling::Sampler;
 
@@ -30,7 +31,7 @@ pub struct Limits {
 }
 
 /// Appends `prompt` to `sequence` and generates. `history` receives every token of the sequence (for
-/// penalties and for the caller); `each` hears every generated token and may stop.
+/// penalties and for the caller); `calls` watches over calls that begin; `each` hears every generated token and may stop.
 ///
 /// The last generated token is not yet part of the sequence when this returns: the next prompt begins
 /// with it.
@@ -42,6 +43,7 @@ pub fn generate(
     sequence: SequenceId,
     prompt: &[u32],
     sampler: &mut Sampler,
+    mut calls: Option<CallWatch>,
     history: &mut Vec<u32>,
     limits: &Limits,
     cancel: &dyn Cancel,
@@ -66,13 +68,21 @@ pub fn generate(
     })?;
     for _ in 0..limits.tokens {
         let position = engine.sequence_length(sequence);
-        let token = match engine.draw(last, sampler) {
+        let free = calls.as_ref().is_none_or(|watch| !watch.in_call());
+        let token = match if free { engine.draw(last, sampler) } else { None } {
             Some(token) => token?,
             None => {
-                let sampled = sampler.sample(engine.logits(&[last])?, history);
+                let logits = engine.logits(&[last])?;
+                let sampled = match &mut calls {
+                    Some(watch) => watch.sample(sampler, logits, history),
+                    None => sampler.sample(logits, history),
+                };
                 sampled.map_err(|error| EngineError::Sampling { position, source: error })?.token
             }
         };
+        if let Some(watch) = &mut calls {
+            watch.accept(token);
+        }
         history.push(token);
         let flow = each(token);
         if limits.end_tokens.contains(&token) {

@@ -6,13 +6,18 @@
 //! the end of the last user turn was kept (`mark`), and the sequence goes on from it.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::EngineError;
 use crate::backend::{Cancel, SequenceId, Snapshot};
+use crate::constraint::Grammars;
 use crate::engine::{Engine, PrefillProgress};
 use crate::generate::{Finish, Limits, generate};
 use crate::sampling::{Sampler, SamplingOptions};
+use crate::text::Thinking;
 
 /// What an answer cost.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +53,19 @@ pub struct AnswerOptions<'a> {
     pub context: usize,
     /// Tokens that end the answer.
     pub end_tokens: &'a [u32],
+    /// Tools that calls are held to, once the answer begins one.
+    pub tools: Option<OfferedTools<'a>>,
+}
+
+/// Tools of one answer.
+#[derive(Clone, Copy)]
+pub struct OfferedTools<'a> {
+    /// Makes grammars of them.
+    pub grammars: &'a Arc<Grammars>,
+    /// In the shape of chat completions.
+    pub tools: &'a [Value],
+    /// How the prompt ends.
+    pub thinking: Thinking,
 }
 
 impl Session {
@@ -113,12 +131,16 @@ impl Session {
         };
         let mut sampler = Sampler::new(options.sampling.clone(), engine.config().vocabulary)
             .map_err(|error| EngineError::Request(error.to_string()))?;
+        let tools = options.tools;
+        let calls =
+            tools.and_then(|offered| offered.grammars.watch(offered.tools, offered.thinking));
         let (mut history, mut first, mut count) = (self.tokens.clone(), None, 0);
         let finish = generate(
             engine,
             self.sequence,
             &prompt[held..],
             &mut sampler,
+            calls,
             &mut history,
             &limits,
             cancel,

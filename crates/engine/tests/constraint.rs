@@ -76,6 +76,32 @@ fn tools() -> Vec<Value> {
 }
 
 #[test]
+fn a_draw_is_changed_only_where_the_tools_do_not_take_it() {
+    let tokenizer = tokenizer();
+    let grammars = Arc::new(grammars(Dialect::QwenXml));
+    let vocabulary = tokenizer.vocabulary_size() + 2;
+    let mut sampler = Sampler::new(SamplingOptions::greedy(), vocabulary).unwrap();
+    let mut watch = grammars.watch(&tools(), Thinking::Closed).unwrap();
+    let mut draw = |best: u32, second: u32| {
+        let mut logits = vec![0.0; vocabulary];
+        logits[best as usize] = 2.0;
+        logits[second as usize] = 1.0;
+        let token = watch.sample(&mut sampler, &mut logits, &[]).unwrap().token;
+        watch.accept(token);
+        token
+    };
+    let first_of = |text: &str| tokenizer.encode(text).unwrap()[0];
+    let (begin, wrong) = (tokenizer.token_id("<tool_call>").unwrap(), first_of("wrong"));
+    assert_eq!(draw(wrong, begin), wrong, "text is free");
+    assert_eq!(draw(begin, wrong), begin);
+    for token in tokenizer.encode("\n<function=now>\n").unwrap() {
+        assert_eq!(draw(token, wrong), token, "what is allowed stays");
+    }
+    let closing = first_of("</function>\n");
+    assert_eq!(draw(wrong, closing), closing, "what is not gives way to the next best");
+}
+
+#[test]
 fn a_call_that_the_model_begins_is_one_that_the_tools_take() {
     let tokenizer = tokenizer();
     let grammars = Arc::new(grammars(Dialect::QwenXml));

@@ -113,6 +113,7 @@ impl Terminal {
             max_tokens: arguments.max_tokens.unwrap_or(context),
             context,
             end_tokens: &self.language.end_tokens,
+            tools: None,
         };
         let mut printer = AnswerPrinter::new(
             &self.language,

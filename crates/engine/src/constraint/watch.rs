@@ -14,7 +14,7 @@ use llguidance::Matcher;
 use serde_json::Value;
 
 use super::{Grammars, Rule, grammar};
-use crate::sampling::Mask;
+use crate::sampling::{Mask, Sampled, Sampler, SamplingError};
 use crate::text::Thinking;
 
 /// Where an answer is.
@@ -35,6 +35,8 @@ pub struct CallWatch {
     start: u32,
     state: State,
     mask: Mask,
+    /// Logits as they were, while a first draw may be taken back.
+    spare: Vec<f32>,
 }
 
 impl std::fmt::Debug for CallWatch {
@@ -54,6 +56,7 @@ impl Grammars {
             start,
             state: State::Free { thinking: thinking == Thinking::Open },
             mask: Mask::none(self.vocabulary),
+            spare: Vec::new(),
         })
     }
 
@@ -103,6 +106,32 @@ impl CallWatch {
                 self.state = State::Off;
                 None
             }
+        }
+    }
+
+    /// Draws the next token after `tokens`: what would come without the watch or, where that is not allowed, one
+    /// that is. `logits` are used up.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    pub fn sample(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &mut [f32],
+        tokens: &[u32],
+    ) -> Result<Sampled, SamplingError> {
+        if !self.in_call() {
+            return sampler.sample(logits, tokens);
+        }
+        self.spare.clear();
+        self.spare.extend_from_slice(logits);
+        let free = sampler.sample(&mut self.spare, tokens)?;
+        if self.allows(free.token) {
+            return Ok(free);
+        }
+        match sampler.sample_allowed(logits, tokens, self.allowed()) {
+            Err(SamplingError::NothingLeft) => Ok(free),
+            drawn => drawn,
         }
     }
 

@@ -33,6 +33,9 @@ pub(crate) struct EvalArguments {
     /// input, foretells the next layer's experts
     #[arg(long, requires = "tasks")]
     pub(crate) lookahead: bool,
+    /// Hold calls that the model begins to the tools that were offered, as `serve` does
+    #[arg(long, requires = "tasks")]
+    pub(crate) watch_calls: bool,
     /// Text for perplexity: JSON lines (`messages` or `text`) in a file that ends in .jsonl, else plain
     /// text, cut into windows of the context
     #[arg(long, value_name = "FILE")]

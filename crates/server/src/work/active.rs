@@ -8,7 +8,7 @@ use engine::EngineError;
 use engine::backend::SequenceId;
 use engine::constraint::{CallWatch, Constraint, ConstraintError};
 use engine::engine::{Engine, Pass};
-use engine::sampling::{Sampled, Sampler, SamplingError, TokenLogprob};
+use engine::sampling::{Sampled, Sampler, TokenLogprob};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
@@ -64,8 +64,6 @@ pub(super) struct Active {
     answer: Answer,
     sampler: Sampler,
     guide: Option<Guide>,
-    /// Logits as they were, while a first draw may be taken back.
-    spare: Vec<f32>,
     /// Tokens that come next, whatever the model thinks: the end of thoughts that were too long.
     forced: VecDeque<u32>,
     generated: usize,
@@ -112,7 +110,6 @@ impl Active {
             answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
             sampler,
             guide,
-            spare: Vec::new(),
             forced: VecDeque::new(),
             tokens: job.prompt.tokens.to_vec(),
             doing: Doing::Prefill(None),
@@ -255,21 +252,8 @@ impl Active {
                 constraint.accept(sampled.token).map_err(refused)?;
                 sampled
             }
-            Some(Guide::Calls(watch)) if watch.in_call() => {
-                // What would have come without the watch comes with it, if the tools take it.
-                self.spare.clear();
-                self.spare.extend_from_slice(logits);
-                let free = sampler.sample(&mut self.spare, tokens).map_err(failed)?;
-                if watch.allows(free.token) {
-                    free
-                } else {
-                    match sampler.sample_allowed(logits, tokens, watch.allowed()) {
-                        Err(SamplingError::NothingLeft) => free,
-                        drawn => drawn.map_err(failed)?,
-                    }
-                }
-            }
-            Some(Guide::Calls(_)) | None => sampler.sample(logits, tokens).map_err(failed)?,
+            Some(Guide::Calls(watch)) => watch.sample(sampler, logits, tokens).map_err(failed)?,
+            None => sampler.sample(logits, tokens).map_err(failed)?,
         };
         Ok((sampled, self.sampler.top_logprobs().to_vec()))
     }

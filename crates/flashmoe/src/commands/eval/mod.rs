@@ -14,8 +14,10 @@ mod text;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use engine::constraint::Grammars;
 use engine::routing::Recorder;
 use engine::text::Language;
 
@@ -54,7 +56,8 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         let recorder = recorder.as_ref();
         let (language, interrupt) = (&language, &interrupt);
         let max_tokens = arguments.max_tokens;
-        let mut asker = Asker { plan: &plan, language, interrupt, max_tokens, recorder };
+        let grammars = arguments.watch_calls.then(|| grammars(language, &plan)).transpose()?;
+        let mut asker = Asker { plan: &plan, language, interrupt, max_tokens, recorder, grammars };
         let (engine, answers) = (&mut loaded.engine, answers.as_mut());
         report.tasks = Some(asker.ask_all(&items, engine, answers, arguments.failures)?);
     }
@@ -106,6 +109,13 @@ fn plans(arguments: &EvalArguments) -> Result<(Plan, Option<Plan>)> {
         return Err(Failure::usage(reason).into());
     }
     Ok((plan, Some(reference)))
+}
+
+/// What makes grammars of the tools that questions offer.
+fn grammars(language: &Language, plan: &Plan) -> Result<Arc<Grammars>> {
+    let (ends, vocabulary) = (&language.end_tokens, plan.config.vocabulary);
+    let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
+    Ok(Arc::new(grammars.map_err(|error| Failure::model(error.into()))?))
 }
 
 /// A recorder that hears nothing yet, if the routing is wanted.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use engine::constraint::Grammars;
 use engine::engine::Engine;
 use engine::routing::Recorder;
 use engine::sampling::SamplingOptions;
-use engine::session::{AnswerOptions, AnswerReport, Session};
+use engine::session::{AnswerOptions, AnswerReport, OfferedTools, Session};
 use engine::text::{AnswerParser, Language, Message, RenderOptions};
 use serde_json::json;
 
@@ -80,6 +82,8 @@ pub(super) struct Asker<'a> {
     pub(super) max_tokens: usize,
     /// Listens while an answer is generated.
     pub(super) recorder: Option<&'a Recorder>,
+    /// Calls are held to the offered tools by these.
+    pub(super) grammars: Option<Arc<Grammars>>,
 }
 
 /// A generated answer.
@@ -147,6 +151,11 @@ impl Asker<'_> {
             max_tokens: self.max_tokens,
             context: plan.backend.context,
             end_tokens: &language.end_tokens,
+            tools: self.grammars.as_ref().map(|grammars| OfferedTools {
+                grammars,
+                tools: &item.tools,
+                thinking: prompt.thinking,
+            }),
         };
         let mut parser = AnswerParser::new(language.dialect, &item.tools, prompt.opens_reasoning);
         let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());

@@ -31,7 +31,8 @@ pub struct Limits {
 }
 
 /// Appends `prompt` to `sequence` and generates. `history` receives every token of the sequence (for
-/// penalties and for the caller); `calls` watches over calls that begin; `each` hears every generated token and may stop.
+/// penalties and for the caller); `calls` watches over calls that begin; `each` hears every generated token and may
+/// stop.
 ///
 /// The last generated token is not yet part of the sequence when this returns: the next prompt begins
 /// with it.

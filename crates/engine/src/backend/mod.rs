@@ -381,6 +381,7 @@ pub trait Backend {
         let _ = (token, norm, head, wanted, out);
         None
     }
+
     /// Logits of the row that was ranked last, from token `start` on.
     ///
     /// # Errors

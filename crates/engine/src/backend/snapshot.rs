@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::pool::{Pooled, Recycled};
+use super::pool::{Pool, Pooled, Recycled};
 
 /// Positions of one page of keys and values.
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
@@ -210,7 +210,23 @@ impl Snapshot {
     }
 }
 
-/// Reads a recurrent state that [`Snapshot::write_rest`] wrote.
-pub(crate) fn read_state(state: &mut [f32], input: &mut dyn Read) -> io::Result<()> {
-    read_values(state, f32::from_le_bytes, input)
+/// Reads a snapshot of `length` tokens from outside: `count` pages into memory of `pages`, then the recurrent state
+/// that [`Snapshot::write_rest`] wrote into `state`.
+pub(crate) fn read_snapshot(
+    length: usize,
+    (pages, count): (&Pool<Page>, usize),
+    mut state: Option<Pooled<Vec<f32>>>,
+    input: &mut dyn Read,
+) -> io::Result<Snapshot> {
+    let full = || io::Error::other("no room for another snapshot");
+    let mut read = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut page = pages.take().ok_or_else(full)?;
+        page.read(input)?;
+        read.push(Arc::new(page));
+    }
+    if let Some(state) = &mut state {
+        read_values(state, f32::from_le_bytes, input)?;
+    }
+    Ok(Snapshot { length, pages: read, state: state.map(Arc::new) })
 }

@@ -16,7 +16,7 @@ use store::LayerId;
 
 use super::super::SequenceId;
 use super::super::pool::{Pool, Pooled};
-use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_state};
+use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_snapshot};
 use super::CpuOptions;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
@@ -211,18 +211,8 @@ impl Sequences {
 
     /// A snapshot from outside.
     pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
-        let full = || io::Error::other("no room for another snapshot");
-        let mut pages = Vec::with_capacity(length.div_ceil(PAGE_TOKENS));
-        for _ in 0..length.div_ceil(PAGE_TOKENS) {
-            let mut page = self.pages.take().ok_or_else(full)?;
-            page.read(input)?;
-            pages.push(Arc::new(page));
-        }
-        let mut state = self.new_state().map_err(io::Error::other)?;
-        if let Some(state) = &mut state {
-            read_state(state, input)?;
-        }
-        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
+        let state = self.new_state().map_err(io::Error::other)?;
+        read_snapshot(length, (&self.pages, length.div_ceil(PAGE_TOKENS)), state, input)
     }
 
     pub(super) fn room(&self) -> Room {

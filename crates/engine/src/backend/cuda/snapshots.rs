@@ -12,7 +12,7 @@ use cuda::CudaError;
 use store::LayerId;
 
 use super::super::pool::{Pool, Pooled};
-use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_state};
+use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_snapshot};
 use super::buffers::Sizes;
 use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
@@ -80,19 +80,9 @@ impl Snapshots {
 
     /// A snapshot from outside.
     pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
-        let full = || io::Error::other("no room for another snapshot");
         let count = if self.attentive { length.div_ceil(PAGE_TOKENS) } else { 0 };
-        let mut pages = Vec::with_capacity(count);
-        for _ in 0..count {
-            let mut page = self.pages.take().ok_or_else(full)?;
-            page.read(input)?;
-            pages.push(Arc::new(page));
-        }
-        let mut state = self.new_state().map_err(io::Error::other)?;
-        if let Some(state) = &mut state {
-            read_state(state, input)?;
-        }
-        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
+        let state = self.new_state().map_err(io::Error::other)?;
+        read_snapshot(length, (&self.pages, count), state, input)
     }
 
     pub(super) fn mark(&mut self, run: usize) -> Result<(), EngineError> {

@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::{
     ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice,
-    LoadChoice, ModelArguments, PolicyChoice, RoutingChoice, SlotCount, StorageChoice,
+    LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SlotCount,
+    StorageChoice,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -39,6 +40,9 @@ pub(crate) struct BenchArguments {
     /// Hard caps on the GPU memory taken (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub(crate) vram: Vec<ByteSize>,
+    /// Guess on the GPU, one layer early, which experts come next (list)
+    #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "off")]
+    pub(crate) predict: Vec<PredictChoice>,
     /// Memory caps (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub(crate) memory: Vec<ByteSize>,
@@ -111,7 +115,10 @@ impl BenchArguments {
         let optional = |len: usize| 0..len.max(1);
         let caps = optional(self.vram.len())
             .flat_map(|vram| optional(self.memory.len()).map(move |memory| (vram, memory)));
-        for (vram, memory) in caps {
+        let gpus = caps.flat_map(|(vram, memory)| {
+            self.predict.iter().map(move |&predict| (vram, memory, predict))
+        });
+        for (vram, memory, predict) in gpus {
             for &storage in &self.storage {
                 for &io in &self.io {
                     for &load in &self.load {
@@ -122,6 +129,7 @@ impl BenchArguments {
                                         model: self.model.clone(),
                                         device: self.device,
                                         vram: self.vram.get(vram).copied(),
+                                        predict,
                                         memory: self.memory.get(memory).copied(),
                                         storage,
                                         slots: self.slots,

@@ -23,7 +23,7 @@ pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use launch::{ClientChoice, LaunchArguments};
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
-    PolicyChoice, RoutingChoice, SamplingArguments, StorageChoice,
+    PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
 pub(crate) use pack::PackArguments;
 pub(crate) use serve::ServeArguments;

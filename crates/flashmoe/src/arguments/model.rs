@@ -17,6 +17,10 @@ pub(crate) struct ModelArguments {
     /// Hard cap on the GPU memory taken (default: what is free, less a reserve)
     #[arg(long, value_name = "SIZE")]
     pub(crate) vram: Option<ByteSize>,
+    /// Guess on the GPU, one layer early, which experts come next, and fetch what is not in its memory; answers
+    /// stay the same
+    #[arg(long, value_name = "WHEN", default_value = "off")]
+    pub(crate) predict: PredictChoice,
     /// Hard cap on everything the process holds, page cache included where the mode promises it
     /// (default: what the machine and its cgroup can spare)
     #[arg(long, value_name = "SIZE")]
@@ -112,6 +116,17 @@ fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let wrong = || format!("{text:?} is not ID=VALUE");
     let (id, value) = text.split_once('=').ok_or_else(wrong)?;
     Ok((id.trim().parse().map_err(|_| wrong())?, value.trim().parse().map_err(|_| wrong())?))
+}
+
+/// `--predict`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PredictChoice {
+    /// Never
+    Off,
+    /// Always, as far as guesses are precise
+    On,
+    /// While it measurably helps
+    Auto,
 }
 
 /// `--storage`

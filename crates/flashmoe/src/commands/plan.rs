@@ -8,6 +8,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use engine::backend::cuda::Prediction;
 use store::LayerId;
 
 use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
@@ -48,9 +49,16 @@ fn account(plan: &Plan) -> Vec<String> {
                 ("activations", _) => {
                     format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
                 }
+                ("foretold experts", _) => {
+                    "records that steps fetch before they are chosen".to_owned()
+                }
                 _ => String::new(),
             };
             row(&format!("  {}", part.name), part.bytes, note);
+        }
+        if device.holds_all() && device.options.prediction != Prediction::Off {
+            let note = "nothing to predict: every expert has a slot";
+            row("  foretold experts", 0, note.to_owned());
         }
         let note = format!("{} slots for {} experts", device.slots, device.experts);
         row("  expert slots", (device.slots * device.slot_bytes) as u64, note);

@@ -10,7 +10,7 @@ use super::Part;
 use super::sweep::Room;
 use crate::arguments::{
     ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
-    StorageChoice,
+    PredictChoice, StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -98,8 +98,8 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
         DeviceChoice::Auto => match probe(0) {
             Ok(info) => (Some(info), false),
             Err(error) => {
-                if arguments.vram.is_some() {
-                    return Err(Failure::usage(format!("--vram needs a GPU: {error}")).into());
+                if let Some(option) = gpus_own(arguments) {
+                    return Err(Failure::usage(format!("{option} needs a GPU: {error}")).into());
                 }
                 return Ok(Choice::Cpu { because: Some(error.to_string()) });
             }
@@ -107,12 +107,12 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
     };
     let mapped = matches!(arguments.storage, StorageChoice::PageCache | StorageChoice::Mmap);
     let Some(info) = info else {
-        if arguments.vram.is_some() {
-            return Err(Failure::usage("--vram needs --device cuda").into());
+        if let Some(option) = gpus_own(arguments) {
+            return Err(Failure::usage(format!("{option} needs --device cuda")).into());
         }
         return Ok(Choice::Cpu { because: None });
     };
-    if mapped && !named {
+    if mapped && !named && gpus_own(arguments).is_none() {
         let because = "the storage mode has no pinned records for a GPU to read".to_owned();
         return Ok(Choice::Cpu { because: Some(because) });
     }
@@ -134,6 +134,16 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
         None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
     Ok(Choice::Gpu(FoundDevice { info, budget }))
+}
+
+/// The first option that means nothing without a GPU, and why where that is not plain.
+fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
+    if arguments.vram.is_some() {
+        return Some("--vram");
+    }
+    (arguments.predict != PredictChoice::Off).then_some(
+        "--predict, which moves records while the GPU computes something else, and the processor has no time to spare,",
+    )
 }
 
 /// The first option that only the processor's backend knows, and what a GPU does instead.
@@ -194,6 +204,7 @@ impl DevicePlan {
             Part { name: "recurrent state", bytes: requirements.recurrent },
             Part { name: "activations", bytes: requirements.activations },
             Part { name: "expert staging", bytes: requirements.staging },
+            Part { name: "foretold experts", bytes: requirements.foretold },
         ];
         if requirements.total() > budget {
             let (needed, budget) = (ByteSize(requirements.total()), ByteSize(budget));
@@ -261,9 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_on_gpu_memory_needs_a_gpu_and_no_build_reads_past_the_processor() {
+    fn what_is_the_gpus_needs_one_and_no_build_reads_past_the_processor() {
         for (options, needed) in [
             ("--device cpu --vram 4G", "--device cuda"),
+            ("--device cpu --predict on", "--device cuda"),
+            ("--device cpu --predict auto", "--device cuda"),
             ("--io gds", "pread"),
             ("--io gds --device cuda", "pread"),
         ] {

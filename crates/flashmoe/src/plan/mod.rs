@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
-use engine::backend::cuda::CudaOptions;
+use engine::backend::cuda::{CudaOptions, Prediction};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
@@ -23,8 +23,8 @@ use store::cache::{SlotBudget, StorePlan};
 use store::format::Checkpoint;
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, RoutingChoice,
-    SlotCount, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, PredictChoice,
+    RoutingChoice, SlotCount, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::requantisation;
@@ -150,11 +150,11 @@ impl Plan {
                 let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
                 let pages = snapshot_pages(&config, &backend, budget);
                 if arguments.prefill_chunk.is_none() {
-                    let options = cuda_options(&backend, pages);
+                    let options = cuda_options(arguments, &backend, pages);
                     let chunk = found.chunk(&config, &catalog, &records, &options);
                     backend.batch_tokens = chunk.max(backend.sequences);
                 }
-                let options = cuda_options(&backend, pages);
+                let options = cuda_options(arguments, &backend, pages);
                 Some(DevicePlan::new(found, &config, &catalog, &records, options)?)
             }
         };
@@ -334,7 +334,11 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
 }
 
 /// The limits of a batch as a GPU's backend takes them.
-pub(crate) fn cuda_options(options: &CpuOptions, snapshot_pages: usize) -> CudaOptions {
+pub(crate) fn cuda_options(
+    arguments: &ModelArguments,
+    options: &CpuOptions,
+    snapshot_pages: usize,
+) -> CudaOptions {
     CudaOptions {
         batch_tokens: options.batch_tokens,
         logit_rows: options.logit_rows,
@@ -343,6 +347,11 @@ pub(crate) fn cuda_options(options: &CpuOptions, snapshot_pages: usize) -> CudaO
         snapshot_pages,
         context: options.context,
         top_k: options.top_k,
+        prediction: match arguments.predict {
+            PredictChoice::Off => Prediction::Off,
+            PredictChoice::On => Prediction::On,
+            PredictChoice::Auto => Prediction::Auto,
+        },
     }
 }
 

@@ -84,6 +84,25 @@ pub struct DeviceCounters {
     pub resident: u64,
     /// Records copied to device memory because decode used them.
     pub copied: u64,
+    /// What was done on the strength of guesses.
+    pub foretold: ForetoldCounters,
+}
+
+/// Guesses, one layer early, of the experts that decode will choose, and what was done before the choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForetoldCounters {
+    /// Guesses of all ranks, wherever their records are.
+    pub guessed: u64,
+    /// Of these, chosen.
+    pub right: u64,
+    /// Copies of records over the bus that were begun.
+    pub bus_copied: u64,
+    /// Of these, chosen.
+    pub bus_used: u64,
+    /// Reads of records that were begun.
+    pub disk_read: u64,
+    /// Of these, asked for.
+    pub disk_used: u64,
 }
 
 /// Everything that the store counts since it was opened.
@@ -152,12 +171,32 @@ impl StoreCounters {
             withdrawn: self.withdrawn - earlier.withdrawn,
             retries: self.retries - earlier.retries,
             errors: self.errors - earlier.errors,
-            device: DeviceCounters {
-                hits: self.device.hits - earlier.device.hits,
-                over_bus: self.device.over_bus - earlier.device.over_bus,
-                resident: self.device.resident - earlier.device.resident,
-                copied: self.device.copied - earlier.device.copied,
-            },
+            device: self.device.since(&earlier.device),
+        }
+    }
+}
+
+impl DeviceCounters {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            hits: self.hits - earlier.hits,
+            over_bus: self.over_bus - earlier.over_bus,
+            resident: self.resident - earlier.resident,
+            copied: self.copied - earlier.copied,
+            foretold: self.foretold.since(&earlier.foretold),
+        }
+    }
+}
+
+impl ForetoldCounters {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            guessed: self.guessed - earlier.guessed,
+            right: self.right - earlier.right,
+            bus_copied: self.bus_copied - earlier.bus_copied,
+            bus_used: self.bus_used - earlier.bus_used,
+            disk_read: self.disk_read - earlier.disk_read,
+            disk_used: self.disk_used - earlier.disk_used,
         }
     }
 }

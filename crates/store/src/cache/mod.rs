@@ -24,7 +24,7 @@ mod submit;
 mod visit;
 mod withdraw;
 
-pub use counters::{DeviceCounters, Histogram, PhaseCounters, StoreCounters};
+pub use counters::{DeviceCounters, ForetoldCounters, Histogram, PhaseCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};
 pub use held::Held;
 pub use layout::{SlotClass, StorePlan};

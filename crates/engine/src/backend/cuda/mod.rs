@@ -14,6 +14,7 @@ mod buffers;
 mod chunk;
 mod draw;
 mod experts;
+mod foresight;
 mod fused;
 mod misses;
 mod mixer;
@@ -40,6 +41,7 @@ use store::trunk::LoadMode;
 use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
+pub use self::foresight::Prediction;
 pub use self::requirements::CudaRequirements;
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
@@ -81,6 +83,8 @@ pub struct CudaOptions {
     pub context: usize,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
+    /// Whether steps guess what the next layer will choose.
+    pub prediction: Prediction,
 }
 
 /// Opens a device only to say what it is.

@@ -3,7 +3,7 @@
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
-use super::{CudaOptions, padded};
+use super::{CudaOptions, Prediction, padded};
 use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
 
@@ -20,6 +20,8 @@ pub struct CudaRequirements {
     pub activations: u64,
     /// Room in device memory through which the experts of a prompt pass, when not all of them stay there.
     pub staging: u64,
+    /// Room in device memory for records that a step fetches before they are chosen.
+    pub foretold: u64,
 }
 
 /// Kernels' image and the driver's own, an estimate; small allocations round up to 2 MiB.
@@ -31,6 +33,13 @@ pub(super) const STAGING_RECORDS: usize = 64;
 pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) -> usize {
     padded(rows * encoding.weight_row_bytes(columns))
         + 2 * padded(rows * encoding.scale_row_bytes(columns))
+}
+
+/// Bytes of the slots into which a step copies records that are only foretold: as many as one token uses, twice, since
+/// one layer still reads its own while those of the next arrive. Nothing has to be foretold where every record has a
+/// slot.
+pub(super) fn foretold_bytes(options: &CudaOptions, slot_bytes: usize, all: bool) -> usize {
+    if all || options.prediction == Prediction::Off { 0 } else { 2 * options.top_k * slot_bytes }
 }
 
 impl CudaRequirements {
@@ -52,11 +61,17 @@ impl CudaRequirements {
             recurrent: sizes.recurrent_bytes(),
             activations: sizes.activation_bytes() + OVERHEAD_BYTES,
             staging: if all { 0 } else { (STAGING_RECORDS * slot_bytes) as u64 },
+            foretold: foretold_bytes(options, slot_bytes, all) as u64,
         }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights + self.key_values + self.recurrent + self.activations + self.staging
+        self.weights
+            + self.key_values
+            + self.recurrent
+            + self.activations
+            + self.staging
+            + self.foretold
     }
 }

@@ -42,7 +42,7 @@ use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
 pub use self::foresight::Prediction;
-pub use self::requirements::CudaRequirements;
+pub use self::requirements::{CudaOptions, CudaRequirements};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
@@ -65,27 +65,6 @@ const PATIENCE: u32 = 60_000;
 const ALIGNMENT: usize = 256;
 /// Address lists of prompts' waves in pinned memory: as many may be on their way to the device.
 const WAVES: usize = 8;
-
-/// Sizes of a CUDA backend.
-#[derive(Clone, Debug)]
-pub struct CudaOptions {
-    /// Most tokens of one batch.
-    pub batch_tokens: usize,
-    /// Most tokens of one batch whose logits are asked for at once.
-    pub logit_rows: usize,
-    /// Most sequences at a time.
-    pub sequences: usize,
-    /// Most recurrent states kept by snapshots, in the process's memory.
-    pub snapshots: usize,
-    /// Most pages of keys and values kept by snapshots, in the process's memory.
-    pub snapshot_pages: usize,
-    /// Most tokens of one sequence.
-    pub context: usize,
-    /// Experts per token; the trained number unless the user asked for fewer.
-    pub top_k: usize,
-    /// Whether steps guess what the next layer will choose.
-    pub prediction: Prediction,
-}
 
 /// Opens a device only to say what it is.
 ///

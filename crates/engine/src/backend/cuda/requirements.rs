@@ -1,11 +1,33 @@
-//! Bytes of device memory that a CUDA backend will hold, known before it is made: `plan` asks here.
+//! The sizes of a CUDA backend, and the bytes of device memory that it will hold for them, known before it is made:
+//! `plan` asks here.
 
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
-use super::{CudaOptions, Prediction, padded};
+use super::{Prediction, padded};
 use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
+
+/// Sizes of a CUDA backend.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// Most tokens of one batch.
+    pub batch_tokens: usize,
+    /// Most tokens of one batch whose logits are asked for at once.
+    pub logit_rows: usize,
+    /// Most sequences at a time.
+    pub sequences: usize,
+    /// Most recurrent states kept by snapshots, in the process's memory.
+    pub snapshots: usize,
+    /// Most pages of keys and values kept by snapshots, in the process's memory.
+    pub snapshot_pages: usize,
+    /// Most tokens of one sequence.
+    pub context: usize,
+    /// Experts per token; the trained number unless the user asked for fewer.
+    pub top_k: usize,
+    /// Whether steps guess what the next layer will choose.
+    pub prediction: Prediction,
+}
 
 /// Device memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -109,9 +109,9 @@ impl Routing {
         }
     }
 
-    /// What a guess one layer early makes of a generator's `logits` of `layer`, both `[tokens, experts]`: the logits with
-    /// noise. The generator is not asked, so what it gives next does not depend on guesses; the same logits give the
-    /// same guess.
+    /// What a guess one layer early makes of a generator's `logits` of `layer`, both `[tokens, experts]`: the logits
+    /// with noise. The generator is not asked, so what it gives next does not depend on guesses; the same logits
+    /// give the same guess.
     pub fn guess_logits(
         &mut self,
         layer: LayerId,

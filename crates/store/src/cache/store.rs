@@ -446,6 +446,7 @@ impl Shared {
             // A failure of what nobody wants is nobody's error.
             state.residency.discard(slot);
             drop(state);
+            self.ended.fetch_add(1, Ordering::Release);
             self.wake();
             return;
         }

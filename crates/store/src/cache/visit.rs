@@ -185,12 +185,18 @@ impl<'s> Visit<'s> {
         &self.experts.order
     }
 
-    /// True when [`wait`](Self::wait) for member `i` would not sleep.
+    /// True when [`wait`](Self::wait) for member `i` would not sleep. A member without a slot is given one if there is
+    /// one by now, so that whoever asks in a loop instead of waiting gets there as well.
     pub fn is_ready(&self, i: usize) -> bool {
         if self.store.mapped().is_some() {
             return true;
         }
-        let state = self.store.shared.lock();
+        let mut guard = self.store.shared.lock();
+        let state = &mut *guard;
+        if state.visits[self.id].members[i].slot == NONE {
+            assign(self.store, state, self.layer, self.id);
+            self.store.submit(state);
+        }
         let member = state.visits[self.id].members[i];
         let load = |slot: u32| state.residency.slots[slot as usize].load;
         member.slot != NONE && matches!(load(member.slot), Load::Ready | Load::Failed)

@@ -344,6 +344,8 @@ impl Experts {
         counters.device.over_bus = self.bus_hits;
         counters.device.copied = self.fills;
         counters.device.resident = self.prefill.hits;
+        let foretold = &mut counters.device.foretold;
+        (foretold.disk_read, foretold.disk_used) = self.service.foretold_reads();
         counters
     }
 }

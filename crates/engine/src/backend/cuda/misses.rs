@@ -9,6 +9,13 @@
 //! ([`MissService::make_room`]); should they run out, records of layers that the step has passed are given back
 //! meanwhile: when the device asks in layer `l`, all kernels of layers before `l` have ended, so nothing can
 //! read those records any more, and later steps see a table without them.
+//!
+//! Requests may also be *foretold*: the device guesses that a layer which has not chosen yet will want a record.
+//! Such reads begin only while the step waits for none, and only as long as all that a layer may ask for would still
+//! find room, so that they take nothing from what the step needs. Nobody waits for them: their failure is no error,
+//! and those in flight when the step ends are dropped.
+
+use std::collections::VecDeque;
 
 use store::cache::{ExpertStore, Held, Phase, Visit};
 use store::{ExpertId, LayerId};
@@ -16,10 +23,28 @@ use store::{ExpertId, LayerId};
 use super::placement::Placement;
 use crate::EngineError;
 
+/// A record that a step asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// The record.
+    pub(super) key: u32,
+    /// The layer has not chosen it yet.
+    pub(super) foretold: bool,
+}
+
+impl Request {
+    /// What a word of the request ring says: the key plus one, the highest bit set for what is foretold; `None` for a
+    /// word that was not written.
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        let foretold = word >> 63 == 1;
+        (word != 0).then(|| Self { key: ((word & !(1 << 63)) - 1) as u32, foretold })
+    }
+}
+
 /// The way to a running step.
 pub(super) trait StepPort {
-    /// The next record asked for, if there is one: its key. The same record may be asked for more than once.
-    fn take_request(&mut self) -> Option<u32>;
+    /// The next record asked for, if there is one. The same record may be asked for more than once.
+    fn take_request(&mut self) -> Option<Request>;
     /// Tells the step where a record is; `None` when it cannot be had, which ends the step soon.
     fn answer(&mut self, key: u32, address: Option<u64>);
     /// True when the step has ended.
@@ -37,15 +62,62 @@ pub(super) struct MissService {
     minimum: usize,
     /// Misses of late steps, averaged.
     recent: f64,
+    foretold: Foretold,
     scores: Vec<f64>,
     order: Vec<(u32, f64)>,
     records: Vec<(LayerId, ExpertId)>,
+}
+
+/// Foretold requests of a step, and what became of all of them.
+#[derive(Default)]
+struct Foretold {
+    /// Requests of one layer whose reads have not begun, best first.
+    listed: VecDeque<u32>,
+    /// Layers that have chosen: for them nothing is foretold any more.
+    chosen: u16,
+    /// Records that were read and not asked for yet.
+    landed: Vec<u32>,
+    /// Requests whose reads were to begin, in this step.
+    wanted: usize,
+    /// The same of late steps, averaged.
+    recent: f64,
+    /// Reads that were begun.
+    read: u64,
+    /// Of these, asked for.
+    used: u64,
+}
+
+/// A record on its way.
+struct Fetch<'s> {
+    key: u32,
+    visit: Visit<'s>,
+    /// The step waits for it.
+    demanded: bool,
+    foretold: bool,
+    /// It was foretold and has to be read: the store did not have it.
+    counted: bool,
+}
+
+/// A step that is being served.
+struct Serving<'s> {
+    port: &'s mut dyn StepPort,
+    store: &'s ExpertStore,
+    placement: &'s mut Placement<Held>,
+    bases: &'s [u64],
+    fetching: Vec<Fetch<'s>>,
+    /// Reads that had ended when those being waited for were last looked at.
+    looked: Option<u64>,
+    failure: Option<EngineError>,
+    misses: usize,
 }
 
 /// Weight of the newest step in the average of misses.
 const RECENT: f64 = 0.2;
 /// Slots kept free for each miss expected.
 const RESERVE: f64 = 1.5;
+/// Foretold reads in flight. As many records of megabytes keep a drive busy; each more would delay the next one that
+/// the step waits for.
+const FORETOLD_AT_ONCE: usize = 4;
 
 impl MissService {
     /// A service over a host tier with pools of `slots` slots, of which one layer of a step needs up to `minimum`.
@@ -54,24 +126,33 @@ impl MissService {
             slots,
             minimum,
             recent: 0.0,
+            foretold: Foretold::default(),
             scores: Vec::new(),
             order: Vec::new(),
             records: Vec::new(),
         }
     }
 
+    /// Foretold reads that were begun, and those of them that were asked for, since the start.
+    pub(super) fn foretold_reads(&self) -> (u64, u64) {
+        (self.foretold.read, self.foretold.used)
+    }
+
     /// Between steps: gives the records back that are worth least until the expected misses have room.
     pub(super) fn make_room(&mut self, store: &ExpertStore, placement: &mut Placement<Held>) {
         let expected = (self.recent * RESERVE) as usize;
+        // Beside what a layer may ask for, which foretold reads leave free.
+        let foretold = (self.foretold.recent * RESERVE).ceil() as usize;
         for pool in 0..placement.pools() {
             let slots = self.slots[pool];
-            let reserve = expected.max(self.minimum).min((slots / 2).max(self.minimum));
+            let reserve = expected.max(self.minimum) + foretold;
+            let reserve = reserve.min((slots / 2).max(self.minimum));
             let excess = (placement.host_copies(pool) + reserve).saturating_sub(slots);
             self.give_back(store, placement, excess, pool, u16::MAX);
         }
     }
 
-    /// Serves a step until it has ended. Gives the number of records that had to be fetched.
+    /// Serves a step until it has ended. Gives the number of records that had to be fetched because the step waited.
     ///
     /// # Errors
     /// The first record that could not be read, once the step has ended; a device that failed.
@@ -82,72 +163,154 @@ impl MissService {
         placement: &mut Placement<Held>,
         bases: &[u64],
     ) -> Result<usize, EngineError> {
-        let mut fetching: Vec<(u32, Visit<'_>)> = Vec::new();
-        let mut failure: Option<EngineError> = None;
-        let mut misses = 0;
-        let mut looked = None;
+        let mut step = Serving {
+            port,
+            store,
+            placement,
+            bases,
+            fetching: Vec::new(),
+            looked: None,
+            failure: None,
+            misses: 0,
+        };
+        self.foretold.begin_step();
         loop {
             let mut idle = true;
-            while let Some(key) = port.take_request() {
+            while let Some(Request { key, foretold }) = step.port.take_request() {
                 idle = false;
-                if let Some(address) = placement.host_address(key) {
-                    port.answer(key, Some(address));
-                } else if fetching.iter().all(|(known, _)| *known != key) {
-                    let (layer, expert) = placement.record(key);
-                    let pool = placement.pool(layer);
-                    let same = |(other, _): &&(u32, Visit<'_>)| {
-                        placement.pool(placement.record(*other).0) == pool
-                    };
-                    let taken = placement.host_copies(pool) + fetching.iter().filter(same).count();
-                    if taken >= self.slots[pool] {
-                        self.give_back(store, placement, 1, pool, layer.0);
-                    }
-                    match store.visit(layer, &[expert], Phase::Decode) {
-                        Ok(visit) => {
-                            fetching.push((key, visit));
-                            looked = None;
-                        }
-                        Err(error) => {
-                            port.answer(key, None);
-                            failure.get_or_insert(error.into());
-                        }
-                    }
-                    misses += 1;
+                let layer = step.placement.record(key).0;
+                self.foretold.note_progress(layer, foretold);
+                if foretold {
+                    self.foretold.list(layer, key);
+                } else {
+                    self.demand(&mut step, key);
                 }
             }
+            self.read_foretold(&mut step);
             // Taken before the look: what ends during it is looked for again.
             let ended = Some(store.ended_reads());
-            let news = std::mem::replace(&mut looked, ended) != ended;
-            fetching.retain(|(key, visit)| {
-                if !news || !visit.is_ready(0) {
-                    return true;
-                }
-                idle = false;
-                let (layer, expert) = placement.record(*key);
-                let held = visit.wait(0).map(|_| store.hold(layer, expert));
-                match held {
-                    Ok(Some(held)) => {
-                        let address = bases[held.arena()] + held.offset() as u64;
-                        placement.add_host(*key, address, held);
-                        port.answer(*key, Some(address));
-                    }
-                    Ok(None) => unreachable!("the visit keeps the record in its slot"),
-                    Err(error) => {
-                        port.answer(*key, None);
-                        failure.get_or_insert(error.into());
+            if std::mem::replace(&mut step.looked, ended) != ended {
+                let mut index = 0;
+                while index < step.fetching.len() {
+                    if step.fetching[index].visit.is_ready(0) {
+                        idle = false;
+                        let fetch = step.fetching.swap_remove(index);
+                        self.land(&mut step, fetch);
+                    } else {
+                        index += 1;
                     }
                 }
-                false
-            });
-            if fetching.is_empty() && port.is_done()? {
+            }
+            if step.fetching.iter().all(|fetch| !fetch.demanded) && step.port.is_done()? {
                 break;
             }
             if idle {
                 std::thread::yield_now();
             }
         }
+        // What was foretold too late is still in the ring, and would be taken for requests of the next step.
+        while step.port.take_request().is_some() {}
+        for fetch in step.fetching.drain(..) {
+            // The store withdraws what has not begun of a visit that was given up.
+            let _ = fetch.visit.wait_while(0, &|| false);
+        }
+        let misses = step.misses;
         self.recent += RECENT * (misses as f64 - self.recent);
-        failure.map_or(Ok(misses), Err)
+        self.foretold.recent += RECENT * (self.foretold.wanted as f64 - self.foretold.recent);
+        step.failure.map_or(Ok(misses), Err)
+    }
+
+    /// The step waits for a record.
+    fn demand(&mut self, step: &mut Serving<'_>, key: u32) {
+        if let Some(address) = step.placement.host_address(key) {
+            self.foretold.note_use(key);
+            step.port.answer(key, Some(address));
+        } else if let Some(fetch) = step.fetching.iter_mut().find(|fetch| fetch.key == key) {
+            let first = !std::mem::replace(&mut fetch.demanded, true);
+            self.foretold.used += u64::from(first && fetch.counted);
+        } else {
+            self.fetch(step, key);
+        }
+    }
+
+    /// Begins to read a record that the step waits for.
+    fn fetch(&mut self, step: &mut Serving<'_>, key: u32) {
+        let (layer, expert) = step.placement.record(key);
+        let pool = step.placement.pool(layer);
+        if step.taken(pool) >= self.slots[pool] {
+            self.give_back(step.store, step.placement, 1, pool, layer.0);
+        }
+        match step.store.visit(layer, &[expert], Phase::Decode) {
+            Ok(visit) => {
+                let (demanded, foretold, counted) = (true, false, false);
+                step.fetching.push(Fetch { key, visit, demanded, foretold, counted });
+                step.looked = None;
+            }
+            Err(error) => {
+                step.port.answer(key, None);
+                step.failure.get_or_insert(error.into());
+            }
+        }
+        step.misses += 1;
+    }
+
+    /// Begins to read what is listed while the step waits for nothing.
+    fn read_foretold(&mut self, step: &mut Serving<'_>) {
+        if self.foretold.listed.is_empty() || step.fetching.iter().any(|fetch| fetch.demanded) {
+            return;
+        }
+        while step.fetching.len() < FORETOLD_AT_ONCE
+            && let Some(key) = self.foretold.listed.pop_front()
+        {
+            let known = step.fetching.iter().any(|fetch| fetch.key == key);
+            if known || step.placement.in_host(key) {
+                continue;
+            }
+            self.foretold.wanted += 1;
+            let (layer, expert) = step.placement.record(key);
+            let pool = step.placement.pool(layer);
+            // All that a layer may ask for finds room without this slot, which is nobody's to give back before its
+            // own layer has passed.
+            if step.taken(pool) + self.minimum >= self.slots[pool] {
+                continue;
+            }
+            // A visit that is refused is refused again, with a reason, to the demand.
+            if let Ok(visit) = step.store.visit(layer, &[expert], Phase::Decode) {
+                let (demanded, foretold, counted) = (false, true, !visit.is_hit(0));
+                self.foretold.read += u64::from(counted);
+                step.fetching.push(Fetch { key, visit, demanded, foretold, counted });
+                step.looked = None;
+            }
+        }
+    }
+
+    /// A read has ended.
+    fn land(&mut self, step: &mut Serving<'_>, fetch: Fetch<'_>) {
+        let Fetch { key, visit, demanded, foretold, counted } = fetch;
+        let (layer, expert) = step.placement.record(key);
+        let held = visit.wait(0).map(|_| step.store.hold(layer, expert));
+        match held {
+            Ok(Some(held)) => {
+                let address = step.bases[held.arena()] + held.offset() as u64;
+                step.placement.add_host(key, address, held);
+                step.port.answer(key, Some(address));
+                if counted && !demanded {
+                    self.foretold.landed.push(key);
+                }
+            }
+            Ok(None) => unreachable!("the visit keeps the record in its slot"),
+            Err(_) if foretold => {
+                // The slot that failed is free only after the visit.
+                drop(visit);
+                if demanded {
+                    self.fetch(step, key);
+                }
+            }
+            Err(error) => {
+                step.port.answer(key, None);
+                step.failure.get_or_insert(error.into());
+            }
+        }
     }
 
     /// Gives back the `count` host copies in `pool`, of layers below `layers`, that are worth least.
@@ -185,137 +348,47 @@ impl MissService {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-
-    use store::cache::{SlotBudget, StorageMode, StoreOptions};
-
-    use super::*;
-
-    /// A device that goes through the layers of one step: in each it wants some experts, asks for those that
-    /// its table lacks, and goes on when all are answered.
-    struct Device<'a> {
-        table: Vec<u64>,
-        layers: &'a [Vec<u32>],
-        layer: usize,
-        asked: Vec<u32>,
-        waiting: Vec<u32>,
-        /// What it read: key and address.
-        seen: Vec<(u32, u64)>,
-        failed: bool,
+impl Foretold {
+    fn begin_step(&mut self) {
+        self.listed.clear();
+        self.landed.clear();
+        self.chosen = 0;
+        self.wanted = 0;
     }
 
-    impl Device<'_> {
-        fn enter(&mut self) {
-            for &key in &self.layers[self.layer] {
-                match self.table[key as usize] {
-                    // Each missing record is asked for twice, as two tokens would.
-                    0 => {
-                        self.asked.extend([key, key]);
-                        self.waiting.push(key);
-                    }
-                    address => self.seen.push((key, address)),
-                }
-            }
+    /// A request of `layer` has come: the layers before it have chosen, and it has as well unless it is foretold. What
+    /// is still listed for them either was asked for or never will be.
+    fn note_progress(&mut self, layer: LayerId, foretold: bool) {
+        let chosen = layer.0 + u16::from(!foretold);
+        if chosen > self.chosen {
+            self.chosen = chosen;
+            self.listed.clear();
         }
     }
 
-    impl StepPort for Device<'_> {
-        fn take_request(&mut self) -> Option<u32> {
-            self.asked.pop()
-        }
-
-        fn answer(&mut self, key: u32, address: Option<u64>) {
-            let Some(place) = self.waiting.iter().position(|&waiting| waiting == key) else {
-                return;
-            };
-            self.waiting.swap_remove(place);
-            match address {
-                Some(address) => self.seen.push((key, address)),
-                None => self.failed = true,
-            }
-        }
-
-        fn is_done(&mut self) -> Result<bool, EngineError> {
-            while self.waiting.is_empty() && self.layer + 1 < self.layers.len() {
-                self.layer += 1;
-                self.enter();
-            }
-            Ok(self.waiting.is_empty() && self.asked.is_empty())
+    fn list(&mut self, layer: LayerId, key: u32) {
+        if layer.0 >= self.chosen {
+            self.listed.push_back(key);
         }
     }
 
-    fn open(slots: usize) -> (ExpertStore, usize, usize) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/golden/qwen35-calm-mlx-mixed/model");
-        let checkpoint = Arc::new(store::format::open(&folder).unwrap());
-        let (layers, experts) = (
-            checkpoint.experts.len(),
-            checkpoint.experts.iter().flatten().map(|layer| layer.experts.len()).max().unwrap(),
-        );
-        let mut options = StoreOptions::new(StorageMode::Budget, slots);
-        options.slots = SlotBudget::Slots(slots);
-        (ExpertStore::open(checkpoint, options).unwrap(), layers, experts)
-    }
-
-    #[test]
-    fn every_step_reads_its_own_records_even_with_the_fewest_slots() {
-        let k = 2;
-        for slots in [2 * k, 3 * k, 64] {
-            let (store, layers, experts) = open(slots);
-            // Mixed record sizes share the slots among pools; these count what there is.
-            let pools: Vec<usize> = store.arenas().iter().map(|arena| arena.slots()).collect();
-            let pool_of_layer =
-                (0..layers).map(|layer| store.arena_of(LayerId(layer as u16)).unwrap()).collect();
-            let bases: Vec<u64> = (1..=store.arenas().len() as u64).map(|i| i << 40).collect();
-            let mut placement: Placement<Held> = Placement::new(pool_of_layer, experts, Vec::new());
-            let mut service = MissService::new(pools.clone(), k);
-            let mut state = 0xfeed_u64;
-            for step in 0..200 {
-                let wanted: Vec<Vec<u32>> = (0..layers)
-                    .map(|layer| {
-                        let mut keys = Vec::new();
-                        while keys.len() < k {
-                            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                            let key =
-                                (layer * experts) as u32 + (state >> 33) as u32 % experts as u32;
-                            if !keys.contains(&key) {
-                                keys.push(key);
-                            }
-                        }
-                        keys
-                    })
-                    .collect();
-                service.make_room(&store, &mut placement);
-                let mut device = Device {
-                    table: placement.words().to_vec(),
-                    layers: &wanted,
-                    layer: 0,
-                    asked: Vec::new(),
-                    waiting: Vec::new(),
-                    seen: Vec::new(),
-                    failed: false,
-                };
-                device.enter();
-                service.serve(&mut device, &store, &mut placement, &bases).unwrap();
-                assert!(!device.failed);
-                let mut seen: Vec<u32> = device.seen.iter().map(|(key, _)| *key).collect();
-                let mut all: Vec<u32> = wanted.concat();
-                seen.sort_unstable();
-                all.sort_unstable();
-                assert_eq!(seen, all, "step {step}, {slots} slots");
-                let last = wanted.last().unwrap();
-                for &(key, address) in device.seen.iter().filter(|(key, _)| last.contains(key)) {
-                    let (layer, expert) = placement.record(key);
-                    let held = store.hold(layer, expert).expect("the last layer's are still there");
-                    assert_eq!(address, bases[held.arena()] + held.offset() as u64);
-                }
-                for (pool, &slots) in pools.iter().enumerate() {
-                    assert!(placement.host_copies(pool) <= slots);
-                }
-            }
+    /// The step asks for a record that is there.
+    fn note_use(&mut self, key: u32) {
+        if let Some(place) = self.landed.iter().position(|&landed| landed == key) {
+            self.landed.swap_remove(place);
+            self.used += 1;
         }
     }
 }
+
+impl Serving<'_> {
+    /// Slots of a pool that cannot take another record.
+    fn taken(&self, pool: usize) -> usize {
+        let same =
+            |fetch: &&Fetch<'_>| self.placement.pool(self.placement.record(fetch.key).0) == pool;
+        self.placement.host_copies(pool) + self.fetching.iter().filter(same).count()
+    }
+}
+
+#[cfg(test)]
+mod tests;

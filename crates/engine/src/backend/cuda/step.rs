@@ -7,7 +7,7 @@ use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
-use super::misses::StepPort;
+use super::misses::{Request, StepPort};
 use super::{CudaBackend, Mode, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
@@ -77,14 +77,12 @@ struct Port<'a> {
 }
 
 impl StepPort for Port<'_> {
-    fn take_request(&mut self) -> Option<u32> {
+    fn take_request(&mut self) -> Option<Request> {
         let words = self.ring.long_words();
         let word = words[*self.taken & (words.len() - 1)].swap(0, Ordering::AcqRel);
-        if word == 0 {
-            return None;
-        }
+        let request = Request::of_word(word)?;
         *self.taken += 1;
-        Some((word - 1) as u32)
+        Some(request)
     }
 
     fn answer(&mut self, key: u32, address: Option<u64>) {

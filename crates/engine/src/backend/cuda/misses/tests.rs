@@ -1,0 +1,550 @@
+//! Steps of a simulated device, served from a real store over files that are read late, or badly.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use store::cache::{SlotBudget, StorageMode, StoreOptions};
+use store::io::{Fault, FaultPlan, FaultRates, Operation, Simulator};
+
+use super::*;
+
+/// A tiny model whose layers have records of different sizes, each its pool of slots, and one with a single pool.
+const MIXED: &str = "qwen35-calm-mlx-mixed";
+const UNIFORM: &str = "qwen35-calm-hf";
+/// Experts per token.
+const K: usize = 2;
+/// Long beside a read of the tiny model's records.
+const PAUSE: Duration = Duration::from_millis(20);
+/// EIO
+const IO_ERROR: i32 = 5;
+
+/// A store with its placement and service.
+struct Host {
+    store: ExpertStore,
+    placement: Placement<Held>,
+    service: MissService,
+    bases: Vec<u64>,
+    /// Slots of each pool.
+    pools: Vec<usize>,
+    layers: usize,
+    experts: usize,
+}
+
+impl Host {
+    fn open(model: &str, slots: usize, plan: FaultPlan) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(model);
+        let folder = folder.join("model");
+        let checkpoint = Arc::new(store::format::open(&folder).unwrap());
+        let layers = checkpoint.experts.len();
+        let experts =
+            checkpoint.experts.iter().flatten().map(|layer| layer.experts.len()).max().unwrap();
+        let mut options = StoreOptions::new(StorageMode::Budget, K);
+        options.slots = SlotBudget::Slots(slots);
+        options.storage = Some(Box::new(Simulator::new(plan, 1)));
+        let store = ExpertStore::open(checkpoint, options).unwrap();
+        // Mixed record sizes share the slots among pools; these count what there is.
+        let pools: Vec<usize> = store.arenas().iter().map(|arena| arena.slots()).collect();
+        let pool_of_layer =
+            (0..layers).map(|layer| store.arena_of(LayerId(layer as u16)).unwrap()).collect();
+        Self {
+            bases: (1..=store.arenas().len() as u64).map(|i| i << 40).collect(),
+            placement: Placement::new(pool_of_layer, experts, Vec::new()),
+            service: MissService::new(pools.clone(), K),
+            store,
+            pools,
+            layers,
+            experts,
+        }
+    }
+
+    fn serve(&mut self, port: &mut dyn StepPort) -> Result<usize, EngineError> {
+        self.service.serve(port, &self.store, &mut self.placement, &self.bases)
+    }
+
+    fn key(&self, layer: usize, expert: usize) -> u32 {
+        (layer * self.experts + expert) as u32
+    }
+
+    /// Gives everything back: then all slots of all pools must be there for visits that hold them at once.
+    fn settle(mut self) {
+        for key in 0..self.placement.words().len() as u32 {
+            drop(self.placement.remove_host(key));
+        }
+        let mut visits = Vec::new();
+        for (pool, &slots) in self.pools.iter().enumerate() {
+            let mut left = slots;
+            for layer in (0..self.layers).map(|layer| LayerId(layer as u16)) {
+                if self.placement.pool(layer) == pool {
+                    let count = left.min(self.experts);
+                    let all: Vec<ExpertId> = (0..count as u16).map(ExpertId).collect();
+                    visits.push(self.store.visit(layer, &all, Phase::Decode).unwrap());
+                    left -= count;
+                }
+            }
+        }
+        for visit in &visits {
+            for member in 0..visit.len() {
+                visit.wait(member).expect("no slot is lost");
+            }
+        }
+    }
+}
+
+/// Random numbers of a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) as usize % bound
+    }
+
+    /// Distinct experts of a layer.
+    fn choose(&mut self, host: &Host, layer: usize) -> Vec<u32> {
+        let mut keys = Vec::new();
+        while keys.len() < K {
+            let key = host.key(layer, self.below(host.experts));
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+}
+
+/// A device that goes through the layers of one step: in each it wants some experts, asks for those that
+/// its table lacks, foretells what the next layer may want, and goes on when all are answered and a while has passed.
+struct Device<'a> {
+    table: Vec<u64>,
+    layers: &'a [Vec<u32>],
+    /// By layer: what is foretold while the layer before computes.
+    guesses: &'a [Vec<u32>],
+    layer: usize,
+    asked: VecDeque<Request>,
+    waiting: Vec<u32>,
+    answers: HashMap<u32, u64>,
+    /// What it read: key and address.
+    seen: Vec<(u32, u64)>,
+    failed: bool,
+    /// Looks until the layer's computation has ended.
+    busy: usize,
+    dice: Dice,
+}
+
+impl<'a> Device<'a> {
+    fn new(table: &[u64], layers: &'a [Vec<u32>], guesses: &'a [Vec<u32>], seed: u64) -> Self {
+        let mut device = Self {
+            table: table.to_vec(),
+            layers,
+            guesses,
+            layer: 0,
+            asked: VecDeque::new(),
+            waiting: Vec::new(),
+            answers: HashMap::new(),
+            seen: Vec::new(),
+            failed: false,
+            busy: 0,
+            dice: Dice(seed),
+        };
+        device.enter();
+        device
+    }
+
+    fn enter(&mut self) {
+        let foretold_first = self.dice.below(2) == 0;
+        if foretold_first {
+            self.foretell();
+        }
+        for &key in &self.layers[self.layer] {
+            if self.table[key as usize] != 0 {
+                self.seen.push((key, self.table[key as usize]));
+                continue;
+            }
+            // Each missing record is asked for twice, as two tokens would, also one that was answered already.
+            self.asked.extend([Request { key, foretold: false }; 2]);
+            match self.answers.get(&key) {
+                Some(&address) => self.seen.push((key, address)),
+                None => self.waiting.push(key),
+            }
+        }
+        if !foretold_first {
+            self.foretell();
+        }
+        self.busy = self.dice.below(400);
+    }
+
+    fn foretell(&mut self) {
+        let next = self.guesses.get(self.layer + 1).into_iter().flatten();
+        let missing = next.filter(|&&key| self.table[key as usize] == 0);
+        self.asked.extend(missing.map(|&key| Request { key, foretold: true }));
+    }
+}
+
+impl StepPort for Device<'_> {
+    fn take_request(&mut self) -> Option<Request> {
+        self.asked.pop_front()
+    }
+
+    fn answer(&mut self, key: u32, address: Option<u64>) {
+        let Some(address) = address else {
+            self.failed = true;
+            self.waiting.retain(|&waiting| waiting != key);
+            return;
+        };
+        let known = self.answers.insert(key, address);
+        assert!(known.is_none_or(|known| known == address), "an answer does not change");
+        if let Some(place) = self.waiting.iter().position(|&waiting| waiting == key) {
+            self.waiting.swap_remove(place);
+            self.seen.push((key, address));
+        }
+    }
+
+    fn is_done(&mut self) -> Result<bool, EngineError> {
+        if !self.waiting.is_empty() {
+            return Ok(false);
+        }
+        if self.busy > 0 {
+            self.busy -= 1;
+            return Ok(false);
+        }
+        if self.layer + 1 < self.layers.len() {
+            self.layer += 1;
+            self.enter();
+            return Ok(false);
+        }
+        // A branch that comes too late posts when nobody looks any more.
+        self.foretell();
+        if let Some(last) = self.guesses.last() {
+            self.asked.extend(last.iter().map(|&key| Request { key, foretold: true }));
+        }
+        Ok(true)
+    }
+}
+
+/// Serves `steps` steps whose guesses are right in `recall` of a hundred cases. Gives the foretold reads begun and
+/// used.
+fn run(model: &str, slots: usize, recall: usize, steps: usize, seed: u64) -> (u64, u64) {
+    let late =
+        FaultRates { late: 700, latest: Duration::from_micros(200), ..FaultRates::default() };
+    let mut host = Host::open(model, slots, late.plan(seed));
+    let mut dice = Dice(seed);
+    for step in 0..steps {
+        let wanted: Vec<Vec<u32>> =
+            (0..host.layers).map(|layer| dice.choose(&host, layer)).collect();
+        let mut guesses = wanted.clone();
+        for (layer, guesses) in guesses.iter_mut().enumerate() {
+            for guess in guesses {
+                while dice.below(100) >= recall && wanted[layer].contains(guess) {
+                    *guess = host.key(layer, dice.below(host.experts));
+                }
+            }
+        }
+        host.service.make_room(&host.store, &mut host.placement);
+        let words = host.placement.words().to_vec();
+        let mut device = Device::new(&words, &wanted, &guesses, dice.0);
+        host.serve(&mut device).unwrap();
+        let place = format!("step {step}, {model}, {slots} slots, recall {recall} %, seed {seed}");
+        assert!(!device.failed && device.asked.is_empty(), "{place}");
+        let mut seen: Vec<u32> = device.seen.iter().map(|(key, _)| *key).collect();
+        let mut all: Vec<u32> = wanted.concat();
+        seen.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(seen, all, "{place}");
+        let last = wanted.last().unwrap();
+        for &(key, address) in device.seen.iter().filter(|(key, _)| last.contains(key)) {
+            let (layer, expert) = host.placement.record(key);
+            let held = host.store.hold(layer, expert).expect("the last layer's are still there");
+            assert_eq!(address, host.bases[held.arena()] + held.offset() as u64, "{place}");
+        }
+        for (pool, &slots) in host.pools.iter().enumerate() {
+            assert!(host.placement.host_copies(pool) <= slots, "{place}");
+        }
+    }
+    let counts = host.service.foretold_reads();
+    host.settle();
+    counts
+}
+
+#[test]
+fn every_step_reads_its_own_records_even_with_the_fewest_slots() {
+    let fewest = 2 * K;
+    for (model, slots) in [
+        (MIXED, 4 * fewest),
+        (MIXED, 4 * fewest + 2),
+        (MIXED, 64),
+        (UNIFORM, fewest),
+        (UNIFORM, fewest + 1),
+        (UNIFORM, 9),
+        (UNIFORM, 14),
+    ] {
+        for recall in [0, 80, 100] {
+            for seed in [0xfeed, 0xbeef] {
+                let (read, used) = run(model, slots, recall, 40, seed);
+                let place = format!("{model}, {slots} slots, recall {recall} %, seed {seed}");
+                match recall {
+                    0 => assert_eq!(used, 0, "{place}"),
+                    100 => assert_eq!(used, read, "{place}"),
+                    _ => assert!(used <= read, "{place}: {used} of {read}"),
+                }
+                assert!(read > 0 || slots <= fewest + 1, "{place}");
+            }
+        }
+    }
+}
+
+/// What a scripted step does.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Foretell(u32),
+    Demand(u32),
+    /// Until the key is answered.
+    Await(u32),
+    /// A while in which nothing new is asked for.
+    Pause,
+    /// Reads end from now on, or do not.
+    Open(bool),
+}
+
+use Event::{Await, Demand, Foretell, Open, Pause};
+
+/// A device that follows a script, in order.
+struct Script {
+    events: VecDeque<Event>,
+    gate: Arc<AtomicBool>,
+    answers: HashMap<u32, Option<u64>>,
+    /// Since when nothing new is asked for.
+    paused: Option<Instant>,
+}
+
+impl StepPort for Script {
+    fn take_request(&mut self) -> Option<Request> {
+        loop {
+            match *self.events.front()? {
+                Foretell(key) => {
+                    self.events.pop_front();
+                    return Some(Request { key, foretold: true });
+                }
+                Demand(key) => {
+                    self.events.pop_front();
+                    return Some(Request { key, foretold: false });
+                }
+                Await(key) if self.answers.contains_key(&key) => {}
+                Await(_) => return None,
+                Pause => {
+                    if self.paused.get_or_insert_with(Instant::now).elapsed() < PAUSE {
+                        return None;
+                    }
+                    self.paused = None;
+                }
+                Open(open) => self.gate.store(open, Ordering::SeqCst),
+            }
+            self.events.pop_front();
+        }
+    }
+
+    fn answer(&mut self, key: u32, address: Option<u64>) {
+        self.answers.insert(key, address);
+    }
+
+    fn is_done(&mut self) -> Result<bool, EngineError> {
+        Ok(self.events.is_empty())
+    }
+}
+
+/// Lets the reads of a store end while it is open. A test that fails opens it, or the store would wait for ever.
+struct Gate(Arc<AtomicBool>);
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Gate {
+    /// A device that does what `events` say, in order.
+    fn script(&self, events: &[Event]) -> Script {
+        let events = events.iter().copied().collect();
+        Script { events, gate: Arc::clone(&self.0), answers: HashMap::new(), paused: None }
+    }
+}
+
+/// A store whose reads end while the gate is open, which it is.
+fn gated(slots: usize) -> (Host, Gate) {
+    gated_by(slots, |_| Fault::None)
+}
+
+/// The same with faults.
+fn gated_by(
+    slots: usize,
+    fault: impl Fn(&Operation) -> Fault + Send + Sync + 'static,
+) -> (Host, Gate) {
+    let gate = Arc::new(AtomicBool::new(true));
+    let open = Arc::clone(&gate);
+    let wait = move |read: &Operation| {
+        while !open.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        fault(read)
+    };
+    (Host::open(UNIFORM, slots, Box::new(wait)), Gate(gate))
+}
+
+#[test]
+fn reads_are_counted_as_used_when_the_step_asks_for_them() {
+    let (mut host, gate) = gated(64);
+    let [a, b, c] = [0, 1, 2].map(|expert| host.key(1, expert));
+    let [e, f] = [0, 1].map(|expert| host.key(2, expert));
+    let events = [
+        Foretell(a),
+        Foretell(b),
+        Foretell(c),
+        Await(a),
+        Await(b),
+        Await(c),
+        // Two that have landed are asked for, one of them by two tokens.
+        Demand(a),
+        Demand(b),
+        Demand(b),
+        Open(false),
+        Foretell(e),
+        Foretell(f),
+        Pause,
+        // This one is on its way; the other is nobody's when the step ends.
+        Demand(e),
+        Demand(e),
+        Open(true),
+        Await(e),
+    ];
+    assert_eq!(host.serve(&mut gate.script(&events)).unwrap(), 0);
+    assert_eq!(host.service.foretold_reads(), (5, 3));
+    // What the step before had read is nothing that this one foretold.
+    assert_eq!(host.serve(&mut gate.script(&[Demand(c), Await(c)])).unwrap(), 0);
+    assert_eq!(host.service.foretold_reads(), (5, 3));
+    host.settle();
+}
+
+#[test]
+fn demanded_reads_go_first_and_a_layer_that_has_chosen_is_not_foretold() {
+    let experts = gated(64).0.experts as u32;
+    let (x, x2, a, b, y, z) = (0, 1, experts, experts + 1, experts + 2, 2 * experts);
+    // Events, and the only record that is read because it was foretold.
+    let cases: [(&[Event], Option<u32>); 5] = [
+        // Layer 1 chooses before the drive is free for its guesses: another record, or the guessed one.
+        (
+            &[Open(false), Demand(x), Foretell(a), Pause, Demand(y), Open(true), Await(y), Pause],
+            None,
+        ),
+        (
+            &[Open(false), Demand(x), Foretell(a), Pause, Demand(a), Open(true), Await(a), Pause],
+            None,
+        ),
+        // The branch comes late.
+        (&[Demand(y), Foretell(a), Await(y), Pause, Foretell(b), Pause], None),
+        // Layer 2 is foretold when layer 1 chooses.
+        (
+            &[Open(false), Demand(x), Foretell(a), Foretell(z), Open(true), Await(x), Await(z)],
+            Some(z),
+        ),
+        // Two tokens of layer 0 ask for records before and after the branch does.
+        (&[Demand(x), Foretell(a), Demand(x2), Await(a)], Some(a)),
+    ];
+    for (events, read) in cases {
+        let (mut host, gate) = gated(64);
+        let mut script = gate.script(events);
+        host.serve(&mut script).unwrap();
+        let reads = (u64::from(read.is_some()), 0);
+        assert_eq!(host.service.foretold_reads(), reads, "{events:?}");
+        for event in events {
+            if let Demand(key) = event {
+                assert!(matches!(script.answers.get(key), Some(Some(_))), "{events:?}");
+            }
+        }
+        assert!(read.is_none_or(|key| host.placement.in_host(key)), "{events:?}");
+        host.settle();
+    }
+}
+
+#[test]
+fn few_foretold_reads_are_in_flight_and_those_of_a_step_that_ends_are_dropped() {
+    let (mut host, gate) = gated(2 * FORETOLD_AT_ONCE);
+    let mut events = vec![Open(false)];
+    events.extend((0..host.experts).map(|expert| Foretell(host.key(1, expert))));
+    events.push(Pause);
+    host.serve(&mut gate.script(&events)).unwrap();
+    let (read, used) = host.service.foretold_reads();
+    assert!((read, used) == (FORETOLD_AT_ONCE as u64, 0) && FORETOLD_AT_ONCE < host.experts);
+    assert_eq!(host.placement.idle_host_copies().count(), 0);
+    // Their slots come back when the reads end, to steps that need all of them.
+    let wanted: Vec<Vec<u32>> =
+        (0..host.layers).map(|layer| vec![host.key(layer, 3), host.key(layer, 4)]).collect();
+    let words = host.placement.words().to_vec();
+    let mut device = Device::new(&words, &wanted, &[], 1);
+    let open = Arc::clone(&gate.0);
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        open.store(true, Ordering::SeqCst);
+    });
+    host.serve(&mut device).unwrap();
+    opener.join().unwrap();
+    assert!(!device.failed && device.seen.len() == host.layers * K);
+    host.settle();
+}
+
+#[test]
+fn foretold_reads_take_only_room_that_no_layer_can_need() {
+    let (mut host, gate) = gated(12);
+    // The pool is filled but for one slot more than a layer needs.
+    let filled = host.pools[0] - (K + 1);
+    let others = [0, 1, 3].into_iter().flat_map(|layer| (0..5).map(move |expert| (layer, expert)));
+    let keys: Vec<u32> =
+        others.take(filled).map(|(layer, expert)| host.key(layer, expert)).collect();
+    let guesses = [0, 1, 2].map(|expert| host.key(2, expert));
+    let events: Vec<Event> = keys.iter().flat_map(|&key| [Demand(key), Await(key)]).collect();
+    host.serve(&mut gate.script(&events)).unwrap();
+    let mut events: Vec<Event> = guesses.iter().map(|&key| Foretell(key)).collect();
+    events.extend([Await(guesses[0]), Pause]);
+    host.serve(&mut gate.script(&events)).unwrap();
+    assert_eq!(host.service.foretold_reads(), (1, 0), "one slot, one read");
+    assert!(
+        keys.iter().all(|&key| host.placement.in_host(key)),
+        "nothing was given back for a guess"
+    );
+    // Before the next step, room is made for another.
+    host.service.make_room(&host.store, &mut host.placement);
+    assert!(host.pools[0] - host.placement.host_copies(0) > K);
+    host.settle();
+}
+
+/// A store in which every read of a place fails as often as this before it succeeds, while the gate is open.
+fn failing(count: u64) -> (Host, Gate) {
+    gated_by(
+        64,
+        move |read| if read.repetition < count { Fault::Error(IO_ERROR) } else { Fault::None },
+    )
+}
+
+#[test]
+fn a_failed_foretold_read_is_read_again_when_the_step_asks_for_it() {
+    // Nobody asks for it, so nobody hears of it; a later step reads it anew.
+    let (mut host, gate) = failing(1);
+    let (a, b) = (host.key(1, 0), host.key(1, 1));
+    let mut script = gate.script(&[Foretell(a), Pause]);
+    host.serve(&mut script).unwrap();
+    assert!(script.answers.is_empty() && host.store.counters().errors == 1);
+    let mut script = gate.script(&[Demand(a), Await(a)]);
+    host.serve(&mut script).unwrap();
+    assert!(script.answers[&a].is_some());
+    // The step asks for it before it fails.
+    let events = [Open(false), Foretell(b), Pause, Demand(b), Open(true), Await(b)];
+    let mut script = gate.script(&events);
+    assert_eq!(host.serve(&mut script).unwrap(), 1);
+    assert!(script.answers[&b].is_some());
+    // What fails again fails the step.
+    let (mut host, gate) = failing(2);
+    let mut script = gate.script(&events);
+    assert!(host.serve(&mut script).is_err());
+    assert_eq!(script.answers[&b], None);
+}

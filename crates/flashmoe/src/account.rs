@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::engine::Engine;
 use engine::session::AnswerReport;
-use store::cache::StoreCounters;
+use store::cache::{ForetoldCounters, StoreCounters};
 
 use crate::arguments::ByteSize;
 use crate::plan::machine::ProcessMemory;
@@ -36,9 +36,10 @@ impl Account {
                 found.copied
             ),
         };
+        let foretold = foretold(&spent.device.foretold);
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device} · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{foretold} · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -49,7 +50,39 @@ impl Account {
     }
 }
 
+/// What steps foretold, for the line; nothing where they did not.
+fn foretold(counters: &ForetoldCounters) -> String {
+    let &ForetoldCounters { guessed, right, bus_copied, bus_used, disk_read, disk_used } = counters;
+    if *counters == ForetoldCounters::default() {
+        return String::new();
+    }
+    let right = 100.0 * right as f64 / guessed.max(1) as f64;
+    format!(
+        " · foretold {right:.1} % right, {bus_used} of {bus_copied} copies and {disk_used} of {disk_read} reads used"
+    )
+}
+
 /// Tokens per second; zero when nothing was done.
 pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_foretold_is_said_where_anything_was() {
+        assert_eq!(foretold(&ForetoldCounters::default()), "");
+        let counters = ForetoldCounters {
+            guessed: 200,
+            right: 161,
+            bus_copied: 30,
+            bus_used: 24,
+            disk_read: 7,
+            disk_used: 6,
+        };
+        let line = foretold(&counters);
+        assert_eq!(line, " · foretold 80.5 % right, 24 of 30 copies and 6 of 7 reads used");
+    }
 }

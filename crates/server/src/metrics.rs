@@ -181,11 +181,26 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     count("expert_records_read_total", "Experts read.", experts.records_read);
     count("expert_withdrawn_total", "Reads given up before they began.", experts.withdrawn);
     count("expert_evictions_total", "Experts that gave way to others.", experts.evictions);
-    count("expert_prefetch_issued_total", "Experts read ahead.", experts.ahead_issued);
-    count("expert_prefetch_used_total", "Read ahead and used.", experts.ahead_used);
-    count("expert_prefetch_wasted_total", "Read ahead for nothing.", experts.ahead_wasted);
+    count(
+        "expert_prefetch_wasted_total",
+        "Read ahead of a sweep for nothing.",
+        experts.ahead_wasted,
+    );
     count("disk_retries_total", "Reads that were continued.", experts.retries);
     count("disk_errors_total", "Experts that could not be read.", experts.errors);
+    // A sweep of a prompt reads ahead; steps on a GPU foretell what to copy over the bus and what to read from disk.
+    let foretold = &experts.device.foretold;
+    let issued = [foretold.bus_copied, foretold.disk_read, experts.ahead_issued];
+    let used = [foretold.bus_used, foretold.disk_used, experts.ahead_used];
+    for (name, help, values) in [
+        ("expert_prefetch_issued_total", "Experts fetched before they were asked for.", issued),
+        ("expert_prefetch_used_total", "Of these, asked for later.", used),
+    ] {
+        page.family(name, "counter", help);
+        for (source, value) in ["bus", "disk", "sweep"].into_iter().zip(values) {
+            page.sample(name, &[("source", source)], value);
+        }
+    }
 
     let help = "From the request of an expert to its arrival.";
     page.family("expert_read_seconds", "histogram", help);

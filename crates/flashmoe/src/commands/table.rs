@@ -10,7 +10,8 @@ use crate::arguments::OutputChoice;
 /// Names and values, in order.
 pub(crate) type Row = Map<String, Value>;
 
-/// Writes all rows. Markdown leaves out the columns `hidden`: a table has to fit a terminal.
+/// Writes all rows. Markdown leaves out the columns `hidden`, and those without any value: a table has to fit a
+/// terminal.
 pub(crate) fn print(
     form: OutputChoice,
     rows: &[Row],
@@ -40,8 +41,10 @@ pub(crate) fn print(
 
 fn table(rows: &[Row], hidden: &[&str], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = rows.first() else { return Ok(()) };
-    let names: Vec<&String> =
-        first.keys().filter(|name| !hidden.contains(&name.as_str())).collect();
+    let is_shown = |name: &&String| {
+        !hidden.contains(&name.as_str()) && rows.iter().any(|row| !row[*name].is_null())
+    };
+    let names: Vec<&String> = first.keys().filter(is_shown).collect();
     let cell = |row: &Row, name: &str| match name {
         "tok/s" => format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"])),
         name => text(&row[name]),

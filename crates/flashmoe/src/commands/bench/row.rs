@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
 use serde_json::{Value, json};
 use store::LayerId;
-use store::cache::StorePlan;
+use store::cache::{ForetoldCounters, StorePlan};
 
 use super::measure::Sample;
 use crate::arguments::{KvChoice, StorageChoice};
@@ -19,8 +19,16 @@ use crate::plan::Plan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
-pub(super) const DETAILS: [&str; 6] =
-    ["runs", "sd", "kv", "threads", "disk probe GB/s", "memory probe GB/s"];
+pub(super) const DETAILS: [&str; 8] = [
+    "runs",
+    "sd",
+    "kv",
+    "threads",
+    "disk probe GB/s",
+    "memory probe GB/s",
+    "foretold copies/token",
+    "foretold reads/token",
+];
 
 /// The storage mode's name.
 pub(super) fn mode(plan: &Plan) -> String {
@@ -63,6 +71,16 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         let device = &sample.counters.device;
         (hits + device.hits, uses + device.hits + device.over_bus + sample.counters.decode.misses)
     });
+    let foretold = |value: &dyn Fn(&ForetoldCounters) -> u64| {
+        samples.iter().map(|sample| value(&sample.counters.device.foretold)).sum::<u64>()
+    };
+    // Nothing where steps foretold nothing of the kind.
+    let share = |part: u64, all: u64| (all > 0).then(|| percent(part, all));
+    let copied = foretold(&|f| f.bus_copied);
+    let foretold_reads = foretold(&|f| f.disk_read);
+    let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
+    let each =
+        |count: u64| plan.device.as_ref().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
@@ -92,10 +110,14 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         })),
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
-        "hits %": pooled.then(|| round(100.0 * hits as f64 / requests.max(1) as f64, 1)),
-        "VRAM hits %": plan.device.as_ref().map(|_| {
-            round(100.0 * on_device.0 as f64 / on_device.1.max(1) as f64, 1)
-        }),
+        "hits %": pooled.then(|| percent(hits, requests)),
+        "VRAM hits %": plan.device.as_ref().map(|_| percent(on_device.0, on_device.1)),
+        "predict": plan.device.as_ref().map(|_| name(&arguments.predict)),
+        "foretold %": share(foretold(&|f| f.right), foretold(&|f| f.guessed)),
+        "copies used %": share(foretold(&|f| f.bus_used), copied),
+        "reads used %": share(foretold(&|f| f.disk_used), foretold_reads),
+        "foretold copies/token": each(copied),
+        "foretold reads/token": each(foretold_reads),
         "GB/token": counted.then(|| round(bytes / 1e9, 4)),
         "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
         "TTFT s": first.map(|seconds| round(seconds, 2)),
@@ -147,6 +169,11 @@ fn over_bus(plan: &Plan, sample: &Sample) -> f64 {
     let staged = counters.prefill.requests - counters.prefill.hits.min(counters.device.resident);
     (counters.device.over_bus + counters.decode.misses + counters.device.copied + staged) as f64
         * record
+}
+
+/// A share of `all`; zero of nothing.
+fn percent(part: u64, all: u64) -> f64 {
+    round(100.0 * part as f64 / all.max(1) as f64, 1)
 }
 
 fn gibibytes(bytes: u64) -> f64 {

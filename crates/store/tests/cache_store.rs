@@ -326,3 +326,34 @@ fn what_nobody_waits_for_is_not_read() {
         assert_eq!(store.counters().errors, 0);
     }
 }
+
+#[test]
+fn a_visit_that_is_only_asked_whether_it_is_ready_gets_the_slots_of_dropped_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, 12, Layout::Stacked);
+    let slow = |_: &Operation| Fault::Late(Duration::from_millis(1));
+    let options = StoreOptions {
+        slots: SlotBudget::Slots(4),
+        storage: Some(Box::new(Simulator::new(Box::new(slow), 1))),
+        ..StoreOptions::new(StorageMode::Budget, 4)
+    };
+    let store = ExpertStore::open(Arc::clone(&checkpoint), options).unwrap();
+    let ended = store.ended_reads();
+    let first = store.visit(LayerId(0), &ids(&[0, 1, 2, 3]), Phase::Decode).unwrap();
+    let experts = ids(&[4, 5, 6, 7]);
+    let second = store.visit(LayerId(0), &experts, Phase::Decode).unwrap();
+    assert!((0..4).all(|member| !second.is_ready(member)), "all slots are being read into");
+    // Whoever gave the first visit up takes back what has not begun; the rest lands or comes to nothing.
+    assert!(first.wait_while(3, &|| false).is_err());
+    drop(first);
+    let begun = Instant::now();
+    while !(0..4).all(|member| second.is_ready(member)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the slots never came");
+        std::thread::yield_now();
+    }
+    for (member, &expert) in experts.iter().enumerate() {
+        let bytes = second.wait(member).unwrap();
+        assert!(is_right(&checkpoint, LayerId(0), expert, &bytes));
+    }
+    assert!(store.ended_reads() >= ended + 4, "a loop that looks for news would have looked");
+}

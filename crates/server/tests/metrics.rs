@@ -154,6 +154,9 @@ fn the_page_is_what_prometheus_reads() {
         status.prefix.tokens_computed = 30;
         status.prefix.disk_restored = 5;
         status.chunks = 6;
+        status.experts.ahead_issued = 9;
+        status.experts.device.foretold.bus_copied = 8;
+        status.experts.device.foretold.disk_used = 7;
     }
     let now = families(&serving.get("/metrics").body);
     let bucket = |edge| value(&now, "time_to_first_token_seconds_bucket", &[("le", edge)]);
@@ -170,6 +173,10 @@ fn the_page_is_what_prometheus_reads() {
     assert_eq!(value(&now, "prefix_cache_hits_total", &[]), 70.0);
     assert_eq!(value(&now, "snapshot_restored_total", &[("tier", "disk")]), 5.0);
     assert_eq!(value(&now, "prefill_sweeps_total", &[]), 6.0);
+    let fetched = |name, source| value(&now, name, &[("source", source)]);
+    assert_eq!(fetched("expert_prefetch_issued_total", "sweep"), 9.0);
+    assert_eq!(fetched("expert_prefetch_issued_total", "bus"), 8.0);
+    assert_eq!(fetched("expert_prefetch_used_total", "disk"), 7.0);
 }
 
 #[test]

@@ -14,25 +14,8 @@
 #include "product.cuh"
 
 constexpr uint32_t UNIT = 128;
-// Threads of every kernel here.
-constexpr uint32_t STEP_THREADS = 256;
-
-__device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-
-// Asks for `bytes` bytes at `p`, by all threads of the block.
-__device__ inline void prefetch_bytes(const uint8_t* p, size_t bytes) {
-    for (size_t at = threadIdx.x * 128; at < bytes; at += STEP_THREADS * 128) prefetch_line(p + at);
-}
-
-// Asks for `rows` rows of a matrix from row `first`.
-__device__ inline void prefetch_rows(const Matrix& m, uint32_t first, uint32_t rows) {
-    if (first >= m.rows) return;
-    rows = min(rows, m.rows - first);
-    size_t row_bytes = size_t(m.columns / 8) * m.bits, scale_bytes = m.columns / m.group * 2;
-    prefetch_bytes(m.weight + first * row_bytes, rows * row_bytes);
-    prefetch_bytes(m.scales + first * scale_bytes, rows * scale_bytes);
-    prefetch_bytes(m.biases + first * scale_bytes, rows * scale_bytes);
-}
+// Threads of the experts' kernels, and at most of any that stages a vector.
+constexpr uint32_t STEP_THREADS = 256, MOST_THREADS = 512;
 
 __device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uint32_t*>(&v); }
 
@@ -57,17 +40,22 @@ __device__ inline void source_values(const Source& s, size_t token, uint32_t col
     if (live) a = __ldcg(x), b = __ldcg(x + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     if (s.mode == HEAD_NORM) {
+        // All asked for before the first is used.
+        float4 c = {0, 0, 0, 0}, d = c, e = c, f = c;
+        if (live) {
+            const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
+            const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
+            c = __ldcg(z), d = __ldcg(z + 1), e = norm[0], f = norm[1];
+        }
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; i++) sum += v[i] * v[i];
         for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
         float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
-        if (!live) return;
-        const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
-        float4 c = __ldcg(z), d = __ldcg(z + 1);
         float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+        float weight[8] = {e.x, e.y, e.z, e.w, f.x, f.y, f.z, f.w};
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = v[i] * scale * s.norm[column % s.dim + i] * silu(gate[i]);
+        for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * silu(gate[i]);
     } else if (s.mode == GATED && live) {
         uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
         const float4* z = reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
@@ -120,7 +108,7 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
     if (column % 32 == 0) chunk[32] = sum, chunk[33] = inverse;
 }
 
-// Rounds of 2048 values that are asked for together.
+// Rounds of eight values a thread that are asked for together.
 constexpr int STAGED_TOGETHER = 2;
 
 // Zeros that lanes read which have nothing to multiply with.
@@ -132,7 +120,7 @@ __device__ inline void stage_zeros(float* staged, uint32_t words) {
 // block; they must synchronise before they use it. `warps` is a float per warp in shared memory.
 __device__ inline void stage_halves(const Source& s, size_t token, float* staged, float* warps) {
     float sum = 0.0f;
-    uint32_t step = STEP_THREADS * 8, padded = (s.columns + UNIT - 1) / UNIT * UNIT;
+    uint32_t step = blockDim.x * 8, padded = (s.columns + UNIT - 1) / UNIT * UNIT;
     for (uint32_t start = 0; start < padded; start += STAGED_TOGETHER * step) {
         float v[STAGED_TOGETHER][8];
 #pragma unroll
@@ -166,7 +154,7 @@ __device__ inline float staged_factor(const Source& s, const float* warps) {
     if (s.mode != NORM) return 1.0f;
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < STEP_THREADS / 32; i++) sum += warps[i];
+    for (int i = 0; i < MOST_THREADS / 32; i++) sum += i < blockDim.x / 32 ? warps[i] : 0.0f;
     return rsqrtf(sum / float(s.columns) + s.epsilon);
 }
 

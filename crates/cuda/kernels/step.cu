@@ -23,11 +23,9 @@ struct StepLinearArguments {
     const uint32_t* sequences;
     size_t tail_stride;      // floats from one sequence's tail to the next
     uint32_t kernel;
-    uint32_t ahead;          // blocks that run at a time: what the block this many later will read is asked for
     uint32_t jobs;
-    uint32_t tiles;          // row tiles that a block works on at once, 1, 2 or 8; SWIGLU needs 2
+    uint32_t tiles;          // row tiles that a block works on at once, a power of two up to 16; SWIGLU needs 2
     uint32_t rounds;         // times that it does so
-    uint32_t padding;
     StepJob job[STEP_JOBS];
 };
 
@@ -46,12 +44,14 @@ __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t 
 }
 
 // Sums of 16 rows by several warps: [tile][split][row].
+template <uint32_t THREADS>
 struct Partial {
-    float sum[STEP_THREADS / 32][16];
+    float sum[THREADS / 32][16];
 };
 
 // Leaves a warp's sums for the block.
-__device__ inline void leave_sums(Partial& partial, float (&result)[2]) {
+template <uint32_t THREADS>
+__device__ inline void leave_sums(Partial<THREADS>& partial, float (&result)[2]) {
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     sum_lanes(result);
     if (lane % 4 == 0) {
@@ -60,35 +60,40 @@ __device__ inline void leave_sums(Partial& partial, float (&result)[2]) {
     }
 }
 
+// Threads of `step_linear`: one block a multiprocessor, so that the vector is staged once on each.
+constexpr uint32_t LINEAR_THREADS = MOST_THREADS;
+
 template <int BITS>
 __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, float* staged,
-                                       float* warps, Partial& partial) {
+                                       float* warps, Partial<LINEAR_THREADS> (&partials)[2]) {
     uint32_t warp = threadIdx.x / 32;
-    uint32_t splits = STEP_THREADS / 32 / a.tiles, member = warp / splits, split = warp % splits;
+    uint32_t splits = LINEAR_THREADS / 32 / a.tiles, member = warp / splits, split = warp % splits;
     uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
     uint32_t first = split * count / splits, last = (split + 1) * count / splits;
     bool pair = job.kind == SWIGLU;
     Pieces m = pieces_of(pair && member ? job.second : job.matrix);
     uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
-    float factor = 0.0f;
-    for (uint32_t round = 0; round < a.rounds; round++) {
+    Unit<BITS> units[BATCH<BITS>];
+    TileLane lane;
+    bool busy;
+    // Warps without rows, or with fewer units than there are warps, only take part in the synchronisation.
+    auto begin_round = [&](uint32_t round) {
         uint32_t tile = pair ? block * a.rounds + round : (block * a.rounds + round) * a.tiles + member;
-        float result[2] = {0.0f, 0.0f};
-        // Warps without rows, or with fewer units than there are warps, only take part in the synchronisation.
-        bool busy = tile < tiles && first < last;
-        Unit<BITS> units[BATCH<BITS>];
-        TileLane lane = tile_lane<BITS>(job.matrix, tile);
+        busy = round < a.rounds && tile < tiles && first < last && (!pair || member < 2);
+        lane = tile_lane<BITS>(job.matrix, tile);
         if (busy) load_batch(units, m, lane, first, last);
-        if (round == 0) {
-            // What was asked for comes while the kernel before runs.
-            await_inputs();
-            release_next();
-            stage_halves(a.source, blockIdx.y, staged, warps);
-            __syncthreads();
-            factor = staged_factor(a.source, warps);
-        }
+    };
+    begin_round(0);
+    // What was asked for comes while the kernel before runs.
+    await_inputs();
+    release_next();
+    stage_halves(a.source, blockIdx.y, staged, warps);
+    __syncthreads();
+    float factor = staged_factor(a.source, warps);
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix.group);
+    for (uint32_t round = 0; round < a.rounds; round++) {
+        float result[2] = {0.0f, 0.0f};
         if (busy) {
-            VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix.group);
             for (uint32_t unit = first;;) {
                 multiply_units<BITS>(units, unit, last - unit, job.matrix.scale_kind, x, result,
                                                   [](uint32_t) { return 1.0f; });
@@ -97,13 +102,15 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
                 load_batch(units, m, lane, unit, last);
             }
         }
-        if (round > 0) __syncthreads();
+        // The next round's first units come while this one's sums are added up.
+        begin_round(round + 1);
+        Partial<LINEAR_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
         uint32_t outputs = pair ? 16 : 16 * a.tiles;
         if (threadIdx.x >= outputs) continue;
         uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
-        uint32_t row = pair ? tile * 16 + r : ((block * a.rounds + round) * a.tiles + which) * 16 + r;
+        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : a.tiles) + which) * 16 + r;
         if (row >= rows) continue;
         float sum = 0.0f, other = 0.0f;
         for (uint32_t i = 0; i < splits; i++) {
@@ -119,40 +126,33 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
     }
 }
 
-// Grid: (blocks of all jobs, tokens), 256 threads; shared: the staged vector. ANY: also of widths other than 4 and 8,
+// Grid: (blocks of all jobs, tokens), 512 threads; shared: the staged vector. ANY: also of widths other than 4 and 8,
 // whose code would cost the usual ones registers.
 template <bool ANY>
 __device__ inline void step_linear_block(const StepLinearArguments& a) {
     extern __shared__ float staged[];
-    __shared__ float warps[STEP_THREADS / 32];
-    __shared__ Partial partial;
+    __shared__ float warps[LINEAR_THREADS / 32];
+    __shared__ Partial<LINEAR_THREADS> partials[2];
     uint32_t index = 0;
     while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
     const StepJob& job = a.job[index];
-    uint32_t block = blockIdx.x - job.first_block, bits = job.matrix.bits, later = blockIdx.x + a.ahead;
-    if (later < gridDim.x && a.rounds == 1) {
-        while (index + 1 < a.jobs && later >= a.job[index + 1].first_block) index++;
-        const StepJob& next = a.job[index];
-        uint32_t rows = next.kind == SWIGLU ? 16 : 16 * a.tiles, first = (later - next.first_block) * rows;
-        prefetch_rows(next.matrix, first, rows);
-        if (next.kind == SWIGLU) prefetch_rows(next.second, first, rows);
-    }
-    if (bits == 4) return step_linear_job<4>(a, job, block, staged, warps, partial);
-    if (bits == 8) return step_linear_job<8>(a, job, block, staged, warps, partial);
+    uint32_t block = blockIdx.x - job.first_block, bits = job.matrix.bits;
+    if (bits == 4) return step_linear_job<4>(a, job, block, staged, warps, partials);
+    if (bits == 8) return step_linear_job<8>(a, job, block, staged, warps, partials);
     if constexpr (ANY) {
-        if (bits == 2) return step_linear_job<2>(a, job, block, staged, warps, partial);
-        if (bits == 3) return step_linear_job<3>(a, job, block, staged, warps, partial);
-        if (bits == 5) return step_linear_job<5>(a, job, block, staged, warps, partial);
-        return step_linear_job<6>(a, job, block, staged, warps, partial);
+        if (bits == 2) return step_linear_job<2>(a, job, block, staged, warps, partials);
+        if (bits == 3) return step_linear_job<3>(a, job, block, staged, warps, partials);
+        if (bits == 5) return step_linear_job<5>(a, job, block, staged, warps, partials);
+        return step_linear_job<6>(a, job, block, staged, warps, partials);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_linear(
+extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 1) step_linear(
     const __grid_constant__ StepLinearArguments a) {
     step_linear_block<false>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_linear_any(
+extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 1) step_linear_any(
     const __grid_constant__ StepLinearArguments a) {
     step_linear_block<true>(a);
 }
@@ -236,7 +236,7 @@ struct StepExpertArguments {
 // Products of gate and up, and SwiGLU. Grid: (16 rows, k, tokens), 256 threads; shared: the staged stream.
 template <int BITS>
 __device__ inline void inner_rows(const StepExpertArguments& a, const Matrix& m, size_t at, const float* staged,
-                                  const float* warps, Partial& partial) {
+                                  const float* warps, Partial<STEP_THREADS>& partial) {
     uint32_t split = threadIdx.x / 32 % 4, count = (a.source.columns + UNIT - 1) / UNIT;
     uint32_t first = split * count / 4, last = (split + 1) * count / 4;
     float result[2] = {0.0f, 0.0f};
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_inner(
     const __grid_constant__ StepExpertArguments a) {
     extern __shared__ float staged[];
     __shared__ float warps[STEP_THREADS / 32];
-    __shared__ Partial partial;
+    __shared__ Partial<STEP_THREADS> partial;
     __shared__ uint64_t record;
     // The stream was complete before routing began, and routing releases this kernel only once it has begun.
     stage_halves(a.source, blockIdx.z, staged, warps);
@@ -392,7 +392,7 @@ __device__ inline void outer_shared(const Matrix& m, float factor, uint32_t star
 extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
     const __grid_constant__ StepExpertArguments a) {
     extern __shared__ float staged[];
-    __shared__ Partial partial;
+    __shared__ Partial<STEP_THREADS> partial;
     __shared__ Routed routed;
     uint32_t token = blockIdx.y, warp = threadIdx.x / 32;
     OuterStage s;

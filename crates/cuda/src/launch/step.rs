@@ -9,8 +9,10 @@ use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
 /// Matrices of one [`step_linear`].
 pub const STEP_JOBS: usize = 6;
-/// Threads of every kernel here.
+/// Threads of the experts' kernels.
 const THREADS: usize = 256;
+/// Threads of `step_linear`, of which a multiprocessor runs one block at a time.
+const LINEAR_THREADS: usize = 512;
 /// Columns of a unit (`UNIT` in `kernels/halves.cuh`).
 const UNIT: usize = 128;
 
@@ -163,12 +165,52 @@ struct StepLinearArguments {
     sequences: u64,
     tail_stride: u64,
     kernel: u32,
-    ahead: u32,
     jobs: u32,
     tiles: u32,
     rounds: u32,
-    padding: u32,
     job: [JobArguments; STEP_JOBS],
+}
+
+/// Blocks of `step_linear` for a job.
+fn linear_blocks(rows: usize, pair: bool, tiles: usize, rounds: usize) -> usize {
+    rows.div_ceil(16 * if pair { 1 } else { tiles } * rounds)
+}
+
+/// Row tiles that a block works on at once, and times that it does so, for jobs of (rows, whether a pair), such that
+/// all blocks run at the same time: a second wave would stage the vector again and leave most of the device idle at
+/// its end.
+fn split_work(
+    jobs: &[(usize, bool)],
+    columns: usize,
+    bits: u32,
+    multiprocessors: usize,
+) -> (usize, usize) {
+    let blocks = |tiles, rounds| {
+        jobs.iter().map(|&(rows, pair)| linear_blocks(rows, pair, tiles, rounds)).sum::<usize>()
+    };
+    let rounds = |tiles| {
+        let mut rounds = 1;
+        while blocks(tiles, rounds) > multiprocessors.max(jobs.len()) {
+            rounds += 1;
+        }
+        rounds
+    };
+    let warps = LINEAR_THREADS / 32;
+    if jobs.iter().any(|&(_, pair)| pair) {
+        return (2, rounds(2));
+    }
+    // With rows enough each warp has its own, and nothing is added up over warps.
+    if blocks(warps, 4) >= multiprocessors {
+        return (warps, rounds(warps));
+    }
+    // Batches of units that a warp asks for one after another; of equals, the one that adds up least often.
+    let batch = if bits <= 4 { 4 } else { 2 };
+    let waits = |tiles: usize| {
+        rounds(tiles) * (columns.div_ceil(UNIT) * tiles).div_ceil(warps).div_ceil(batch)
+    };
+    let tiles =
+        [4, 2, 1].into_iter().min_by_key(|&tiles| (waits(tiles), rounds(tiles))).unwrap_or(1);
+    (tiles, rounds(tiles))
 }
 
 /// Products of one input with several matrices, and what follows each of them.
@@ -192,17 +234,12 @@ pub fn step_linear(
         StepJob::SwiGlu(matrix, second, out) => (matrix, second, out, 3),
     };
     let columns = parts(&jobs[0]).0.columns();
-    let row_tiles: usize = jobs.iter().map(|job| parts(job).0.rows().div_ceil(16)).sum();
-    let pairs = jobs.iter().any(|job| matches!(job, StepJob::SwiGlu(..)));
-    let resident = stream.device().info().multiprocessors * 2;
-    // Warps of a block share the columns of few row tiles, so that the device is full; with many, each has its own.
-    let tiles = match row_tiles {
-        _ if pairs => 2,
-        _ if row_tiles >= 8 * resident => 8,
-        _ if row_tiles >= resident => 2,
-        _ => 1,
+    let (tiles, rounds) = {
+        let rows: Vec<_> =
+            jobs.iter().map(|job| (parts(job).0.rows(), parts(job).3 == 3)).collect();
+        let bits = jobs.iter().map(|job| parts(job).0.bits).max().unwrap_or(8);
+        split_work(&rows, columns, bits, stream.device().info().multiprocessors)
     };
-    let rounds = if tiles == 8 { row_tiles.div_ceil(8 * resident) } else { 1 };
     let empty = JobArguments {
         matrix: parts(&jobs[0]).0,
         second: parts(&jobs[0]).0,
@@ -217,11 +254,9 @@ pub fn step_linear(
         sequences: 0,
         tail_stride: 0,
         kernel: 0,
-        ahead: resident as u32,
         jobs: jobs.len() as u32,
         tiles: tiles as u32,
         rounds: rounds as u32,
-        padding: 0,
         job: [empty; STEP_JOBS],
     };
     let mut blocks = 0;
@@ -250,8 +285,7 @@ pub fn step_linear(
         }
         let first_block = blocks as u32;
         *place = JobArguments { matrix, second, out: out.address, first_block, kind };
-        let at_once = if kind == 3 { 1 } else { tiles };
-        blocks += matrix.rows().div_ceil(16 * at_once * rounds);
+        blocks += linear_blocks(matrix.rows(), kind == 3, tiles, rounds);
     }
     let grid = (blocks, tokens, 1);
     let shared = staged_halves(columns);
@@ -261,7 +295,7 @@ pub fn step_linear(
         false => Kernel::StepLinearAny,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above, sequences by the caller's batch.
-    unsafe { stream.launch_overlapping(kernel, grid, THREADS, shared, &arguments) }
+    unsafe { stream.launch_overlapping(kernel, grid, LINEAR_THREADS, shared, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -453,5 +487,38 @@ pub fn step_experts(
         let shared = staged_halves(hidden);
         stream.launch_overlapping(Kernel::StepInner, inner_grid, THREADS, shared, &arguments)?;
         stream.launch_overlapping(Kernel::StepOuter, outer_grid, THREADS, outer_shared, &arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_product_run_at_the_same_time_and_cover_all_rows() {
+        for rows in [1, 16, 100, 2048, 4096, 12_288, 248_320] {
+            for columns in [128, 2048, 4096, 8192] {
+                for (bits, pair) in [(4, false), (8, false), (4, true)] {
+                    let jobs = [(rows, pair), (64, false), (1, false)];
+                    let (tiles, rounds) = split_work(&jobs, columns, bits, 132);
+                    let blocks = |&(rows, pair): &(usize, bool)| {
+                        let blocks = linear_blocks(rows, pair, tiles, rounds);
+                        assert!(blocks * rounds * if pair { 16 } else { 16 * tiles } >= rows);
+                        blocks
+                    };
+                    assert!(jobs.iter().map(blocks).sum::<usize>() <= 132);
+                    assert!(tiles.is_power_of_two() && tiles <= LINEAR_THREADS / 32);
+                    assert!(!pair || tiles == 2, "gate and up are two tiles");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_shared_out_as_measured() {
+        // Input projections of a delta layer and output head of both shapes (docs/benchmarks.md).
+        let split = |rows, columns| split_work(&[(rows, false)], columns, 4, 132);
+        assert_eq!(split(20_608, 4096), (2, 5));
+        assert_eq!(split(248_320, 4096), (16, 8));
     }
 }

@@ -19,6 +19,8 @@ use cuda::launch::{
 use cuda::{CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream};
 use kernels::format::{Encoding, FloatType};
 
+#[path = "check_parts/routing.rs"]
+mod routing;
 #[path = "check_parts/waiting.rs"]
 mod waiting;
 
@@ -356,6 +358,8 @@ impl Bench {
                 status: pinned.span(0, launch::STATUS_WORDS),
                 inner: self.poison(tokens * k * inner),
                 out,
+                copies: None,
+                ended: None,
                 first_key: 0,
                 k,
             };
@@ -487,6 +491,8 @@ impl Bench {
             status: pinned.span(0, launch::STATUS_WORDS),
             inner: wide,
             out,
+            copies: None,
+            ended: None,
             first_key: 0,
             k,
         };
@@ -539,6 +545,7 @@ fn main() {
     bench.attention();
     bench.mixture(&pinned);
     bench.waiting(&pinned);
+    bench.routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

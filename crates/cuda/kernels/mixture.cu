@@ -3,10 +3,20 @@
 // The table has a word per expert: an address where its record can be read (device memory or pinned host memory),
 // or 0. `route` writes the addresses of the chosen experts and posts the key of each missing one to a ring in
 // pinned host memory; blocks of `expert_inner` that need it poll the answer while the others run.
+//
+// Beside it `route` may rank what the next layer's router makes of this layer's input, and post those records that are
+// not in device memory, best first. The host copies them to scratch slots while the next layer's mixer computes: a word
+// per expert says where such a copy is (COPYING: will be), and the next layer's `route` takes it instead of the table's.
 #include "product.cuh"
 
 constexpr uint32_t TOP_K_LIMIT = 32;
 constexpr uint64_t FAILED = 1;
+// In the address of a copy: it is under way. It will be there whatever the device does, so it can be waited for.
+constexpr uint64_t COPYING = 2;
+// In a request: nobody waits for the record yet.
+constexpr uint64_t FORETOLD = uint64_t(1) << 63;
+// In a use: the record was read from such a copy.
+constexpr uint32_t FROM_COPY = uint32_t(1) << 31;
 // Words of `status` in mapped host memory.
 constexpr int BROKEN_TOKEN = 0;  // 1 + the token whose router logits are no numbers
 constexpr int GIVEN_UP = 1;      // 1: nobody answers; by the host when it ends, by the device when it tires
@@ -44,12 +54,22 @@ struct RouteArguments {
     uint64_t* ring;              // mapped host memory: key + 1 of records asked for, zeroed by the host
     uint32_t* posted;            // requests so far
     uint32_t* status;            // mapped host memory: see `await_record`
+    const uint64_t* copies;      // [experts] of this layer: 0 or the address of a copy; null without any
+    const float* guess_logits;   // [tokens, experts] of the next layer's router; null where nothing is guessed
+    const uint64_t* next_table;  // [experts]
+    uint32_t* guesses;           // [tokens, k], best first
+    const uint32_t* depths;      // mapped host memory: ranks to copy over the bus, ranks to read from disk
+    uint32_t* ended;             // mapped host memory: see `Ended`; null where nothing is guessed
+    uint64_t device_slots;       // addresses from here on,
+    uint64_t device_bytes;       // as many, are device memory
     uint32_t experts;
     uint32_t k;
     uint32_t normalise;
     uint32_t first_key;
     uint32_t ring_mask;
     uint32_t ask;                // 0: only look up
+    uint32_t layer;
+    uint32_t padding;
 };
 
 // The largest value over a warp and its index, the lowest of equal ones; -infinity and 0xffffffff when there is none.
@@ -69,7 +89,60 @@ __device__ inline void largest_of_warp(float& best, uint32_t& index) {
 #endif
 }
 
-// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: tokens, 32 threads.
+// Takes the largest of a warp's scores, of which lane l has those of experts l, l + 32, ..: gives its index and value.
+// `rank` instead where nothing comparable is left.
+template <int ROUTE_KEPT>
+__device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t lane, uint32_t rank, float& best) {
+    uint32_t index = 0xffffffffu;
+    best = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) {
+        if (scores[j] > best) best = scores[j], index = lane + 32 * j;
+    }
+    largest_of_warp(best, index);
+    if (index == 0xffffffffu) index = rank;
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) {
+        if (index == lane + 32 * j) scores[j] = -INFINITY;
+    }
+    return index;
+}
+
+// Ranks the next layer's experts for a token and asks for those that would have to come over the bus or from disk, best
+// first. By one warp.
+template <int ROUTE_KEPT>
+__device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t lane) {
+    const float* logits = a.guess_logits + size_t(token) * a.experts;
+    const volatile uint32_t* depths = a.depths;
+    uint32_t bus = depths[0], disk = depths[1], mine = 0;
+    float scores[ROUTE_KEPT];
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) {
+        uint32_t i = lane + 32 * j;
+        scores[j] = i < a.experts ? logits[i] : -INFINITY;
+    }
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        float best;
+        uint32_t index = take_largest(scores, lane, rank, best);
+        if (lane == rank) mine = index;
+    }
+    bool wanted = false;
+    if (lane < a.k) {
+        a.guesses[size_t(token) * a.k + lane] = mine;
+        uint64_t address = a.next_table[mine];
+        wanted = address - a.device_slots >= a.device_bytes && lane < (address != 0 ? bus : disk);
+    }
+    uint32_t all = __ballot_sync(FULL, wanted), first = 0;
+    if (all == 0) return;
+    if (lane == 0) first = atomicAdd(a.posted, __popc(all));
+    first = __shfl_sync(FULL, first, 0) + __popc(all & ((1u << lane) - 1));
+    // Without a fence: it announces nothing but itself.
+    volatile uint64_t* request = a.ring + (first & a.ring_mask);
+    if (wanted) *request = FORETOLD | (uint64_t(1) + a.first_key + a.experts + mine);
+}
+
+// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next layer is
+// guessed), 32 threads.
 template <int ROUTE_KEPT>
 __device__ inline void route(const RouteArguments& a) {
     __shared__ uint32_t ids[TOP_K_LIMIT];
@@ -77,6 +150,7 @@ __device__ inline void route(const RouteArguments& a) {
     uint32_t token = blockIdx.x, lane = threadIdx.x;
     await_inputs();
     release_next();
+    if (blockIdx.y == 1) return guess<ROUTE_KEPT>(a, token, lane);
     const float* logits = (a.replaced ? a.replaced : a.logits) + size_t(token) * a.experts;
     float scores[ROUTE_KEPT], largest = -INFINITY;
     bool broken = false;
@@ -94,21 +168,11 @@ __device__ inline void route(const RouteArguments& a) {
     for (int j = 0; j < ROUTE_KEPT; j++) total += expf(scores[j] - largest);
     total = warp_sum(total);
     for (uint32_t rank = 0; rank < a.k; rank++) {
-        float best = -INFINITY;
-        uint32_t index = 0xffffffffu;
-#pragma unroll
-        for (int j = 0; j < ROUTE_KEPT; j++) {
-            if (scores[j] > best) best = scores[j], index = lane + 32 * j;
-        }
-        largest_of_warp(best, index);
-        if (index == 0xffffffffu) index = rank; // nothing comparable is left: the status says so
+        float best;
+        uint32_t index = take_largest(scores, lane, rank, best);
         if (lane == 0) {
             ids[rank] = index;
             picked[rank] = expf(best - largest) / total;
-        }
-#pragma unroll
-        for (int j = 0; j < ROUTE_KEPT; j++) {
-            if (index == lane + 32 * j) scores[j] = -INFINITY;
         }
     }
     __syncwarp();
@@ -127,7 +191,19 @@ __device__ inline void route(const RouteArguments& a) {
     a.weights[at] = weight;
     a.uses[at] = id;
     uint64_t address = a.table[id];
+    uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
+    if (copy != 0) {
+        // What is there must not be read from before its address.
+        __threadfence();
+        address = copy;
+        a.uses[at] = id | FROM_COPY;
+    }
     a.addresses[at] = address;
+    if (a.ended && gridDim.x == 1) {
+        uint32_t chosen = a.k == 32 ? FULL : (1u << a.k) - 1;
+        bool there = address - a.device_slots < a.device_bytes;
+        if (__all_sync(chosen, there) && lane == 0) *reinterpret_cast<volatile uint32_t*>(a.ended) = a.layer + 1;
+    }
     if (address == 0 && a.ask) {
         uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
         tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
@@ -137,6 +213,22 @@ __device__ inline void route(const RouteArguments& a) {
 extern "C" __global__ void route_256(const __grid_constant__ RouteArguments a) { route<8>(a); }
 extern "C" __global__ void route_512(const __grid_constant__ RouteArguments a) { route<16>(a); }
 extern "C" __global__ void route_1024(const __grid_constant__ RouteArguments a) { route<32>(a); }
+
+// Tells the host that a layer needs the bus no more, so that it may copy what the next one will need: the kernel of the
+// experts' second halves says so when its last block ends, `route` where all that it chose is in device memory.
+struct Ended {
+    uint32_t* blocks;            // that have ended; 0 between launches
+    uint32_t* word;              // mapped host memory: 1 + the layer; null where nobody wants to know
+    uint32_t layer;
+    uint32_t padding;
+};
+
+// By one thread of each block, after all that the block reads.
+__device__ inline void note_end(const Ended& e) {
+    if (!e.word || atomicAdd(e.blocks, 1) + 1 != gridDim.x * gridDim.y) return;
+    *e.blocks = 0;
+    *reinterpret_cast<volatile uint32_t*>(e.word) = e.layer + 1;
+}
 
 struct ExpertArguments {
     const float* x;              // [tokens, hidden]: the normed stream
@@ -149,8 +241,10 @@ struct ExpertArguments {
     float* shared_inner;         // [tokens, padded_shared]
     const float* shared_gate;    // [tokens]: before the sigmoid; null without a shared expert
     float* out;                  // [tokens, hidden] += the mixture
+    const uint64_t* copies;      // as in `RouteArguments`
     Experts experts;
     Matrix gate, up, down;       // the shared expert
+    Ended ended;
     uint32_t hidden;
     uint32_t k;
     uint32_t first_key;
@@ -166,21 +260,28 @@ __device__ inline uint64_t global_nanoseconds() {
     return now;
 }
 
-// The address of a record: as routing found it, or what the host answers; FAILED when it does not for as long as it
-// said that it might take.
-__device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status) {
-    if (address != 0) return address;
-    const volatile uint64_t* answer = answers;
+// True for what routing found that cannot be read from yet: a record asked for, or a copy that may be under way.
+__device__ inline bool is_awaited(uint64_t address) {
+    return address == 0 || (address & COPYING) != 0;
+}
+
+// The address of a record: as routing found it, of its copy once that is there, or what the host answers; FAILED when it
+// does not for as long as it said that it might take.
+__device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status,
+                                        const uint64_t* copies) {
+    if (!is_awaited(address)) return address;
+    bool copying = address != 0;
+    const volatile uint64_t* answer = copying ? copies : answers;
     const volatile uint32_t* given_up = status + GIVEN_UP;
     uint64_t start = global_nanoseconds(), patience = uint64_t(status[PATIENCE]) * 1000000;
     for (;;) {
         for (int i = 0; i < LOOKS; i++) {
-            if ((address = *answer) != 0) {
+            if (!is_awaited(address = *answer)) {
                 // What the answer announces must not be read from before it.
                 __threadfence_system();
                 return address;
             }
-            __nanosleep(500);
+            __nanosleep(copying ? 64 : 500);
         }
         if (*given_up) return FAILED;
         if (global_nanoseconds() - start > patience) {
@@ -204,9 +305,9 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         if (blockIdx.x * 8 >= a.experts.gate.rows) return;
         uint64_t found = a.addresses[at];
         // All threads of the block must see the same: another block may write the answer at any time.
-        if (__syncthreads_or(found == 0)) {
+        if (__syncthreads_or(is_awaited(found))) {
             if (threadIdx.x == 0) {
-                record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status);
+                record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
                 // Whoever comes first leaves the answer for the second half; all write the same word.
                 if (blockIdx.x == 0) a.addresses[at] = record;
             }
@@ -260,10 +361,9 @@ extern "C" __global__ void __launch_bounds__(256) expert_outer(const __grid_cons
         stage(a.shared_inner + size_t(token) * a.down.columns, a.down.columns, staged + a.k * chunks * STAGED_CHUNK);
     }
     __syncthreads();
-    if (row >= a.hidden) return;
     float sum = 0.0f;
     uint32_t routed = a.k * chunks;
-    for (uint32_t c = lane; c < routed + shared_chunks; c += 32) {
+    for (uint32_t c = lane; row < a.hidden && c < routed + shared_chunks; c += 32) {
         uint32_t rank = c < routed ? c / chunks : a.k;
         uint32_t column = (c - rank * chunks) * 32;
         Chunk chunk;
@@ -272,7 +372,9 @@ extern "C" __global__ void __launch_bounds__(256) expert_outer(const __grid_cons
         if (m.rows) sum = fmaf(factor[rank], any_chunk(m, row, column, chunk), sum);
     }
     sum = warp_sum(sum);
-    if (lane == 0) a.out[size_t(token) * a.hidden + row] += sum;
+    if (lane == 0 && row < a.hidden) a.out[size_t(token) * a.hidden + row] += sum;
+    __syncthreads();
+    if (threadIdx.x == 0) note_end(a.ended);
 }
 
 struct GroupArguments {

@@ -227,8 +227,10 @@ struct StepExpertArguments {
     const float* shared_inner;   // [tokens, shared]
     const float* shared_gate;    // [tokens]: before the sigmoid; null without a shared expert
     float* out;                  // [tokens, hidden] += the mixture
+    const uint64_t* copies;      // as in `RouteArguments`
     Experts experts;
     Matrix down;                 // of the shared expert
+    Ended ended;
     uint32_t k;
     uint32_t first_key;
 };
@@ -272,9 +274,9 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_inner(
     uint32_t expert = a.chosen[at];
     uint64_t found = a.addresses[at];
     // All threads of the block must see the same: another block may write the answer at any time.
-    if (__syncthreads_or(found == 0)) {
+    if (__syncthreads_or(is_awaited(found))) {
         if (threadIdx.x == 0) {
-            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status);
+            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
             // Whoever comes first leaves the answer for the second half; all write the same word.
             if (blockIdx.x == 0) a.addresses[at] = record;
         }
@@ -404,7 +406,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
     size_t at = size_t(token) * a.k + threadIdx.x;
     if (threadIdx.x < a.k) {
         uint64_t record = __ldcg(a.addresses + at);
-        known = record != 0, failed = record == FAILED;
+        known = !is_awaited(record), failed = record == FAILED;
         routed.factor[threadIdx.x] = __ldcg(a.weights + at);
         routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
     }
@@ -419,7 +421,10 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
         }
     }
     // What a failed expert leaves is undefined, and its reader knows.
-    if (__syncthreads_or(failed)) return;
+    if (__syncthreads_or(failed)) {
+        if (threadIdx.x == 0) note_end(a.ended);
+        return;
+    }
     uint32_t first = warp * s.every / (STEP_THREADS / 32), last = (warp + 1) * s.every / (STEP_THREADS / 32);
     float result[2] = {0.0f, 0.0f};
     uint32_t end = min(last, s.total);
@@ -446,6 +451,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
     }
     leave_sums(partial, result);
     __syncthreads();
+    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
     uint32_t row = blockIdx.x * 16 + threadIdx.x;
     if (threadIdx.x >= 16 || row >= a.source.columns) return;
     float* out = a.out + size_t(token) * a.source.columns + row;

@@ -29,6 +29,8 @@ pub struct Routing {
     generator: Vec<LayerRouting>,
     seed: u64,
     recorder: Option<Recorder>,
+    /// By layer, once told.
+    routers: Vec<MatrixId>,
     guesses: Option<Guesses>,
     heat: Option<Heat>,
 }
@@ -66,8 +68,6 @@ impl Heat {
 
 /// The next layer's router at work on this layer's input.
 pub struct Guesses {
-    /// By layer.
-    routers: Vec<MatrixId>,
     /// `[tokens, experts]`
     pub(crate) logits: Vec<f32>,
     /// `[tokens, k]`, best first.
@@ -135,13 +135,20 @@ impl Routing {
     pub fn set_routers(&mut self, routers: Vec<MatrixId>) {
         if self.recorder.as_ref().is_some_and(Recorder::is_looking_ahead) {
             let (logits, chosen, weights) = Default::default();
-            self.guesses = Some(Guesses { routers, logits, chosen, weights });
+            self.guesses = Some(Guesses { logits, chosen, weights });
         }
+        self.routers = routers;
+    }
+
+    /// Which router each layer has, if that was told.
+    pub fn routers(&self) -> &[MatrixId] {
+        &self.routers
     }
 
     /// The router of the layer after `layer`, when its choice is to be guessed.
     pub fn next_router(&self, layer: LayerId) -> Option<MatrixId> {
-        self.guesses.as_ref()?.routers.get(layer.index() + 1).copied()
+        self.guesses.as_ref()?;
+        self.routers.get(layer.index() + 1).copied()
     }
 
     /// Room for a guess of `tokens` choices; [`Routing::record`] of the next layer compares with it.

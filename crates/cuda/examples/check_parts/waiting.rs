@@ -9,7 +9,8 @@ use cuda::launch::{self, ExpertStep, StepInput};
 use super::Bench;
 
 impl Bench {
-    /// What becomes of blocks that wait for a record: it comes, nobody answers for as long as they wait, or the host
+    /// What becomes of blocks that wait for a record: it comes, its copy
+    /// arrives, nobody answers for as long as they wait, or the host
     /// says that nobody will.
     pub(super) fn waiting(&self, pinned: &PinnedBuffer) {
         let (hidden, inner, k) = (512, 256, 2);
@@ -18,9 +19,11 @@ impl Bench {
         let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
         let status = pinned.words();
         let answer = &pinned.long_words()[64 / 8 + 1];
+        let copy = &pinned.long_words()[128 / 8 + 1];
         for fused in [false, true] {
             let run = |named: u64, patience: u32, act: &dyn Fn()| {
                 answer.store(0, Ordering::Release);
+                copy.store(addresses[1] | launch::COPYING, Ordering::Release);
                 status[launch::GIVEN_UP].store(0, Ordering::Release);
                 status[launch::PATIENCE].store(patience, Ordering::Release);
                 let out = self.floats(&vec![0.0; hidden]);
@@ -33,6 +36,8 @@ impl Bench {
                     status: pinned.span(0, launch::STATUS_WORDS),
                     inner: self.random(k * inner),
                     out,
+                    copies: Some(pinned.span(128, k)),
+                    ended: None,
                     first_key: 0,
                     k,
                 };
@@ -53,13 +58,19 @@ impl Bench {
                 pause();
                 answer.store(addresses[1], Ordering::Release);
             });
+            let copied = run(addresses[1] | launch::COPYING, 60_000, &|| {
+                pause();
+                copy.store(addresses[1], Ordering::Release);
+            });
             let tired = run(0, 100, &|| ());
             let told = run(0, 60_000, &|| {
                 pause();
                 status[launch::GIVEN_UP].store(1, Ordering::Release);
             });
             let good = known.0 == answered.0
+                && known.0 == copied.0
                 && !answered.1
+                && !copied.1
                 && tired.1
                 && (0.1..5.0).contains(&tired.2)
                 && told.1

@@ -18,12 +18,22 @@ struct RouteArguments {
     ring: u64,
     posted: u64,
     status: u64,
+    copies: u64,
+    guess_logits: u64,
+    next_table: u64,
+    guesses: u64,
+    depths: u64,
+    ended: u64,
+    device_slots: u64,
+    device_bytes: u64,
     experts: u32,
     k: u32,
     normalise: u32,
     first_key: u32,
     ring_mask: u32,
     ask: u32,
+    layer: u32,
+    padding: u32,
 }
 
 /// Words through which a step and the host say what went wrong.
@@ -32,6 +42,55 @@ pub const STATUS_WORDS: usize = 3;
 pub const GIVEN_UP: usize = 1;
 /// The word that says how many milliseconds the device waits for an answer.
 pub const PATIENCE: usize = 2;
+
+/// What [`route`] guesses of the next layer's choice.
+#[derive(Clone, Copy)]
+pub struct Guess {
+    /// What the next layer's router makes of this layer's input, `[tokens, experts]`.
+    pub logits: Span<f32>,
+    /// The next layer's row of the address table, `[experts]`.
+    pub table: Span<u64>,
+    /// The experts guessed, `[tokens, k]`, best first.
+    pub guesses: Span<u32>,
+    /// Two words in pinned memory: how many ranks are asked for when their records are in host memory, and when they
+    /// are nowhere. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
+    pub depths: Span<u32>,
+    /// Records here are not asked for.
+    pub device_slots: Span<u8>,
+    /// Told at once when all that this layer chose is there.
+    pub ended: Ended,
+}
+
+/// Where the host is told that a layer has read all that it reads over the bus.
+#[derive(Clone, Copy)]
+pub struct Ended {
+    /// A word of device memory, 0 at first.
+    pub blocks: Span<u32>,
+    /// A word of pinned memory: becomes 1 + `layer`.
+    pub word: Span<u32>,
+    /// The layer.
+    pub layer: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct EndedArguments {
+    blocks: u64,
+    word: u64,
+    layer: u32,
+    padding: u32,
+}
+
+impl EndedArguments {
+    pub(super) fn new(ended: Option<&Ended>) -> Self {
+        Self {
+            blocks: ended.map_or(0, |ended| ended.blocks.address),
+            word: ended.map_or(0, |ended| ended.word.address),
+            layer: ended.map_or(0, |ended| ended.layer),
+            padding: 0,
+        }
+    }
+}
 
 /// Where [`route`] reads and writes. Choices are `[tokens, k]`, ascending by expert within a token.
 #[derive(Clone, Copy)]
@@ -48,7 +107,7 @@ pub struct Routing {
     pub weights: Span<f32>,
     /// Where their records are; 0 for those asked for.
     pub addresses: Span<u64>,
-    /// A copy of `chosen`, of which each layer of a step has its own.
+    /// A copy of `chosen`, of which each layer of a step has its own; with [`super::FROM_COPY`] where a copy is read.
     pub uses: Span<u32>,
     /// Requests, a power of two of words in pinned memory: key + 1, zeroed by whoever takes them.
     pub ring: Span<u64>,
@@ -56,6 +115,11 @@ pub struct Routing {
     pub posted: Span<u32>,
     /// [`STATUS_WORDS`] in pinned memory; the first becomes 1 + the token whose logits are not numbers.
     pub status: Span<u32>,
+    /// Addresses of copies of the layer's records, `[experts]`: 0 where there is none, with [`COPYING`] where it is
+    /// under way.
+    pub copies: Option<Span<u64>>,
+    /// What is guessed of the next layer.
+    pub guess: Option<Guess>,
     /// Key of the layer's first expert.
     pub first_key: u32,
     /// Experts per token.
@@ -96,15 +160,33 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         ring: routing.ring.address,
         posted: routing.posted.address,
         status: routing.status.address,
+        copies: routing.copies.map_or(0, |span| span.address),
+        guess_logits: routing.guess.map_or(0, |guess| guess.logits.address),
+        next_table: routing.guess.map_or(0, |guess| guess.table.address),
+        guesses: routing.guess.map_or(0, |guess| guess.guesses.address),
+        depths: routing.guess.map_or(0, |guess| guess.depths.address),
+        ended: routing.guess.map_or(0, |guess| guess.ended.word.address),
+        device_slots: routing.guess.map_or(0, |guess| guess.device_slots.address),
+        device_bytes: routing.guess.map_or(0, |guess| guess.device_slots.length as u64),
         experts: experts as u32,
         k: k as u32,
         normalise: u32::from(routing.normalise),
         first_key: routing.first_key,
         ring_mask: routing.ring.len() as u32 - 1,
         ask: u32::from(routing.ask),
+        layer: routing.guess.map_or(0, |guess| guess.ended.layer),
+        padding: 0,
     };
+    if let Some(guess) = &routing.guess {
+        expect("guessed logits", guess.logits.len(), tokens * experts);
+        expect("table of the next layer", guess.table.len(), experts);
+        expect("guesses", guess.guesses.len(), tokens * k);
+        expect("depths", guess.depths.len(), 2);
+    }
+    expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
+    let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch_overlapping(kernel, (tokens, 1, 1), 32, 0, &arguments) }
+    unsafe { stream.launch_overlapping(kernel, grid, 32, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -120,10 +202,12 @@ struct ExpertArguments {
     shared_inner: u64,
     shared_gate: u64,
     out: u64,
+    copies: u64,
     experts: ExpertShapes,
     gate: Matrix,
     up: Matrix,
     down: Matrix,
+    ended: EndedArguments,
     hidden: u32,
     k: u32,
     first_key: u32,
@@ -165,6 +249,10 @@ pub struct ExpertStep {
     pub inner: Span<f32>,
     /// The residual stream, `[tokens, hidden]`, to which the mixture is added.
     pub out: Span<f32>,
+    /// As in [`Routing`].
+    pub copies: Option<Span<u64>>,
+    /// Told when the last record has been read.
+    pub ended: Option<Ended>,
     /// Key of the layer's first expert.
     pub first_key: u32,
     /// Experts per token.
@@ -208,10 +296,12 @@ pub fn experts(
         shared_inner: shared.map_or(0, |shared| shared.inner.address),
         shared_gate: shared.map_or(0, |shared| shared.factor.address),
         out: step.out.address,
+        copies: step.copies.map_or(0, |span| span.address),
         experts: *shapes,
         gate: shared.map_or(none, |shared| shared.gate),
         up: shared.map_or(none, |shared| shared.up),
         down: shared.map_or(none, |shared| shared.down),
+        ended: EndedArguments::new(step.ended.as_ref()),
         hidden: hidden as u32,
         k: k as u32,
         first_key: step.first_key,

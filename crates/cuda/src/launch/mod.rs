@@ -59,6 +59,13 @@ pub const TILE_TOKENS: usize = 64;
 /// The answer to a request for a record that cannot be had.
 pub const FAILED: u64 = 1;
 
+/// Marks the address of a copy that is under way.
+pub const COPYING: u64 = 2;
+/// Marks requests for records that no token waits for yet.
+pub const FORETOLD: u64 = 1 << 63;
+/// Marks uses whose record was read from a copy.
+pub const FROM_COPY: u32 = 1 << 31;
+
 /// Bytes of a staged vector (`STAGED_CHUNK` in `kernels/product.cuh`).
 fn staged(columns: usize) -> usize {
     columns.div_ceil(32) * 36 * 4

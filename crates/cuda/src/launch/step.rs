@@ -4,6 +4,7 @@
 //! [`step_serves`] says whether, and the plain launches do the same one operation at a time. On devices of compute
 //! capability 9.0 and later each is placed while the kernel before it still runs.
 
+use super::experts::EndedArguments;
 use super::{ExpertStep, Kernel, KeyValueCache, TOP_K_LIMIT, TokenPlaces, expect};
 use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
@@ -409,8 +410,10 @@ struct StepExpertArguments {
     shared_inner: u64,
     shared_gate: u64,
     out: u64,
+    copies: u64,
     experts: ExpertShapes,
     down: Matrix,
+    ended: EndedArguments,
     k: u32,
     first_key: u32,
 }
@@ -474,8 +477,10 @@ pub fn step_experts(
         shared_inner: shared.map_or(0, |shared| shared.inner.address),
         shared_gate: shared.map_or(0, |shared| shared.factor.address),
         out: step.out.address,
+        copies: step.copies.map_or(0, |span| span.address),
         experts: *shapes,
         down: shared.map_or(Matrix { rows: 0, ..shapes.down }, |shared| shared.down),
+        ended: EndedArguments::new(step.ended.as_ref()),
         k: k as u32,
         first_key: step.first_key,
     };

@@ -92,6 +92,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// The router of each layer.
+    pub fn routers(&self) -> Vec<MatrixId> {
+        self.layers.iter().map(|layer| layer.mixture.router).collect()
+    }
+
     /// Declares the tensors of `config`'s family in `catalog`.
     ///
     /// # Errors

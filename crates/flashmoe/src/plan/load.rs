@@ -100,7 +100,7 @@ impl Plan {
             self.backend.clone(),
         );
         let mut backend = Box::new(backend.map_err(Failure::engine)?);
-        routing.set_routers(model.layers.iter().map(|layer| layer.mixture.router).collect());
+        routing.set_routers(model.routers());
         backend.set_routing(routing);
         let chunk = self.backend.batch_tokens;
         let engine = Engine::new(self.config.clone(), model, backend, chunk);
@@ -111,12 +111,13 @@ impl Plan {
     fn load_on(
         &self,
         device: &DevicePlan,
-        routing: Routing,
+        mut routing: Routing,
         started: Instant,
         tell: &Tell,
     ) -> Result<Loaded> {
         let mut catalog = Catalog::new(&self.checkpoint);
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
+        routing.set_routers(model.routers());
         let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
         let mode = match self.arguments.load {
             LoadChoice::Read => LoadMode::Read,

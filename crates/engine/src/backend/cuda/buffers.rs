@@ -75,7 +75,8 @@ impl Sizes {
             tail,
             delta_layers: config.count(Mixer::DeltaNet),
             sequences: options.sequences,
-            ring: (layers * step_pairs).next_power_of_two(),
+            // Each expert of each token may be asked for twice: when it is foretold and when it is chosen.
+            ring: (2 * layers * step_pairs).next_power_of_two(),
         }
     }
 
@@ -238,7 +239,8 @@ impl Buffers {
             let layer = |_| floats(sizes.cache_layer);
             (0..sizes.attention_layers).map(layer).collect::<Result<Vec<_>, _>>()
         };
-        let step_pairs = sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
+        // Uses, and as many guesses of them.
+        let step_pairs = 2 * sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
         let pinned = |bytes| PinnedBuffer::new(device, bytes);
         let step_logits = sizes.layers * STEP_TOKENS * sizes.experts;
         let replaced_values =

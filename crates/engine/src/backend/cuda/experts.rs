@@ -53,10 +53,11 @@ pub(super) struct Experts {
     pub(super) can_miss: bool,
     /// True when records may be outside device memory.
     pub(super) can_move: bool,
-    registrations: Vec<Registration>,
+    pub(super) registrations: Vec<Registration>,
     /// Address of each arena on the device.
     pub(super) bases: Vec<u64>,
     slots: DeviceBuffer,
+    device_slots: usize,
     pub(super) slot_bytes: usize,
     /// Where the records of a prompt pass through, in two halves.
     pub(super) staging: DeviceBuffer,
@@ -77,6 +78,15 @@ pub(super) struct Experts {
     pub(super) prefill: store::cache::PhaseCounters,
     scores: Vec<f64>,
     records: Vec<(LayerId, ExpertId)>,
+}
+
+/// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it is.
+pub(super) fn host_source(
+    registrations: &[Registration],
+    slot_bytes: usize,
+    held: &Held,
+) -> Source {
+    registrations[held.arena()].source(held.offset(), slot_bytes.min(held.bytes().len()))
 }
 
 impl Experts {
@@ -150,6 +160,7 @@ impl Experts {
             registrations,
             bases,
             slots,
+            device_slots,
             slot_bytes,
             staging: DeviceBuffer::new(device, staged)?,
             shapes,
@@ -236,14 +247,18 @@ impl Experts {
         self.device_hits += (layers * per_layer) as u64;
     }
 
+    /// The slots in device memory.
+    pub(super) fn all_slots(&self) -> Span<u8> {
+        self.slots.span(0, self.device_slots * self.slot_bytes)
+    }
+
     fn slot_span(&self, slot: u32) -> Span<u8> {
         self.slots.span(slot as usize * self.slot_bytes, self.slot_bytes)
     }
 
-    /// A held record as the source of a copy: as long as a slot where the arena goes on, else as it is.
+    /// A held record as the source of a copy.
     pub(super) fn host_source(&self, held: &Held) -> Source {
-        self.registrations[held.arena()]
-            .source(held.offset(), self.slot_bytes.min(held.bytes().len()))
+        host_source(&self.registrations, self.slot_bytes, held)
     }
 
     /// Between steps: names what has been copied, takes the names of what will be overwritten away, makes room

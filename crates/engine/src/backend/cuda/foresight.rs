@@ -12,8 +12,6 @@
 //!
 //! Bookkeeping alone: no device and no clock in here.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "used by the step once the branch is built"))]
-
 use std::time::Duration;
 
 use store::ExpertId;

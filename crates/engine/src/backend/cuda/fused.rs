@@ -167,11 +167,13 @@ impl CudaBackend {
 
     /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
     pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
+        let guess = self.guess_product(layer).map(|product| product.0);
         let shared = mixture.shared.as_ref();
         let matrices = shared.map(|s| [s.gate_weight, s.gate, s.up, s.down]);
         let same = |a: Matrix, b: Matrix| launch::step_serves_pair(self.stream.device(), &a, &b);
         self.fuses(matrices.into_iter().flatten().chain([mixture.router]))
             && shared.is_none_or(|s| same(self.matrix(s.gate), self.matrix(s.up)))
+            && guess.is_none_or(|m| launch::step_serves(self.stream.device(), [&m]))
             && self.experts.aligned[layer.index()]
             && launch::step_serves_experts(
                 self.stream.device(),
@@ -179,15 +181,18 @@ impl CudaBackend {
             )
     }
 
-    /// Router logits, and for the shared expert its factor and inner values.
+    /// Router logits, those from which the next layer's choice is guessed, and for the shared expert its factor and
+    /// inner values.
     pub(super) fn fused_router(
         &self,
+        layer: LayerId,
         norm: VectorId,
         mixture: &Mixture,
         logits: Span<f32>,
         shared: Option<&SharedExpert>,
     ) -> Result<Option<StepShared>, CudaError> {
         let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), logits)];
+        jobs.extend(self.guess_product(layer).map(|(router, to)| StepJob::Store(router, to)));
         if let (Some(shared), Some(weights)) = (shared, &mixture.shared) {
             jobs.push(StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
             jobs.push(StepJob::Store(self.matrix(weights.gate_weight), shared.factor));

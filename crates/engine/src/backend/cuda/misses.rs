@@ -45,6 +45,8 @@ impl Request {
 pub(super) trait StepPort {
     /// The next record asked for, if there is one. The same record may be asked for more than once.
     fn take_request(&mut self) -> Option<Request>;
+    /// A record of the host tier that a layer will probably choose may be copied to the device, where it is not yet.
+    fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held);
     /// Tells the step where a record is; `None` when it cannot be had, which ends the step soon.
     fn answer(&mut self, key: u32, address: Option<u64>);
     /// True when the step has ended.
@@ -180,10 +182,10 @@ impl MissService {
                 idle = false;
                 let layer = step.placement.record(key).0;
                 self.foretold.note_progress(layer, foretold);
-                if foretold {
-                    self.foretold.list(layer, key);
-                } else {
-                    self.demand(&mut step, key);
+                match step.placement.host_hold(key) {
+                    Some(held) if foretold => step.port.copy_ahead(layer, key, held),
+                    None if foretold => self.foretold.list(layer, key),
+                    _ => self.demand(&mut step, key),
                 }
             }
             self.read_foretold(&mut step);

@@ -12,9 +12,11 @@
 
 mod buffers;
 mod chunk;
+mod copy_queue;
 mod draw;
 mod experts;
 mod foresight;
+mod foretell;
 mod fused;
 mod misses;
 mod mixer;
@@ -42,6 +44,7 @@ use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
 pub use self::foresight::Prediction;
+use self::foretell::Foretell;
 pub use self::requirements::{CudaOptions, CudaRequirements};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
@@ -105,6 +108,8 @@ pub struct CudaBackend {
     frequencies: Span<f32>,
     buffers: Buffers,
     experts: Experts,
+    /// Next-layer prediction, where it was asked for and records can be outside device memory.
+    foretell: Option<Foretell>,
     steps: Steps,
     routing: Routing,
     snapshots: Snapshots,
@@ -165,6 +170,12 @@ impl CudaBackend {
         buffers.pinned.status.words()[launch::PATIENCE].store(PATIENCE, Ordering::Release);
         let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
+        let foretell = (options.prediction != Prediction::Off && experts.can_move)
+            .then(|| {
+                let (routers, replaced) = (routing.routers().to_vec(), routing.replaces());
+                Foretell::new(&device, &sizes, &experts, &options, routers, replaced)
+            })
+            .transpose()?;
         let (mut attention, mut delta) = (0, 0);
         let index = config.layers.iter().map(|mixer| {
             let counter = match mixer {
@@ -193,6 +204,7 @@ impl CudaBackend {
             frequencies,
             buffers,
             experts,
+            foretell,
             steps,
             routing,
             stream,
@@ -576,6 +588,10 @@ impl Backend for CudaBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        self.experts.counters()
+        let mut counters = self.experts.counters();
+        if let Some(foretell) = &self.foretell {
+            foretell.count(&mut counters.device.foretold);
+        }
+        counters
     }
 }

@@ -111,6 +111,11 @@ impl<H> Placement<H> {
         self.host[key as usize].as_ref().map(|copy| copy.address)
     }
 
+    /// What keeps the host copy in its place, if there is one.
+    pub(super) fn host_hold(&self, key: u32) -> Option<&H> {
+        self.host[key as usize].as_ref().map(|copy| &copy.hold)
+    }
+
     /// Number of host copies in a pool.
     pub(super) fn host_copies(&self, pool: usize) -> usize {
         self.host_copies[pool]

@@ -26,6 +26,13 @@ impl CudaBackend {
         products
     }
 
+    /// The product of the normed stream from which a step guesses the choice of the layer after `layer`.
+    pub(super) fn guess_product(&self, layer: LayerId) -> Option<(Matrix, Span<f32>)> {
+        let foretell = self.foretell.as_ref().filter(|_| self.single)?;
+        let (router, to) = foretell.next_router(layer, self.tokens * self.sizes.experts)?;
+        Some((self.matrix(router), to))
+    }
+
     /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from word
     /// `uses` on, and what has no address is asked for in a step only.
     pub(super) fn routing_of(
@@ -37,6 +44,8 @@ impl CudaBackend {
     ) -> Routing {
         let (buffers, k) = (&self.buffers, self.options.top_k);
         let pairs = self.tokens * k;
+        // Guesses of a step lie behind its uses, those of the next layer at its place.
+        let guesses = uses + (self.sizes.layers + 1) * pairs * 4;
         Routing {
             logits: self.router_logits(),
             replaced,
@@ -48,6 +57,12 @@ impl CudaBackend {
             ring: buffers.pinned.ring.span(0, self.sizes.ring),
             posted: buffers.posted.span(0, 1),
             status: buffers.pinned.status.span(0, STATUS_WORDS),
+            copies: self
+                .foretell
+                .as_ref()
+                .filter(|_| ask)
+                .map(|f| f.copies(layer, self.sizes.experts)),
+            guess: if ask { self.guess_of(layer, guesses) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
             normalise: self.config.moe.normalise,

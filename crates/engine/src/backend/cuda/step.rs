@@ -1,12 +1,16 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use cuda::launch::{self, ExpertStep, FAILED, SharedExpert};
-use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
+use cuda::launch::{self, ExpertStep, FAILED, FROM_COPY, SharedExpert};
+use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Registration, Span};
+use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
+use super::experts::host_source;
+use super::foresight::Tier;
+use super::foretell::Foretell;
 use super::misses::{Request, StepPort};
 use super::{CudaBackend, Mode, Register, STEP_TOKENS};
 use crate::EngineError;
@@ -35,6 +39,7 @@ pub(super) struct Steps {
     prepared: Option<(usize, usize)>,
     half: usize,
     scratch: Vec<f32>,
+    guesses: Vec<f32>,
     /// The row of logits that was ranked last.
     pub(super) ranked_place: usize,
     /// A prompt was processed since the table last named what the host tier holds.
@@ -56,6 +61,7 @@ impl Steps {
             prepared: None,
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
+            guesses: vec![0.0; STEP_TOKENS * sizes.experts],
             ranked_place: 0,
             unnamed: true,
         })
@@ -74,15 +80,29 @@ struct Port<'a> {
     done: &'a Event,
     taken: &'a mut usize,
     answered: &'a mut Vec<u32>,
+    foretell: Option<&'a mut Foretell>,
+    registrations: &'a [Registration],
+    slot_bytes: usize,
+    /// A copy that could not be begun.
+    failure: Option<CudaError>,
 }
 
 impl StepPort for Port<'_> {
     fn take_request(&mut self) -> Option<Request> {
+        if let Some(Err(error)) = self.foretell.as_mut().map(|foretell| foretell.advance()) {
+            self.failure.get_or_insert(error);
+        }
         let words = self.ring.long_words();
         let word = words[*self.taken & (words.len() - 1)].swap(0, Ordering::AcqRel);
         let request = Request::of_word(word)?;
         *self.taken += 1;
         Some(request)
+    }
+
+    fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held) {
+        if let Some(foretell) = &mut self.foretell {
+            foretell.want(layer, key, host_source(self.registrations, self.slot_bytes, held));
+        }
     }
 
     fn answer(&mut self, key: u32, address: Option<u64>) {
@@ -91,7 +111,10 @@ impl StepPort for Port<'_> {
     }
 
     fn is_done(&mut self) -> Result<bool, EngineError> {
-        Ok(self.done.has_happened()?)
+        match self.failure.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(self.done.has_happened()?),
+        }
     }
 }
 
@@ -114,6 +137,9 @@ impl CudaBackend {
             self.experts.name_host_copies();
         }
         self.experts.between_steps()?;
+        if let Some(foretell) = &mut self.foretell {
+            foretell.begin(&self.stream)?;
+        }
         self.upload_table()?;
         if self.routing.replaces() {
             let half = match self.steps.prepared.take() {
@@ -124,6 +150,9 @@ impl CudaBackend {
             let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts * 4;
             let from = self.buffers.pinned.replaced.span::<f32>(start, values);
             self.stream.copy(from, self.buffers.replaced.part(0, values))?;
+            if let Some(foretell) = &self.foretell {
+                foretell.upload_replaced(&self.stream, half, values)?;
+            }
         }
         if self.steps.graphs[self.tokens].is_some() {
             self.mode = Mode::Replay;
@@ -166,6 +195,19 @@ impl CudaBackend {
             for (word, value) in words[at..at + row].iter().zip(logits.iter()) {
                 word.store(value.to_bits(), Ordering::Relaxed);
             }
+            if let Some(foretell) = &self.foretell {
+                let guesses = &mut self.steps.guesses[..row];
+                self.routing.guess_logits(
+                    LayerId(layer as u16),
+                    self.sizes.experts,
+                    logits,
+                    guesses,
+                );
+                let words = &foretell.replaced_words(half)[layer * row..(layer + 1) * row];
+                for (word, value) in words.iter().zip(guesses.iter()) {
+                    word.store(value.to_bits(), Ordering::Relaxed);
+                }
+            }
             at += row;
         }
         std::sync::atomic::fence(Ordering::Release);
@@ -204,9 +246,11 @@ impl CudaBackend {
         });
         let mut fused = None;
         if let Some(norm) = norm {
-            fused = self.fused_router(norm, mixture, self.router_logits(), shared.as_ref())?;
+            fused =
+                self.fused_router(layer, norm, mixture, self.router_logits(), shared.as_ref())?;
         } else {
-            let jobs = self.router_products(mixture);
+            let mut jobs = self.router_products(mixture);
+            jobs.extend(self.guess_product(layer));
             launch::linear(&self.stream, normed, tokens, &jobs, false)?;
         }
         let replaced = self
@@ -225,6 +269,8 @@ impl CudaBackend {
             status: route.status,
             inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
             out: self.register(Register::Residual),
+            copies: route.copies,
+            ended: route.guess.map(|guess| guess.ended),
             first_key: route.first_key,
             k,
         };
@@ -247,7 +293,9 @@ impl CudaBackend {
     fn set_going(&mut self) -> Result<(), EngineError> {
         if self.experts.can_move {
             self.run(|this| {
-                let count = this.sizes.layers * this.tokens * this.options.top_k;
+                // Guesses of all layers lie behind what they used.
+                let kinds = 1 + usize::from(this.foretell.is_some());
+                let count = kinds * this.sizes.layers * this.tokens * this.options.top_k;
                 let to = this.buffers.pinned.uses.span::<u32>(0, count);
                 this.stream.copy(this.buffers.uses.span(0, count), to)
             });
@@ -306,17 +354,20 @@ impl CudaBackend {
         let steps = &mut self.steps;
         steps.fetched.clear();
         let pinned = &self.buffers.pinned;
-        let served = if self.experts.can_miss {
+        let experts = &mut self.experts;
+        let served = if experts.can_miss || self.foretell.is_some() {
             let mut port = Port {
                 ring: &pinned.ring,
                 answers: &pinned.answers,
                 done: &steps.done,
                 taken: &mut steps.taken,
                 answered: &mut steps.fetched,
+                foretell: self.foretell.as_mut(),
+                registrations: &experts.registrations,
+                slot_bytes: experts.slot_bytes,
+                failure: None,
             };
-            let experts = &mut self.experts;
-            let bases = &experts.bases;
-            experts.service.serve(&mut port, &experts.store, &mut experts.placement, bases)
+            experts.service.serve(&mut port, &experts.store, &mut experts.placement, &experts.bases)
         } else {
             self.stream.wait().map(|()| 0).map_err(EngineError::from)
         };
@@ -335,15 +386,38 @@ impl CudaBackend {
             for (layer, uses) in self.steps.uses.iter_mut().enumerate() {
                 uses.clear();
                 let chosen = &words[layer * pairs..(layer + 1) * pairs];
-                uses.extend(chosen.iter().map(|id| ExpertId(id.load(Ordering::Acquire) as u16)));
+                let id = |word: &AtomicU32| word.load(Ordering::Acquire) & !FROM_COPY;
+                uses.extend(chosen.iter().map(|word| ExpertId(id(word) as u16)));
                 uses.sort_unstable();
                 uses.dedup();
             }
             self.steps.unlearned = true;
+            self.judge_guesses();
         } else {
             self.experts.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
         }
         Ok(())
+    }
+
+    /// Compares what the step guessed with what it used.
+    fn judge_guesses(&mut self) {
+        let Some(foretell) = &mut self.foretell else { return };
+        // The table as the step saw it: the host's mirror has gone on.
+        let (table, slots) = (self.buffers.pinned.table.long_words(), self.experts.all_slots());
+        let experts = self.sizes.experts;
+        let tier = |layer: LayerId, expert: ExpertId| {
+            let address = table[layer.index() * experts + expert.index()].load(Ordering::Acquire);
+            if address == 0 {
+                Tier::Nowhere
+            } else if address.wrapping_sub(slots.address()) < slots.len() as u64 {
+                Tier::Device
+            } else {
+                Tier::Host
+            }
+        };
+        let words = 2 * self.sizes.layers * self.tokens * self.options.top_k;
+        let words = &self.buffers.pinned.uses.words()[..words];
+        foretell.judge(self.tokens, words, &self.steps.uses, tier);
     }
 
     /// Refuses router logits that are no numbers.

@@ -184,6 +184,9 @@ impl<'a> Device<'a> {
 }
 
 impl StepPort for Device<'_> {
+    /// Copies change nothing here.
+    fn copy_ahead(&mut self, _layer: LayerId, _key: u32, _held: &Held) {}
+
     fn take_request(&mut self) -> Option<Request> {
         self.asked.pop_front()
     }
@@ -320,6 +323,9 @@ struct Script {
 }
 
 impl StepPort for Script {
+    /// Copies change nothing here.
+    fn copy_ahead(&mut self, _layer: LayerId, _key: u32, _held: &Held) {}
+
     fn take_request(&mut self) -> Option<Request> {
         loop {
             match *self.events.front()? {

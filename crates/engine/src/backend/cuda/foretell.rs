@@ -1,0 +1,267 @@
+//! Next-layer prediction in a step: copies of records that arrive before their layer asks for them.
+//!
+//! Beside the router of each layer the next layer's router is applied to the same input, and the device posts, best
+//! first, the records that it would have to read over the bus or to wait for. Those in the host tier are copied here to
+//! scratch slots while the next layer's mixer computes; those on disk are the miss service's to read. A word per record
+//! tells the device of a copy: that it is under way, then that it is there. The layer's own routing decides as ever and
+//! reads a record from its copy where it finds one. So answers do not depend on guesses: only where bytes come from does.
+//!
+//! Copies are made by the copy engine. A kernel beside the step's took registers that the step's kernels need, and
+//! each of those then ran its last blocks alone: decode became 6 % slower (docs/experiments.tsv).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use cuda::launch::{COPYING, Ended, FROM_COPY, Guess};
+use cuda::{CudaError, Device, DeviceBuffer, Event, PinnedBuffer, Source, Span, Stream};
+use store::cache::ForetoldCounters;
+use store::{ExpertId, LayerId};
+
+use super::buffers::{Floats, Sizes};
+use super::copy_queue::{Copy, CopyQueue};
+use super::experts::Experts;
+use super::foresight::{Foresight, Tier};
+use super::requirements::foretold_bytes;
+use super::{CudaBackend, CudaOptions, STEP_TOKENS};
+use crate::weights::MatrixId;
+
+/// What prediction needs on the device and what it has learned.
+pub(super) struct Foretell {
+    foresight: Foresight,
+    /// By layer.
+    routers: Vec<MatrixId>,
+    /// What the next layer's router makes of a layer's input, `[tokens, experts]`.
+    logits: Floats,
+    /// Synthetic guesses where routing is replaced, `[layers, tokens, experts]`.
+    replaced: Option<Floats>,
+    replaced_host: PinnedBuffer,
+    /// Ranks that are copied, ranks that are read from disk.
+    depths: PinnedBuffer,
+    /// Layers of the running step that need the bus no more.
+    ended: PinnedBuffer,
+    ended_blocks: DeviceBuffer,
+    copier: Copier,
+    started: Instant,
+    used: u64,
+}
+
+/// Scratch slots and the copies into them.
+struct Copier {
+    stream: Stream,
+    scratch: DeviceBuffer,
+    slot_bytes: usize,
+    /// Word of each record's copy: 0, or its address, with [`COPYING`] while it is under way.
+    words: DeviceBuffer,
+    records: usize,
+    /// Both words of each slot.
+    values: PinnedBuffer,
+    queue: CopyQueue<Source>,
+    /// The end of the last copy, while one is under way.
+    end: Event,
+    running: bool,
+    count: u64,
+}
+
+impl Copier {
+    fn new(
+        device: &Device,
+        bytes: usize,
+        slot_bytes: usize,
+        records: usize,
+    ) -> Result<Self, CudaError> {
+        let slots = bytes / slot_bytes;
+        let this = Self {
+            stream: Stream::new(device)?,
+            scratch: DeviceBuffer::new(device, bytes)?,
+            slot_bytes,
+            words: DeviceBuffer::new(device, records * 8)?,
+            records,
+            values: PinnedBuffer::new(device, slots * 16)?,
+            queue: CopyQueue::new(slots),
+            end: Event::new(device)?,
+            running: false,
+            count: 0,
+        };
+        for (slot, words) in this.values.long_words().chunks_exact(2).enumerate().take(slots) {
+            let address = this.scratch.span::<u8>(slot * slot_bytes, slot_bytes).address();
+            words[0].store(address | COPYING, Ordering::Release);
+            words[1].store(address, Ordering::Release);
+        }
+        Ok(this)
+    }
+
+    /// Begins the next copy when the one before has ended. One at a time: the others can still be given up when their
+    /// layer has chosen, and a second one behind the first is seldom there in time and is then read twice (5 % of the
+    /// 35B shape's experts in GPU memory: 322 against 341 tok/s, H100).
+    fn advance(&mut self, ended: u32) -> Result<(), CudaError> {
+        if self.running && !self.end.has_happened()? {
+            return Ok(());
+        }
+        self.running = false;
+        let Some(Copy { slot, key, from }) = self.queue.next(ended) else { return Ok(()) };
+        let word = self.words.span::<u64>(key as usize * 8, 1);
+        let to = self.scratch.span::<u8>(slot * self.slot_bytes, from.len());
+        self.stream.copy(self.values.span(slot * 16, 1), word)?;
+        self.stream.fetch(from, to)?;
+        self.stream.copy(self.values.span(slot * 16 + 8, 1), word)?;
+        self.end.record(&self.stream)?;
+        self.running = true;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Before a step: nothing is copied any more, and no word speaks of the step before.
+    fn clear(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        if !self.queue.clear() {
+            return Ok(());
+        }
+        // The last copy may still be under way.
+        stream.wait_for(&self.end)?;
+        stream.clear(self.words.span::<u64>(0, self.records))
+    }
+}
+
+impl Foretell {
+    /// Everything for steps of a model with these routers, one per layer. `replaced` says that a generator takes the
+    /// routers' place.
+    pub(super) fn new(
+        device: &Device,
+        sizes: &Sizes,
+        experts: &Experts,
+        options: &CudaOptions,
+        routers: Vec<MatrixId>,
+        replaced: bool,
+    ) -> Result<Self, CudaError> {
+        let rows = sizes.layers * STEP_TOKENS * sizes.experts;
+        let bytes = foretold_bytes(options, experts.slot_bytes, false);
+        let records = sizes.layers * sizes.experts;
+        Ok(Self {
+            foresight: Foresight::new(options.prediction, options.top_k),
+            routers,
+            logits: Floats::new(device, STEP_TOKENS * sizes.experts)?,
+            replaced: replaced.then(|| Floats::new(device, rows)).transpose()?,
+            replaced_host: PinnedBuffer::new(device, if replaced { 2 * rows * 4 } else { 0 })?,
+            depths: PinnedBuffer::new(device, 8)?,
+            ended: PinnedBuffer::new(device, 4)?,
+            ended_blocks: DeviceBuffer::new(device, 4)?,
+            copier: Copier::new(device, bytes, experts.slot_bytes, records)?,
+            started: Instant::now(),
+            used: 0,
+        })
+    }
+
+    /// The router of the layer after `layer`, and where its products go.
+    pub(super) fn next_router(
+        &self,
+        layer: LayerId,
+        values: usize,
+    ) -> Option<(MatrixId, Span<f32>)> {
+        let router = *self.routers.get(layer.index() + 1)?;
+        Some((router, self.logits.part(0, values)))
+    }
+
+    /// Words of a layer's copies.
+    pub(super) fn copies(&self, layer: LayerId, experts: usize) -> Span<u64> {
+        self.copier.words.span(layer.index() * experts * 8, experts)
+    }
+
+    /// Where the synthetic guesses of the next step are made: words of the half that the step will copy from.
+    pub(super) fn replaced_words(&self, half: usize) -> &[AtomicU32] {
+        let words = self.replaced_host.words();
+        let each = words.len() / 2;
+        &words[half * each..(half + 1) * each]
+    }
+
+    /// Copies `values` synthetic guesses of the half to the device.
+    pub(super) fn upload_replaced(
+        &self,
+        stream: &Stream,
+        half: usize,
+        values: usize,
+    ) -> Result<(), CudaError> {
+        let Some(replaced) = &self.replaced else { return Ok(()) };
+        let each = self.replaced_host.words().len() / 2 * 4;
+        stream.copy(self.replaced_host.span(half * each, values), replaced.part(0, values))
+    }
+
+    /// A step is about to be given to `stream`: says how much of its guesses will be acted upon.
+    pub(super) fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.copier.clear(stream)?;
+        let depths = self.foresight.depths();
+        let words = self.depths.words();
+        words[0].store(depths.bus, Ordering::Release);
+        words[1].store(depths.disk, Ordering::Release);
+        self.ended.words()[0].store(0, Ordering::Relaxed);
+        self.started = Instant::now();
+        Ok(())
+    }
+
+    /// The running step has foretold a record of the host tier.
+    pub(super) fn want(&mut self, layer: LayerId, key: u32, from: Source) {
+        self.copier.queue.want(layer, key, from);
+    }
+
+    /// Goes on copying.
+    pub(super) fn advance(&mut self) -> Result<(), CudaError> {
+        self.copier.advance(self.ended.words()[0].load(Ordering::Relaxed))
+    }
+
+    /// A step has run. `words` has what each layer used, `[layers, tokens, k]`, then what was guessed of it; `uses` the
+    /// first by layer, sorted and distinct; `tier` says where records were when the step began.
+    pub(super) fn judge(
+        &mut self,
+        tokens: usize,
+        words: &[AtomicU32],
+        uses: &[Vec<ExpertId>],
+        tier: impl Fn(LayerId, ExpertId) -> Tier,
+    ) {
+        let (used, guessed) = words.split_at(words.len() / 2);
+        let pairs = used.len() / uses.len().max(1);
+        let mut guesses = Vec::with_capacity(pairs);
+        let mut taken = Vec::with_capacity(pairs);
+        for (layer, chosen) in uses.iter().enumerate().skip(1) {
+            let range = layer * pairs..(layer + 1) * pairs;
+            guesses.clear();
+            guesses.extend(guessed[range.clone()].iter().map(|word| word.load(Ordering::Acquire)));
+            let id = LayerId(layer as u16);
+            self.foresight.judge(tokens, &guesses, chosen, |expert| tier(id, expert));
+            taken.clear();
+            let from_copy = used[range].iter().map(|word| word.load(Ordering::Acquire));
+            taken.extend(from_copy.filter(|word| word & FROM_COPY != 0));
+            taken.sort_unstable();
+            taken.dedup();
+            self.used += taken.len() as u64;
+        }
+        self.foresight.step_ended(tokens, self.started.elapsed());
+    }
+
+    /// Says what was guessed and copied; what was read from disk is not known here.
+    pub(super) fn count(&self, counters: &mut ForetoldCounters) {
+        (counters.guessed, counters.right) = self.foresight.counts();
+        counters.bus_copied = self.copier.count;
+        counters.bus_used = self.used;
+    }
+}
+
+impl CudaBackend {
+    /// What a step guesses of the layer after `layer`; guesses go to word `guesses` of the uses.
+    pub(super) fn guess_of(&self, layer: LayerId, guesses: usize) -> Option<Guess> {
+        let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
+        let (foretell, values) = (self.foretell.as_ref()?, tokens * experts);
+        let (_, logits) = foretell.next_router(layer, values)?;
+        let next = LayerId(layer.0 + 1);
+        let replaced = foretell.replaced.as_ref();
+        Some(Guess {
+            logits: replaced.map_or(logits, |all| all.part(next.index() * values, values)),
+            table: self.table_row(next),
+            guesses: self.buffers.uses.span(guesses, tokens * k),
+            depths: foretell.depths.span(0, 2),
+            device_slots: self.experts.all_slots(),
+            ended: Ended {
+                blocks: foretell.ended_blocks.span(0, 1),
+                word: foretell.ended.span(0, 1),
+                layer: layer.0.into(),
+            },
+        })
+    }
+}

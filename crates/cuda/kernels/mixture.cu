@@ -6,7 +6,7 @@
 //
 // Beside it `route` may rank what the next layer's router makes of this layer's input, and post those records that are
 // not in device memory, best first. The host copies them to scratch slots while the next layer's mixer computes: a word
-// per expert says where such a copy is (COPYING: will be), and the next layer's `route` takes it instead of the table's.
+// per expert says where such a copy is (COPYING: will be), and the next layer's `route` takes it, not the table's.
 #include "product.cuh"
 
 constexpr uint32_t TOP_K_LIMIT = 32;
@@ -141,8 +141,8 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     if (wanted) *request = FORETOLD | (uint64_t(1) + a.first_key + a.experts + mine);
 }
 
-// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next layer is
-// guessed), 32 threads.
+// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
+// layer is guessed), 32 threads.
 template <int ROUTE_KEPT>
 __device__ inline void route(const RouteArguments& a) {
     __shared__ uint32_t ids[TOP_K_LIMIT];
@@ -265,8 +265,8 @@ __device__ inline bool is_awaited(uint64_t address) {
     return address == 0 || (address & COPYING) != 0;
 }
 
-// The address of a record: as routing found it, of its copy once that is there, or what the host answers; FAILED when it
-// does not for as long as it said that it might take.
+// The address of a record: as routing found it, of its copy once that is there, or what the host answers; FAILED when
+// it does not for as long as it said that it might take.
 __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status,
                                         const uint64_t* copies) {
     if (!is_awaited(address)) return address;

@@ -47,8 +47,8 @@ impl<S> CopyQueue<S> {
         }
     }
 
-    /// The next copy, for the layer after the `ended` first ones at most: those of a layer that still reads over the bus
-    /// itself would only take turns with what the step waits for. A record without a free slot is left out.
+    /// The next copy, for the layer after the `ended` first ones at most: while a layer still reads over the bus itself,
+    /// copies would only take turns with what the step waits for. A record without a free slot is left out.
     pub(super) fn next(&mut self, ended: u32) -> Option<Copy<S>> {
         while self.wanted.front().is_some_and(|wanted| u32::from(wanted.layer) <= ended) {
             let Wanted { layer, key, from } = self.wanted.pop_front()?;

@@ -80,7 +80,8 @@ pub(super) struct Experts {
     records: Vec<(LayerId, ExpertId)>,
 }
 
-/// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it is.
+/// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it
+/// is.
 pub(super) fn host_source(
     registrations: &[Registration],
     slot_bytes: usize,

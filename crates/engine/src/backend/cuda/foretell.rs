@@ -4,7 +4,7 @@
 //! first, the records that it would have to read over the bus or to wait for. Those in the host tier are copied here to
 //! scratch slots while the next layer's mixer computes; those on disk are the miss service's to read. A word per record
 //! tells the device of a copy: that it is under way, then that it is there. The layer's own routing decides as ever and
-//! reads a record from its copy where it finds one. So answers do not depend on guesses: only where bytes come from does.
+//! reads a record from its copy where it finds one. So answers do not depend on guesses, only where bytes come from.
 //!
 //! Copies are made by the copy engine. A kernel beside the step's took registers that the step's kernels need, and
 //! each of those then ran its last blocks alone: decode became 6 % slower (docs/experiments.tsv).

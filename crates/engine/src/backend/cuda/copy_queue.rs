@@ -47,7 +47,7 @@ impl<S> CopyQueue<S> {
         }
     }
 
-    /// The next copy, for the layer after the `ended` first ones at most: while a layer still reads over the bus itself,
+    /// The next copy, for the layer after the `ended` first ones at most: while a layer still reads over the bus,
     /// copies would only take turns with what the step waits for. A record without a free slot is left out.
     pub(super) fn next(&mut self, ended: u32) -> Option<Copy<S>> {
         while self.wanted.front().is_some_and(|wanted| u32::from(wanted.layer) <= ended) {

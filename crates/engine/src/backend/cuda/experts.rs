@@ -47,6 +47,8 @@ const MARGIN: f64 = 0.5;
 /// Records by tier, and what moves them.
 pub(super) struct Experts {
     pub(super) store: Arc<ExpertStore>,
+    /// Before `registrations`: its copies read them until it is dropped.
+    pub(super) copy_stream: Stream,
     pub(super) placement: Placement<Held>,
     pub(super) service: MissService,
     /// True when records may be in neither memory.
@@ -64,7 +66,6 @@ pub(super) struct Experts {
     pub(super) shapes: Vec<ExpertShapes>,
     /// By layer: every record has its pieces where the fused kernels can read them.
     pub(super) aligned: Vec<bool>,
-    pub(super) copy_stream: Stream,
     device: Device,
     planned: Vec<Fill>,
     copying: Vec<(Fill, Event)>,

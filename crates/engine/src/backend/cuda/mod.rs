@@ -107,9 +107,10 @@ pub struct CudaBackend {
     vectors: Vec<Span<f32>>,
     frequencies: Span<f32>,
     buffers: Buffers,
-    experts: Experts,
-    /// Next-layer prediction, where it was asked for and records can be outside device memory.
+    /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
+    /// copies read their memory until it is dropped.
     foretell: Option<Foretell>,
+    experts: Experts,
     steps: Steps,
     routing: Routing,
     snapshots: Snapshots,

@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use cuda::launch::FORETOLD;
 use store::cache::{ExpertStore, Held, Phase, Visit};
 use store::{ExpertId, LayerId};
 
@@ -33,11 +34,11 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// What a word of the request ring says: the key plus one, the highest bit set for what is foretold; `None` for a
-    /// word that was not written.
+    /// What a word of the request ring says: the key plus one, with [`FORETOLD`] for what is foretold; `None` for one
+    /// that was not written.
     pub(super) fn of_word(word: u64) -> Option<Self> {
-        let foretold = word >> 63 == 1;
-        (word != 0).then(|| Self { key: ((word & !(1 << 63)) - 1) as u32, foretold })
+        let foretold = word & FORETOLD != 0;
+        (word != 0).then(|| Self { key: ((word & !FORETOLD) - 1) as u32, foretold })
     }
 }
 

@@ -218,7 +218,7 @@ impl StepPort for Device<'_> {
             self.enter();
             return Ok(false);
         }
-        // A branch that comes too late posts when nobody looks any more.
+        // A guess that comes too late is posted when nobody looks any more.
         self.foretell();
         if let Some(last) = self.guesses.last() {
             self.asked.extend(last.iter().map(|&key| Request { key, foretold: true }));
@@ -447,14 +447,14 @@ fn demanded_reads_go_first_and_a_layer_that_has_chosen_is_not_foretold() {
             &[Open(false), Demand(x), Foretell(a), Pause, Demand(a), Open(true), Await(a), Pause],
             None,
         ),
-        // The branch comes late.
+        // The guesses come late.
         (&[Demand(y), Foretell(a), Await(y), Pause, Foretell(b), Pause], None),
         // Layer 2 is foretold when layer 1 chooses.
         (
             &[Open(false), Demand(x), Foretell(a), Foretell(z), Open(true), Await(x), Await(z)],
             Some(z),
         ),
-        // Two tokens of layer 0 ask for records before and after the branch does.
+        // Two tokens of layer 0 ask for records before and after layer 1 is guessed.
         (&[Demand(x), Foretell(a), Demand(x2), Await(a)], Some(a)),
     ];
     for (events, read) in cases {

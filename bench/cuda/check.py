@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares the GPU's answers with the processor's: logits of the golden checkpoints, greedy answers of the demo
-model, and tokens over GPU and RAM budgets, which must not change them.
+model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
 
 Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE. Prints a line per case and
 ends with an error when one differs. Needs numpy and safetensors."""
@@ -18,6 +18,7 @@ BOUND = 2e-3
 PROMPTS = 50
 CONTINUED = 1000
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "64"], ["--vram", "230M", "--slots", "128"]]
+PREDICTED = [[*budget, "--predict", "on"] for budget in BUDGETS[:2]]
 
 
 def run(program, *arguments):
@@ -36,7 +37,7 @@ def golden(program, folder):
             return load_file(out)
 
         reference = score("cpu", "--device", "cpu", "--arithmetic", "f32")
-        for options in [[], ["--prefill-chunk", "5"], *BUDGETS[:2]]:
+        for options in [[], ["--prefill-chunk", "5"], *BUDGETS[:2], *PREDICTED]:
             found = score("gpu", "--device", "cuda", *options)
             a, b = (x["logits"].astype(numpy.float64) for x in (found, reference))
             error = numpy.linalg.norm(a - b) / numpy.linalg.norm(b)
@@ -63,7 +64,7 @@ def budgets(program, model):
         ids = pathlib.Path(place) / "ids.json"
         ids.write_text(json.dumps(list(range(40, 60))))
         results = []
-        for options in [[], *BUDGETS]:
+        for options in [[], *BUDGETS, *PREDICTED]:
             out = run(program, "score", model, "--ids", ids, "--greedy", CONTINUED, "--device", "cuda", *options)
             results.append(json.loads(out)["greedy"])
         same = all(result == results[0] for result in results)

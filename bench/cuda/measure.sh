@@ -12,9 +12,9 @@ measure() {
 }
 "$program" synth 35B-A3B "$folder/35b" --layout native > /dev/null 2>&1
 measure "$folder/35b" -p 2048 -n 256
-measure "$folder/35b" -p 0 -n 256 --vram 5.1G --routing calibrated
-measure "$folder/35b" -p 0 -n 256 --vram 2.57G --routing calibrated
-measure "$folder/35b" -p 0 -n 256 --vram 5.1G --slots 2048 --routing calibrated
+measure "$folder/35b" -p 0 -n 256 --vram 5.1G --routing calibrated --predict off,on
+measure "$folder/35b" -p 0 -n 256 --vram 2.57G --routing calibrated --predict off,on
+measure "$folder/35b" -p 0 -n 256 --vram 5.1G --slots 2048 --routing calibrated --predict off,on
 measure "$folder/35b" -p 2048 -n 0 --vram 5.5G
 runs=1 measure "$folder/35b" -p 4096 -n 0 --vram 5.5G --slots 2048
 rm -r "$folder/35b"

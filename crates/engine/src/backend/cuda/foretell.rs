@@ -6,8 +6,8 @@
 //! tells the device of a copy: that it is under way, then that it is there. The layer's own routing decides as ever and
 //! reads a record from its copy where it finds one. So answers do not depend on guesses, only where bytes come from.
 //!
-//! Copies are made by the copy engine. A kernel beside the step's took registers that the step's kernels need, and
-//! each of those then ran its last blocks alone: decode became 6 % slower (docs/experiments.tsv).
+//! Copies are made by the copy engine. A kernel beside the step's needs registers of which the step's kernels leave
+//! none: decode became 6 % slower (docs/experiments.tsv).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;

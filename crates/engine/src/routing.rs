@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::LayerId;
+use store::split_mix::{SplitMix64, mix};
 use store::trace::Trace;
 use store::trace::generator::{LayerRouting, QWEN3_30B};
 
@@ -112,21 +113,14 @@ impl Routing {
     /// What a guess one layer early makes of a generator's `logits` of `layer`, both `[tokens, experts]`: the logits
     /// with noise. The generator is not asked, so what it gives next does not depend on guesses; the same logits
     /// give the same guess.
-    pub fn guess_logits(
-        &mut self,
-        layer: LayerId,
-        experts: usize,
-        logits: &[f32],
-        out: &mut [f32],
-    ) {
+    pub fn guess_logits(&self, layer: LayerId, experts: usize, logits: &[f32], out: &mut [f32]) {
         for (row, out) in logits.chunks_exact(experts).zip(out.chunks_exact_mut(experts)) {
-            let mut state =
-                row.iter().take(2).fold(self.seed ^ u64::from(layer.0), |hash, logit| {
-                    mixed(hash.wrapping_add(u64::from(logit.to_bits())))
-                });
+            let hash = row.iter().take(2).fold(self.seed ^ u64::from(layer.0), |hash, logit| {
+                mix(hash.wrapping_add(u64::from(logit.to_bits())))
+            });
+            let mut random = SplitMix64(hash);
             for (out, logit) in out.iter_mut().zip(row) {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                *out = logit + GUESS_NOISE * nearly_normal(mixed(state));
+                *out = logit + GUESS_NOISE * nearly_normal(random.next_u64());
             }
         }
     }
@@ -177,13 +171,6 @@ impl Routing {
             }
         }
     }
-}
-
-/// SplitMix64's finaliser: every bit of the result depends on every bit of `z`.
-fn mixed(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The sum of four uniform numbers, scaled to mean 0 and variance 1: close to a normal one, for a fraction of its price
@@ -390,14 +377,14 @@ mod tests {
     #[test]
     fn noise_of_guesses_is_standard_and_differs_between_rows_and_layers() {
         let (mut sum, mut squares, count) = (0.0, 0.0, 100_000);
-        for bits in (0..count).map(mixed) {
+        for bits in (0..count).map(mix) {
             let value = f64::from(nearly_normal(bits));
             sum += value;
             squares += value * value;
         }
         let (mean, variance) = (sum / count as f64, squares / count as f64);
         assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
-        let mut routing = Routing::calibrated(1, 2, 4);
+        let routing = Routing::calibrated(1, 2, 4);
         let logits = [1.0, 2.0, 3.0, 4.0, 1.5, 2.0, 3.0, 4.0];
         let (mut first, mut second) = ([0.0; 8], [0.0; 8]);
         routing.guess_logits(LayerId(0), 4, &logits, &mut first);

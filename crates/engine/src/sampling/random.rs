@@ -1,9 +1,10 @@
 //! xoshiro256++, seeded by SplitMix64.
 //!
 //! Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", ACM Transactions on Mathematical
-//! Software 47(4), 2021; SplitMix64 from Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-//! Generators", OOPSLA 2014. Written out here because a seed must mean the same tokens in every release, which
+//! Software 47(4), 2021. Written out here because a seed must mean the same tokens in every release, which
 //! crates of random numbers do not promise.
+
+use store::split_mix::SplitMix64;
 
 /// The generator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,15 +15,8 @@ pub struct Xoshiro256 {
 impl Xoshiro256 {
     /// Four outputs of SplitMix64 make the state.
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
-        let mut next = || {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = mix;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        };
-        Self { state: [next(), next(), next(), next()] }
+        let mut seeds = SplitMix64(seed);
+        Self { state: std::array::from_fn(|_| seeds.next_u64()) }
     }
 
     /// 64 random bits.

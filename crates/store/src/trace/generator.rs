@@ -6,6 +6,8 @@
 //! routing traces; uniform random routing would flatter or ruin a cache. Deterministic for a seed,
 //! each layer for itself; one step costs O(experts).
 
+use crate::split_mix::SplitMix64;
+
 /// Parameters of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Process {
@@ -30,7 +32,7 @@ pub const KIMI_LINEAR: Process =
 #[derive(Clone, Debug)]
 pub struct LayerRouting {
     process: Process,
-    random: Random,
+    random: SplitMix64,
     popularity: Vec<f32>,
     slow: Vec<f32>,
     fast: Vec<f32>,
@@ -41,7 +43,8 @@ pub struct LayerRouting {
 impl LayerRouting {
     /// Routing of a layer with `experts` experts, at its first token.
     pub fn new(process: Process, seed: u64, layer: u16, experts: usize) -> Self {
-        let mut random = Random(seed ^ (u64::from(layer) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random =
+            SplitMix64(seed ^ (u64::from(layer) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut draw = |_| random.normal();
         let popularity = (0..experts).map(&mut draw).collect();
         let slow = (0..experts).map(&mut draw).collect();
@@ -106,25 +109,4 @@ pub fn trace(
         routing.iter_mut().for_each(|layer| trace.ids.extend_from_slice(layer.choose(top_k)));
     }
     trace
-}
-
-/// SplitMix64: small, seeded by any number, good enough for noise.
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A standard normal, by Box and Muller.
-    fn normal(&mut self) -> f32 {
-        let unit = |bits: u64| ((bits >> 40) as f32 + 0.5) / (1u64 << 24) as f32;
-        let (radius, angle) = (unit(self.next()), unit(self.next()));
-        (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
-    }
 }

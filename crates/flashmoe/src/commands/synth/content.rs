@@ -9,6 +9,7 @@ use kernels::bf16_from_f32;
 use kernels::f16_from_f32;
 use kernels::format::{Encoding, FloatType};
 use store::record::Piece;
+use store::split_mix::{SplitMix64, mix};
 use store::synthetic::{Content, Owner};
 
 use super::shape::Shape;
@@ -30,19 +31,9 @@ pub(super) struct RandomContent<'a> {
 impl<'a> RandomContent<'a> {
     /// Makes the tables.
     pub(super) fn new(shape: &'a Shape, seed: u64) -> Self {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            mix(state)
-        };
-        let block = (0..BLOCK_BYTES / 8).flat_map(|_| next().to_le_bytes()).collect();
-        let unit = |bits: u64| ((bits >> 40) as f32 + 0.5) / (1u64 << 24) as f32;
-        let mut normal = |_| {
-            // Box and Muller.
-            let (radius, angle) = (unit(next()), unit(next()));
-            (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
-        };
-        let normals = (0..NORMALS).map(&mut normal).collect();
+        let mut random = SplitMix64(seed);
+        let block = (0..BLOCK_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+        let normals = (0..NORMALS).map(|_| random.normal()).collect();
         Self { shape, seed, block, normals }
     }
 
@@ -130,13 +121,6 @@ impl Content for RandomContent<'_> {
             }
         }
     }
-}
-
-/// A bijection that makes neighbours look unrelated (the finaliser of SplitMix64).
-fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 fn rounded(float: FloatType, value: f32) -> f32 {

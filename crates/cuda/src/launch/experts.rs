@@ -19,13 +19,7 @@ struct RouteArguments {
     posted: u64,
     status: u64,
     copies: u64,
-    guess_logits: u64,
-    next_table: u64,
-    guesses: u64,
-    depths: u64,
-    ended: u64,
-    device_slots: u64,
-    device_bytes: u64,
+    guess: GuessArguments,
     experts: u32,
     k: u32,
     normalise: u32,
@@ -59,6 +53,33 @@ pub struct Guess {
     pub device_slots: Span<u8>,
     /// Told at once when all that this layer chose is there.
     pub ended: Ended,
+}
+
+/// All zero where nothing is guessed.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct GuessArguments {
+    logits: u64,
+    table: u64,
+    guesses: u64,
+    depths: u64,
+    ended: u64,
+    device_slots: u64,
+    device_bytes: u64,
+}
+
+impl GuessArguments {
+    fn new(guess: &Guess) -> Self {
+        Self {
+            logits: guess.logits.address,
+            table: guess.table.address,
+            guesses: guess.guesses.address,
+            depths: guess.depths.address,
+            ended: guess.ended.word.address,
+            device_slots: guess.device_slots.address,
+            device_bytes: guess.device_slots.length as u64,
+        }
+    }
 }
 
 /// Where the host is told that a layer has read all that it reads over the bus.
@@ -115,8 +136,8 @@ pub struct Routing {
     pub posted: Span<u32>,
     /// [`STATUS_WORDS`] in pinned memory; the first becomes 1 + the token whose logits are not numbers.
     pub status: Span<u32>,
-    /// Addresses of copies of the layer's records, `[experts]`: 0 where there is none, with [`COPYING`] where it is
-    /// under way.
+    /// Addresses of copies of the layer's records, `[experts]`: 0 where there is none, with [`super::COPYING`] where it
+    /// is under way.
     pub copies: Option<Span<u64>>,
     /// What is guessed of the next layer.
     pub guess: Option<Guess>,
@@ -161,13 +182,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         posted: routing.posted.address,
         status: routing.status.address,
         copies: routing.copies.map_or(0, |span| span.address),
-        guess_logits: routing.guess.map_or(0, |guess| guess.logits.address),
-        next_table: routing.guess.map_or(0, |guess| guess.table.address),
-        guesses: routing.guess.map_or(0, |guess| guess.guesses.address),
-        depths: routing.guess.map_or(0, |guess| guess.depths.address),
-        ended: routing.guess.map_or(0, |guess| guess.ended.word.address),
-        device_slots: routing.guess.map_or(0, |guess| guess.device_slots.address),
-        device_bytes: routing.guess.map_or(0, |guess| guess.device_slots.length as u64),
+        guess: routing.guess.as_ref().map(GuessArguments::new).unwrap_or_default(),
         experts: experts as u32,
         k: k as u32,
         normalise: u32::from(routing.normalise),

@@ -23,6 +23,7 @@ use super::experts::Experts;
 use super::foresight::{Foresight, Tier};
 use super::requirements::foretold_bytes;
 use super::{CudaBackend, CudaOptions, STEP_TOKENS};
+use crate::routing::Routing;
 use crate::weights::MatrixId;
 
 /// What prediction needs on the device and what it has learned.
@@ -35,6 +36,8 @@ pub(super) struct Foretell {
     /// Synthetic guesses where routing is replaced, `[layers, tokens, experts]`.
     replaced: Option<Floats>,
     replaced_host: PinnedBuffer,
+    scratch: Vec<f32>,
+    experts: usize,
     /// Ranks that are copied, ranks that are read from disk.
     depths: PinnedBuffer,
     /// Layers of the running step that need the bus no more.
@@ -141,6 +144,8 @@ impl Foretell {
             logits: Floats::new(device, STEP_TOKENS * sizes.experts)?,
             replaced: replaced.then(|| Floats::new(device, rows)).transpose()?,
             replaced_host: PinnedBuffer::new(device, if replaced { 2 * rows * 4 } else { 0 })?,
+            scratch: vec![0.0; STEP_TOKENS * sizes.experts],
+            experts: sizes.experts,
             depths: PinnedBuffer::new(device, 8)?,
             ended: PinnedBuffer::new(device, 4)?,
             ended_blocks: DeviceBuffer::new(device, 4)?,
@@ -161,15 +166,26 @@ impl Foretell {
     }
 
     /// Words of a layer's copies.
-    pub(super) fn copies(&self, layer: LayerId, experts: usize) -> Span<u64> {
-        self.copier.words.span(layer.index() * experts * 8, experts)
+    pub(super) fn copies(&self, layer: LayerId) -> Span<u64> {
+        self.copier.words.span(layer.index() * self.experts * 8, self.experts)
     }
 
-    /// Where the synthetic guesses of the next step are made: words of the half that the step will copy from.
-    pub(super) fn replaced_words(&self, half: usize) -> &[AtomicU32] {
+    /// Makes the synthetic guesses of a layer of the next step, of its replaced `logits` `[tokens, experts]`, in the
+    /// half that the step will copy from.
+    pub(super) fn prepare_replaced(
+        &mut self,
+        routing: &Routing,
+        layer: LayerId,
+        half: usize,
+        logits: &[f32],
+    ) {
+        let guesses = &mut self.scratch[..logits.len()];
+        routing.guess_logits(layer, self.experts, logits, guesses);
         let words = self.replaced_host.words();
-        let each = words.len() / 2;
-        &words[half * each..(half + 1) * each]
+        let words = &words[half * (words.len() / 2) + layer.index() * logits.len()..];
+        for (word, value) in words.iter().zip(guesses.iter()) {
+            word.store(value.to_bits(), Ordering::Relaxed);
+        }
     }
 
     /// Copies `values` synthetic guesses of the half to the device.
@@ -244,7 +260,7 @@ impl Foretell {
 }
 
 impl CudaBackend {
-    /// What a step guesses of the layer after `layer`; guesses go to word `guesses` of the uses.
+    /// What a step guesses of the layer after `layer`; guesses go to byte `guesses` of the uses.
     pub(super) fn guess_of(&self, layer: LayerId, guesses: usize) -> Option<Guess> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (foretell, values) = (self.foretell.as_ref()?, tokens * experts);

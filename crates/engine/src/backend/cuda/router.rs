@@ -33,7 +33,7 @@ impl CudaBackend {
         Some((self.matrix(router), to))
     }
 
-    /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from word
+    /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from byte
     /// `uses` on, and what has no address is asked for in a step only.
     pub(super) fn routing_of(
         &self,
@@ -57,11 +57,7 @@ impl CudaBackend {
             ring: buffers.pinned.ring.span(0, self.sizes.ring),
             posted: buffers.posted.span(0, 1),
             status: buffers.pinned.status.span(0, STATUS_WORDS),
-            copies: self
-                .foretell
-                .as_ref()
-                .filter(|_| ask)
-                .map(|f| f.copies(layer, self.sizes.experts)),
+            copies: self.foretell.as_ref().filter(|_| ask).map(|foretell| foretell.copies(layer)),
             guess: if ask { self.guess_of(layer, guesses) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,

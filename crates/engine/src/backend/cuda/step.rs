@@ -39,7 +39,6 @@ pub(super) struct Steps {
     prepared: Option<(usize, usize)>,
     half: usize,
     scratch: Vec<f32>,
-    guesses: Vec<f32>,
     /// The row of logits that was ranked last.
     pub(super) ranked_place: usize,
     /// A prompt was processed since the table last named what the host tier holds.
@@ -61,7 +60,6 @@ impl Steps {
             prepared: None,
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
-            guesses: vec![0.0; STEP_TOKENS * sizes.experts],
             ranked_place: 0,
             unnamed: true,
         })
@@ -195,18 +193,8 @@ impl CudaBackend {
             for (word, value) in words[at..at + row].iter().zip(logits.iter()) {
                 word.store(value.to_bits(), Ordering::Relaxed);
             }
-            if let Some(foretell) = &self.foretell {
-                let guesses = &mut self.steps.guesses[..row];
-                self.routing.guess_logits(
-                    LayerId(layer as u16),
-                    self.sizes.experts,
-                    logits,
-                    guesses,
-                );
-                let words = &foretell.replaced_words(half)[layer * row..(layer + 1) * row];
-                for (word, value) in words.iter().zip(guesses.iter()) {
-                    word.store(value.to_bits(), Ordering::Relaxed);
-                }
+            if let Some(foretell) = &mut self.foretell {
+                foretell.prepare_replaced(&self.routing, LayerId(layer as u16), half, logits);
             }
             at += row;
         }

@@ -2,7 +2,8 @@
 //!
 //! Needs a GPU: `cargo run --release -p flashmoe-cuda --example check [SEED]`. Prints a line per case and ends with an
 //! error when one differs by more than f32 arithmetic explains; then a table of what a layer of two model shapes costs,
-//! kernel by kernel, each launched many times in a graph over weights that no cache holds.
+//! kernel by kernel, each launched many times in a graph over weights that no cache holds, and of experts read over the
+//! bus.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -19,6 +20,8 @@ use cuda::launch::{
 use cuda::{CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream};
 use kernels::format::{Encoding, FloatType};
 
+#[path = "check_parts/bus.rs"]
+mod bus;
 #[path = "check_parts/routing.rs"]
 mod routing;
 #[path = "check_parts/waiting.rs"]
@@ -336,9 +339,17 @@ impl Bench {
     }
 
     fn mixture(&self, pinned: &PinnedBuffer) {
-        for (hidden, inner, shared, bits, group) in
-            [(2048, 512, 512, 4, 64), (256, 128, 256, 8, 32), (512, 256, 0, 3, 64)]
-        {
+        for (hidden, inner, shared, bits, group) in [
+            (2048, 512, 512, 4, 64),
+            (512, 256, 128, 4, 32),
+            (256, 640, 384, 4, 128),
+            (384, 256, 256, 4, 64),
+            (256, 128, 256, 8, 32),
+            (512, 256, 0, 3, 64),
+            (1024, 2048, 0, 4, 64),
+            (256, 3072, 256, 8, 64),
+            (4096, 3072, 0, 2, 64),
+        ] {
             let (experts, k, tokens) = (6, 3, 2);
             let (shapes, addresses) = self.records(experts, hidden, inner, bits, group);
             let chosen = [0u32, 2, 5, 1, 3, 4];
@@ -518,6 +529,10 @@ impl Bench {
             launch::experts(&self.stream, 1, &step(x, turn), &shapes, Some(&expert))
         });
         row("experts, both halves", (3 * k + 1) * bytes(&expert.down, 4), plain, fused);
+        self.over_the_bus(name, shape, &|turn, addresses| {
+            let step = ExpertStep { addresses, ..step(x, turn) };
+            launch::step_experts(&self.stream, 1, &input, &step, &shapes, Some(&second))
+        });
     }
 }
 

@@ -9,13 +9,18 @@
 // of rows g and g + 8: full sectors of memory. Matrices have whole units, scales of two bytes, and pieces aligned to
 // 16 bytes (weights) and 2 (scales): `step_serves` in src/launch/step.rs. The columns of the multiplicand keep apart
 // what must not be added before scaling: column 2 i + part of it holds part `part` (0 high, 1 low) of the vector in
-// group i of the unit and zeros elsewhere.
+// slot i, the unit's columns of one group, and zeros elsewhere.
+//
+// PAIRED, for experts, which may be read over the bus: two units share 256 columns, of which lane t loads columns
+// 64 t .. in the first and 64 t + 32 .. in the second, so that a warp asks for 32 bytes in a row and lane and for whole
+// lines: 48 to 50 GB/s of a bus that gives 50, where halves of lines get 42.
 #pragma once
 #include "product.cuh"
 
 constexpr uint32_t UNIT = 128;
-// Threads of the experts' kernels, and at most of any that stages a vector.
-constexpr uint32_t STEP_THREADS = 256, MOST_THREADS = 512;
+// Threads of the kernels of a step, of which a multiprocessor runs one block at a time; half of them where it runs two.
+constexpr uint32_t STEP_THREADS = 512, INNER_THREADS = 256;
+constexpr uint32_t STEP_WARPS_SHIFT = 4;
 
 __device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uint32_t*>(&v); }
 
@@ -154,7 +159,7 @@ __device__ inline float staged_factor(const Source& s, const float* warps) {
     if (s.mode != NORM) return 1.0f;
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < MOST_THREADS / 32; i++) sum += i < blockDim.x / 32 ? warps[i] : 0.0f;
+    for (int i = 0; i < STEP_THREADS / 32; i++) sum += i < blockDim.x / 32 ? warps[i] : 0.0f;
     return rsqrtf(sum / float(s.columns) + s.epsilon);
 }
 
@@ -228,13 +233,40 @@ __device__ inline void load_aligned(const uint8_t* p, uint32_t (&words)[BITS]) {
     }
 }
 
-// A lane's share of a unit: 32 columns of two rows, and the scales of a group of them. Scales as stored, so that
-// nothing waits for one load before the next is on its way.
+// A lane's share of a unit: 32 columns of two rows, and the scales of its slot. Scales as stored, so that nothing waits
+// for one load before the next is on its way.
 template <int BITS>
 struct Unit {
     uint32_t low[BITS], high[BITS];
     uint32_t scale[2], bias[2];
 };
+
+// Units that a warp asks for together: for dense products as many as registers hold; for experts, whose code runs once
+// or twice a launch, fewer, because more code has to be fetched than it saves (docs/experiments.tsv).
+template <int BITS>
+constexpr int BATCH = BITS <= 4 ? 4 : 2;
+template <int BITS>
+constexpr int EXPERT_BATCH = BITS <= 4 ? 2 : 1;
+// Where four lanes' columns of a row are less than a line.
+template <int BITS>
+constexpr bool PAIRED_EXPERT = EXPERT_BATCH<BITS> == 2;
+
+// True for rows whose units go in pairs.
+template <bool PAIRED>
+__device__ inline bool is_wide(uint32_t columns) {
+    return PAIRED && columns % (2 * UNIT) == 0;
+}
+
+// Where a unit is, counted in `unit` (what one without a partner takes): the second of a pair comes after `odd`.
+template <bool PAIRED>
+__device__ inline uint32_t unit_place(uint32_t index, uint32_t unit, uint32_t odd) {
+    return PAIRED ? index / 2 * (2 * unit) + index % 2 * odd : index * unit;
+}
+
+// Of `count` units, the first of share `index` of 2^`shares`. Pairs stay together.
+__device__ inline uint32_t first_unit(uint32_t count, uint32_t index, uint32_t shares, bool wide) {
+    return wide ? min(2 * (index * ((count + 1) / 2) >> shares), count) : index * count >> shares;
+}
 
 // Where the pieces of a matrix are.
 struct Pieces {
@@ -243,47 +275,89 @@ struct Pieces {
 
 __device__ inline Pieces pieces_of(const Matrix& m) { return {m.weight, m.scales, m.biases}; }
 
-// Where a lane's share of a row tile begins. Rows past the end are the last one: nobody uses their sums.
+__device__ inline uint32_t group_shift(const Matrix& m) { return 31 - __clz(m.group); }
+
+// Where a lane's share of 16 rows begins.
 struct TileLane {
     uint32_t low, high;              // bytes
     uint32_t scale_low, scale_high;  // bytes
     uint32_t scale_step;             // bytes from one unit to the next
+    uint32_t odd, scale_odd;         // bytes from the first unit of a pair to the second
 };
 
-template <int BITS>
-__device__ inline TileLane tile_lane(const Matrix& m, uint32_t tile) {
-    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = min(tile * 16 + g, m.rows - 1);
-    uint32_t other = min(row + 8, m.rows - 1), per_row = m.columns / m.group;
-    uint32_t group = t * m.group < UNIT ? t * m.group : 0;
-    return {row * (m.columns / 8 * BITS) + t * (4 * BITS), other * (m.columns / 8 * BITS) + t * (4 * BITS),
-            2 * (row * per_row + group / m.group), 2 * (other * per_row + group / m.group), 2 * UNIT / m.group};
+// Of rows `low` and `high`. Divisions by the group's size, a power of two, are shifts.
+template <bool PAIRED>
+__device__ inline TileLane rows_lane(const Matrix& m, uint32_t low, uint32_t high) {
+    bool wide = is_wide<PAIRED>(m.columns);
+    uint32_t t = threadIdx.x % 4, shift = group_shift(m), per_row = m.columns >> shift;
+    uint32_t bytes = m.columns / 8 * m.bits, from = (wide ? 2 * t : t) * (4 * m.bits);
+    // A lane's scales are those of its slot. Of the smallest groups each slot of a pair has one in each unit, of larger
+    // ones the same in both.
+    uint32_t slot = t << shift < (wide ? 2 * UNIT : UNIT) ? t : 0, odd = UNIT >> shift;
+    if (wide) slot <<= shift == 5, odd = shift == 5;
+    return {low * bytes + from, high * bytes + from, 2 * (low * per_row + slot), 2 * (high * per_row + slot),
+            2 * UNIT >> shift, (wide ? 4 : 16) * m.bits, 2 * odd};
 }
 
-template <int BITS>
-__device__ inline void load_unit(Unit<BITS>& out, const Pieces& m, const TileLane& lane, uint32_t unit) {
-    load_aligned<BITS>(m.weight + lane.low + size_t(unit) * (16 * BITS), out.low);
-    load_aligned<BITS>(m.weight + lane.high + size_t(unit) * (16 * BITS), out.high);
-    uint32_t step = unit * lane.scale_step;
-    out.scale[0] = *reinterpret_cast<const uint16_t*>(m.scales + lane.scale_low + step);
-    out.scale[1] = *reinterpret_cast<const uint16_t*>(m.scales + lane.scale_high + step);
-    out.bias[0] = *reinterpret_cast<const uint16_t*>(m.biases + lane.scale_low + step);
-    out.bias[1] = *reinterpret_cast<const uint16_t*>(m.biases + lane.scale_high + step);
+// Of a tile of 16 rows. Rows past the end are the last one: nobody uses their sums.
+template <bool PAIRED = false>
+__device__ inline TileLane tile_lane(const Matrix& m, uint32_t tile) {
+    uint32_t row = min(tile * 16 + threadIdx.x % 32 / 4, m.rows - 1);
+    return rows_lane<PAIRED>(m, row, min(row + 8, m.rows - 1));
+}
+
+// Rows g of `low` and g + 8 of `high`, which may be the same, by unit. What two units have in common of a line is asked
+// for twice in a row: with other loads in between the bus carries some of it twice.
+template <int BITS, bool PAIRED, int COUNT>
+__device__ inline void load_units(Unit<BITS> (&out)[COUNT], const Pieces (&low)[COUNT], const Pieces (&high)[COUNT],
+                                  const TileLane& lane, const uint32_t (&places)[COUNT]) {
+    size_t bytes[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) bytes[i] = unit_place<PAIRED>(places[i], 16 * BITS, lane.odd);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) load_aligned<BITS>(low[i].weight + lane.low + bytes[i], out[i].low);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) load_aligned<BITS>(high[i].weight + lane.high + bytes[i], out[i].high);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        uint32_t step = unit_place<PAIRED>(places[i], lane.scale_step, lane.scale_odd);
+        out[i].scale[0] = *reinterpret_cast<const uint16_t*>(low[i].scales + lane.scale_low + step);
+        out[i].scale[1] = *reinterpret_cast<const uint16_t*>(high[i].scales + lane.scale_high + step);
+        out[i].bias[0] = *reinterpret_cast<const uint16_t*>(low[i].biases + lane.scale_low + step);
+        out[i].bias[1] = *reinterpret_cast<const uint16_t*>(high[i].biases + lane.scale_high + step);
+    }
+}
+
+// Units `first..` of a batch; those from `last` on are the last again.
+template <int BITS, bool PAIRED = false, int COUNT>
+__device__ inline void load_batch(Unit<BITS> (&units)[COUNT], const Pieces& low, const Pieces& high,
+                                  const TileLane& lane, uint32_t first, uint32_t last) {
+    Pieces lows[COUNT], highs[COUNT];
+    uint32_t places[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) lows[i] = low, highs[i] = high, places[i] = min(first + i, last - 1);
+    load_units<BITS, PAIRED>(units, lows, highs, lane, places);
 }
 
 // Where a lane reads the vector: its part of its columns, or zeros.
 struct VectorLane {
     const float* from;
-    uint32_t step;       // words from one unit to the next
-    const float* sums;   // of its group
-    uint32_t group;
+    uint32_t step, odd;          // words from one unit to the next, and within a pair
+    const float* sums;           // of its slot
+    uint32_t sums_odd;           // words
+    uint32_t chunks, stride;     // of a slot, and words from one to the next
 };
 
-__device__ inline VectorLane vector_lane(const float* staged, uint32_t words, uint32_t group) {
-    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, chunks = group / 32;
-    bool active = g / 2 == t / chunks;
-    uint32_t mine = t * group < UNIT ? t * chunks : 0;
-    return {active ? staged + t * STAGED_CHUNK + g % 2 * 16 : staged + words, active ? 4 * STAGED_CHUNK : 0,
-            staged + mine * STAGED_CHUNK + 32, group};
+template <bool PAIRED = false>
+__device__ inline VectorLane vector_lane(const float* staged, uint32_t words, const Matrix& m) {
+    bool wide = is_wide<PAIRED>(m.columns);
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, apart = wide ? 2 : 1;
+    uint32_t shift = max(int(group_shift(m)) - (wide ? 6 : 5), 0), chunks = 1 << shift;
+    uint32_t odd = (wide ? 1 : 4) * STAGED_CHUNK;
+    bool active = g / 2 == t >> shift;
+    uint32_t mine = t * chunks < 4 ? t * chunks : 0;
+    return {active ? staged + t * apart * STAGED_CHUNK + g % 2 * 16 : staged + words, active ? 4 * STAGED_CHUNK : 0,
+            active ? odd : 0, staged + mine * apart * STAGED_CHUNK + 32, odd, chunks, apart * STAGED_CHUNK};
 }
 
 __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
@@ -292,14 +366,15 @@ __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
 
 // Adds a batch of `live` units, staged from unit `first`, to the sums of rows g and g + 8. `kind` says how scales are
 // stored; `factor(unit)` is what a unit counts.
-template <int BITS, int COUNT, typename Factor>
+template <int BITS, bool PAIRED = false, int COUNT, typename Factor>
 __device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t first, uint32_t live, uint32_t kind,
                                       const VectorLane& x, float (&result)[2], Factor&& factor_of) {
     float c[COUNT][4] = {};
     unroll<0, 4>([&]<int Q>() {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            uint4 b = *reinterpret_cast<const uint4*>(x.from + min(first + i, first + live - 1) * x.step + 4 * Q);
+            uint32_t place = unit_place<PAIRED>(min(first + i, first + live - 1), x.step, x.odd);
+            uint4 b = *reinterpret_cast<const uint4*>(x.from + place + 4 * Q);
             uint32_t low[4], high[4];
             unpack_pairs<BITS, Q>(units[i].low, low);
             unpack_pairs<BITS, Q>(units[i].high, high);
@@ -310,33 +385,18 @@ __device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (i >= live) break;
-        const float* sums = x.sums + (first + i) * (4 * STAGED_CHUNK);
+        const float* sums = x.sums + unit_place<PAIRED>(first + i, 4 * STAGED_CHUNK, x.sums_odd);
         float sum = sums[0], inverse = sums[1];
-        if (x.group > 32) sum += sums[STAGED_CHUNK];
-        if (x.group > 64) sum += sums[2 * STAGED_CHUNK] + sums[3 * STAGED_CHUNK];
-        // Lanes without a group have the zeros of other columns in c, and must not add a bias.
-        float factor = threadIdx.x % 4 * x.group < UNIT ? factor_of(first + i) : 0.0f;
+        if (x.chunks > 1) sum += sums[x.stride];
+        if (x.chunks > 2) sum += sums[2 * x.stride] + sums[3 * x.stride];
+        // Lanes without a slot have the zeros of other columns in c, and must not add a bias.
+        float factor = threadIdx.x % 4 * x.chunks < 4 ? factor_of(first + i) : 0.0f;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float scale = scale_value(units[i].scale[r], kind), bias = scale_value(units[i].bias[r], kind);
             result[r] += factor * (scale * ((c[i][2 * r] + c[i][2 * r + 1]) * inverse) + bias * sum);
         }
     }
-}
-
-// Units that a warp asks for together: for dense products as many as registers hold; for experts, whose code runs once
-// or twice a launch, fewer, because more code has to be fetched than it saves (docs/experiments.tsv).
-template <int BITS>
-constexpr int BATCH = BITS <= 4 ? 4 : 2;
-template <int BITS>
-constexpr int EXPERT_BATCH = BITS <= 4 ? 2 : 1;
-
-// Units `first..` of a batch; those from `last` on are the last again.
-template <int BITS, int COUNT>
-__device__ inline void load_batch(Unit<BITS> (&units)[COUNT], const Pieces& m, const TileLane& lane, uint32_t first,
-                                  uint32_t last) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) load_unit<BITS>(units[i], m, lane, min(first + i, last - 1));
 }
 
 // The sums of a warp's rows g and g + 8, in every lane of a row.

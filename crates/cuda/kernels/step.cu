@@ -24,7 +24,7 @@ struct StepLinearArguments {
     size_t tail_stride;      // floats from one sequence's tail to the next
     uint32_t kernel;
     uint32_t jobs;
-    uint32_t tiles;          // row tiles that a block works on at once, a power of two up to 16; SWIGLU needs 2
+    uint32_t tiles_shift;    // 2^this row tiles are what a block works on at once, up to 16; SWIGLU needs 2
     uint32_t rounds;         // times that it does so
     StepJob job[STEP_JOBS];
 };
@@ -60,16 +60,13 @@ __device__ inline void leave_sums(Partial<THREADS>& partial, float (&result)[2])
     }
 }
 
-// Threads of `step_linear`: one block a multiprocessor, so that the vector is staged once on each.
-constexpr uint32_t LINEAR_THREADS = MOST_THREADS;
-
 template <int BITS>
 __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, float* staged,
-                                       float* warps, Partial<LINEAR_THREADS> (&partials)[2]) {
-    uint32_t warp = threadIdx.x / 32;
-    uint32_t splits = LINEAR_THREADS / 32 / a.tiles, member = warp / splits, split = warp % splits;
+                                       float* warps, Partial<STEP_THREADS> (&partials)[2]) {
+    uint32_t warp = threadIdx.x / 32, shares = STEP_WARPS_SHIFT - a.tiles_shift, splits = 1 << shares;
+    uint32_t at_once = 1 << a.tiles_shift, member = warp >> shares, split = warp % splits;
     uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
-    uint32_t first = split * count / splits, last = (split + 1) * count / splits;
+    uint32_t first = first_unit(count, split, shares, false), last = first_unit(count, split + 1, shares, false);
     bool pair = job.kind == SWIGLU;
     Pieces m = pieces_of(pair && member ? job.second : job.matrix);
     uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
@@ -78,39 +75,39 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
     bool busy;
     // Warps without rows, or with fewer units than there are warps, only take part in the synchronisation.
     auto begin_round = [&](uint32_t round) {
-        uint32_t tile = pair ? block * a.rounds + round : (block * a.rounds + round) * a.tiles + member;
+        uint32_t tile = pair ? block * a.rounds + round : (block * a.rounds + round) * at_once + member;
         busy = round < a.rounds && tile < tiles && first < last && (!pair || member < 2);
-        lane = tile_lane<BITS>(job.matrix, tile);
-        if (busy) load_batch(units, m, lane, first, last);
+        lane = tile_lane(job.matrix, tile);
+        if (busy) load_batch(units, m, m, lane, first, last);
     };
     begin_round(0);
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix);
     // What was asked for comes while the kernel before runs.
     await_inputs();
     release_next();
     stage_halves(a.source, blockIdx.y, staged, warps);
     __syncthreads();
     float factor = staged_factor(a.source, warps);
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix.group);
     for (uint32_t round = 0; round < a.rounds; round++) {
         float result[2] = {0.0f, 0.0f};
         if (busy) {
             for (uint32_t unit = first;;) {
                 multiply_units<BITS>(units, unit, last - unit, job.matrix.scale_kind, x, result,
-                                                  [](uint32_t) { return 1.0f; });
+                                     [](uint32_t) { return 1.0f; });
                 unit += BATCH<BITS>;
                 if (unit >= last) break;
-                load_batch(units, m, lane, unit, last);
+                load_batch(units, m, m, lane, unit, last);
             }
         }
         // The next round's first units come while this one's sums are added up.
         begin_round(round + 1);
-        Partial<LINEAR_THREADS>& partial = partials[round % 2];
+        Partial<STEP_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        uint32_t outputs = pair ? 16 : 16 * a.tiles;
+        uint32_t outputs = pair ? 16 : 16 * at_once;
         if (threadIdx.x >= outputs) continue;
         uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
-        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : a.tiles) + which) * 16 + r;
+        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
         if (row >= rows) continue;
         float sum = 0.0f, other = 0.0f;
         for (uint32_t i = 0; i < splits; i++) {
@@ -131,8 +128,8 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
 template <bool ANY>
 __device__ inline void step_linear_block(const StepLinearArguments& a) {
     extern __shared__ float staged[];
-    __shared__ float warps[LINEAR_THREADS / 32];
-    __shared__ Partial<LINEAR_THREADS> partials[2];
+    __shared__ float warps[STEP_THREADS / 32];
+    __shared__ Partial<STEP_THREADS> partials[2];
     uint32_t index = 0;
     while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
     const StepJob& job = a.job[index];
@@ -147,12 +144,12 @@ __device__ inline void step_linear_block(const StepLinearArguments& a) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 1) step_linear(
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear(
     const __grid_constant__ StepLinearArguments a) {
     step_linear_block<false>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 1) step_linear_any(
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_any(
     const __grid_constant__ StepLinearArguments a) {
     step_linear_block<true>(a);
 }
@@ -233,41 +230,47 @@ struct StepExpertArguments {
     Ended ended;
     uint32_t k;
     uint32_t first_key;
+    uint32_t rounds;             // first half: tiles that a block works on, one after another
+    uint32_t tiles_shift;        // second half: 2^this row tiles are what a block works on at once, up to 16
 };
 
-// Products of gate and up, and SwiGLU. Grid: (16 rows, k, tokens), 256 threads; shared: the staged stream.
-template <int BITS>
-__device__ inline void inner_rows(const StepExpertArguments& a, const Matrix& m, size_t at, const float* staged,
-                                  const float* warps, Partial<STEP_THREADS>& partial) {
-    uint32_t split = threadIdx.x / 32 % 4, count = (a.source.columns + UNIT - 1) / UNIT;
-    uint32_t first = split * count / 4, last = (split + 1) * count / 4;
-    float result[2] = {0.0f, 0.0f};
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), m.group);
-    TileLane lane = tile_lane<BITS>(m, blockIdx.x);
-    for (uint32_t unit = first; unit < last; unit += EXPERT_BATCH<BITS>) {
-        Unit<BITS> units[EXPERT_BATCH<BITS>];
-        load_batch(units, pieces_of(m), lane, unit, last);
-        multiply_units<BITS>(units, unit, last - unit, m.scale_kind, x, result,
-                                          [](uint32_t) { return 1.0f; });
-    }
-    leave_sums(partial, result);
-    __syncthreads();
-    uint32_t row = blockIdx.x * 16 + threadIdx.x;
-    if (threadIdx.x >= 16 || row >= m.rows) return;
-    float gate = 0.0f, up = 0.0f, factor = staged_factor(a.source, warps);
-#pragma unroll
-    for (int i = 0; i < 4; i++) gate += partial.sum[i][threadIdx.x], up += partial.sum[4 + i][threadIdx.x];
-    a.inner[at * m.rows + row] = silu(gate * factor) * (up * factor);
-}
+// A warp's share of the experts' first half: which rows of gate and up in each round, and which of the columns. Where
+// all row tiles of all experts run at the same time, four warps take 16 rows of gate and four the same of up; where
+// they do not (NARROW), eight warps take 8 rows of each as one tile, and a block takes several of those, so that it
+// stages the stream once and no wave is left half empty.
+template <bool NARROW>
+struct InnerShare {
+    static constexpr uint32_t SHARES = NARROW ? 3 : 2, SPLITS = 1 << SHARES, HEIGHT = NARROW ? 8 : 16;
+    const Matrix& shape;
+    uint32_t first_row, rounds, first, last;
 
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_inner(
-    const __grid_constant__ StepExpertArguments a) {
-    extern __shared__ float staged[];
-    __shared__ float warps[STEP_THREADS / 32];
-    __shared__ Partial<STEP_THREADS> partial;
-    __shared__ uint64_t record;
-    // The stream was complete before routing began, and routing releases this kernel only once it has begun.
-    stage_halves(a.source, blockIdx.z, staged, warps);
+    __device__ inline InnerShare(const StepExpertArguments& a) : shape(a.experts.gate), rounds(NARROW ? a.rounds : 1) {
+        uint32_t count = (a.source.columns + UNIT - 1) / UNIT, split = threadIdx.x / 32 % SPLITS;
+        bool wide = shape.bits <= 4 && is_wide<true>(a.source.columns);
+        first_row = blockIdx.x * rounds * HEIGHT;
+        first = first_unit(count, split, SHARES, wide), last = first_unit(count, split + 1, SHARES, wide);
+    }
+
+    __device__ inline bool is_busy(uint32_t round) const {
+        return round < rounds && first_row + round * HEIGHT < shape.rows && first < last;
+    }
+
+    template <bool PAIRED>
+    __device__ inline TileLane lane(uint32_t round) const {
+        uint32_t row = min(first_row + round * HEIGHT + threadIdx.x % 32 / 4, shape.rows - 1);
+        return rows_lane<PAIRED>(shape, row, NARROW ? row : min(row + 8, shape.rows - 1));
+    }
+};
+
+// Products of gate and up, and SwiGLU.
+template <int BITS, bool NARROW>
+__device__ inline void inner_rows(const StepExpertArguments& a, const float* staged, const float* warps,
+                                  Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
+    constexpr bool PAIRED = PAIRED_EXPERT<BITS>;
+    using Share = InnerShare<NARROW>;
+    Share share(a);
+    TileLane lane = share.template lane<PAIRED>(0);
+    VectorLane x = vector_lane<PAIRED>(staged, staged_words(a.source.columns), share.shape);
     await_inputs();
     release_next();
     size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
@@ -284,16 +287,73 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_inner(
         found = record;
     }
     if (found == FAILED) return;
-    bool up = threadIdx.x / 128;
-    Matrix m = piece(up ? a.experts.up : a.experts.gate, a.experts, expert, found, up);
-    switch (m.bits) {
-        case 2: return inner_rows<2>(a, m, at, staged, warps, partial);
-        case 3: return inner_rows<3>(a, m, at, staged, warps, partial);
-        case 4: return inner_rows<4>(a, m, at, staged, warps, partial);
-        case 5: return inner_rows<5>(a, m, at, staged, warps, partial);
-        case 6: return inner_rows<6>(a, m, at, staged, warps, partial);
-        default: return inner_rows<8>(a, m, at, staged, warps, partial);
+    bool upper = threadIdx.x / 32 >= Share::SPLITS;
+    Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, 1)), low = high;
+    if (!upper) low = pieces_of(piece(a.experts.gate, a.experts, expert, found, 0));
+    if (!NARROW) high = low;
+    Unit<BITS> units[EXPERT_BATCH<BITS>];
+    bool busy = share.is_busy(0);
+    if (busy) load_batch<BITS, PAIRED>(units, low, high, lane, share.first, share.last);
+    for (uint32_t round = 0; round < share.rounds; round++) {
+        float result[2] = {0.0f, 0.0f};
+        if (busy) {
+            for (uint32_t unit = share.first;;) {
+                multiply_units<BITS, PAIRED>(units, unit, share.last - unit, share.shape.scale_kind, x, result,
+                                             [](uint32_t) { return 1.0f; });
+                unit += EXPERT_BATCH<BITS>;
+                if (unit >= share.last) break;
+                load_batch<BITS, PAIRED>(units, low, high, lane, unit, share.last);
+            }
+        }
+        // The next round's first units come while this one's sums are added up.
+        busy = share.is_busy(round + 1);
+        if (busy) {
+            lane = share.template lane<PAIRED>(round + 1);
+            load_batch<BITS, PAIRED>(units, low, high, lane, share.first, share.last);
+        }
+        Partial<INNER_THREADS>& partial = partials[round % 2];
+        leave_sums(partial, result);
+        __syncthreads();
+        uint32_t row = share.first_row + round * Share::HEIGHT + threadIdx.x;
+        if (threadIdx.x >= Share::HEIGHT || row >= share.shape.rows) continue;
+        float sum = 0.0f, other = 0.0f, factor = staged_factor(a.source, warps);
+#pragma unroll
+        for (uint32_t i = 0; i < Share::SPLITS; i++) {
+            sum += partial.sum[i][threadIdx.x];
+            other += NARROW ? partial.sum[i][8 + threadIdx.x] : partial.sum[Share::SPLITS + i][threadIdx.x];
+        }
+        a.inner[at * share.shape.rows + row] = silu(sum * factor) * (other * factor);
     }
+}
+
+template <bool NARROW>
+__device__ inline void inner_block(const StepExpertArguments& a) {
+    extern __shared__ float staged[];
+    __shared__ float warps[INNER_THREADS / 32];
+    __shared__ Partial<INNER_THREADS> partials[2];
+    __shared__ uint64_t record;
+    // The stream was complete before routing began, and routing releases this kernel only once it has begun.
+    stage_halves(a.source, blockIdx.z, staged, warps);
+    switch (a.experts.gate.bits) {
+        case 2: return inner_rows<2, NARROW>(a, staged, warps, partials, record);
+        case 3: return inner_rows<3, NARROW>(a, staged, warps, partials, record);
+        case 4: return inner_rows<4, NARROW>(a, staged, warps, partials, record);
+        case 5: return inner_rows<5, NARROW>(a, staged, warps, partials, record);
+        case 6: return inner_rows<6, NARROW>(a, staged, warps, partials, record);
+        default: return inner_rows<8, NARROW>(a, staged, warps, partials, record);
+    }
+}
+
+// Grid: (tiles of 16 rows, k, tokens), 256 threads; shared: the staged stream.
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner(
+    const __grid_constant__ StepExpertArguments a) {
+    inner_block<false>(a);
+}
+
+// Grid: (tiles of 8 rows by `rounds`, k, tokens), 256 threads; shared: the staged stream.
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_narrow(
+    const __grid_constant__ StepExpertArguments a) {
+    inner_block<true>(a);
 }
 
 // Where the routed experts' matrices of down are, and how much each counts.
@@ -302,24 +362,32 @@ struct Routed {
     float factor[TOP_K_LIMIT];
 };
 
-// A batch of units `first..last` of all experts' vectors one after another, `count` units each.
-template <int BITS>
-__device__ inline void load_routed(Unit<BITS> (&units)[EXPERT_BATCH<BITS>], const Routed& routed, const TileLane& lane,
-                                   uint32_t count, uint32_t first, uint32_t last) {
-#pragma unroll
-    for (int i = 0; i < EXPERT_BATCH<BITS>; i++) {
-        uint32_t unit = min(first + i, last - 1), rank = unit / count;
-        load_unit<BITS>(units[i], routed.down[rank], lane, unit - rank * count);
-    }
-}
-
 // What the stage of `step_outer` needs besides the arguments.
 struct OuterStage {
     const float* routed;     // [k, width]
     const float* shared;     // [shared]
     uint32_t count;          // units of an expert's vector
     uint32_t total, every;   // of all routed ones, and with the shared one
+    uint32_t tile;           // of the warp: 16 rows
+    uint32_t inverse;        // 2^32 / count, rounded up
+
+    // Whose a unit is: its number divided by `count`.
+    __device__ inline uint32_t rank_of(uint32_t unit) const { return count == 1 ? unit : __umulhi(unit, inverse); }
 };
+
+// A batch of units `first..last` of all experts' vectors one after another.
+template <int BITS>
+__device__ inline void load_routed(Unit<BITS> (&units)[EXPERT_BATCH<BITS>], const OuterStage& s, const Routed& routed,
+                                   const TileLane& lane, uint32_t first, uint32_t last) {
+    Pieces pieces[EXPERT_BATCH<BITS>];
+    uint32_t places[EXPERT_BATCH<BITS>];
+#pragma unroll
+    for (int i = 0; i < EXPERT_BATCH<BITS>; i++) {
+        uint32_t unit = min(first + i, last - 1), rank = s.rank_of(unit);
+        pieces[i] = routed.down[rank], places[i] = unit - rank * s.count;
+    }
+    load_units<BITS, PAIRED_EXPERT<BITS>>(units, pieces, pieces, lane, places);
+}
 
 // Rounds of 2048 values that are asked for together.
 constexpr int OUTER_TOGETHER = 2;
@@ -355,52 +423,57 @@ __device__ inline void stage_outer(const OuterStage& s, float* staged) {
 template <int BITS>
 __device__ inline void outer_routed(const OuterStage& s, const Routed& routed, const Matrix& shape, bool known,
                                     uint32_t first, uint32_t last, float* staged, float (&result)[2]) {
+    constexpr bool PAIRED = PAIRED_EXPERT<BITS>;
     Unit<BITS> units[EXPERT_BATCH<BITS>];
-    TileLane lane = tile_lane<BITS>(shape, blockIdx.x);
+    TileLane lane = tile_lane<PAIRED>(shape, s.tile);
     bool busy = first < last;
-    if (busy && known) load_routed<BITS>(units, routed, lane, s.count, first, last);
+    if (busy && known) load_routed<BITS>(units, s, routed, lane, first, last);
+    VectorLane x = vector_lane<PAIRED>(staged, s.every * 4 * STAGED_CHUNK, shape);
     await_inputs();
     release_next();
     stage_outer(s, staged);
     __syncthreads();
     if (!busy) return;
-    if (!known) load_routed<BITS>(units, routed, lane, s.count, first, last);
-    VectorLane x = vector_lane(staged, s.every * 4 * STAGED_CHUNK, shape.group);
+    if (!known) load_routed<BITS>(units, s, routed, lane, first, last);
     for (uint32_t unit = first;;) {
-        multiply_units<BITS>(units, unit, last - unit, shape.scale_kind, x, result,
-                                          [&](uint32_t at) { return routed.factor[at / s.count]; });
+        multiply_units<BITS, PAIRED>(units, unit, last - unit, shape.scale_kind, x, result,
+                                     [&](uint32_t at) { return routed.factor[s.rank_of(at)]; });
         unit += EXPERT_BATCH<BITS>;
         if (unit >= last) break;
-        load_routed<BITS>(units, routed, lane, s.count, unit, last);
+        load_routed<BITS>(units, s, routed, lane, unit, last);
     }
 }
 
-// A warp's share of the shared expert, staged from unit `start`.
+// A warp's share of the shared expert, units `first..last`.
 template <int BITS>
-__device__ inline void outer_shared(const Matrix& m, float factor, uint32_t start, uint32_t words, uint32_t first,
-                                    uint32_t last, const float* staged, float (&result)[2]) {
-    VectorLane x = vector_lane(staged, words, m.group);
-    TileLane lane = tile_lane<BITS>(m, blockIdx.x);
+__device__ inline void outer_shared(const OuterStage& s, const Matrix& m, float factor, uint32_t first, uint32_t last,
+                                    const float* staged, float (&result)[2]) {
+    VectorLane x = vector_lane(staged, s.every * 4 * STAGED_CHUNK, m);
+    TileLane lane = tile_lane(m, s.tile);
+    Pieces pieces = pieces_of(m);
     for (uint32_t unit = first; unit < last; unit += EXPERT_BATCH<BITS>) {
         Unit<BITS> units[EXPERT_BATCH<BITS>];
-        load_batch(units, pieces_of(m), lane, unit, last);
-        multiply_units<BITS>(units, start + unit, last - unit, m.scale_kind, x, result,
-                                          [&](uint32_t) { return factor; });
+        load_batch(units, pieces, pieces, lane, unit, last);
+        multiply_units<BITS>(units, s.total + unit, last - unit, m.scale_kind, x, result,
+                             [&](uint32_t) { return factor; });
     }
 }
 
-// Adds the experts' products of down, weighted, and the shared expert's. Grid: (16 rows of the stream, tokens), 256
-// threads; shared: k staged inner vectors and that of the shared expert.
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
+// Adds the experts' products of down, weighted, and the shared expert's. Grid: (row tiles of the stream by those that a
+// block works on at once, tokens), 512 threads; shared: k staged inner vectors and that of the shared expert.
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
     const __grid_constant__ StepExpertArguments a) {
     extern __shared__ float staged[];
     __shared__ Partial<STEP_THREADS> partial;
     __shared__ Routed routed;
-    uint32_t token = blockIdx.y, warp = threadIdx.x / 32;
+    uint32_t token = blockIdx.y, shares = STEP_WARPS_SHIFT - a.tiles_shift, splits = 1 << shares;
+    uint32_t at_once = 1 << a.tiles_shift, member = threadIdx.x / 32 >> shares, split = threadIdx.x / 32 % splits;
     OuterStage s;
+    s.tile = blockIdx.x * at_once + member;
     uint32_t width = a.experts.down.columns, shared_width = a.shared_gate ? a.down.columns : 0;
     s.routed = a.inner + size_t(token) * a.k * width, s.shared = a.shared_inner + size_t(token) * shared_width;
-    s.count = width / UNIT, s.total = a.k * s.count, s.every = s.total + shared_width / UNIT;
+    s.count = width / UNIT, s.inverse = 0xffffffffu / s.count + 1;
+    s.total = a.k * s.count, s.every = s.total + shared_width / UNIT;
     // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
     bool known = true, failed = false;
     size_t at = size_t(token) * a.k + threadIdx.x;
@@ -425,7 +498,8 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
         if (threadIdx.x == 0) note_end(a.ended);
         return;
     }
-    uint32_t first = warp * s.every / (STEP_THREADS / 32), last = (warp + 1) * s.every / (STEP_THREADS / 32);
+    bool wide = a.experts.down.bits <= 4 && is_wide<true>(width);
+    uint32_t first = first_unit(s.every, split, shares, wide), last = first_unit(s.every, split + 1, shares, wide);
     float result[2] = {0.0f, 0.0f};
     uint32_t end = min(last, s.total);
     switch (a.experts.down.bits) {
@@ -437,26 +511,25 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2) step_outer(
         default: outer_routed<8>(s, routed, a.experts.down, known, first, end, staged, result); break;
     }
     if (last > s.total) {
-        uint32_t words = s.every * 4 * STAGED_CHUNK;
         float factor = sigmoid(__ldcg(a.shared_gate + token));
         first = max(first, s.total) - s.total, last -= s.total;
         switch (a.down.bits) {
-            case 2: outer_shared<2>(a.down, factor, s.total, words, first, last, staged, result); break;
-            case 3: outer_shared<3>(a.down, factor, s.total, words, first, last, staged, result); break;
-            case 4: outer_shared<4>(a.down, factor, s.total, words, first, last, staged, result); break;
-            case 5: outer_shared<5>(a.down, factor, s.total, words, first, last, staged, result); break;
-            case 6: outer_shared<6>(a.down, factor, s.total, words, first, last, staged, result); break;
-            default: outer_shared<8>(a.down, factor, s.total, words, first, last, staged, result); break;
+            case 2: outer_shared<2>(s, a.down, factor, first, last, staged, result); break;
+            case 3: outer_shared<3>(s, a.down, factor, first, last, staged, result); break;
+            case 4: outer_shared<4>(s, a.down, factor, first, last, staged, result); break;
+            case 5: outer_shared<5>(s, a.down, factor, first, last, staged, result); break;
+            case 6: outer_shared<6>(s, a.down, factor, first, last, staged, result); break;
+            default: outer_shared<8>(s, a.down, factor, first, last, staged, result); break;
         }
     }
     leave_sums(partial, result);
     __syncthreads();
     if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
-    uint32_t row = blockIdx.x * 16 + threadIdx.x;
-    if (threadIdx.x >= 16 || row >= a.source.columns) return;
+    uint32_t row = blockIdx.x * at_once * 16 + threadIdx.x;
+    if (threadIdx.x >= at_once * 16 || row >= a.source.columns) return;
     float* out = a.out + size_t(token) * a.source.columns + row;
     float mixture = 0.0f;
-#pragma unroll
-    for (int i = 0; i < STEP_THREADS / 32; i++) mixture += partial.sum[i][threadIdx.x];
+    uint32_t from = threadIdx.x / 16 * splits;
+    for (uint32_t i = 0; i < splits; i++) mixture += partial.sum[from + i][threadIdx.x % 16];
     *out = __ldcg(out) + mixture;
 }

@@ -10,10 +10,10 @@ use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
 /// Matrices of one [`step_linear`].
 pub const STEP_JOBS: usize = 6;
-/// Threads of the experts' kernels.
-const THREADS: usize = 256;
-/// Threads of `step_linear`, of which a multiprocessor runs one block at a time.
-const LINEAR_THREADS: usize = 512;
+/// Threads of the kernels of a step, of which a multiprocessor runs one block at a time.
+const THREADS: usize = 512;
+/// Threads of the experts' first half, of which it runs two.
+const INNER_THREADS: usize = 256;
 /// Columns of a unit (`UNIT` in `kernels/halves.cuh`).
 const UNIT: usize = 128;
 
@@ -167,7 +167,7 @@ struct StepLinearArguments {
     tail_stride: u64,
     kernel: u32,
     jobs: u32,
-    tiles: u32,
+    tiles_shift: u32,
     rounds: u32,
     job: [JobArguments; STEP_JOBS],
 }
@@ -196,7 +196,7 @@ fn split_work(
         }
         rounds
     };
-    let warps = LINEAR_THREADS / 32;
+    let warps = THREADS / 32;
     if jobs.iter().any(|&(_, pair)| pair) {
         return (2, rounds(2));
     }
@@ -256,7 +256,7 @@ pub fn step_linear(
         tail_stride: 0,
         kernel: 0,
         jobs: jobs.len() as u32,
-        tiles: tiles as u32,
+        tiles_shift: tiles.trailing_zeros(),
         rounds: rounds as u32,
         job: [empty; STEP_JOBS],
     };
@@ -296,7 +296,7 @@ pub fn step_linear(
         false => Kernel::StepLinearAny,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above, sequences by the caller's batch.
-    unsafe { stream.launch_overlapping(kernel, grid, LINEAR_THREADS, shared, &arguments) }
+    unsafe { stream.launch_overlapping(kernel, grid, THREADS, shared, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -416,6 +416,38 @@ struct StepExpertArguments {
     ended: EndedArguments,
     k: u32,
     first_key: u32,
+    rounds: u32,
+    tiles_shift: u32,
+}
+
+/// How the experts' halves are shared out; by the shapes and the device alone but for `rounds`, because a row's sum
+/// depends on the others.
+#[derive(Debug, PartialEq, Eq)]
+struct ExpertSplit {
+    /// Tiles of the first half are 8 rows of gate and 8 of up instead of 16 of one of them.
+    narrow: bool,
+    /// Tiles of the first half that a block works on, one after another.
+    rounds: usize,
+    /// Row tiles of the second half that a block works on at once.
+    tiles: usize,
+}
+
+impl ExpertSplit {
+    fn new(inner: usize, hidden: usize, k: usize, tokens: usize, multiprocessors: usize) -> Self {
+        let places = 2 * multiprocessors;
+        let narrow = inner.div_ceil(16) * k > places;
+        let blocks = (places / (k * tokens)).max(1);
+        let rounds = if narrow { inner.div_ceil(8).div_ceil(blocks) } else { 1 };
+        let most = THREADS / 32;
+        let tiles = hidden.div_ceil(16).div_ceil(multiprocessors).next_power_of_two().min(most);
+        Self { narrow, rounds, tiles }
+    }
+
+    /// Blocks of the first half for an expert, and of the second.
+    fn blocks(&self, inner: usize, hidden: usize) -> (usize, usize) {
+        let height = if self.narrow { 8 } else { 16 };
+        (inner.div_ceil(height * self.rounds), hidden.div_ceil(16 * self.tiles))
+    }
 }
 
 /// The second half of a shared expert for [`step_experts`]; its first half is a job of [`step_linear`].
@@ -466,6 +498,7 @@ pub fn step_experts(
         expect("factors of the shared expert", shared.factor.len(), tokens);
         expect("inner values of the shared expert", shared.inner.len(), tokens * width);
     }
+    let split = ExpertSplit::new(inner, hidden, k, tokens, stream.device().info().multiprocessors);
     let arguments = StepExpertArguments {
         source: input.source(tokens, hidden),
         chosen: step.chosen.address,
@@ -483,14 +516,18 @@ pub fn step_experts(
         ended: EndedArguments::new(step.ended.as_ref()),
         k: k as u32,
         first_key: step.first_key,
+        rounds: split.rounds as u32,
+        tiles_shift: split.tiles.trailing_zeros(),
     };
-    let inner_grid = (inner.div_ceil(16), k, tokens);
-    let outer_grid = (hidden.div_ceil(16), tokens, 1);
+    let first_half = if split.narrow { Kernel::StepInnerNarrow } else { Kernel::StepInner };
+    let (inner_blocks, outer_blocks) = split.blocks(inner, hidden);
+    let inner_grid = (inner_blocks, k, tokens);
+    let outer_grid = (outer_blocks, tokens, 1);
     let outer_shared = staged_halves(k * inner.next_multiple_of(UNIT) + width);
     // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
     unsafe {
         let shared = staged_halves(hidden);
-        stream.launch_overlapping(Kernel::StepInner, inner_grid, THREADS, shared, &arguments)?;
+        stream.launch_overlapping(first_half, inner_grid, INNER_THREADS, shared, &arguments)?;
         stream.launch_overlapping(Kernel::StepOuter, outer_grid, THREADS, outer_shared, &arguments)
     }
 }
@@ -512,7 +549,7 @@ mod tests {
                         blocks
                     };
                     assert!(jobs.iter().map(blocks).sum::<usize>() <= 132);
-                    assert!(tiles.is_power_of_two() && tiles <= LINEAR_THREADS / 32);
+                    assert!(tiles.is_power_of_two() && tiles <= THREADS / 32);
                     assert!(!pair || tiles == 2, "gate and up are two tiles");
                 }
             }
@@ -520,7 +557,27 @@ mod tests {
     }
 
     #[test]
+    fn experts_halves_cover_all_rows_whatever_the_device() {
+        for (inner, hidden) in [(512, 2048), (1024, 4096), (1024, 3072), (128, 256), (96, 128)] {
+            for (k, tokens, multiprocessors) in [(8, 1, 132), (10, 4, 132), (32, 3, 16), (1, 1, 24)]
+            {
+                let split = ExpertSplit::new(inner, hidden, k, tokens, multiprocessors);
+                let (first, second) = split.blocks(inner, hidden);
+                assert!(first * split.rounds * if split.narrow { 8 } else { 16 } >= inner);
+                assert!(second * split.tiles * 16 >= hidden);
+                assert!(split.tiles.is_power_of_two() && split.tiles <= THREADS / 32);
+                let alone = ExpertSplit::new(inner, hidden, k, 1, multiprocessors);
+                assert_eq!((split.narrow, split.tiles), (alone.narrow, alone.tiles));
+                assert!(first * k <= 2 * multiprocessors.max(k) || tokens > 1);
+            }
+        }
+    }
+
+    #[test]
     fn rows_are_shared_out_as_measured() {
+        let experts = |inner, hidden, k| ExpertSplit::new(inner, hidden, k, 1, 132);
+        assert_eq!(experts(512, 2048, 8), ExpertSplit { narrow: false, rounds: 1, tiles: 1 });
+        assert_eq!(experts(1024, 4096, 10), ExpertSplit { narrow: true, rounds: 5, tiles: 2 });
         // Input projections of a delta layer and output head of both shapes (docs/benchmarks.md).
         let split = |rows, columns| split_work(&[(rows, false)], columns, 4, 132);
         assert_eq!(split(20_608, 4096), (2, 5));

@@ -360,6 +360,17 @@ __device__ inline VectorLane vector_lane(const float* staged, uint32_t words, co
             active ? odd : 0, staged + mine * apart * STAGED_CHUNK + 32, odd, chunks, apart * STAGED_CHUNK};
 }
 
+// Four words of shared memory. In assembler because the compiler takes a part of such a load twice or not, from run to
+// run, and the image must be the same every time.
+__device__ inline uint4 load_shared(const float* from) {
+    uint4 v;
+    uint32_t address = uint32_t(__cvta_generic_to_shared(from));
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
+    return v;
+}
+
 __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
     return kind == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
 }
@@ -374,7 +385,7 @@ __device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             uint32_t place = unit_place<PAIRED>(min(first + i, first + live - 1), x.step, x.odd);
-            uint4 b = *reinterpret_cast<const uint4*>(x.from + place + 4 * Q);
+            uint4 b = load_shared(x.from + place + 4 * Q);
             uint32_t low[4], high[4];
             unpack_pairs<BITS, Q>(units[i].low, low);
             unpack_pairs<BITS, Q>(units[i].high, high);

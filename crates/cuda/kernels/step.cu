@@ -60,13 +60,25 @@ __device__ inline void leave_sums(Partial<THREADS>& partial, float (&result)[2])
     }
 }
 
+// A warp's share of the products: of the row tiles that its block works on at once, and of the columns.
+struct LinearShare {
+    uint32_t at_once, member, splits, first, last;
+
+    __device__ inline LinearShare(const StepLinearArguments& a) {
+        uint32_t warp = threadIdx.x / 32, shares = STEP_WARPS_SHIFT - a.tiles_shift;
+        uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
+        at_once = 1 << a.tiles_shift, splits = 1 << shares, member = warp >> shares;
+        uint32_t split = warp % splits;
+        first = first_unit(count, split, shares, false), last = first_unit(count, split + 1, shares, false);
+    }
+};
+
 template <int BITS>
-__device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, float* staged,
-                                       float* warps, Partial<STEP_THREADS> (&partials)[2]) {
-    uint32_t warp = threadIdx.x / 32, shares = STEP_WARPS_SHIFT - a.tiles_shift, splits = 1 << shares;
-    uint32_t at_once = 1 << a.tiles_shift, member = warp >> shares, split = warp % splits;
-    uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
-    uint32_t first = first_unit(count, split, shares, false), last = first_unit(count, split + 1, shares, false);
+__device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
+                                       uint32_t block, float* staged, float* warps,
+                                       Partial<STEP_THREADS> (&partials)[2]) {
+    uint32_t at_once = share.at_once, member = share.member, splits = share.splits;
+    uint32_t first = share.first, last = share.last;
     bool pair = job.kind == SWIGLU;
     Pieces m = pieces_of(pair && member ? job.second : job.matrix);
     uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
@@ -81,13 +93,13 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
         if (busy) load_batch(units, m, m, lane, first, last);
     };
     begin_round(0);
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix);
     // What was asked for comes while the kernel before runs.
     await_inputs();
     release_next();
     stage_halves(a.source, blockIdx.y, staged, warps);
     __syncthreads();
     float factor = staged_factor(a.source, warps);
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), job.matrix);
     for (uint32_t round = 0; round < a.rounds; round++) {
         float result[2] = {0.0f, 0.0f};
         if (busy) {
@@ -134,13 +146,14 @@ __device__ inline void step_linear_block(const StepLinearArguments& a) {
     while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
     const StepJob& job = a.job[index];
     uint32_t block = blockIdx.x - job.first_block, bits = job.matrix.bits;
-    if (bits == 4) return step_linear_job<4>(a, job, block, staged, warps, partials);
-    if (bits == 8) return step_linear_job<8>(a, job, block, staged, warps, partials);
+    LinearShare share(a);
+    if (bits == 4) return step_linear_job<4>(a, job, share, block, staged, warps, partials);
+    if (bits == 8) return step_linear_job<8>(a, job, share, block, staged, warps, partials);
     if constexpr (ANY) {
-        if (bits == 2) return step_linear_job<2>(a, job, block, staged, warps, partials);
-        if (bits == 3) return step_linear_job<3>(a, job, block, staged, warps, partials);
-        if (bits == 5) return step_linear_job<5>(a, job, block, staged, warps, partials);
-        return step_linear_job<6>(a, job, block, staged, warps, partials);
+        if (bits == 2) return step_linear_job<2>(a, job, share, block, staged, warps, partials);
+        if (bits == 3) return step_linear_job<3>(a, job, share, block, staged, warps, partials);
+        if (bits == 5) return step_linear_job<5>(a, job, share, block, staged, warps, partials);
+        return step_linear_job<6>(a, job, share, block, staged, warps, partials);
     }
 }
 

@@ -288,7 +288,7 @@ impl Backend for CudaBackend {
         self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
         self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
         self.lengths[free] = Some(0);
-        self.snapshots.forget(free);
+        self.snapshots.succeed(free);
         Ok(SequenceId(free as u32))
     }
 
@@ -370,6 +370,7 @@ impl Backend for CudaBackend {
                 return Err(EngineError::Request(found));
             }
             self.parts.push(Part { sequence: run.sequence, first, tokens, position });
+            self.snapshots.note_written(run.sequence.0 as usize, position);
             first += tokens;
         }
         self.tokens = total;

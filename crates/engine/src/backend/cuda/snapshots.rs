@@ -1,7 +1,8 @@
 //! Snapshots of sequences on a GPU, and batches put aside: copies in the process's memory.
 //!
 //! On the device keys and values lie in their sequence's place, so a snapshot has copies of them, in pages that several
-//! snapshots share: a sequence remembers which of its full pages were copied before. Both copies, and that of the
+//! snapshots share: a sequence remembers which of its full pages were copied before, so that they are neither copied
+//! again nor, where a place still has them when somebody goes on from there, copied back. Both copies, and that of the
 //! recurrent state, wait for the device; a prompt does so once a layer for each place that it is to leave.
 
 use std::io::{self, Read};
@@ -30,6 +31,8 @@ pub(super) struct Snapshots {
     attentive: bool,
     /// By sequence: copies of its full pages, as long as a snapshot holds them.
     copied: Vec<Vec<Weak<Pooled<Page>>>>,
+    /// The same of whoever had its place before, up to where it has written.
+    left: Vec<Vec<Weak<Pooled<Page>>>>,
     marks: Vec<Mark>,
     marked: Vec<Snapshot>,
 }
@@ -44,6 +47,7 @@ impl Snapshots {
             recurrent: state > 0,
             attentive: page > 0,
             copied: vec![Vec::new(); options.sequences],
+            left: vec![Vec::new(); options.sequences],
             marks: Vec::new(),
             marked: Vec::new(),
         }
@@ -67,9 +71,23 @@ impl Snapshots {
         length.div_ceil(PAGE_TOKENS) - full.filter(|page| page.strong_count() > 0).count()
     }
 
-    /// A sequence has become another.
-    pub(super) fn forget(&mut self, index: usize) {
-        self.copied[index].clear();
+    /// A sequence has become another, in whose place is what this one left.
+    pub(super) fn succeed(&mut self, index: usize) {
+        self.left[index] = std::mem::take(&mut self.copied[index]);
+    }
+
+    /// Keys and values are written from `position` of a sequence on.
+    pub(super) fn note_written(&mut self, index: usize, position: usize) {
+        self.left[index].truncate(position / PAGE_TOKENS);
+    }
+
+    /// A place that has a page at the same position on the device, `index` rather than others.
+    fn place_with(&self, index: usize, number: usize, page: &Shared) -> Option<usize> {
+        let has = |&place: &usize| {
+            let known = [&self.left[place], &self.copied[place]].map(|pages| pages.get(number));
+            known.into_iter().flatten().any(|known| Weak::as_ptr(known) == Arc::as_ptr(page))
+        };
+        Some(index).filter(has).or_else(|| (0..self.copied.len()).find(has))
     }
 
     /// Memory for a recurrent state; `None` for models without.
@@ -139,22 +157,54 @@ impl CudaBackend {
             self.buffers.states.write(index * states, &state[..states])?;
             self.buffers.tails.write(index * tails, &state[states..])?;
         }
-        for (number, page) in snapshot.pages.iter().enumerate() {
-            let Page::F32(values) = &***page else {
-                unreachable!("pages of this device are f32");
-            };
-            let (place, part) = self.page_part(sequence, number, snapshot.length);
-            let layers = self.buffers.keys.iter().zip(&self.buffers.values);
-            for ((keys, rows), page) in layers.zip(values.chunks_exact(2 * self.sizes.page_side()))
-            {
-                let (new_keys, new_rows) = page.split_at(page.len() / 2);
-                keys.write(place, &new_keys[..part])?;
-                rows.write(place, &new_rows[..part])?;
+        let holders: Vec<Option<usize>> = (snapshot.pages.iter().enumerate())
+            .map(|(number, page)| self.snapshots.place_with(index, number, page))
+            .collect();
+        // Until all is there, nothing is.
+        self.snapshots.copied[index].clear();
+        self.snapshots.left[index].clear();
+        for ((number, page), holder) in snapshot.pages.iter().enumerate().zip(holders) {
+            match holder {
+                Some(holder) if holder == index => {}
+                Some(holder) => self.copy_page(holder, index, number)?,
+                None => self.write_page(sequence, number, snapshot.length, page)?,
             }
         }
         self.lengths[index] = Some(snapshot.length);
         let full = snapshot.pages.iter().take(snapshot.length / PAGE_TOKENS);
         self.snapshots.copied[index] = full.map(Arc::downgrade).collect();
+        Ok(())
+    }
+
+    /// Copies a full page from one sequence's place to another's.
+    fn copy_page(&self, from: usize, to: usize, number: usize) -> Result<(), CudaError> {
+        let [(from, part), (to, _)] = [from, to].map(|index| {
+            self.page_part(SequenceId(index as u32), number, (number + 1) * PAGE_TOKENS)
+        });
+        for rows in self.buffers.keys.iter().chain(&self.buffers.values) {
+            self.stream.copy(rows.part(from, part), rows.part(to, part))?;
+        }
+        Ok(())
+    }
+
+    /// Copies a page of a snapshot of `length` tokens to a sequence's place.
+    fn write_page(
+        &self,
+        sequence: SequenceId,
+        number: usize,
+        length: usize,
+        page: &Shared,
+    ) -> Result<(), CudaError> {
+        let Page::F32(values) = &***page else {
+            unreachable!("pages of this device are f32");
+        };
+        let (place, part) = self.page_part(sequence, number, length);
+        let layers = self.buffers.keys.iter().zip(&self.buffers.values);
+        for ((keys, rows), page) in layers.zip(values.chunks_exact(2 * self.sizes.page_side())) {
+            let (new_keys, new_rows) = page.split_at(page.len() / 2);
+            keys.write(place, &new_keys[..part])?;
+            rows.write(place, &new_rows[..part])?;
+        }
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! The account is the one that loading follows: what is refused here does not start, what is granted does
 //! not overrun. Speeds come from the roofline of docs/benchmarks.md: per token the bytes that must come
 //! from disk over its bandwidth at this record size, and the bytes that arithmetic must touch over the
-//! memory's; the slower of the two limits.
+//! memory's; the slower of the two limits. On a GPU, where bus, disk and computation take turns, what to expect is said
+//! beside that.
 
 use std::io::Write;
 
@@ -96,7 +97,7 @@ fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
     let all: u64 = plan.checkpoint.expert_bytes();
     if let Some(device) = &plan.device {
-        return device_prediction(plan, device, speeds, routed, all);
+        return device_prediction(plan, device, speeds, (routed, all));
     }
     let trunk = plan.parts[0].bytes as f64;
     let share = match (&plan.slots, plan.arguments.storage) {
@@ -154,14 +155,25 @@ fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
     lines
 }
 
-/// The tiers of a GPU: device memory, pinned memory over the bus, disk; `routed` and `all` bytes of experts per
-/// token and in the model. The tiers hold different records, the most used in device memory.
+/// What a layer of a step on a GPU takes besides reading its weights: kernels that wait for one another. Fitted with
+/// [`STEP_BANDWIDTH`] to the 35B shape of 40 and the 397B shape of 12 layers on an H100 (docs/benchmarks.md, "CUDA").
+const LAYER_SECONDS: f64 = 43e-6;
+/// The share of the measured bandwidth at which a step reads what is in device memory.
+const STEP_BANDWIDTH: f64 = 0.85;
+
+/// Seconds of a token on a GPU, of `layers` layers, whose weights device memory, bus and disk give in so many seconds.
+/// The three take turns: a layer's experts are known when its mixer has been computed.
+fn token_seconds(layers: usize, memory: f64, bus: f64, disk: f64) -> f64 {
+    layers as f64 * LAYER_SECONDS + memory / STEP_BANDWIDTH + bus + disk
+}
+
+/// The tiers of a GPU: device memory, pinned memory over the bus, disk; bytes of experts per token and in the model.
+/// The tiers hold different records, the most used in device memory.
 fn device_prediction(
     plan: &Plan,
     device: &DevicePlan,
     speeds: &Speeds,
-    routed: u64,
-    all: u64,
+    (routed, all): (u64, u64),
 ) -> Vec<String> {
     let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
     let slots = device.slots as f64 / device.experts.max(1) as f64;
@@ -190,8 +202,9 @@ fn device_prediction(
             speeds.memory / 1e9
         ),
         format!(
-            "decode, warm: at most {:.1} tok/s, limited by {limit}; {:.0} % of experts found in GPU memory, \
-             {:.0} % in pinned memory",
+            "decode, warm: about {:.0} tok/s, at most {:.1}, limited by {limit}; {:.0} % of experts found in GPU \
+             memory, {:.0} % in pinned memory",
+            1.0 / token_seconds(plan.config.layers.len(), memory, bus, disk),
             1.0 / slowest.max(1e-9),
             inside * 100.0,
             (found - inside).max(0.0) * 100.0
@@ -201,4 +214,27 @@ fn device_prediction(
             plan.backend.batch_tokens
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_takes_as_long_as_was_measured_on_the_card_that_it_was_fitted_to() {
+        // Layers, milliseconds of memory as planned, of bus and disk as measured, tokens per second as measured.
+        for (layers, memory, bus, disk, measured) in [
+            (40, 0.66, 0.0, 0.0, 403.0),
+            (40, 0.66, 0.53, 0.0, 330.0),
+            (40, 0.66, 1.17, 0.0, 273.0),
+            (40, 0.66, 2.14, 0.0, 219.0),
+            (40, 0.66, 5.89, 0.0, 116.5),
+            (40, 0.66, 2.45, 52.94, 16.2),
+            (12, 0.97, 0.0, 0.0, 598.0),
+            (12, 0.97, 2.49, 0.0, 231.0),
+        ] {
+            let expected = 1.0 / token_seconds(layers, memory / 1e3, bus / 1e3, disk / 1e3);
+            assert!((expected / measured - 1.0).abs() < 0.08, "{expected:.0} for {measured}");
+        }
+    }
 }

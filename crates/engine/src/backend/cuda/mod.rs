@@ -18,6 +18,7 @@ mod experts;
 mod foresight;
 mod foretell;
 mod fused;
+mod held_pages;
 mod misses;
 mod mixer;
 mod placement;
@@ -288,7 +289,7 @@ impl Backend for CudaBackend {
         self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
         self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
         self.lengths[free] = Some(0);
-        self.snapshots.succeed(free);
+        self.snapshots.held.succeed(free);
         Ok(SequenceId(free as u32))
     }
 
@@ -370,7 +371,7 @@ impl Backend for CudaBackend {
                 return Err(EngineError::Request(found));
             }
             self.parts.push(Part { sequence: run.sequence, first, tokens, position });
-            self.snapshots.note_written(run.sequence.0 as usize, position);
+            self.snapshots.held.note_written(run.sequence.0 as usize, position);
             first += tokens;
         }
         self.tokens = total;

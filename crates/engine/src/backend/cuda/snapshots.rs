@@ -6,8 +6,8 @@
 //! recurrent state, wait for the device; a prompt does so once a layer for each place that it is to leave.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use cuda::CudaError;
 use store::LayerId;
@@ -15,6 +15,7 @@ use store::LayerId;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_snapshot};
 use super::buffers::Sizes;
+use super::held_pages::HeldPages;
 use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
 
@@ -29,10 +30,8 @@ pub(super) struct Snapshots {
     pages: Pool<Page>,
     recurrent: bool,
     attentive: bool,
-    /// By sequence: copies of its full pages, as long as a snapshot holds them.
-    copied: Vec<Vec<Weak<Pooled<Page>>>>,
-    /// The same of whoever had its place before, up to where it has written.
-    left: Vec<Vec<Weak<Pooled<Page>>>>,
+    /// By sequence: which of its pages have copies, as long as a snapshot holds them.
+    pub(super) held: HeldPages<Pooled<Page>>,
     marks: Vec<Mark>,
     marked: Vec<Snapshot>,
 }
@@ -46,8 +45,7 @@ impl Snapshots {
             pages: Pool::new(options.snapshot_pages, false, move || Page::F32(vec![0.0; page])),
             recurrent: state > 0,
             attentive: page > 0,
-            copied: vec![Vec::new(); options.sequences],
-            left: vec![Vec::new(); options.sequences],
+            held: HeldPages::new(options.sequences),
             marks: Vec::new(),
             marked: Vec::new(),
         }
@@ -67,27 +65,7 @@ impl Snapshots {
         if !self.attentive {
             return 0;
         }
-        let full = self.copied[index].iter().take(length / PAGE_TOKENS);
-        length.div_ceil(PAGE_TOKENS) - full.filter(|page| page.strong_count() > 0).count()
-    }
-
-    /// A sequence has become another, in whose place is what this one left.
-    pub(super) fn succeed(&mut self, index: usize) {
-        self.left[index] = std::mem::take(&mut self.copied[index]);
-    }
-
-    /// Keys and values are written from `position` of a sequence on.
-    pub(super) fn note_written(&mut self, index: usize, position: usize) {
-        self.left[index].truncate(position / PAGE_TOKENS);
-    }
-
-    /// A place that has a page at the same position on the device, `index` rather than others.
-    fn place_with(&self, index: usize, number: usize, page: &Shared) -> Option<usize> {
-        let has = |&place: &usize| {
-            let known = [&self.left[place], &self.copied[place]].map(|pages| pages.get(number));
-            known.into_iter().flatten().any(|known| Weak::as_ptr(known) == Arc::as_ptr(page))
-        };
-        Some(index).filter(has).or_else(|| (0..self.copied.len()).find(has))
+        length.div_ceil(PAGE_TOKENS) - self.held.copies(index, length / PAGE_TOKENS)
     }
 
     /// Memory for a recurrent state; `None` for models without.
@@ -158,11 +136,10 @@ impl CudaBackend {
             self.buffers.tails.write(index * tails, &state[states..])?;
         }
         let holders: Vec<Option<usize>> = (snapshot.pages.iter().enumerate())
-            .map(|(number, page)| self.snapshots.place_with(index, number, page))
+            .map(|(number, page)| self.snapshots.held.place_with(index, number, page))
             .collect();
         // Until all is there, nothing is.
-        self.snapshots.copied[index].clear();
-        self.snapshots.left[index].clear();
+        self.snapshots.held.clear(index);
         for ((number, page), holder) in snapshot.pages.iter().enumerate().zip(holders) {
             match holder {
                 Some(holder) if holder == index => {}
@@ -172,7 +149,7 @@ impl CudaBackend {
         }
         self.lengths[index] = Some(snapshot.length);
         let full = snapshot.pages.iter().take(snapshot.length / PAGE_TOKENS);
-        self.snapshots.copied[index] = full.map(Arc::downgrade).collect();
+        self.snapshots.held.restore(index, full);
         Ok(())
     }
 
@@ -233,7 +210,7 @@ impl CudaBackend {
         }
         let mut pages = Vec::with_capacity(length.div_ceil(PAGE_TOKENS));
         for number in 0..length.div_ceil(PAGE_TOKENS) {
-            let known = self.snapshots.copied[index].get(number).and_then(Weak::upgrade);
+            let known = self.snapshots.held.copy(index, number);
             let full = (number + 1) * PAGE_TOKENS <= length;
             if let Some(page) = known.filter(|_| full) {
                 pages.push(page);
@@ -258,9 +235,7 @@ impl CudaBackend {
             }
             let page = Arc::new(page);
             if full {
-                let copied = &mut self.snapshots.copied[index];
-                copied.resize(copied.len().max(number + 1), Weak::new());
-                copied[number] = Arc::downgrade(&page);
+                self.snapshots.held.note_copied(index, number, &page);
             }
             pages.push(page);
         }

@@ -20,6 +20,7 @@ mod delta;
 mod float;
 pub mod format;
 mod generic;
+mod kv_type;
 mod lanes;
 mod pool;
 pub mod probe;
@@ -37,6 +38,7 @@ pub use attention::{
 pub use compute::{Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens};
 pub use delta::{DeltaForm, DeltaInputs, DeltaShape};
 pub use float::{bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_f16};
+pub use kv_type::{KvType, Q8_GROUP, UnknownKvType};
 
 /// Asks the processor to fetch the cache line at `address` into the second level. Any address will
 /// do: a wrong one is ignored.

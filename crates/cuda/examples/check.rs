@@ -14,16 +14,22 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use cuda::launch::{
-    self, AttentionShape, DeltaShape, DeltaStep, ExpertStep, HeadsStep, KeyValueCache,
-    SharedExpert, StepConvolution, StepInput, StepJob, StepShared, TokenPlaces,
+    self, DeltaShape, DeltaStep, ExpertStep, SharedExpert, StepConvolution, StepInput, StepJob,
+    StepShared, TokenPlaces,
 };
 use cuda::{CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream};
 use kernels::format::{Encoding, FloatType};
 
+#[path = "check_parts/attention.rs"]
+mod attention;
 #[path = "check_parts/bus.rs"]
 mod bus;
+#[path = "check_parts/delta.rs"]
+mod delta;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/tiles.rs"]
+mod tiles;
 #[path = "check_parts/waiting.rs"]
 mod waiting;
 
@@ -260,55 +266,6 @@ impl Bench {
         let input = StepInput::HeadNorm { x: outputs[0].0, gate: z, weight: norm, epsilon: 1e-6 };
         launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();
         self.compare("gated norm and output", fused, plain);
-    }
-
-    fn attention(&self) {
-        let (tokens, context, dim) = (2, 64, 256);
-        let shape = AttentionShape { query_heads: 8, key_value_heads: 2, dim };
-        let places = self.places(&[17, 40], &[1, 0]);
-        let both = self.random(tokens * 8 * 2 * dim);
-        let (keys, values) = (self.random(tokens * 2 * dim), self.random(tokens * 2 * dim));
-        let (query_norm, key_norm) = (self.random(dim), self.random(dim));
-        let frequencies = self.floats(&(0..32).map(|i| 0.9f32.powi(i)).collect::<Vec<_>>());
-        let cached = [(); 2].map(|()| self.random(2 * context * 2 * dim));
-        let twins = cached.map(|span| self.twin(span));
-        let scratch = self.poison(launch::attend_scratch(&shape, tokens));
-        let (query, gate) = (self.poison(tokens * 8 * dim), self.poison(tokens * 8 * dim));
-        launch::split_query_gate(&self.stream, tokens * 8, dim, both, query, gate).unwrap();
-        let rotated = self.twin(keys);
-        let positions = places.positions;
-        launch::norm_and_rotate(&self.stream, 8, query, query_norm, 1e-6, frequencies, positions)
-            .unwrap();
-        launch::norm_and_rotate(&self.stream, 2, rotated, key_norm, 1e-6, frequencies, positions)
-            .unwrap();
-        let cache = |[keys, values]: [Span<f32>; 2]| KeyValueCache { keys, values, context };
-        launch::append(&self.stream, &shape, &places, &cache(cached), rotated, values).unwrap();
-        let queries = self.poison(tokens * 8 * dim);
-        let step = HeadsStep {
-            projected: both,
-            gated: true,
-            keys,
-            values,
-            query_norm,
-            key_norm,
-            frequencies,
-            epsilon: 1e-6,
-            queries,
-        };
-        launch::attention_heads(&self.stream, &shape, &places, &cache(twins), &step).unwrap();
-        self.compare("queries", queries, query);
-        self.compare("cached keys", twins[0], cached[0]);
-        self.compare("cached values", twins[1], cached[1]);
-        let out = self.poison(tokens * 8 * dim);
-        launch::attend(&self.stream, &shape, &places, &cache(cached), query, out, scratch).unwrap();
-        let output = self.matrix(512, 8 * dim, 4, 64);
-        let (plain, fused) = (self.random(tokens * 512), self.poison(tokens * 512));
-        self.stream.copy(plain, fused).unwrap();
-        let input = StepInput::Gated { x: self.twin(out), both, dim };
-        launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();
-        launch::sigmoid_gate(&self.stream, tokens * 8 * dim, out, gate).unwrap();
-        launch::linear(&self.stream, out, tokens, &[(output, plain)], true).unwrap();
-        self.compare("gated output", fused, plain);
     }
 
     /// Records of `experts` experts one after another, their shapes and addresses.
@@ -557,7 +514,10 @@ fn main() {
     let pinned = PinnedBuffer::new(&device, 4096).unwrap();
     bench.linear();
     bench.delta();
+    bench.delta_runs();
+    bench.attention_step();
     bench.attention();
+    bench.tiles();
     bench.mixture(&pinned);
     bench.waiting(&pinned);
     bench.routing();
@@ -567,6 +527,9 @@ fn main() {
     let copied = bench.time(8, &|_| bench.stream.copy(from.span::<u8>(0, size), to.span(0, size)));
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
+    bench.attention_table(copy);
+    bench.tiles_table();
+    bench.delta_table();
     for (name, shape) in SHAPES {
         bench.table(name, shape, &pinned, copy);
     }

@@ -1,7 +1,10 @@
 // One translation unit, so that one image holds every kernel.
+#include "attention.cu"
+#include "delta_chunk.cu"
 #include "draw.cu"
 #include "linear.cu"
 #include "mixer.cu"
 #include "mixture.cu"
 #include "step.cu"
 #include "tile.cu"
+#include "tile_split.cu"

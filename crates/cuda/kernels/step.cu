@@ -1,6 +1,7 @@
 // The kernels of a step of few tokens, each of which does what lies between two points where the whole device has
 // to wait: norm and products and convolution; query and key heads and the cache; routing's input and the shared
 // expert; the experts. Plain counterparts, one operation each, are in linear.cu, mixer.cu and mixture.cu.
+#include "cache.cuh"
 #include "halves.cuh"
 
 constexpr uint32_t STEP_JOBS = 6;
@@ -175,8 +176,8 @@ struct HeadsArguments {
     const float* key_norm;
     const float* frequencies;    // [rotary / 2]
     float* out;                  // queries: [tokens, query_heads, dim]
-    float* cache_keys;           // [sequences, context, key_value_heads, dim]
-    float* cache_values;
+    uint8_t* cache_keys;         // [sequences, context, key_value_heads] rows
+    uint8_t* cache_values;
     const uint32_t* positions;
     const uint32_t* sequences;
     uint32_t query_heads;
@@ -186,7 +187,7 @@ struct HeadsArguments {
     uint32_t context;
     uint32_t query_stride;       // dim, or 2 * dim with a gate
     float epsilon;
-    uint32_t padding;
+    uint32_t type;               // CacheType
 };
 
 // Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
@@ -203,13 +204,17 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
                            : a.key + (size_t(token) * a.key_value_heads + index) * a.dim;
     const float* norm = query ? a.query_norm : a.key_norm;
     uint32_t place = a.positions[token];
-    size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) * a.dim;
-    float* out = query ? a.out + (size_t(token) * a.query_heads + index) * a.dim : a.cache_keys + cached;
+    size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) *
+                    cache_row_bytes(a.type, a.dim);
+    float* out = a.out + (size_t(token) * a.query_heads + index) * a.dim;
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
         head[i] = x[i];
         sum += head[i] * head[i];
-        if (!query) a.cache_values[cached + i] = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
+        if (!query) {
+            float v = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
+            store_cached(a.cache_values + cached, a.type, a.dim, i, v);
+        }
     }
     float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] *= scale * norm[i];
@@ -222,7 +227,11 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
             sincosf(float(place) * a.frequencies[i % half], &sine, &cosine);
             v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
         }
-        out[i] = v;
+        if (query) {
+            out[i] = v;
+        } else {
+            store_cached(a.cache_keys + cached, a.type, a.dim, i, v);
+        }
     }
 }
 

@@ -162,6 +162,11 @@ impl Device {
         matches!(self.inner.info.capability.0, 9 | 10 | 12)
     }
 
+    /// Shared memory that a block may have, bytes.
+    pub(crate) fn shared_limit(&self) -> usize {
+        self.inner.shared_limit
+    }
+
     /// Bytes of device memory free now.
     ///
     /// # Errors

@@ -104,6 +104,11 @@ impl ExpertShapes {
         Self { gate, up, down, places: places.address, same: [0; 9], equal: 0 }
     }
 
+    /// Shape of the gate projections.
+    pub fn gate(&self) -> Matrix {
+        self.gate
+    }
+
     /// The same for experts whose pieces all lie at `same`, which saves kernels a look at the list.
     pub fn with_equal_places(self, same: [u32; 9]) -> Self {
         Self { same, equal: 1, ..self }

@@ -43,6 +43,13 @@ impl<T> Clone for Span<T> {
 
 impl<T> Copy for Span<T> {}
 
+impl Span<f32> {
+    /// The same memory as bytes.
+    pub fn bytes(&self) -> Span<u8> {
+        Span::new(self.address, self.length * size_of::<f32>())
+    }
+}
+
 impl<T> Span<T> {
     fn new(address: u64, length: usize) -> Self {
         assert!(address.is_multiple_of(align_of::<T>() as u64), "a span is aligned to its type");
@@ -124,6 +131,19 @@ impl DeviceBuffer {
         let copied = unsafe { sys::cuMemcpyHtoD_v2(to, bytes.as_ptr().cast(), bytes.len()) };
         check("cuMemcpyHtoD", copied)?;
         await_copies()
+    }
+
+    /// Copies bytes from `offset` to the host, once all streams that wrote them were waited for.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CudaError> {
+        assert!(offset + bytes.len() <= self.bytes, "bytes inside their buffer");
+        self.device.inner.bind()?;
+        let from = self.address + offset as u64;
+        // SAFETY: both ranges exist; the call returns when the bytes are there.
+        let copied = unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), from, bytes.len()) };
+        check("cuMemcpyDtoH", copied)
     }
 
     /// Copies f32 values to value `offset` and waits.

@@ -1,8 +1,7 @@
 //! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
 
-use super::{
-    EXPERTS_LIMIT, Kernel, TILE_TOKENS, TOP_K_LIMIT, TileArguments, expect, staged, tile_kernel,
-};
+use super::tiles::SMALL_TOKENS;
+use super::{EXPERTS_LIMIT, Kernel, TOP_K_LIMIT, expect, staged};
 use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -348,17 +347,6 @@ struct GroupArguments {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct TileListArguments {
-    starts: u64,
-    addresses: u64,
-    tiles: u64,
-    count: u64,
-    experts: u32,
-    tile: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
 struct SwigluArguments {
     gate: u64,
     up: u64,
@@ -395,7 +383,7 @@ pub struct Groups {
 
 /// Most tiles that the pairs of a batch make.
 pub fn tile_limit(pairs: usize, experts: usize) -> usize {
-    pairs / TILE_TOKENS + experts.min(pairs)
+    pairs / SMALL_TOKENS + experts.min(pairs)
 }
 
 /// Sorts the choices `[tokens, k]` by expert.
@@ -425,96 +413,6 @@ pub fn group(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::GroupPairs, (1, 1, 1), 1024, experts * 4, &arguments) }
-}
-
-/// Buffers of the routed experts of many tokens.
-#[derive(Clone, Copy)]
-pub struct PairBuffers {
-    /// `[pairs, inner]`
-    pub gate: Span<f32>,
-    /// `[pairs, inner]`
-    pub up: Span<f32>,
-    /// `[pairs, hidden]`
-    pub out: Span<f32>,
-}
-
-/// Feed-forward of all pairs whose expert has an address in `addresses` `[experts]`. With `whole`, these are all
-/// pairs.
-///
-/// # Errors
-/// The device failed.
-pub fn experts_tiles(
-    stream: &Stream,
-    x: Span<f32>,
-    pairs: usize,
-    groups: &Groups,
-    addresses: Span<u64>,
-    shapes: &ExpertShapes,
-    buffers: &PairBuffers,
-) -> Result<(), CudaError> {
-    let experts = groups.starts.len() - 1;
-    let (hidden, inner) = (shapes.gate.columns(), shapes.inner());
-    let limit = tile_limit(pairs, experts);
-    expect("addresses", addresses.len(), experts);
-    expect("tiles", groups.tiles.len(), 3 * limit);
-    expect("gate values", buffers.gate.len(), pairs * inner);
-    expect("up values", buffers.up.len(), pairs * inner);
-    expect("outputs of pairs", buffers.out.len(), pairs * hidden);
-    let list = TileListArguments {
-        starts: groups.starts.address,
-        addresses: addresses.address,
-        tiles: groups.tiles.address,
-        count: groups.tile_count.address,
-        experts: experts as u32,
-        tile: TILE_TOKENS as u32,
-    };
-    let first = TileArguments {
-        x: x.address,
-        gather: groups.pair_token.address,
-        out: buffers.gate.address,
-        out_second: buffers.up.address,
-        addresses: addresses.address,
-        places: shapes.places,
-        tiles: groups.tiles.address,
-        tile_count: groups.tile_count.address,
-        matrix: shapes.gate,
-        second: shapes.up,
-        tokens: 0,
-        add: 0,
-        first_piece: 0,
-        grouped: 1,
-    };
-    let second = TileArguments {
-        x: buffers.gate.address,
-        gather: 0,
-        out: buffers.out.address,
-        out_second: 0,
-        matrix: shapes.down,
-        second: shapes.down,
-        first_piece: 2,
-        ..first
-    };
-    // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
-    unsafe {
-        stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
-        if shapes.gate.quantised_bits() == shapes.up.quantised_bits() {
-            let (kernel, rows, shared) = tile_kernel(stream, &shapes.gate);
-            let grid = (inner.div_ceil(rows), limit, 2);
-            stream.launch(kernel, grid, 256, shared, &first)?;
-        } else {
-            for (matrix, out, piece) in [(shapes.gate, buffers.gate, 0), (shapes.up, buffers.up, 1)]
-            {
-                let (kernel, rows, shared) = tile_kernel(stream, &matrix);
-                let grid = (inner.div_ceil(rows), limit, 1);
-                let one = TileArguments { matrix, out: out.address, first_piece: piece, ..first };
-                stream.launch(kernel, grid, 256, shared, &one)?;
-            }
-        }
-        swiglu(stream, buffers.gate, buffers.up, pairs * inner)?;
-        let (kernel, rows, shared) = tile_kernel(stream, &shapes.down);
-        let grid = (hidden.div_ceil(rows), limit, 1);
-        stream.launch(kernel, grid, 256, shared, &second)
-    }
 }
 
 /// `gate = SiLU(gate) * up` over `count` values.

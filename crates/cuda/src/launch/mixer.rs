@@ -1,6 +1,6 @@
-//! Launches of what lies between the products: norms, gates, attention, convolution, delta rule.
+//! Launches of what lies between the products: norms, gates, convolution, delta rule.
 
-use super::{HEAD_DIM_LIMIT, KEY_DIM_LIMIT, Kernel, expect};
+use super::{KEY_DIM_LIMIT, Kernel, expect};
 use crate::{CudaError, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -154,28 +154,6 @@ pub fn norm_and_rotate(
     unsafe { stream.launch(Kernel::NormAndRotate, (heads, tokens, 1), 128, dim * 4, &arguments) }
 }
 
-/// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads, dim]`.
-#[derive(Clone, Copy)]
-pub struct KeyValueCache {
-    /// Keys.
-    pub keys: Span<f32>,
-    /// Values.
-    pub values: Span<f32>,
-    /// Most tokens of a sequence.
-    pub context: usize,
-}
-
-/// Shape of attention.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionShape {
-    /// Heads of queries.
-    pub query_heads: usize,
-    /// Heads of keys and values.
-    pub key_value_heads: usize,
-    /// Values per head.
-    pub dim: usize,
-}
-
 /// Which tokens a launch is about.
 #[derive(Clone, Copy)]
 pub struct TokenPlaces {
@@ -185,137 +163,6 @@ pub struct TokenPlaces {
     pub sequences: Span<u32>,
     /// True when every token is a run of its own; false when all are one run.
     pub single: bool,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct AppendArguments {
-    keys: u64,
-    values: u64,
-    cache_keys: u64,
-    cache_values: u64,
-    positions: u64,
-    sequences: u64,
-    width: u32,
-    context: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct AttendArguments {
-    query: u64,
-    cache_keys: u64,
-    cache_values: u64,
-    out: u64,
-    partial: u64,
-    positions: u64,
-    sequences: u64,
-    query_heads: u32,
-    key_value_heads: u32,
-    dim: u32,
-    context: u32,
-    splits: u32,
-    tokens: u32,
-    scale: f32,
-    tokens_per_block: u32,
-}
-
-/// Parts of the context that a single token's attention is cut into.
-pub const ATTENTION_SPLITS: usize = 32;
-
-/// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
-pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
-    tokens * shape.query_heads * ATTENTION_SPLITS * (shape.dim + 2)
-}
-
-/// Appends keys and values of the tokens to the cache.
-///
-/// # Errors
-/// The device failed.
-pub fn append(
-    stream: &Stream,
-    shape: &AttentionShape,
-    places: &TokenPlaces,
-    cache: &KeyValueCache,
-    keys: Span<f32>,
-    values: Span<f32>,
-) -> Result<(), CudaError> {
-    let tokens = places.positions.len();
-    let width = shape.key_value_heads * shape.dim;
-    expect("sequences of tokens", places.sequences.len(), tokens);
-    expect("keys", keys.len(), tokens * width);
-    expect("values", values.len(), tokens * width);
-    let append = AppendArguments {
-        keys: keys.address,
-        values: values.address,
-        cache_keys: cache.keys.address,
-        cache_values: cache.values.address,
-        positions: places.positions.address,
-        sequences: places.sequences.address,
-        width: width as u32,
-        context: cache.context as u32,
-    };
-    // SAFETY: the structure is the kernel's; lengths were checked above; positions lie within the context by the
-    // caller's batch.
-    unsafe { stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append) }
-}
-
-/// `out` = causal attention of `query` over the cache, which holds the tokens' own keys and values.
-///
-/// # Errors
-/// The device failed.
-pub fn attend(
-    stream: &Stream,
-    shape: &AttentionShape,
-    places: &TokenPlaces,
-    cache: &KeyValueCache,
-    query: Span<f32>,
-    out: Span<f32>,
-    scratch: Span<f32>,
-) -> Result<(), CudaError> {
-    let tokens = places.positions.len();
-    let group = shape.query_heads / shape.key_value_heads;
-    assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
-    expect("sequences of tokens", places.sequences.len(), tokens);
-    expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
-    expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
-    let splits = if places.single { ATTENTION_SPLITS } else { 1 };
-    if splits > 1 {
-        expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
-    }
-    let rows = if places.single { 1 } else { 4 };
-    let tokens_per_block = if places.single { 1 } else { (8 * rows / group).max(1) };
-    let arguments = AttendArguments {
-        query: query.address,
-        cache_keys: cache.keys.address,
-        cache_values: cache.values.address,
-        out: out.address,
-        partial: scratch.address,
-        positions: places.positions.address,
-        sequences: places.sequences.address,
-        query_heads: shape.query_heads as u32,
-        key_value_heads: shape.key_value_heads as u32,
-        dim: shape.dim as u32,
-        context: cache.context as u32,
-        splits: splits as u32,
-        tokens: tokens as u32,
-        scale: (shape.dim as f32).powf(-0.5),
-        tokens_per_block: tokens_per_block as u32,
-    };
-    // `KEY_TILE` keys and values.
-    let shared = 2 * 16 * shape.dim * 4;
-    let kernel = if rows == 1 { Kernel::Attend1 } else { Kernel::Attend4 };
-    let grid = (tokens.div_ceil(tokens_per_block), shape.key_value_heads, splits);
-    // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
-    // the caller's batch.
-    unsafe {
-        stream.launch_overlapping(kernel, grid, 256, shared, &arguments)?;
-        if splits > 1 {
-            let grid = (shape.query_heads, tokens, 1);
-            stream.launch_overlapping(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
-        }
-    }
-    Ok(())
 }
 
 #[derive(Clone, Copy)]
@@ -417,9 +264,9 @@ pub struct DeltaShape {
 pub struct DeltaStep {
     /// After the convolution: queries, keys, values; queries and keys may be normalised in place.
     pub mixed: Span<f32>,
-    /// Write strengths before the sigmoid.
+    /// Write strengths before the sigmoid; a run of several tokens may replace them.
     pub beta: Span<f32>,
-    /// Decays before the softplus.
+    /// Decays before the softplus; a run of several tokens may replace them.
     pub decay: Span<f32>,
     /// Rate of decay of each head.
     pub rate: Span<f32>,
@@ -473,6 +320,10 @@ pub fn delta_rule(
         single: u32::from(places.single),
         padding: 0,
     };
+    let capable = stream.device().info().capability.0 >= 8;
+    if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
+        return delta_chunk(stream, shape, places, step);
+    }
     let wide = shape.key_dim > 128;
     let runs = if places.single { tokens } else { 1 };
     let grid = (shape.value_heads, shape.value_dim.div_ceil(16), runs);
@@ -486,6 +337,65 @@ pub fn delta_rule(
         stream.launch(Kernel::NormaliseQueryKey, heads, 32, 0, &arguments)?;
         let kernel = if wide { Kernel::DeltaRule32 } else { Kernel::DeltaRule16 };
         stream.launch(kernel, grid, 128, 0, &arguments)
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct DeltaChunkArguments {
+    mixed: u64,
+    beta: u64,
+    decay: u64,
+    rate: u64,
+    bias: u64,
+    state: u64,
+    out: u64,
+    sequences: u64,
+    state_stride: u64,
+    tokens: u32,
+    channels: u32,
+    key_heads: u32,
+    value_heads: u32,
+    key_dim: u32,
+    value_dim: u32,
+}
+
+/// The tokens of one run, whose inputs are brought to shared memory ahead of them; write strengths and decays are
+/// replaced by what they stand for. Lengths were checked by [`delta_rule`].
+fn delta_chunk(
+    stream: &Stream,
+    shape: &DeltaShape,
+    places: &TokenPlaces,
+    step: &DeltaStep,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+    assert!(shape.value_dim.is_multiple_of(4), "value heads of the kernels");
+    let arguments = DeltaChunkArguments {
+        mixed: step.mixed.address,
+        beta: step.beta.address,
+        decay: step.decay.address,
+        rate: step.rate.address,
+        bias: step.bias.address,
+        state: step.states.address,
+        out: step.out.address,
+        sequences: places.sequences.address,
+        state_stride: step.stride as u64,
+        tokens: tokens as u32,
+        channels: channels as u32,
+        key_heads: shape.key_heads as u32,
+        value_heads: shape.value_heads as u32,
+        key_dim: shape.key_dim as u32,
+        value_dim: shape.value_dim as u32,
+    };
+    // Four batches of eight tokens (`DELTA_BATCHES`, `DELTA_BATCH`).
+    let shared = 4 * 8 * (2 * shape.key_dim + 16 + 4) * 4;
+    let kernel = if shape.key_dim > 128 { Kernel::DeltaChunk32 } else { Kernel::DeltaChunk16 };
+    let grid = (shape.value_heads, shape.value_dim.div_ceil(16), 1);
+    // SAFETY: the structure is both kernels'; lengths were checked, sequences by the caller's batch.
+    unsafe {
+        stream.launch(Kernel::DeltaPrepare, (tokens, 1, 1), 256, 0, &arguments)?;
+        stream.launch(kernel, grid, 128, shared, &arguments)
     }
 }
 

@@ -27,11 +27,21 @@ kernels! {
     Linear1 = "linear_1", Linear2 = "linear_2", Linear4 = "linear_4", Embed = "embed",
     ArgMaxPartial = "arg_max_partial", ArgMaxFinal = "arg_max_final", RmsNorm = "rms_norm",
     SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
-    NormAndRotate = "norm_and_rotate", Append = "append_key_values", Attend1 = "attend_1",
-    Attend4 = "attend_4", AttendJoin = "attend_join", Convolve = "convolve",
+    NormAndRotate = "norm_and_rotate", Append = "append_key_values",
+    AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
+    AttendStepF16Dim64 = "attend_step_f16_64", AttendStepF16Dim128 = "attend_step_f16_128",
+    AttendStepF16Dim256 = "attend_step_f16_256", AttendStepBf16Dim64 = "attend_step_bf16_64",
+    AttendStepBf16Dim128 = "attend_step_bf16_128", AttendStepBf16Dim256 = "attend_step_bf16_256",
+    AttendChunkF16Dim64 = "attend_chunk_f16_64", AttendChunkF16Dim128 = "attend_chunk_f16_128",
+    AttendChunkF16Dim256 = "attend_chunk_f16_256", AttendChunkF16Small = "attend_chunk_f16_256_small",
+    AttendChunkBf16Dim64 = "attend_chunk_bf16_64", AttendChunkBf16Dim128 = "attend_chunk_bf16_128",
+    AttendChunkBf16Dim256 = "attend_chunk_bf16_256",
+    AttendChunkBf16Small = "attend_chunk_bf16_256_small", Convolve = "convolve",
     ConvolveTail = "convolve_tail", NormaliseQueryKey = "normalise_query_key",
     DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
-    DeltaStep32 = "delta_step_32", GatedNorm = "gated_norm", StepLinear = "step_linear",
+    DeltaStep32 = "delta_step_32", DeltaPrepare = "delta_prepare",
+    DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
+    StepLinear = "step_linear",
     StepLinearAny = "step_linear_any",
     AttentionHeads = "attention_heads", StepInner = "step_inner",
     StepInnerNarrow = "step_inner_narrow", StepOuter = "step_outer",
@@ -39,7 +49,13 @@ kernels! {
     Route1024 = "route_1024", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
     GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
     Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
-    Tile8 = "tile_8", TileAny = "tile_any", RankPartial = "rank_partial",
+    Tile8 = "tile_8", TileAny = "tile_any", SplitTokens = "split_tokens",
+    TileSplit2 = "tile_split_2", TileSplit2Narrow = "tile_split_2_narrow",
+    TileSplit2Fine = "tile_split_2_fine", TileSplit2Small = "tile_split_2_small", TileSplit4 = "tile_split_4",
+    TileSplit4Narrow = "tile_split_4_narrow", TileSplit4Fine = "tile_split_4_fine",
+    TileSplit4Small = "tile_split_4_small",
+    TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
+    TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small", RankPartial = "rank_partial",
     RankFinal = "rank_final", Weigh = "weigh",
 }
 
@@ -55,8 +71,6 @@ pub const HEAD_DIM_LIMIT: usize = 256;
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
 pub const ARG_MAX_BLOCKS: usize = 64;
-/// Tokens of one tile of [`tile_linear`] and [`experts_tiles`].
-pub const TILE_TOKENS: usize = 64;
 /// The answer to a request for a record that cannot be had.
 pub const FAILED: u64 = 1;
 
@@ -145,79 +159,6 @@ pub fn linear(
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct TileArguments {
-    x: u64,
-    gather: u64,
-    out: u64,
-    out_second: u64,
-    addresses: u64,
-    places: u64,
-    tiles: u64,
-    tile_count: u64,
-    matrix: Matrix,
-    second: Matrix,
-    tokens: u32,
-    add: u32,
-    first_piece: u32,
-    grouped: u32,
-}
-
-/// The kernel for many tokens, rows per block, and bytes of shared memory.
-fn tile_kernel(stream: &Stream, matrix: &Matrix) -> (Kernel, usize, usize) {
-    let tensor_cores = stream.device().info().capability.0 >= 8;
-    let kernel = match matrix.quantised_bits().filter(|_| tensor_cores) {
-        Some(2) => Kernel::Tile2,
-        Some(3) => Kernel::Tile3,
-        Some(4) => Kernel::Tile4,
-        Some(5) => Kernel::Tile5,
-        Some(6) => Kernel::Tile6,
-        Some(_) => Kernel::Tile8,
-        None => return (Kernel::TileAny, 32, staged(matrix.columns())),
-    };
-    (kernel, 128, 0)
-}
-
-/// `out = matrix x` (or `out +=`) for many tokens.
-///
-/// # Errors
-/// The device failed.
-///
-/// # Panics
-/// When lengths do not fit the shapes.
-pub fn tile_linear(
-    stream: &Stream,
-    x: Span<f32>,
-    tokens: usize,
-    matrix: Matrix,
-    out: Span<f32>,
-    add: bool,
-) -> Result<(), CudaError> {
-    expect("input of a product", x.len(), tokens * matrix.columns());
-    expect("output of a product", out.len(), tokens * matrix.rows());
-    let (kernel, rows, shared) = tile_kernel(stream, &matrix);
-    let arguments = TileArguments {
-        x: x.address,
-        gather: 0,
-        out: out.address,
-        out_second: 0,
-        addresses: 0,
-        places: 0,
-        tiles: 0,
-        tile_count: 0,
-        matrix,
-        second: matrix,
-        tokens: tokens as u32,
-        add: u32::from(add),
-        first_piece: 0,
-        grouped: 0,
-    };
-    let grid = (matrix.rows().div_ceil(rows), tokens.div_ceil(TILE_TOKENS), 1);
-    // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(kernel, grid, 256, shared, &arguments) }
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
 struct EmbedArguments {
     table: Matrix,
     tokens: u64,
@@ -279,11 +220,17 @@ pub fn arg_max(
     }
 }
 
+mod attention;
 mod draw;
+mod expert_tiles;
 mod experts;
 mod mixer;
 mod step;
+mod tiles;
+pub use attention::*;
 pub use draw::*;
+pub use expert_tiles::*;
 pub use experts::*;
 pub use mixer::*;
 pub use step::*;
+pub use tiles::*;

@@ -320,7 +320,7 @@ struct HeadsArguments {
     context: u32,
     query_stride: u32,
     epsilon: f32,
-    padding: u32,
+    kv_type: u32,
 }
 
 /// Where [`attention_heads`] reads and writes; one row per token.
@@ -387,7 +387,7 @@ pub fn attention_heads(
         context: cache.context as u32,
         query_stride: stride as u32,
         epsilon: step.epsilon,
-        padding: 0,
+        kv_type: super::attention::cache_type(cache.kv_type),
     };
     let grid = (shape.query_heads + shape.key_value_heads, tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above, positions and sequences by the caller's

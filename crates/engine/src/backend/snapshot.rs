@@ -19,6 +19,8 @@ pub(crate) enum Page {
     F32(Vec<f32>),
     /// Rounded to half precision.
     F16(Vec<u16>),
+    /// As a device stores them, of any type.
+    Bytes(Vec<u8>),
 }
 
 impl Recycled for Page {
@@ -27,6 +29,8 @@ impl Recycled for Page {
             Self::F32(values) => values.fill(f32::NAN),
             // The bits of a NaN.
             Self::F16(values) => values.fill(0x7e00),
+            // In every type: a scale of eight bits too.
+            Self::Bytes(bytes) => bytes.fill(0xff),
         }
     }
 }
@@ -37,6 +41,7 @@ impl Page {
         match (self, other) {
             (Self::F32(to), Self::F32(from)) => to.copy_from_slice(from),
             (Self::F16(to), Self::F16(from)) => to.copy_from_slice(from),
+            (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
             _ => unreachable!("pages of one backend have one type"),
         }
     }
@@ -151,6 +156,7 @@ impl Page {
         match self {
             Self::F32(values) => size_of_val(values.as_slice()) as u64,
             Self::F16(values) => size_of_val(values.as_slice()) as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
@@ -158,6 +164,7 @@ impl Page {
         match self {
             Self::F32(values) => write_values(values, f32::to_le_bytes, out),
             Self::F16(values) => write_values(values, u16::to_le_bytes, out),
+            Self::Bytes(bytes) => out.write_all(bytes),
         }
     }
 
@@ -165,6 +172,7 @@ impl Page {
         match self {
             Self::F32(values) => read_values(values, f32::from_le_bytes, input),
             Self::F16(values) => read_values(values, u16::from_le_bytes, input),
+            Self::Bytes(bytes) => input.read_exact(bytes),
         }
     }
 }

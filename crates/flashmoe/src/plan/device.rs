@@ -9,8 +9,8 @@ use store::cache::StorePlan;
 use super::Part;
 use super::sweep::Room;
 use crate::arguments::{
-    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
-    PredictChoice, StorageChoice,
+    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, ModelArguments, PredictChoice,
+    StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -149,10 +149,6 @@ fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
 /// The first option that only the processor's backend knows, and what a GPU does instead.
 fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
-        (
-            arguments.kv_type == KvTypeChoice::F16,
-            "--kv-type f16 is the processor's: a GPU stores keys and values in f32",
-        ),
         (
             arguments.kv == Some(KvChoice::Grow),
             "--kv grow is the processor's: a GPU's key-value cache is allocated ahead",

@@ -273,7 +273,7 @@ impl Plan {
             let text = "experts are chosen by the calibrated generator: for speed, not for answers";
             lines.push(format!("approximation: {text}"));
         }
-        if self.backend.kv_type == KvType::F16 && self.device.is_none() {
+        if self.backend.kv_type == KvType::F16 {
             lines.push("approximation: keys and values are stored in half precision".to_owned());
         }
         lines
@@ -346,6 +346,10 @@ pub(crate) fn cuda_options(
         snapshots: options.snapshots,
         snapshot_pages,
         context: options.context,
+        kv_type: match options.kv_type {
+            KvType::F32 => kernels::KvType::F32,
+            KvType::F16 => kernels::KvType::F16,
+        },
         top_k: options.top_k,
         prediction: match arguments.predict {
             PredictChoice::Off => Prediction::Off,

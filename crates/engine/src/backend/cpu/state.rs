@@ -372,6 +372,7 @@ fn layer_mut(page: &mut Page, start: usize, values: usize) -> KeyValueBlockMut<'
             let (keys, values) = data[start..end].split_at_mut(values);
             KeyValueBlockMut { keys: KeyValuesMut::F16(keys), values: KeyValuesMut::F16(values) }
         }
+        Page::Bytes(_) => unreachable!("pages of another device"),
     }
 }
 
@@ -379,5 +380,6 @@ fn slice(page: &Page, range: std::ops::Range<usize>) -> KeyValues<'_> {
     match page {
         Page::F32(data) => KeyValues::F32(&data[range]),
         Page::F16(data) => KeyValues::F16(&data[range]),
+        Page::Bytes(_) => unreachable!("pages of another device"),
     }
 }

@@ -3,7 +3,7 @@
 //! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
 //! will be held.
 
-use cuda::launch::{self, AttentionShape, TILE_TOKENS};
+use cuda::launch::{self, AttentionShape, SplitTokens, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::{PAGE_TOKENS, Register};
@@ -25,7 +25,9 @@ pub(super) struct Sizes {
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
-    /// Keys (and values) of one attention layer, all sequences.
+    /// Bytes of one position's keys (or values) in one attention layer.
+    pub(super) cache_row: usize,
+    /// Bytes of keys (or values) of one attention layer, all sequences.
     pub(super) cache_layer: usize,
     pub(super) attention_layers: usize,
     /// Recurrent state of one delta layer and sequence.
@@ -36,6 +38,8 @@ pub(super) struct Sizes {
     pub(super) sequences: usize,
     /// Words of the request ring.
     pub(super) ring: usize,
+    /// Values of the widest input of products of a batch, and of the inner values of its experts.
+    pub(super) split: [usize; 2],
 }
 
 impl Sizes {
@@ -50,6 +54,8 @@ impl Sizes {
         });
         let layers = config.layers.len();
         let step_pairs = STEP_TOKENS * options.top_k;
+        let cache_row =
+            attention.key_value_heads * options.kv_type.bytes_of_head(attention.head_dim);
         Self {
             registers: Register::widths(config).map(|width| width * options.batch_tokens),
             tokens: options.batch_tokens,
@@ -66,10 +72,8 @@ impl Sizes {
                 key_value_heads: attention.key_value_heads,
                 dim: attention.head_dim,
             },
-            cache_layer: options.sequences
-                * options.context
-                * attention.key_value_heads
-                * attention.head_dim,
+            cache_row,
+            cache_layer: options.sequences * options.context * cache_row,
             attention_layers: config.count(Mixer::Attention),
             state,
             tail,
@@ -77,6 +81,11 @@ impl Sizes {
             sequences: options.sequences,
             // Each expert of each token may be asked for twice: when it is foretold and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
+            split: [
+                options.batch_tokens * widest_input(config),
+                (pairs * moe.intermediate)
+                    .max(options.batch_tokens * moe.shared_intermediate.unwrap_or(0)),
+            ],
         }
     }
 
@@ -93,19 +102,19 @@ impl Sizes {
         3 * launch::tile_limit(self.pairs.max(TILE_TOKENS), self.experts)
     }
 
-    /// Values of one layer's keys in a page of a snapshot; its values take as many.
+    /// Bytes of one layer's keys in a page of a snapshot; its values take as many.
     pub(super) fn page_side(&self) -> usize {
-        PAGE_TOKENS * self.attention.key_value_heads * self.attention.dim
+        PAGE_TOKENS * self.cache_row
     }
 
-    /// Values of a page of a snapshot.
-    pub(super) fn page_values(&self) -> usize {
+    /// Bytes of a page of a snapshot.
+    pub(super) fn page_bytes(&self) -> usize {
         2 * self.attention_layers * self.page_side()
     }
 
     /// Bytes of keys and values.
     pub(super) fn key_value_bytes(&self) -> u64 {
-        (2 * self.attention_layers * self.cache_layer * 4) as u64
+        (2 * self.attention_layers * self.cache_layer) as u64
     }
 
     /// Bytes of recurrent states and tails.
@@ -120,7 +129,8 @@ impl Sizes {
             + self.tokens * (self.experts + 1 + 2 * self.shared + self.hidden)
             + self.pairs * (2 * self.inner + self.hidden + 1)
             + self.logit_rows * (self.vocabulary + self.hidden)
-            + self.layers * STEP_TOKENS * self.experts;
+            + self.layers * STEP_TOKENS * self.experts
+            + self.split.iter().map(|values| values + values / 32).sum::<usize>();
         let words = 3 * self.tokens
             + self.pairs * 4
             + self.experts
@@ -132,6 +142,13 @@ impl Sizes {
             + self.ranked();
         (4 * (floats + words) + 8 * long) as u64
     }
+}
+
+/// Columns of the widest matrix that multiplies a register of a batch.
+fn widest_input(config: &ModelConfig) -> usize {
+    let attention = config.attention.query_heads * config.attention.head_dim;
+    let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
+    config.hidden.max(attention).max(delta)
 }
 
 /// A device buffer of f32 values.
@@ -176,13 +193,15 @@ pub(super) struct Buffers {
     pub(super) pair_out: Floats,
     pub(super) weights: Floats,
     pub(super) normed_rows: Floats,
+    /// Parts and sums of split activations: of an input of products, and of the inner values of experts.
+    pub(super) split: [(DeviceBuffer, Floats); 2],
     pub(super) logits: Floats,
     /// Replaced router logits of a step, `[layers, tokens, experts]`.
     pub(super) replaced: Floats,
-    /// Per attention layer.
-    pub(super) keys: Vec<Floats>,
-    /// Per attention layer.
-    pub(super) values: Vec<Floats>,
+    /// Per attention layer `[sequences, context]` rows of `Sizes::cache_row` bytes.
+    pub(super) keys: Vec<DeviceBuffer>,
+    /// As `keys`.
+    pub(super) values: Vec<DeviceBuffer>,
     /// `[sequences, delta_layers, state]`
     pub(super) states: Floats,
     /// `[sequences, delta_layers, tail]`
@@ -230,13 +249,19 @@ pub(super) struct Pinned {
 }
 
 impl Buffers {
+    /// Memory for split activations: 0 for inputs of products, 1 for inner values of experts.
+    pub(super) fn split_tokens(&self, index: usize, sizes: &Sizes) -> SplitTokens {
+        let (parts, sums) = &self.split[index];
+        SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all() }
+    }
+
     pub(super) fn new(device: &Device, sizes: &Sizes, replaced: bool) -> Result<Self, CudaError> {
         let floats = |length| Floats::new(device, length);
         let words = |length: usize| DeviceBuffer::new(device, length * 4);
         let long = |length: usize| DeviceBuffer::new(device, length * 8);
         let keys = sizes.layers * sizes.experts;
         let per_layer = || {
-            let layer = |_| floats(sizes.cache_layer);
+            let layer = |_| DeviceBuffer::new(device, sizes.cache_layer);
             (0..sizes.attention_layers).map(layer).collect::<Result<Vec<_>, _>>()
         };
         // Uses, and as many guesses of them.
@@ -262,6 +287,12 @@ impl Buffers {
             pair_out: floats(sizes.pairs * sizes.hidden)?,
             weights: floats(sizes.pairs)?,
             normed_rows: floats(sizes.logit_rows * sizes.hidden)?,
+            split: {
+                let memory = |values: usize| {
+                    Ok((DeviceBuffer::new(device, values * 4)?, floats(values / 32)?))
+                };
+                [memory(sizes.split[0])?, memory(sizes.split[1])?]
+            },
             logits: floats(sizes.logit_rows * sizes.vocabulary)?,
             replaced: floats(step_logits.max(if replaced {
                 sizes.tokens * sizes.experts

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cuda::launch::{self, Groups, PairBuffers};
-use cuda::{Event, Span};
+use cuda::launch::{self, ExpertParts, Groups, PairBuffers, SplitTokens};
+use cuda::{Event, Matrix, Span};
 use store::cache::{Held, Phase};
 use store::{ExpertId, LayerId};
 
@@ -15,6 +15,18 @@ use super::requirements::STAGING_RECORDS;
 use super::{Cancel, CudaBackend, Register};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
+
+/// What the routed experts of a chunk's layer compute from and with.
+struct ChunkInputs<'a> {
+    /// `[tokens, hidden]`
+    normed: Span<f32>,
+    /// Tokens times experts per token.
+    pairs: usize,
+    groups: &'a Groups,
+    buffers: &'a PairBuffers,
+    /// Split activations, where they serve the layer's experts.
+    parts: Option<ExpertParts>,
+}
 
 impl CudaBackend {
     /// A mixture of many tokens.
@@ -27,8 +39,19 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (pairs, hidden) = (tokens * k, self.sizes.hidden);
         let normed = self.register(Register::Normed);
-        for (matrix, out) in self.router_products(mixture) {
-            launch::tile_linear(&self.stream, normed, tokens, matrix, out, false)?;
+        let routers = self.router_products(mixture);
+        let shared = mixture.shared.as_ref();
+        let shared_matrices = shared.map(|s| [s.gate, s.up].map(|id| self.matrix(id)));
+        let shapes = &self.experts.shapes[layer.index()];
+        let serves_experts = self.experts.aligned[layer.index()]
+            && launch::split_serves_experts(self.stream.device(), shapes);
+        let first = serves_experts.then(|| shapes.gate());
+        let inputs = routers.iter().map(|router| router.0);
+        let inputs: Vec<Matrix> =
+            inputs.chain(shared_matrices.into_iter().flatten()).chain(first).collect();
+        let split = self.split_input(normed, &inputs)?;
+        for (matrix, out) in routers {
+            launch::tile_linear(&self.stream, normed, tokens, matrix, out, false, split.as_ref())?;
         }
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
@@ -47,13 +70,21 @@ impl CudaBackend {
             let width = tokens * self.sizes.shared;
             let (gate, up) = (buffers.shared_gate.part(0, width), buffers.shared_up.part(0, width));
             let out = buffers.shared_out.part(0, tokens * hidden);
-            let product = |matrix, x, out| {
-                launch::tile_linear(&self.stream, x, tokens, self.matrix(matrix), out, false)
+            let product = |matrix, x, out, split: Option<&SplitTokens>| {
+                launch::tile_linear(&self.stream, x, tokens, matrix, out, false, split)
             };
-            product(shared.gate, normed, gate)?;
-            product(shared.up, normed, up)?;
-            launch::swiglu(&self.stream, gate, up, width)?;
-            product(shared.down, gate, out)?;
+            product(self.matrix(shared.gate), normed, gate, split.as_ref())?;
+            product(self.matrix(shared.up), normed, up, split.as_ref())?;
+            let down = self.matrix(shared.down);
+            if launch::split_serves(self.stream.device(), &down) {
+                let (inner, shape) =
+                    (buffers.split_tokens(1, &self.sizes), (tokens, self.sizes.shared));
+                launch::split(&self.stream, gate, Some(up), shape, None, &inner)?;
+                product(down, gate, out, Some(&inner))?;
+            } else {
+                launch::swiglu(&self.stream, gate, up, width)?;
+                product(down, gate, out, None)?;
+            }
             shared_out = Some((out, self.shared_factor()));
         }
         let pair_buffers = PairBuffers {
@@ -61,8 +92,12 @@ impl CudaBackend {
             up: buffers.pair_up.part(0, pairs * self.sizes.inner),
             out: buffers.pair_out.part(0, pairs * hidden),
         };
+        let parts = split
+            .filter(|_| serves_experts)
+            .map(|tokens| ExpertParts { tokens, inner: buffers.split_tokens(1, &self.sizes) });
+        let inputs = ChunkInputs { normed, pairs, groups: &groups, buffers: &pair_buffers, parts };
         if self.experts.can_move {
-            self.stage_experts(layer, normed, pairs, &groups, &pair_buffers, cancel)?;
+            self.stage_experts(layer, &inputs, cancel)?;
         } else {
             let shapes = &self.experts.shapes[layer.index()];
             let row = self.table_row(layer);
@@ -74,6 +109,7 @@ impl CudaBackend {
                 row,
                 shapes,
                 &pair_buffers,
+                inputs.parts.as_ref(),
             )?;
             // Which experts these were stays on the device: all of them, at the most.
             self.experts.prefill.requests += pairs.min(experts) as u64;
@@ -122,12 +158,10 @@ impl CudaBackend {
     fn stage_experts(
         &mut self,
         layer: LayerId,
-        normed: Span<f32>,
-        pairs: usize,
-        groups: &Groups,
-        buffers: &PairBuffers,
+        inputs: &ChunkInputs<'_>,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
+        let pairs = inputs.pairs;
         let uses = self.buffers.pinned.uses.span::<u32>(0, pairs);
         self.stream.copy(self.buffers.uses.span(0, pairs), uses)?;
         self.stream.wait()?;
@@ -151,7 +185,7 @@ impl CudaBackend {
         let wave: Vec<(ExpertId, u64)> =
             resident.iter().map(|e| (*e, words[placement.key(layer, *e) as usize])).collect();
         if !wave.is_empty() {
-            self.launch_wave(layer, &wave, normed, pairs, groups, buffers)?;
+            self.launch_wave(layer, &wave, inputs)?;
         }
         let store = Arc::clone(&self.experts.store);
         let mut visit = store.visit(layer, &outside, Phase::Prefill)?;
@@ -185,7 +219,7 @@ impl CudaBackend {
             let copied = Event::new(self.stream.device())?;
             copied.record(&self.experts.copy_stream)?;
             self.stream.wait_for(&copied)?;
-            self.launch_wave(layer, &wave, normed, pairs, groups, buffers)?;
+            self.launch_wave(layer, &wave, inputs)?;
             let event = Event::new(self.stream.device())?;
             event.record(&self.stream)?;
             used[side] = Some(event);
@@ -202,10 +236,7 @@ impl CudaBackend {
         &self,
         layer: LayerId,
         wave: &[(ExpertId, u64)],
-        normed: Span<f32>,
-        pairs: usize,
-        groups: &Groups,
-        buffers: &PairBuffers,
+        inputs: &ChunkInputs<'_>,
     ) -> Result<(), EngineError> {
         let experts = self.sizes.experts;
         let index = self.wave_turn.get();
@@ -222,7 +253,9 @@ impl CudaBackend {
         let list = self.buffers.wave.span(0, experts);
         self.stream.copy(self.buffers.pinned.wave.span(index * experts * 8, experts), list)?;
         let shapes = &self.experts.shapes[layer.index()];
-        launch::experts_tiles(&self.stream, normed, pairs, groups, list, shapes, buffers)?;
+        let ChunkInputs { normed, pairs, groups, buffers, parts } = inputs;
+        let parts = parts.as_ref();
+        launch::experts_tiles(&self.stream, *normed, *pairs, groups, list, shapes, buffers, parts)?;
         Ok(())
     }
 

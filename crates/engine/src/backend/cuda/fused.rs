@@ -139,9 +139,10 @@ impl CudaBackend {
     pub(super) fn cache(&self, layer: LayerId) -> KeyValueCache {
         let index = self.index[layer.index()];
         KeyValueCache {
-            keys: self.buffers.keys[index].all(),
-            values: self.buffers.values[index].all(),
+            keys: self.buffers.keys[index].span(0, self.sizes.cache_layer),
+            values: self.buffers.values[index].span(0, self.sizes.cache_layer),
             context: self.options.context,
+            kv_type: self.options.kv_type,
         }
     }
 

@@ -22,6 +22,7 @@ mod held_pages;
 mod misses;
 mod mixer;
 mod placement;
+mod products;
 mod requirements;
 mod router;
 mod snapshots;
@@ -245,22 +246,6 @@ impl CudaBackend {
             return vec![(0, places(0, self.tokens, true))];
         }
         self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
-    }
-
-    /// Products of one input, as the size of the batch asks for.
-    fn products(
-        &self,
-        x: Span<f32>,
-        jobs: &[(Matrix, Span<f32>)],
-        add: bool,
-    ) -> Result<(), CudaError> {
-        if self.single {
-            return launch::linear(&self.stream, x, self.tokens, jobs, add);
-        }
-        for (matrix, out) in jobs {
-            launch::tile_linear(&self.stream, x, self.tokens, *matrix, *out, add)?;
-        }
-        Ok(())
     }
 
     /// Waits until nothing is running.

@@ -1,6 +1,7 @@
 //! The sizes of a CUDA backend, and the bytes of device memory that it will hold for them, known before it is made:
 //! `plan` asks here.
 
+use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
@@ -23,6 +24,8 @@ pub struct CudaOptions {
     pub snapshot_pages: usize,
     /// Most tokens of one sequence.
     pub context: usize,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
     /// Whether steps guess what the next layer will choose.

@@ -26,7 +26,7 @@ type Shared = Arc<Pooled<Page>>;
 pub(super) struct Snapshots {
     /// Recurrent states of all delta layers, then their convolution tails.
     states: Pool<Vec<f32>>,
-    /// Per attention layer keys, then values, `[PAGE_TOKENS, key_value_heads * head_dim]` each.
+    /// Per attention layer keys, then values, `PAGE_TOKENS` rows of the cache each.
     pages: Pool<Page>,
     recurrent: bool,
     attentive: bool,
@@ -39,10 +39,10 @@ pub(super) struct Snapshots {
 impl Snapshots {
     pub(super) fn new(sizes: &Sizes, options: &CudaOptions) -> Self {
         let state = sizes.delta_layers * (sizes.state + sizes.tail);
-        let page = sizes.page_values();
+        let page = sizes.page_bytes();
         Self {
             states: Pool::new(options.snapshots, false, move || vec![0.0; state]),
-            pages: Pool::new(options.snapshot_pages, false, move || Page::F32(vec![0.0; page])),
+            pages: Pool::new(options.snapshot_pages, false, move || Page::Bytes(vec![0; page])),
             recurrent: state > 0,
             attentive: page > 0,
             held: HeldPages::new(options.sequences),
@@ -159,7 +159,7 @@ impl CudaBackend {
             self.page_part(SequenceId(index as u32), number, (number + 1) * PAGE_TOKENS)
         });
         for rows in self.buffers.keys.iter().chain(&self.buffers.values) {
-            self.stream.copy(rows.part(from, part), rows.part(to, part))?;
+            self.stream.copy(rows.span::<u8>(from, part), rows.span(to, part))?;
         }
         Ok(())
     }
@@ -172,12 +172,12 @@ impl CudaBackend {
         length: usize,
         page: &Shared,
     ) -> Result<(), CudaError> {
-        let Page::F32(values) = &***page else {
-            unreachable!("pages of this device are f32");
+        let Page::Bytes(bytes) = &***page else {
+            unreachable!("pages of this device are bytes");
         };
         let (place, part) = self.page_part(sequence, number, length);
         let layers = self.buffers.keys.iter().zip(&self.buffers.values);
-        for ((keys, rows), page) in layers.zip(values.chunks_exact(2 * self.sizes.page_side())) {
+        for ((keys, rows), page) in layers.zip(bytes.chunks_exact(2 * self.sizes.page_side())) {
             let (new_keys, new_rows) = page.split_at(page.len() / 2);
             keys.write(place, &new_keys[..part])?;
             rows.write(place, &new_rows[..part])?;
@@ -191,9 +191,9 @@ impl CudaBackend {
         (layers * self.sizes.state, layers * self.sizes.tail)
     }
 
-    /// Where a page of a sequence of `length` tokens lies in a layer's keys, and how many values of it count.
+    /// At which byte of a layer's keys a page of a sequence of `length` tokens lies, and how many bytes of it count.
     fn page_part(&self, sequence: SequenceId, number: usize, length: usize) -> (usize, usize) {
-        let width = self.sizes.page_side() / PAGE_TOKENS;
+        let width = self.sizes.cache_row;
         let first = sequence.0 as usize * self.options.context + number * PAGE_TOKENS;
         (first * width, (length - number * PAGE_TOKENS).min(PAGE_TOKENS) * width)
     }
@@ -217,21 +217,21 @@ impl CudaBackend {
                 continue;
             }
             let Some(mut page) = self.snapshots.pages.take() else { return Ok(None) };
-            let Page::F32(values) = &mut *page else {
-                unreachable!("pages of this device are f32");
+            let Page::Bytes(bytes) = &mut *page else {
+                unreachable!("pages of this device are bytes");
             };
             if !full {
                 // What the buffer held before is nobody's business, on disk neither.
-                values.fill(0.0);
+                bytes.fill(0);
             }
             let (place, part) = self.page_part(sequence, number, length);
             let layers = self.buffers.keys.iter().zip(&self.buffers.values);
             for ((keys, rows), page) in
-                layers.zip(values.chunks_exact_mut(2 * self.sizes.page_side()))
+                layers.zip(bytes.chunks_exact_mut(2 * self.sizes.page_side()))
             {
                 let (to_keys, to_rows) = page.split_at_mut(page.len() / 2);
-                keys.read(place, &mut to_keys[..part])?;
-                rows.read(place, &mut to_rows[..part])?;
+                keys.read_bytes(place, &mut to_keys[..part])?;
+                rows.read_bytes(place, &mut to_rows[..part])?;
             }
             let page = Arc::new(page);
             if full {

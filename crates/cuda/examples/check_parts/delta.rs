@@ -1,0 +1,105 @@
+//! The delta rule over the tokens of a prompt against steps, cut anywhere, and its time: a part of the example `check`.
+
+use cuda::Span;
+use cuda::launch::{self, DeltaShape, DeltaStep, TokenPlaces};
+
+use super::Bench;
+
+/// Inputs of a run of one sequence.
+struct Run {
+    shape: DeltaShape,
+    mixed: Span<f32>,
+    beta: Span<f32>,
+    decay: Span<f32>,
+    rate: Span<f32>,
+    bias: Span<f32>,
+    states: Span<f32>,
+}
+
+impl Bench {
+    fn run(&self, shape: DeltaShape, tokens: usize) -> Run {
+        let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+        let rates: Vec<f32> = (0..shape.value_heads).map(|_| 1.0 + 0.9 * self.unit()).collect();
+        Run {
+            shape,
+            mixed: self.random(tokens * channels),
+            beta: self.random(tokens * shape.value_heads),
+            decay: self.random(tokens * shape.value_heads),
+            rate: self.floats(&rates),
+            bias: self.random(shape.value_heads),
+            states: self.random(shape.value_heads * shape.key_dim * shape.value_dim),
+        }
+    }
+
+    /// The run in pieces that end at `ends`; outputs, then the state after it.
+    fn pieces_of(&self, run: &Run, ends: &[usize], single: bool) -> [Span<f32>; 2] {
+        let tokens = ends[ends.len() - 1];
+        let width = run.shape.value_heads * run.shape.value_dim;
+        let (states, out) = (self.twin(run.states), self.poison(tokens * width));
+        let [mixed, beta, decay] = [run.mixed, run.beta, run.decay].map(|span| self.twin(span));
+        let mut start = 0;
+        for &end in ends {
+            let rows = |span: Span<f32>| {
+                let each = span.len() / tokens;
+                span.part(start * each, (end - start) * each)
+            };
+            let positions: Vec<u32> = (start as u32..end as u32).collect();
+            let places = self.places(&positions, &vec![0; end - start]);
+            let step = DeltaStep {
+                mixed: rows(mixed),
+                beta: rows(beta),
+                decay: rows(decay),
+                rate: run.rate,
+                bias: run.bias,
+                states,
+                stride: states.len(),
+                out: rows(out),
+            };
+            let places = TokenPlaces { single, ..places };
+            launch::delta_rule(&self.stream, &run.shape, &places, &step).unwrap();
+            start = end;
+        }
+        [out, states]
+    }
+
+    /// Prompts whole, in pieces and as steps.
+    pub(super) fn delta_runs(&self) {
+        for (key_dim, value_dim) in [(128, 64), (256, 40), (64, 32)] {
+            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim };
+            let run = self.run(shape, 61);
+            let steps = self.pieces_of(&run, &(1..=61).collect::<Vec<_>>(), true);
+            let whole = self.pieces_of(&run, &[61], false);
+            let pieces = self.pieces_of(&run, &[1, 9, 40, 61], false);
+            for (index, what) in ["outputs", "state"].into_iter().enumerate() {
+                let case = format!("delta rule, keys of {key_dim}, values of {value_dim}: {what}");
+                self.compare(&case, whole[index], steps[index]);
+                self.same_bits("  in pieces", &self.read(pieces[index]), &self.read(whole[index]));
+            }
+        }
+    }
+
+    /// Time of the 35B shape's delta rule.
+    pub(super) fn delta_table(&self) {
+        let shape = DeltaShape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128 };
+        for tokens in [128, 2048] {
+            let run = self.run(shape, tokens);
+            let positions: Vec<u32> = (0..tokens as u32).collect();
+            let places = TokenPlaces { single: false, ..self.places(&positions, &vec![0; tokens]) };
+            let step = DeltaStep {
+                mixed: run.mixed,
+                beta: run.beta,
+                decay: run.decay,
+                rate: run.rate,
+                bias: run.bias,
+                states: run.states,
+                stride: run.states.len(),
+                out: self.poison(tokens * 32 * 128),
+            };
+            let time = self.time(4, &|_| launch::delta_rule(&self.stream, &shape, &places, &step));
+            println!(
+                "35B delta rule of {tokens:>4} tokens: {time:8.1} us, {:.3} us a token",
+                time / tokens as f64
+            );
+        }
+    }
+}

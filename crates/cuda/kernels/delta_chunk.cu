@@ -1,0 +1,158 @@
+// The gated delta rule (Yang, Kautz, Hatamizadeh 2024) over the tokens of a prompt, one after another.
+//
+// What bounds it is the chain from one token to the next, so a token's inputs come from shared memory, which is filled
+// some batches of tokens ahead, gates are computed beforehand, and both dots of the state, with the key and with the
+// query, are formed at the same time: o = S_new^T q = S^T q + (k . q) d, where S has decayed.
+#include "tensor.cuh"
+
+struct DeltaChunkArguments {
+    float* mixed;            // [tokens, channels]: q of all key heads, k of all, v of all; q and k are normalised here
+    float* beta;             // [tokens, value_heads]: before the sigmoid, after `delta_prepare` after it
+    float* decay;            // [tokens, value_heads]: before the softplus; after `delta_prepare` the state's factor
+    const float* rate;       // [value_heads]
+    const float* bias;       // [value_heads]
+    float* state;            // [value_heads, key_dim, value_dim] of the run's sequence
+    float* out;              // [tokens, value_heads, value_dim]
+    const uint32_t* sequences;// per token; only the first is read
+    size_t state_stride;     // floats from one sequence's state to the next
+    uint32_t tokens;
+    uint32_t channels;       // a multiple of 4
+    uint32_t key_heads;
+    uint32_t value_heads;
+    uint32_t key_dim;        // 128 or 256
+    uint32_t value_dim;      // a multiple of 4
+};
+
+// Queries and keys over sqrt(sum x^2 + 1e-6), queries scaled by key_dim^-0.5; sigmoids and decays.
+// Grid: tokens, 256 threads.
+extern "C" __global__ void __launch_bounds__(256) delta_prepare(const __grid_constant__ DeltaChunkArguments a) {
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (uint32_t head = warp; head < 2 * a.key_heads; head += 8) {
+        float* x = a.mixed + size_t(blockIdx.x) * a.channels + size_t(head) * a.key_dim;
+        float sum = 0.0f;
+        for (uint32_t i = lane; i < a.key_dim; i += 32) sum += x[i] * x[i];
+        float scale = rsqrtf(warp_sum(sum) + 1e-6f);
+        if (head < a.key_heads) scale *= rsqrtf(float(a.key_dim));
+        for (uint32_t i = lane; i < a.key_dim; i += 32) x[i] *= scale;
+    }
+    for (uint32_t head = threadIdx.x; head < a.value_heads; head += 256) {
+        size_t at = size_t(blockIdx.x) * a.value_heads + head;
+        float raw = a.decay[at] + a.bias[head];
+        float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
+        a.beta[at] = sigmoid(a.beta[at]);
+        a.decay[at] = expf(-a.rate[head] * softplus);
+    }
+}
+
+#if __CUDA_ARCH__ >= 800
+
+// Tokens of a batch, and batches that there is room for.
+constexpr uint32_t DELTA_BATCH = 8, DELTA_BATCHES = 4;
+
+// A block has 16 columns of a head's state: a warp four, eight lanes a column, a lane KEYS keys, every eighth four.
+// Grid: (value_heads, value_dim / 16), 128 threads; shared: DELTA_BATCHES batches.
+template <int KEYS>
+__device__ inline void delta_chunk(const DeltaChunkArguments& a) {
+    constexpr uint32_t DIM = 8 * KEYS, ROW = 2 * DIM + 16 + 4; // floats of a token: q, k, v of the columns, gates
+    extern __shared__ __align__(16) float tokens_memory[];
+    uint32_t thread = threadIdx.x, lane = thread % 32, part = lane % 8;
+    uint32_t head = blockIdx.x, own = thread / 32 * 4 + lane / 8, column = blockIdx.y * 16 + own;
+    bool live = column < a.value_dim;
+    uint32_t key_head = head / (a.value_heads / a.key_heads);
+    uint32_t shared = shared_address(tokens_memory);
+    const float* queries = a.mixed + key_head * DIM;
+    const float* keys = a.mixed + (a.key_heads + key_head) * DIM;
+    const float* values = a.mixed + 2 * a.key_heads * DIM + head * a.value_dim + blockIdx.y * 16;
+    uint32_t batches = (a.tokens + DELTA_BATCH - 1) / DELTA_BATCH;
+    auto copy_batch = [&](uint32_t batch) {
+        if (batch < batches) {
+            uint32_t to = shared + batch % DELTA_BATCHES * DELTA_BATCH * ROW * 4, first = batch * DELTA_BATCH;
+            for (uint32_t i = thread; i < DELTA_BATCH * DIM / 2; i += 128) {
+                uint32_t token = i / (DIM / 2), unit = i % (DIM / 2), at = unit % (DIM / 4) * 4;
+                bool there = first + token < a.tokens;
+                const float* from = (unit < DIM / 4 ? queries : keys) + at;
+                from += there ? size_t(first + token) * a.channels : 0;
+                copy_16(to + token * ROW * 4 + unit * 16, from, there);
+            }
+            if (thread < DELTA_BATCH * 4) {
+                uint32_t token = thread / 4, at = thread % 4 * 4;
+                bool there = first + token < a.tokens && blockIdx.y * 16 + at < a.value_dim;
+                const float* from = there ? values + size_t(first + token) * a.channels + at : values;
+                copy_16(to + (token * ROW + 2 * DIM + at) * 4, from, there);
+            }
+            if (thread < DELTA_BATCH * 2) {
+                uint32_t token = thread / 2;
+                bool there = first + token < a.tokens;
+                const float* gates = thread % 2 ? a.decay : a.beta;
+                const float* from = gates + size_t(there ? first + token : 0) * a.value_heads + head;
+                copy_4(to + (token * ROW + 2 * DIM + 16 + thread % 2) * 4, from, there);
+            }
+        }
+        commit_copies();
+    };
+    for (uint32_t batch = 0; batch + 1 < DELTA_BATCHES; batch++) copy_batch(batch);
+    float* state = a.state + a.sequences[0] * a.state_stride + size_t(head) * DIM * a.value_dim + (live ? column : 0);
+    float s[KEYS];
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) s[i] = state[size_t(4 * (part + i / 4 * 8) + i % 4) * a.value_dim];
+    for (uint32_t batch = 0; batch < batches; batch++) {
+        await_copies<DELTA_BATCHES - 2>();
+        __syncthreads();
+        copy_batch(batch + DELTA_BATCHES - 1);
+        const float* row = tokens_memory + batch % DELTA_BATCHES * DELTA_BATCH * ROW;
+        uint32_t count = min(DELTA_BATCH, a.tokens - batch * DELTA_BATCH);
+#pragma unroll 2
+        for (uint32_t token = 0; token < count; token++, row += ROW) {
+            float4 gates = *reinterpret_cast<const float4*>(row + 2 * DIM + 16);
+            float v = row[2 * DIM + own];
+            // By fours, so that no chain of sums is long.
+            float with_key[4] = {}, with_query[4] = {}, both[4] = {}, k[KEYS];
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                float4 q = reinterpret_cast<const float4*>(row)[part + 8 * i];
+                float4 w = reinterpret_cast<const float4*>(row + DIM)[part + 8 * i];
+                float qs[4] = {q.x, q.y, q.z, q.w}, ks[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    k[4 * i + j] = ks[j];
+                    s[4 * i + j] *= gates.y;
+                    with_key[j] = fmaf(s[4 * i + j], ks[j], with_key[j]);
+                    with_query[j] = fmaf(s[4 * i + j], qs[j], with_query[j]);
+                    both[j] = fmaf(ks[j], qs[j], both[j]);
+                }
+            }
+            float dot = (with_key[0] + with_key[1]) + (with_key[2] + with_key[3]);
+            float o = (with_query[0] + with_query[1]) + (with_query[2] + with_query[3]);
+            float product = (both[0] + both[1]) + (both[2] + both[3]);
+#pragma unroll
+            for (int offset = 4; offset > 0; offset >>= 1) {
+                dot += __shfl_xor_sync(FULL, dot, offset);
+                o += __shfl_xor_sync(FULL, o, offset);
+                product += __shfl_xor_sync(FULL, product, offset);
+            }
+            float d = gates.x * (v - dot);
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) s[i] = fmaf(k[i], d, s[i]);
+            if (live && part == 0) {
+                size_t at = size_t(batch * DELTA_BATCH + token) * a.value_heads + head;
+                a.out[at * a.value_dim + column] = fmaf(product, d, o);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (live) state[size_t(4 * (part + i / 4 * 8) + i % 4) * a.value_dim] = s[i];
+    }
+}
+
+#define DELTA_BODY(CALL) CALL
+#else
+#define DELTA_BODY(CALL) __trap()
+#endif
+
+extern "C" __global__ void __launch_bounds__(128) delta_chunk_16(const __grid_constant__ DeltaChunkArguments a) {
+    DELTA_BODY(delta_chunk<16>(a));
+}
+extern "C" __global__ void __launch_bounds__(128) delta_chunk_32(const __grid_constant__ DeltaChunkArguments a) {
+    DELTA_BODY(delta_chunk<32>(a));
+}

@@ -1,0 +1,292 @@
+//! Launches of attention over a cache of keys and values, and of what fills the cache.
+
+use kernels::KvType;
+
+use super::{HEAD_DIM_LIMIT, Kernel, TokenPlaces, expect};
+use crate::{CudaError, Span, Stream};
+
+/// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads]` rows of
+/// [`KvType::bytes_of_head`] bytes.
+#[derive(Clone, Copy)]
+pub struct KeyValueCache {
+    /// Keys.
+    pub keys: Span<u8>,
+    /// Values.
+    pub values: Span<u8>,
+    /// Most tokens of a sequence.
+    pub context: usize,
+    /// How they are stored.
+    pub kv_type: KvType,
+}
+
+/// Shape of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionShape {
+    /// Heads of queries.
+    pub query_heads: usize,
+    /// Heads of keys and values.
+    pub key_value_heads: usize,
+    /// Values per head.
+    pub dim: usize,
+}
+
+impl AttentionShape {
+    /// Parts that the context of a token that is a run of its own is cut into: by the shape and the token's position
+    /// alone, so that its bits do not depend on the batch. Together they are about a wave of blocks on a large device.
+    fn splits(&self) -> usize {
+        (WAVE_BLOCKS / self.key_value_heads).clamp(8, ATTENTION_SPLITS)
+    }
+
+    fn group(&self) -> usize {
+        self.query_heads / self.key_value_heads
+    }
+}
+
+/// Most parts of a context; `SPLITS_LIMIT` in `kernels/attention.cu`.
+const ATTENTION_SPLITS: usize = 64;
+/// Blocks that a large device works on at once, rounded to a power of two.
+const WAVE_BLOCKS: usize = 128;
+/// Heads of one product of a step (`attend_step` in `kernels/attention.cu`).
+const STEP_HEADS: usize = 8;
+/// Keys of a tile of a step; `STEP_KEYS` in `kernels/attention.cu`.
+const STEP_KEYS: usize = 32;
+/// Keys of a tile of the plain kernel; `PLAIN_KEYS` in `kernels/attention.cu`.
+const PLAIN_KEYS: usize = 16;
+
+/// The number by which kernels know a type; `CacheType` in `kernels/cache.cuh`.
+pub(super) fn cache_type(kv_type: KvType) -> u32 {
+    match kv_type {
+        KvType::F32 => 0,
+        KvType::F16 => 1,
+        KvType::Bf16 => 2,
+        KvType::Q8 => 3,
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AppendArguments {
+    keys: u64,
+    values: u64,
+    cache_keys: u64,
+    cache_values: u64,
+    positions: u64,
+    sequences: u64,
+    heads: u32,
+    dim: u32,
+    context: u32,
+    kv_type: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AttendArguments {
+    query: u64,
+    cache_keys: u64,
+    cache_values: u64,
+    out: u64,
+    partial: u64,
+    positions: u64,
+    sequences: u64,
+    query_heads: u32,
+    key_value_heads: u32,
+    dim: u32,
+    context: u32,
+    splits: u32,
+    tokens: u32,
+    scale: f32,
+    tokens_per_block: u32,
+    kv_type: u32,
+    stages: u32,
+}
+
+/// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
+pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
+    tokens * shape.query_heads * shape.splits() * (shape.dim + 2)
+}
+
+/// Appends keys and values of the tokens to the cache.
+///
+/// # Errors
+/// The device failed.
+pub fn append(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    keys: Span<f32>,
+    values: Span<f32>,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    let width = shape.key_value_heads * shape.dim;
+    expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("keys", keys.len(), tokens * width);
+    expect("values", values.len(), tokens * width);
+    let append = AppendArguments {
+        keys: keys.address,
+        values: values.address,
+        cache_keys: cache.keys.address,
+        cache_values: cache.values.address,
+        positions: places.positions.address,
+        sequences: places.sequences.address,
+        heads: shape.key_value_heads as u32,
+        dim: shape.dim as u32,
+        context: cache.context as u32,
+        kv_type: cache_type(cache.kv_type),
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above; positions lie within the context by the
+    // caller's batch.
+    unsafe { stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append) }
+}
+
+/// How a launch of attention is shared out.
+struct Division {
+    kernel: Kernel,
+    grid: (usize, usize, usize),
+    threads: usize,
+    shared: usize,
+    tokens_per_block: usize,
+    stages: usize,
+}
+
+impl Division {
+    /// For tensor cores; `None` where the plain kernel has to serve: by device, type and width of heads.
+    fn tensor_cores(
+        stream: &Stream,
+        shape: &AttentionShape,
+        kv_type: KvType,
+        tokens: usize,
+        single: bool,
+    ) -> Option<Self> {
+        let bf16 = match kv_type {
+            KvType::F16 => false,
+            KvType::Bf16 => true,
+            KvType::F32 | KvType::Q8 => return None,
+        };
+        let capable = stream.device().info().capability.0 >= 8;
+        if !capable || !shape.dim.is_multiple_of(8) {
+            return None;
+        }
+        // Heads are padded with zeros to the next width that has a kernel.
+        let dim = [64, 128, 256].into_iter().find(|&dim| shape.dim <= dim)?;
+        let limit = stream.device().shared_limit();
+        let choose = |f16, other| if bf16 { other } else { f16 };
+        if single {
+            let kernel = match dim {
+                64 => choose(Kernel::AttendStepF16Dim64, Kernel::AttendStepBf16Dim64),
+                128 => choose(Kernel::AttendStepF16Dim128, Kernel::AttendStepBf16Dim128),
+                _ => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
+            };
+            let stage = 2 * STEP_KEYS * dim * 2;
+            let stages = if 4 * stage + STEP_FIXED_BYTES <= limit { 4 } else { 2 };
+            let blocks = shape.group().div_ceil(STEP_HEADS);
+            return Some(Self {
+                kernel,
+                grid: (blocks, shape.key_value_heads * shape.splits(), tokens),
+                threads: 256,
+                shared: stages * stage,
+                tokens_per_block: 1,
+                stages,
+            });
+        }
+        let bytes = |warps: usize, keys: usize| (64 * warps + 4 * keys) * dim;
+        let (kernel, warps, keys) = match dim {
+            64 => (choose(Kernel::AttendChunkF16Dim64, Kernel::AttendChunkBf16Dim64), 8, 64),
+            128 => (choose(Kernel::AttendChunkF16Dim128, Kernel::AttendChunkBf16Dim128), 8, 64),
+            _ if bytes(8, 64) <= limit => {
+                (choose(Kernel::AttendChunkF16Dim256, Kernel::AttendChunkBf16Dim256), 8, 64)
+            }
+            _ => {
+                let small = choose(Kernel::AttendChunkF16Small, Kernel::AttendChunkBf16Small);
+                (small, 4, 32)
+            }
+        };
+        let tokens_per_block = 16 * warps / shape.group();
+        if tokens_per_block == 0 || bytes(warps, keys) > limit {
+            return None;
+        }
+        Some(Self {
+            kernel,
+            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, 1),
+            threads: 32 * warps,
+            shared: bytes(warps, keys),
+            tokens_per_block,
+            stages: 1,
+        })
+    }
+
+    /// In f32.
+    fn plain(shape: &AttentionShape, tokens: usize, single: bool) -> Self {
+        let rows = if single { 1 } else { 4 };
+        let tokens_per_block = if single { 1 } else { (8 * rows / shape.group()).max(1) };
+        let splits = if single { shape.splits() } else { 1 };
+        Self {
+            kernel: if single { Kernel::AttendPlain1 } else { Kernel::AttendPlain4 },
+            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, splits),
+            threads: 256,
+            shared: 2 * PLAIN_KEYS * shape.dim * 4,
+            tokens_per_block,
+            stages: 1,
+        }
+    }
+}
+
+/// Shared memory of `attend_step` that does not depend on the stages, rounded up.
+const STEP_FIXED_BYTES: usize = 4096;
+
+/// `out` = causal attention of `query` over the cache, which holds the tokens' own keys and values. `scratch` has
+/// [`attend_scratch`] values when tokens are runs of their own.
+///
+/// # Errors
+/// The device failed.
+pub fn attend(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    query: Span<f32>,
+    out: Span<f32>,
+    scratch: Span<f32>,
+) -> Result<(), CudaError> {
+    let tokens = places.positions.len();
+    assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
+    expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
+    expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
+    let splits = if places.single { shape.splits() } else { 1 };
+    if splits > 1 {
+        expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
+    }
+    let division = Division::tensor_cores(stream, shape, cache.kv_type, tokens, places.single)
+        .unwrap_or_else(|| Division::plain(shape, tokens, places.single));
+    let arguments = AttendArguments {
+        query: query.address,
+        cache_keys: cache.keys.address,
+        cache_values: cache.values.address,
+        out: out.address,
+        partial: scratch.address,
+        positions: places.positions.address,
+        sequences: places.sequences.address,
+        query_heads: shape.query_heads as u32,
+        key_value_heads: shape.key_value_heads as u32,
+        dim: shape.dim as u32,
+        context: cache.context as u32,
+        splits: splits as u32,
+        tokens: tokens as u32,
+        scale: (shape.dim as f32).powf(-0.5) * std::f32::consts::LOG2_E,
+        tokens_per_block: division.tokens_per_block as u32,
+        kv_type: cache_type(cache.kv_type),
+        stages: division.stages as u32,
+    };
+    let Division { kernel, grid, threads, shared, .. } = division;
+    // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
+    // the caller's batch.
+    unsafe {
+        stream.launch_overlapping(kernel, grid, threads, shared, &arguments)?;
+        if splits > 1 {
+            let grid = (shape.query_heads, tokens, shape.dim.div_ceil(64));
+            stream.launch_overlapping(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
+        }
+    }
+    Ok(())
+}

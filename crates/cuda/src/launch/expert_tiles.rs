@@ -1,0 +1,162 @@
+//! Launches of the routed experts of many tokens: each expert's tokens together, in tiles.
+
+use super::tiles::{SMALL_TOKENS, TileArguments, TileSplitArguments, launch_split, tile_kernel};
+use super::{
+    Groups, Kernel, SPLIT_TOKENS, SplitTokens, TILE_TOKENS, expect, split, split_serves, swiglu,
+    tile_limit,
+};
+use crate::{CudaError, Device, ExpertShapes, Span, Stream};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TileListArguments {
+    starts: u64,
+    addresses: u64,
+    tiles: u64,
+    count: u64,
+    experts: u32,
+    tile: u32,
+}
+
+/// Buffers of the routed experts of many tokens.
+#[derive(Clone, Copy)]
+pub struct PairBuffers {
+    /// `[pairs, inner]`
+    pub gate: Span<f32>,
+    /// `[pairs, inner]`
+    pub up: Span<f32>,
+    /// `[pairs, hidden]`
+    pub out: Span<f32>,
+}
+
+/// Split activations of the routed experts of many tokens.
+#[derive(Clone, Copy)]
+pub struct ExpertParts {
+    /// The tokens, already split.
+    pub tokens: SplitTokens,
+    /// Memory for the inner values of all pairs.
+    pub inner: SplitTokens,
+}
+
+/// True when products of many tokens with these experts take split activations, weights being aligned to
+/// [`super::STEP_ALIGNMENT`].
+pub fn split_serves_experts(device: &Device, shapes: &ExpertShapes) -> bool {
+    let alike = shapes.gate.bits == shapes.up.bits && shapes.gate.group == shapes.up.group;
+    alike && [&shapes.gate, &shapes.down].into_iter().all(|matrix| split_serves(device, matrix))
+}
+
+/// Feed-forward of all pairs whose expert has an address in `addresses` `[experts]`; with `parts` where
+/// [`split_serves_experts`] the shapes.
+///
+/// # Errors
+/// The device failed.
+pub fn experts_tiles(
+    stream: &Stream,
+    x: Span<f32>,
+    pairs: usize,
+    groups: &Groups,
+    addresses: Span<u64>,
+    shapes: &ExpertShapes,
+    buffers: &PairBuffers,
+    parts: Option<&ExpertParts>,
+) -> Result<(), CudaError> {
+    let experts = groups.starts.len() - 1;
+    let (hidden, inner) = (shapes.gate.columns(), shapes.inner());
+    let limit = tile_limit(pairs, experts);
+    expect("addresses", addresses.len(), experts);
+    expect("tiles", groups.tiles.len(), 3 * limit);
+    expect("gate values", buffers.gate.len(), pairs * inner);
+    expect("up values", buffers.up.len(), pairs * inner);
+    expect("outputs of pairs", buffers.out.len(), pairs * hidden);
+    // Experts of few tokens take tiles that leave room for more of them.
+    let split_tile = if pairs < SMALL_TOKENS * experts { SMALL_TOKENS } else { SPLIT_TOKENS };
+    let list = TileListArguments {
+        starts: groups.starts.address,
+        addresses: addresses.address,
+        tiles: groups.tiles.address,
+        count: groups.tile_count.address,
+        experts: experts as u32,
+        tile: if parts.is_some() { split_tile } else { TILE_TOKENS } as u32,
+    };
+    if let Some(parts) = parts {
+        let first = TileSplitArguments {
+            gather: groups.pair_token.address,
+            out: buffers.gate.address,
+            out_second: buffers.up.address,
+            addresses: addresses.address,
+            places: shapes.places,
+            tiles: groups.tiles.address,
+            tile_count: groups.tile_count.address,
+            grouped: 1,
+            tile: split_tile as u32,
+            ..TileSplitArguments::new(&parts.tokens, shapes.gate, shapes.up)
+        };
+        let second = TileSplitArguments {
+            parts: parts.inner.parts.address,
+            sums: parts.inner.sums.address,
+            gather: 0,
+            out: buffers.out.address,
+            matrix: shapes.down,
+            second: shapes.down,
+            first_piece: 2,
+            ..first
+        };
+        let limit = pairs / split_tile + experts.min(pairs);
+        let (gate, up) = (buffers.gate, buffers.up);
+        let listed = Groups { tiles: groups.tiles.part(0, 3 * limit), ..*groups };
+        // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
+        return unsafe {
+            stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
+            launch_split(stream, first, limit, 2)?;
+            split(stream, gate, Some(up), (pairs, inner), Some(&listed), &parts.inner)?;
+            launch_split(stream, second, limit, 1)
+        };
+    }
+    let first = TileArguments {
+        x: x.address,
+        gather: groups.pair_token.address,
+        out: buffers.gate.address,
+        out_second: buffers.up.address,
+        addresses: addresses.address,
+        places: shapes.places,
+        tiles: groups.tiles.address,
+        tile_count: groups.tile_count.address,
+        matrix: shapes.gate,
+        second: shapes.up,
+        tokens: 0,
+        add: 0,
+        first_piece: 0,
+        grouped: 1,
+    };
+    let second = TileArguments {
+        x: buffers.gate.address,
+        gather: 0,
+        out: buffers.out.address,
+        out_second: 0,
+        matrix: shapes.down,
+        second: shapes.down,
+        first_piece: 2,
+        ..first
+    };
+    // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
+    unsafe {
+        stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
+        if shapes.gate.quantised_bits() == shapes.up.quantised_bits() {
+            let (kernel, rows, shared) = tile_kernel(stream, &shapes.gate);
+            let grid = (inner.div_ceil(rows), limit, 2);
+            stream.launch(kernel, grid, 256, shared, &first)?;
+        } else {
+            for (matrix, out, piece) in [(shapes.gate, buffers.gate, 0), (shapes.up, buffers.up, 1)]
+            {
+                let (kernel, rows, shared) = tile_kernel(stream, &matrix);
+                let grid = (inner.div_ceil(rows), limit, 1);
+                let one = TileArguments { matrix, out: out.address, first_piece: piece, ..first };
+                stream.launch(kernel, grid, 256, shared, &one)?;
+            }
+        }
+        swiglu(stream, buffers.gate, buffers.up, pairs * inner)?;
+        let (kernel, rows, shared) = tile_kernel(stream, &shapes.down);
+        let grid = (hidden.div_ceil(rows), limit, 1);
+        stream.launch(kernel, grid, 256, shared, &second)
+    }
+}

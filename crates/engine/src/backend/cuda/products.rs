@@ -1,0 +1,41 @@
+//! Products of a batch's registers with dense matrices: of few tokens as they are, of many with activations that were
+//! split for tensor cores, once for all matrices that share them.
+
+use cuda::launch::{self, SplitTokens};
+use cuda::{CudaError, Matrix, Span};
+
+use super::CudaBackend;
+
+impl CudaBackend {
+    /// Products of one input, as the size of the batch asks for.
+    pub(super) fn products(
+        &self,
+        x: Span<f32>,
+        jobs: &[(Matrix, Span<f32>)],
+        add: bool,
+    ) -> Result<(), CudaError> {
+        if self.single {
+            return launch::linear(&self.stream, x, self.tokens, jobs, add);
+        }
+        let split = self.split_input(x, jobs.iter().map(|job| &job.0))?;
+        for (matrix, out) in jobs {
+            launch::tile_linear(&self.stream, x, self.tokens, *matrix, *out, add, split.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Splits the batch's input of products with `matrices`, if that serves one of them.
+    pub(super) fn split_input<'a>(
+        &self,
+        x: Span<f32>,
+        matrices: impl IntoIterator<Item = &'a Matrix>,
+    ) -> Result<Option<SplitTokens>, CudaError> {
+        let device = self.stream.device();
+        let serves = |matrix: &&Matrix| launch::split_serves(device, matrix);
+        let Some(matrix) = matrices.into_iter().find(serves) else { return Ok(None) };
+        let (split, shape) =
+            (self.buffers.split_tokens(0, &self.sizes), (self.tokens, matrix.columns()));
+        launch::split(&self.stream, x, None, shape, None, &split)?;
+        Ok(Some(split))
+    }
+}

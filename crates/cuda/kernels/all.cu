@@ -5,3 +5,4 @@
 #include "mixture.cu"
 #include "step.cu"
 #include "tile.cu"
+#include "layouts.cuh"

@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-// How a matrix is stored; mirrored by `Encoding` in src/matrix.rs.
-enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3 };
+#include "abi.cuh"
 
 // A matrix [rows, columns]; addresses are device addresses or mapped host addresses.
 struct Matrix {

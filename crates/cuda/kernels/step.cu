@@ -3,11 +3,6 @@
 // expert; the experts. Plain counterparts, one operation each, are in linear.cu, mixer.cu and mixture.cu.
 #include "halves.cuh"
 
-constexpr uint32_t STEP_JOBS = 6;
-
-// What becomes of a job's products.
-enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
-
 struct StepJob {
     Matrix matrix;
     Matrix second;           // SWIGLU: of the values that the gate is multiplied with
@@ -301,8 +296,8 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     }
     if (found == FAILED) return;
     bool upper = threadIdx.x / 32 >= Share::SPLITS;
-    Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, 1)), low = high;
-    if (!upper) low = pieces_of(piece(a.experts.gate, a.experts, expert, found, 0));
+    Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, UP)), low = high;
+    if (!upper) low = pieces_of(piece(a.experts.gate, a.experts, expert, found, GATE));
     if (!NARROW) high = low;
     Unit<BITS> units[EXPERT_BATCH<BITS>];
     bool busy = share.is_busy(0);
@@ -494,7 +489,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
         uint64_t record = __ldcg(a.addresses + at);
         known = !is_awaited(record), failed = record == FAILED;
         routed.factor[threadIdx.x] = __ldcg(a.weights + at);
-        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
     }
     known = __syncthreads_and(known);
     if (!known) {
@@ -503,7 +498,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
         if (threadIdx.x < a.k) {
             uint64_t record = __ldcg(a.addresses + at);
             failed = record == FAILED;
-            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
         }
     }
     // What a failed expert leaves is undefined, and its reader knows.

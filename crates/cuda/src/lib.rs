@@ -9,6 +9,7 @@
 //! alive until the stream has passed the launch. What a stale address does is a fault of the device, reported as
 //! [`CudaError::Call`] by a later call; host memory is only reachable where it was pinned for that.
 
+mod abi;
 mod device;
 mod error;
 pub mod launch;

@@ -1,8 +1,10 @@
 //! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
 
 use super::{
-    EXPERTS_LIMIT, Kernel, TILE_TOKENS, TOP_K_LIMIT, TileArguments, expect, staged, tile_kernel,
+    DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TILE_TOKENS, TOP_K_LIMIT, TileArguments,
+    expect, staged, tile_kernel,
 };
+use crate::abi::{ExpertPart, mirrors};
 use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -30,13 +32,6 @@ struct RouteArguments {
     padding: u32,
 }
 
-/// Words through which a step and the host say what went wrong.
-pub const STATUS_WORDS: usize = 3;
-/// The word of them that says that nobody answers.
-pub const GIVEN_UP: usize = 1;
-/// The word that says how many milliseconds the device waits for an answer.
-pub const PATIENCE: usize = 2;
-
 /// What [`route`] guesses of the next layer's choice.
 #[derive(Clone, Copy)]
 pub struct Guess {
@@ -46,8 +41,8 @@ pub struct Guess {
     pub table: Span<u64>,
     /// The experts guessed, `[tokens, k]`, best first.
     pub guesses: Span<u32>,
-    /// Two words in pinned memory: how many ranks are asked for when their records are in host memory, and when they
-    /// are nowhere. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
+    /// [`DEPTH_WORDS`] in pinned memory: how many ranks are asked for when their records are in host memory, and when
+    /// they are on disk. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
     pub depths: Span<u32>,
     /// Records here are not asked for.
     pub device_slots: Span<u8>,
@@ -196,7 +191,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         expect("guessed logits", guess.logits.len(), tokens * experts);
         expect("table of the next layer", guess.table.len(), experts);
         expect("guesses", guess.guesses.len(), tokens * k);
-        expect("depths", guess.depths.len(), 2);
+        expect("depths", guess.depths.len(), DEPTH_WORDS);
     }
     expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
     let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
@@ -255,10 +250,10 @@ pub struct ExpertStep {
     pub weights: Span<f32>,
     /// From [`route`].
     pub addresses: Span<u64>,
-    /// By key, in pinned memory: the address of a record asked for, or [`FAILED`].
+    /// By key, in pinned memory: the address of a record asked for, or [`super::FAILED`].
     pub answers: Span<u64>,
-    /// [`STATUS_WORDS`] in pinned memory; word [`GIVEN_UP`] ends the waiting for answers when the host sets it, and is
-    /// set by the device when it has waited for as long as word [`PATIENCE`] says.
+    /// [`STATUS_WORDS`] in pinned memory; word [`super::GIVEN_UP`] ends the waiting for answers when the host sets it,
+    /// and is set by the device when it has waited for as long as word [`super::PATIENCE`] says.
     pub status: Span<u32>,
     /// Scratch `[tokens, k, inner]`.
     pub inner: Span<f32>,
@@ -481,7 +476,7 @@ pub fn experts_tiles(
         second: shapes.up,
         tokens: 0,
         add: 0,
-        first_piece: 0,
+        first_piece: ExpertPart::Gate as u32,
         grouped: 1,
     };
     let second = TileArguments {
@@ -491,7 +486,7 @@ pub fn experts_tiles(
         out_second: 0,
         matrix: shapes.down,
         second: shapes.down,
-        first_piece: 2,
+        first_piece: ExpertPart::Down as u32,
         ..first
     };
     // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
@@ -502,11 +497,14 @@ pub fn experts_tiles(
             let grid = (inner.div_ceil(rows), limit, 2);
             stream.launch(kernel, grid, 256, shared, &first)?;
         } else {
-            for (matrix, out, piece) in [(shapes.gate, buffers.gate, 0), (shapes.up, buffers.up, 1)]
-            {
+            for (matrix, out, part) in [
+                (shapes.gate, buffers.gate, ExpertPart::Gate),
+                (shapes.up, buffers.up, ExpertPart::Up),
+            ] {
                 let (kernel, rows, shared) = tile_kernel(stream, &matrix);
                 let grid = (inner.div_ceil(rows), limit, 1);
-                let one = TileArguments { matrix, out: out.address, first_piece: piece, ..first };
+                let first_piece = part as u32;
+                let one = TileArguments { matrix, out: out.address, first_piece, ..first };
                 stream.launch(kernel, grid, 256, shared, &one)?;
             }
         }
@@ -565,4 +563,21 @@ pub fn combine(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::Combine, (tokens, 1, 1), 256, 0, &arguments) }
+}
+
+mirrors! {
+    GuessArguments as Guess { logits, table, guesses, depths, ended, device_slots, device_bytes };
+    RouteArguments as RouteArguments {
+        logits, replaced, table, chosen, weights, addresses, uses, ring, posted, status, copies, guess, experts, k,
+        normalise, first_key, ring_mask, ask, layer, padding
+    } for Route256, Route512, Route1024;
+    EndedArguments as Ended { blocks, word, layer, padding };
+    ExpertArguments as ExpertArguments {
+        x, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts, gate,
+        up, down, ended, hidden, k, first_key, padding
+    } for ExpertInner, ExpertOuter;
+    GroupArguments as GroupArguments { chosen, starts, pair_token, place, tokens, k, experts, padding } for GroupPairs;
+    TileListArguments as TileListArguments { starts, addresses, tiles, count, experts, tile } for ListTiles;
+    SwigluArguments as SwigluArguments { gate, up, count } for Swiglu;
+    CombineArguments as CombineArguments { routed, place, weights, shared, shared_gate, out, hidden, k } for Combine;
 }

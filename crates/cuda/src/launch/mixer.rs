@@ -1,6 +1,7 @@
 //! Launches of what lies between the products: norms, gates, attention, convolution, delta rule.
 
 use super::{HEAD_DIM_LIMIT, KEY_DIM_LIMIT, Kernel, expect};
+use crate::abi::{CONVOLVE_RUN, mirrors};
 use crate::{CudaError, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -365,7 +366,7 @@ pub fn convolve(
         single: u32::from(places.single),
         tail_stride: stride as u64,
     };
-    let parts = if places.single { tokens } else { tokens.div_ceil(32) };
+    let parts = if places.single { tokens } else { tokens.div_ceil(CONVOLVE_RUN) };
     let columns = channels.div_ceil(256);
     // SAFETY: the structure is both kernels'; lengths were checked above, sequences by the caller's batch.
     unsafe {
@@ -523,4 +524,27 @@ pub fn gated_norm(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::GatedNorm, (heads, 1, 1), 32, 0, &arguments) }
+}
+
+mirrors! {
+    NormArguments as NormArguments { x, weight, out, rows, width, epsilon } for RmsNorm;
+    GateArguments as GateArguments { x, gate, count, padding } for SigmoidGate;
+    SplitArguments as SplitArguments { both, query, gate, dim, count } for SplitQueryGate;
+    RotateArguments as RotateArguments { x, weight, frequencies, positions, heads, dim, rotary, epsilon }
+        for NormAndRotate;
+    AppendArguments as AppendArguments {
+        keys, values, cache_keys, cache_values, positions, sequences, width, context
+    } for Append;
+    AttendArguments as AttendArguments {
+        query, cache_keys, cache_values, out, partial, positions, sequences, query_heads, key_value_heads, dim,
+        context, splits, tokens, scale, tokens_per_block
+    } for Attend1, Attend4, AttendJoin;
+    ConvolveArguments as ConvolveArguments {
+        x, weight, tail, out, sequences, tokens, channels, kernel, single, tail_stride
+    } for Convolve, ConvolveTail;
+    DeltaArguments as DeltaArguments {
+        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
+        value_heads, key_dim, value_dim, single, padding
+    } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32;
+    GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon } for GatedNorm;
 }

@@ -1,7 +1,14 @@
 //! One function per operation: checks lengths, chooses kernel and grid, launches on a stream.
 //!
-//! Argument structures mirror those of `kernels/*.cu` field by field. All activations are f32, row-major.
+//! Argument structures mirror those of `kernels/*.cu` field by field, which `abi.rs` checks. All activations are f32,
+//! row-major.
 
+pub use crate::abi::{
+    BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FORETOLD,
+    FROM_COPY, GIVEN_UP, JOBS, KEPT, PATIENCE, STATUS_WORDS, STEP_JOBS, TILE_TOKENS, TOP_K_LIMIT,
+    WEIGHED,
+};
+use crate::abi::{STAGED_CHUNK, TILE_ROWS, mirrors};
 use crate::{CudaError, Matrix, Span, Stream};
 
 macro_rules! kernels {
@@ -43,33 +50,16 @@ kernels! {
     RankFinal = "rank_final", Weigh = "weigh",
 }
 
-/// Matrices of one [`linear`].
-pub const JOBS: usize = 6;
-/// Most experts per token that the kernels serve.
-pub const TOP_K_LIMIT: usize = 32;
-/// Most experts of a layer that the kernels serve.
-pub const EXPERTS_LIMIT: usize = 1024;
 /// Largest head of attention that the kernels serve.
 pub const HEAD_DIM_LIMIT: usize = 256;
 /// Largest key head of the delta rule that the kernels serve.
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
 pub const ARG_MAX_BLOCKS: usize = 64;
-/// Tokens of one tile of [`tile_linear`] and [`experts_tiles`].
-pub const TILE_TOKENS: usize = 64;
-/// The answer to a request for a record that cannot be had.
-pub const FAILED: u64 = 1;
 
-/// Marks the address of a copy that is under way.
-pub const COPYING: u64 = 2;
-/// Marks requests for records that no token waits for yet.
-pub const FORETOLD: u64 = 1 << 63;
-/// Marks uses whose record was read from a copy.
-pub const FROM_COPY: u32 = 1 << 31;
-
-/// Bytes of a staged vector (`STAGED_CHUNK` in `kernels/product.cuh`).
+/// Bytes of a staged vector.
 fn staged(columns: usize) -> usize {
-    columns.div_ceil(32) * 36 * 4
+    columns.div_ceil(32) * STAGED_CHUNK * 4
 }
 
 fn expect(what: &str, found: usize, needed: usize) {
@@ -174,7 +164,7 @@ fn tile_kernel(stream: &Stream, matrix: &Matrix) -> (Kernel, usize, usize) {
         Some(_) => Kernel::Tile8,
         None => return (Kernel::TileAny, 32, staged(matrix.columns())),
     };
-    (kernel, 128, 0)
+    (kernel, TILE_ROWS, 0)
 }
 
 /// `out = matrix x` (or `out +=`) for many tokens.
@@ -279,6 +269,17 @@ pub fn arg_max(
     }
 }
 
+mirrors! {
+    LinearJob as LinearJob { matrix, out, first_block, padding };
+    LinearArguments as LinearArguments { x, columns, jobs, add, padding, job } for Linear1, Linear2, Linear4;
+    TileArguments as TileArguments {
+        x, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add, first_piece,
+        grouped
+    } for Tile2, Tile3, Tile4, Tile5, Tile6, Tile8, TileAny;
+    EmbedArguments as EmbedArguments { table, tokens, out } for Embed;
+    ArgMaxArguments as ArgMaxArguments { logits, partial, token, columns, blocks } for ArgMaxPartial, ArgMaxFinal;
+}
+
 mod draw;
 mod experts;
 mod mixer;
@@ -287,3 +288,9 @@ pub use draw::*;
 pub use experts::*;
 pub use mixer::*;
 pub use step::*;
+
+/// Every structure that a kernel is launched with.
+#[cfg(test)]
+pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
+    [LAYOUTS, draw::LAYOUTS, experts::LAYOUTS, mixer::LAYOUTS, step::LAYOUTS].into_iter().flatten()
+}

@@ -57,7 +57,8 @@ impl Matrix {
                 (Kind::Affine as u32, u32::from(bits), u32::from(group), code(scale))
             }
         };
-        let (rows, columns) = (rows as u32, columns as u32);
+        let [rows, columns] = [rows, columns]
+            .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));
         Self { weight: 0, scales: 0, biases: 0, rows, columns, kind, bits, group, scale_kind }
     }
 

@@ -22,6 +22,7 @@ mod held_pages;
 mod misses;
 mod mixer;
 mod placement;
+mod protocol;
 mod requirements;
 mod router;
 mod snapshots;
@@ -32,7 +33,6 @@ mod weights;
 use std::cell::Cell;
 use std::io::Read;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 
 use cuda::launch::{self, TokenPlaces};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
@@ -63,8 +63,6 @@ pub use cuda::{CudaError, DeviceInfo};
 
 /// Most tokens of a step; a server computes at most as many answers at once.
 pub(super) const STEP_TOKENS: usize = 8;
-/// Milliseconds that the device waits for a record: far beyond any read that ends well.
-const PATIENCE: u32 = 60_000;
 /// Alignment of weights in device memory.
 const ALIGNMENT: usize = 256;
 /// Address lists of prompts' waves in pinned memory: as many may be on their way to the device.
@@ -169,7 +167,7 @@ impl CudaBackend {
         store.write(at, &inverse)?;
         let frequencies = store.part(at, inverse.len());
         let buffers = Buffers::new(&device, &sizes, routing.replaces())?;
-        buffers.pinned.status.words()[launch::PATIENCE].store(PATIENCE, Ordering::Release);
+        buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
         let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
         let foretell = (options.prediction != Prediction::Off && experts.can_move)
@@ -267,6 +265,7 @@ impl CudaBackend {
     fn settle(&mut self) -> Result<(), EngineError> {
         self.finish_step()?;
         self.stream.wait()?;
+        self.steps.unended = false;
         self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
@@ -350,6 +349,7 @@ impl Backend for CudaBackend {
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.finish_step()?;
+        self.end_given_up()?;
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         let limit = match purpose {
             Purpose::Prompt => self.options.batch_tokens,

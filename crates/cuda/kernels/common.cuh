@@ -54,7 +54,8 @@ __device__ inline void release_next() {
 }
 
 // Stores a word of mapped host memory: the host sees all of it or nothing, after everything that this thread stored
-// before. Not an atomic exchange: across a bus that is none (compute-sanitizer refuses it).
+// before (docs/device-protocol.md, rule 3). Not an atomic exchange: across a bus that is none (compute-sanitizer
+// refuses it).
 __device__ inline void tell_host(uint32_t* word, uint32_t value) {
     __threadfence_system();
     *reinterpret_cast<volatile uint32_t*>(word) = value;

@@ -106,6 +106,7 @@ __device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t la
 template <int ROUTE_KEPT>
 __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t lane) {
     const float* logits = a.guess.logits + size_t(token) * a.experts;
+    // docs/device-protocol.md, "depths".
     const volatile uint32_t* depths = a.guess.depths;
     uint32_t bus = depths[DEPTH_BUS], disk = depths[DEPTH_DISK], mine = 0;
     float scores[ROUTE_KEPT];
@@ -129,7 +130,7 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     if (all == 0) return;
     if (lane == 0) first = atomicAdd(a.posted, __popc(all));
     first = __shfl_sync(FULL, first, 0) + __popc(all & ((1u << lane) - 1));
-    // Without a fence: it announces nothing but itself.
+    // docs/device-protocol.md, "ring": without a fence, it announces nothing but itself.
     volatile uint64_t* request = a.ring + (first & a.ring_mask);
     if (wanted) *request = FORETOLD | (uint64_t(1) + a.first_key + a.experts + mine);
 }
@@ -154,6 +155,7 @@ __device__ inline void route(const RouteArguments& a) {
         broken |= !(scores[j] < INFINITY);
         largest = fmaxf(largest, scores[j]);
     }
+    // docs/device-protocol.md, "status": taken by `outcome`.
     if (__any_sync(FULL, broken) && lane == 0) tell_host(a.status + BROKEN_TOKEN, 1 + token);
     largest = warp_max(largest);
     float total = 0.0f;
@@ -186,7 +188,7 @@ __device__ inline void route(const RouteArguments& a) {
     uint64_t address = a.table[id];
     uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
     if (copy != 0) {
-        // What is there must not be read from before its address.
+        // docs/device-protocol.md, "copies": what is there must not be read from before its address.
         __threadfence();
         address = copy;
         a.uses[at] = id | FROM_COPY;
@@ -199,6 +201,7 @@ __device__ inline void route(const RouteArguments& a) {
     }
     if (address == 0 && a.ask) {
         uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
+        // docs/device-protocol.md, "ring": taken by `take_request`.
         tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
     }
 }
@@ -208,7 +211,8 @@ extern "C" __global__ void route_512(const __grid_constant__ RouteArguments a) {
 extern "C" __global__ void route_1024(const __grid_constant__ RouteArguments a) { route<32>(a); }
 
 // Tells the host that a layer needs the bus no more, so that it may copy what the next one will need: the kernel of the
-// experts' second halves says so when its last block ends, `route` where all that it chose is in device memory.
+// experts' second halves says so when its last block ends, `route` where all that it chose is in device memory. A hint
+// (docs/device-protocol.md, "ended"): volatile, without a fence.
 struct Ended {
     uint32_t* blocks;            // that have ended; 0 between launches
     uint32_t* word;              // mapped host memory: 1 + the layer; null where nobody wants to know
@@ -259,7 +263,7 @@ __device__ inline bool is_awaited(uint64_t address) {
 }
 
 // The address of a record: as routing found it, of its copy once that is there, or what the host answers; FAILED when
-// it does not for as long as it said that it might take.
+// it does not for as long as it said that it might take (docs/device-protocol.md, "answers", "copies", "status").
 __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status,
                                         const uint64_t* copies) {
     if (!is_awaited(address)) return address;
@@ -270,7 +274,7 @@ __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answer
     for (;;) {
         for (int i = 0; i < LOOKS; i++) {
             if (!is_awaited(address = *answer)) {
-                // What the answer announces must not be read from before it.
+                // Acquires what `answer` released, or what the copy engine wrote before the word.
                 __threadfence_system();
                 return address;
             }
@@ -301,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         if (__syncthreads_or(is_awaited(found))) {
             if (threadIdx.x == 0) {
                 record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-                // Whoever comes first leaves the answer for the second half; all write the same word.
+                // Left for the second half (docs/device-protocol.md, "An answer passed on").
                 if (blockIdx.x == 0) a.addresses[at] = record;
             }
             __syncthreads();

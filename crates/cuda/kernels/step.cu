@@ -288,7 +288,7 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     if (__syncthreads_or(is_awaited(found))) {
         if (threadIdx.x == 0) {
             record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-            // Whoever comes first leaves the answer for the second half; all write the same word.
+            // Left for the second half (docs/device-protocol.md, "An answer passed on").
             if (blockIdx.x == 0) a.addresses[at] = record;
         }
         __syncthreads();

@@ -17,7 +17,9 @@ use cuda::launch::{
     self, DeltaShape, DeltaStep, ExpertStep, SharedExpert, StepConvolution, StepInput, StepJob,
     StepShared, TokenPlaces,
 };
-use cuda::{CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream};
+use cuda::{
+    CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream, Word,
+};
 use kernels::format::{Encoding, FloatType};
 
 #[path = "check_parts/attention.rs"]
@@ -43,6 +45,13 @@ struct Bench {
     failed: Cell<bool>,
     /// Keeps every buffer to the end: spans do not.
     held: std::cell::RefCell<Vec<DeviceBuffer>>,
+}
+
+/// Words that the host shares with the kernels of experts.
+struct Shared {
+    status: PinnedBuffer<u32>,
+    answers: PinnedBuffer<u64>,
+    copies: PinnedBuffer<u64>,
 }
 
 impl Bench {
@@ -107,11 +116,14 @@ impl Bench {
     }
 
     fn read(&self, span: Span<f32>) -> Vec<f32> {
-        let host = PinnedBuffer::new(&self.device, span.len() * 4).unwrap();
-        self.stream.copy(span, host.span(0, span.len())).unwrap();
+        self.read_words(span)
+    }
+
+    fn read_words<T: Word>(&self, span: Span<T>) -> Vec<T> {
+        let host = PinnedBuffer::new(&self.device, span.len()).unwrap();
+        self.stream.copy(span, host.all()).unwrap();
         self.stream.wait().unwrap();
-        let words = &host.words()[..span.len()];
-        words.iter().map(|w| f32::from_bits(w.load(std::sync::atomic::Ordering::Acquire))).collect()
+        host.collect(0..span.len()).collect()
     }
 
     /// Pieces of a random matrix: packed values, scales and biases.
@@ -295,7 +307,7 @@ impl Bench {
         (ExpertShapes::new(gate, gate, down, self.words(&places)), addresses)
     }
 
-    fn mixture(&self, pinned: &PinnedBuffer) {
+    fn mixture(&self, pinned: &Shared) {
         for (hidden, inner, shared, bits, group) in [
             (2048, 512, 512, 4, 64),
             (512, 256, 128, 4, 32),
@@ -322,8 +334,8 @@ impl Bench {
                 chosen: self.words(&chosen),
                 weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
                 addresses: self.long_words(&named),
-                answers: pinned.span(64, experts),
-                status: pinned.span(0, launch::STATUS_WORDS),
+                answers: pinned.answers.span(0, experts),
+                status: pinned.status.all(),
                 inner: self.poison(tokens * k * inner),
                 out,
                 copies: None,
@@ -391,7 +403,7 @@ const SHAPES: [(&str, Shape); 2] = [
 ];
 
 impl Bench {
-    fn table(&self, name: &str, shape: Shape, pinned: &PinnedBuffer, copy: f64) {
+    fn table(&self, name: &str, shape: Shape, pinned: &Shared, copy: f64) {
         let (hidden, inner, k, inputs, columns, vocabulary) = shape;
         let row = |kernel: &str, bytes: usize, plain: f64, fused: f64| {
             let rate = bytes as f64 / fused / 1e3;
@@ -455,8 +467,8 @@ impl Bench {
             chosen: chosen[turn % 4],
             weights,
             addresses: list[turn % 4],
-            answers: pinned.span(64, 4 * k),
-            status: pinned.span(0, launch::STATUS_WORDS),
+            answers: pinned.answers.span(0, 4 * k),
+            status: pinned.status.all(),
             inner: wide,
             out,
             copies: None,
@@ -511,7 +523,11 @@ fn main() {
         failed: Cell::new(false),
         held: std::cell::RefCell::new(Vec::new()),
     };
-    let pinned = PinnedBuffer::new(&device, 4096).unwrap();
+    let pinned = Shared {
+        status: PinnedBuffer::new(&device, launch::STATUS_WORDS).unwrap(),
+        answers: PinnedBuffer::new(&device, 64).unwrap(),
+        copies: PinnedBuffer::new(&device, 64).unwrap(),
+    };
     bench.linear();
     bench.delta();
     bench.delta_runs();

@@ -8,3 +8,4 @@
 #include "step.cu"
 #include "tile.cu"
 #include "tile_split.cu"
+#include "layouts.cuh"

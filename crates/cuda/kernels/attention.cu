@@ -21,20 +21,20 @@ struct AppendArguments {
     uint32_t heads;
     uint32_t dim;
     uint32_t context;
-    uint32_t type;           // CacheType
+    uint32_t kv_type;        // CacheType
 };
 
 // Grid: tokens, 256 threads.
 extern "C" __global__ void append_key_values(const __grid_constant__ AppendArguments a) {
-    size_t row_bytes = cache_row_bytes(a.type, a.dim);
+    size_t row_bytes = cache_row_bytes(a.kv_type, a.dim);
     size_t to = (size_t(a.sequences[blockIdx.x]) * a.context + a.positions[blockIdx.x]) * a.heads * row_bytes;
     size_t from = size_t(blockIdx.x) * a.heads * a.dim;
     // Whole warps, for the groups of eight bits, whose heads are multiples of 32.
     uint32_t count = a.heads * a.dim;
     for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
         uint32_t head = i / a.dim, d = i % a.dim;
-        store_cached(a.cache_keys + to + head * row_bytes, a.type, a.dim, d, a.keys[from + i]);
-        store_cached(a.cache_values + to + head * row_bytes, a.type, a.dim, d, a.values[from + i]);
+        store_cached(a.cache_keys + to + head * row_bytes, a.kv_type, a.dim, d, a.keys[from + i]);
+        store_cached(a.cache_values + to + head * row_bytes, a.kv_type, a.dim, d, a.values[from + i]);
     }
 }
 
@@ -54,12 +54,9 @@ struct AttendArguments {
     uint32_t tokens;
     float scale;                 // of the dots, times the logarithm of e to base 2
     uint32_t tokens_per_block;   // above 1 only when all tokens are of one sequence
-    uint32_t type;               // CacheType
+    uint32_t kv_type;            // CacheType
     uint32_t stages;             // tiles of keys and values that a block of a step has under way
 };
-
-// Keys of a tile of a step; parts of a context are multiples of it.
-constexpr uint32_t STEP_KEYS = 32;
 
 // The part of `length` keys that split `split` takes.
 struct Part {
@@ -71,8 +68,6 @@ struct Part {
         end = min(begin + share, length);
     }
 };
-
-constexpr uint32_t PLAIN_KEYS = 16;
 
 // A block takes the query heads that share a key-value head, for one or more tokens, and one part of the context; a
 // warp takes ROWS rows (token, head), a lane dim / 32 values.
@@ -91,7 +86,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
     for (uint32_t token = first_token; token <= last_token; token++) longest = max(longest, a.positions[token] + 1);
     Part part(longest, a.splits, blockIdx.z);
     if (part.begin == part.end) return;
-    size_t row_bytes = cache_row_bytes(a.type, a.dim), stride = a.key_value_heads * row_bytes;
+    size_t row_bytes = cache_row_bytes(a.kv_type, a.dim), stride = a.key_value_heads * row_bytes;
     // Rows beyond one pass over the group are walked in passes of 8 * ROWS.
     uint32_t rows_here = (last_token - first_token + 1) * group;
     for (uint32_t base = 0; base < rows_here; base += 8 * ROWS) {
@@ -119,8 +114,8 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             size_t first = (size_t(sequence) * a.context + start) * stride + blockIdx.y * row_bytes;
             for (uint32_t i = threadIdx.x; i < count * a.dim; i += blockDim.x) {
                 size_t at = first + (i / a.dim) * stride;
-                tile[i] = load_cached(a.cache_keys + at, a.type, a.dim, i % a.dim);
-                tile[PLAIN_KEYS * a.dim + i] = load_cached(a.cache_values + at, a.type, a.dim, i % a.dim);
+                tile[i] = load_cached(a.cache_keys + at, a.kv_type, a.dim, i % a.dim);
+                tile[PLAIN_KEYS * a.dim + i] = load_cached(a.cache_values + at, a.kv_type, a.dim, i % a.dim);
             }
             __syncthreads();
             for (uint32_t j = 0; j < count; j++) {
@@ -183,14 +178,11 @@ extern "C" __global__ void __launch_bounds__(256) attend_plain_4(const __grid_co
     attend_plain<4>(a);
 }
 
-// Most parts of a context; `ATTENTION_SPLITS` in src/launch/attention.rs.
-constexpr uint32_t SPLITS_LIMIT = 64;
-
 // Joins the parts of the context, those that have keys. Grid: (query_heads, tokens, dim / 64), 256 threads: 64
 // columns by four quarters of the parts.
 extern "C" __global__ void __launch_bounds__(256) attend_join(const __grid_constant__ AttendArguments a) {
-    constexpr uint32_t QUARTERS = 4, PER_QUARTER = SPLITS_LIMIT / QUARTERS;
-    __shared__ float weights[SPLITS_LIMIT], sums[QUARTERS][64], whole;
+    constexpr uint32_t QUARTERS = 4, PER_QUARTER = ATTENTION_SPLITS / QUARTERS;
+    __shared__ float weights[ATTENTION_SPLITS], sums[QUARTERS][64], whole;
     release_next();
     uint32_t length = a.positions[blockIdx.y] + 1;
     uint32_t share = Part(length, a.splits, 0).end;

@@ -2,15 +2,9 @@
 #pragma once
 #include "common.cuh"
 
-// How keys and values are stored; mirrored by `KvType` in src/launch/attention.rs.
-enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_Q8 = 3 };
-
-// Values that share a scale in a row of eight bits.
-constexpr uint32_t Q8_GROUP = 32;
-
 // Bytes of one head's row of `dim` values. Eight bits: dim int8, then dim / 32 scales in f16.
-__device__ inline size_t cache_row_bytes(uint32_t type, uint32_t dim) {
-    switch (type) {
+__device__ inline size_t cache_row_bytes(uint32_t kv_type, uint32_t dim) {
+    switch (kv_type) {
         case CACHE_F32: return 4 * size_t(dim);
         case CACHE_Q8: return dim + dim / Q8_GROUP * 2;
         default: return 2 * size_t(dim);
@@ -18,8 +12,8 @@ __device__ inline size_t cache_row_bytes(uint32_t type, uint32_t dim) {
 }
 
 // Value `index` of a row.
-__device__ inline float load_cached(const uint8_t* row, uint32_t type, uint32_t dim, uint32_t index) {
-    switch (type) {
+__device__ inline float load_cached(const uint8_t* row, uint32_t kv_type, uint32_t dim, uint32_t index) {
+    switch (kv_type) {
         case CACHE_F32: return reinterpret_cast<const float*>(row)[index];
         case CACHE_F16: return __half2float(reinterpret_cast<const __half*>(row)[index]);
         case CACHE_BF16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[index]);
@@ -33,8 +27,8 @@ __device__ inline float load_cached(const uint8_t* row, uint32_t type, uint32_t 
 // Stores value `index` of a row. What the type cannot hold becomes not a number, because an infinite key could pass as
 // a weight of zero. Eight bits: all lanes of a warp call it together, `index` being the first lane's
 // multiple of 32 plus the lane, because the 32 values share a scale: largest magnitude / 127.
-__device__ inline void store_cached(uint8_t* row, uint32_t type, uint32_t dim, uint32_t index, float v) {
-    switch (type) {
+__device__ inline void store_cached(uint8_t* row, uint32_t kv_type, uint32_t dim, uint32_t index, float v) {
+    switch (kv_type) {
         case CACHE_F32: reinterpret_cast<float*>(row)[index] = v; return;
         case CACHE_F16: {
             __half half = __float2half_rn(v);

@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-// How a matrix is stored; mirrored by `Encoding` in src/matrix.rs.
-enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3 };
+#include "abi.cuh"
 
 // A matrix [rows, columns]; addresses are device addresses or mapped host addresses.
 struct Matrix {
@@ -56,7 +54,8 @@ __device__ inline void release_next() {
 }
 
 // Stores a word of mapped host memory: the host sees all of it or nothing, after everything that this thread stored
-// before. Not an atomic exchange: across a bus that is none (compute-sanitizer refuses it).
+// before (docs/device-protocol.md, rule 3). Not an atomic exchange: across a bus that is none (compute-sanitizer
+// refuses it).
 __device__ inline void tell_host(uint32_t* word, uint32_t value) {
     __threadfence_system();
     *reinterpret_cast<volatile uint32_t*>(word) = value;

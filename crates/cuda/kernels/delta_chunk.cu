@@ -46,9 +46,6 @@ extern "C" __global__ void __launch_bounds__(256) delta_prepare(const __grid_con
 
 #if __CUDA_ARCH__ >= 800
 
-// Tokens of a batch, and batches that there is room for.
-constexpr uint32_t DELTA_BATCH = 8, DELTA_BATCHES = 4;
-
 // A block has 16 columns of a head's state: a warp four, eight lanes a column, a lane KEYS keys, every eighth four.
 // Grid: (value_heads, value_dim / 16), 128 threads; shared: DELTA_BATCHES batches.
 template <int KEYS>

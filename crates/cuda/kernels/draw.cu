@@ -3,13 +3,6 @@
 // the whole row.
 #include "common.cuh"
 
-// Tokens of a list; mirrored by launch::KEPT.
-constexpr uint32_t KEPT = 64;
-// Logits that a block ranks, and lists that the second pass joins at the most.
-constexpr uint32_t RANKED = 2048, LISTS = 128;
-// Tokens of one sum of weights; mirrored by launch::WEIGHED.
-constexpr uint32_t WEIGHED = 1024;
-
 struct DrawArguments {
     const float* logits; // [columns]
     uint64_t* partial;   // [lists][KEPT]

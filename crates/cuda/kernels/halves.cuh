@@ -17,15 +17,11 @@
 #pragma once
 #include "product.cuh"
 
-constexpr uint32_t UNIT = 128;
-// Threads of the kernels of a step, of which a multiprocessor runs one block at a time; half of them where it runs two.
-constexpr uint32_t STEP_THREADS = 512, INNER_THREADS = 256;
+// 2^this warps are what STEP_THREADS are.
 constexpr uint32_t STEP_WARPS_SHIFT = 4;
+static_assert(STEP_THREADS == 32 << STEP_WARPS_SHIFT);
 
 __device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uint32_t*>(&v); }
-
-// What a vector is before it is multiplied.
-enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };
 
 struct Source {
     const float* x;      // [tokens, columns]

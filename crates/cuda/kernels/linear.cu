@@ -1,8 +1,6 @@
 // Matrix times vector for few tokens: f32 activations, up to six matrices of one input in a launch.
 #include "product.cuh"
 
-constexpr uint32_t JOBS = 6;
-
 struct LinearJob {
     Matrix matrix;
     float* out;          // [tokens, rows]

@@ -124,8 +124,6 @@ struct ConvolveArguments {
     size_t tail_stride;      // floats from one sequence's tail to the next
 };
 
-constexpr uint32_t CONVOLVE_RUN = 32;
-
 // The raw inputs before the token after the run, oldest first.
 __device__ inline void update_tail(const ConvolveArguments& a, uint32_t channel, uint32_t first, uint32_t count) {
     uint32_t taps = a.kernel - 1;

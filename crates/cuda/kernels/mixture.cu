@@ -9,39 +9,38 @@
 // per expert says where such a copy is (COPYING: will be), and the next layer's `route` takes it, not the table's.
 #include "product.cuh"
 
-constexpr uint32_t TOP_K_LIMIT = 32;
-constexpr uint64_t FAILED = 1;
-// In the address of a copy: it is under way. It will be there whatever the device does, so it can be waited for.
-constexpr uint64_t COPYING = 2;
-// In a request: nobody waits for the record yet.
-constexpr uint64_t FORETOLD = uint64_t(1) << 63;
-// In a use: the record was read from such a copy.
-constexpr uint32_t FROM_COPY = uint32_t(1) << 31;
-// Words of `status` in mapped host memory.
-constexpr int BROKEN_TOKEN = 0;  // 1 + the token whose router logits are no numbers
-constexpr int GIVEN_UP = 1;      // 1: nobody answers; by the host when it ends, by the device when it tires
-constexpr int PATIENCE = 2;      // milliseconds that the device waits for an answer, so that a dead host cannot hold it
-
 // The routed experts of a layer: shapes, and where the nine pieces lie in each record.
 struct Experts {
     Matrix gate, up, down;       // shapes; addresses are filled in from a record's
-    const uint32_t* places;      // [experts][9]: weight, scales, biases of gate, up, down
-    uint32_t same[9];            // the places, when those of all experts are equal
+    const uint32_t* places;      // [experts][PLACES]: weight, scales, biases of gate, up, down
+    uint32_t same[PLACES];       // the places, when those of all experts are equal
     uint32_t equal;              // 1: they are
 };
 
-__device__ inline Matrix piece(const Matrix& shape, const Experts& e, uint32_t expert, uint64_t record, int index) {
+__device__ inline Matrix piece(const Matrix& shape, const Experts& e, uint32_t expert, uint64_t record,
+                               ExpertPart part) {
     const uint8_t* base = reinterpret_cast<const uint8_t*>(record);
     Matrix m = shape;
     if (e.equal) {
-        m.weight = base + e.same[3 * index], m.scales = base + e.same[3 * index + 1];
-        m.biases = base + e.same[3 * index + 2];
+        m.weight = base + e.same[3 * part], m.scales = base + e.same[3 * part + 1];
+        m.biases = base + e.same[3 * part + 2];
         return m;
     }
-    const uint32_t* place = e.places + size_t(expert) * 9 + index * 3;
+    const uint32_t* place = e.places + size_t(expert) * PLACES + part * 3;
     m.weight = base + place[0], m.scales = base + place[1], m.biases = base + place[2];
     return m;
 }
+
+// What `route` guesses of the next layer; all null where nothing is guessed.
+struct Guess {
+    const float* logits;         // [tokens, experts] of the next layer's router
+    const uint64_t* table;       // [experts]
+    uint32_t* guesses;           // [tokens, k], best first
+    const uint32_t* depths;      // mapped host memory: ranks to copy over the bus, ranks to read from disk
+    uint32_t* ended;             // mapped host memory: see `Ended`
+    uint64_t device_slots;       // addresses from here on,
+    uint64_t device_bytes;       // as many, are device memory
+};
 
 struct RouteArguments {
     const float* logits;         // [tokens, experts]
@@ -55,13 +54,7 @@ struct RouteArguments {
     uint32_t* posted;            // requests so far
     uint32_t* status;            // mapped host memory: see `await_record`
     const uint64_t* copies;      // [experts] of this layer: 0 or the address of a copy; null without any
-    const float* guess_logits;   // [tokens, experts] of the next layer's router; null where nothing is guessed
-    const uint64_t* next_table;  // [experts]
-    uint32_t* guesses;           // [tokens, k], best first
-    const uint32_t* depths;      // mapped host memory: ranks to copy over the bus, ranks to read from disk
-    uint32_t* ended;             // mapped host memory: see `Ended`; null where nothing is guessed
-    uint64_t device_slots;       // addresses from here on,
-    uint64_t device_bytes;       // as many, are device memory
+    Guess guess;
     uint32_t experts;
     uint32_t k;
     uint32_t normalise;
@@ -112,9 +105,10 @@ __device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t la
 // first. By one warp.
 template <int ROUTE_KEPT>
 __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t lane) {
-    const float* logits = a.guess_logits + size_t(token) * a.experts;
-    const volatile uint32_t* depths = a.depths;
-    uint32_t bus = depths[0], disk = depths[1], mine = 0;
+    const float* logits = a.guess.logits + size_t(token) * a.experts;
+    // docs/device-protocol.md, "depths".
+    const volatile uint32_t* depths = a.guess.depths;
+    uint32_t bus = depths[DEPTH_BUS], disk = depths[DEPTH_DISK], mine = 0;
     float scores[ROUTE_KEPT];
 #pragma unroll
     for (int j = 0; j < ROUTE_KEPT; j++) {
@@ -128,15 +122,15 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     }
     bool wanted = false;
     if (lane < a.k) {
-        a.guesses[size_t(token) * a.k + lane] = mine;
-        uint64_t address = a.next_table[mine];
-        wanted = address - a.device_slots >= a.device_bytes && lane < (address != 0 ? bus : disk);
+        a.guess.guesses[size_t(token) * a.k + lane] = mine;
+        uint64_t address = a.guess.table[mine];
+        wanted = address - a.guess.device_slots >= a.guess.device_bytes && lane < (address != 0 ? bus : disk);
     }
     uint32_t all = __ballot_sync(FULL, wanted), first = 0;
     if (all == 0) return;
     if (lane == 0) first = atomicAdd(a.posted, __popc(all));
     first = __shfl_sync(FULL, first, 0) + __popc(all & ((1u << lane) - 1));
-    // Without a fence: it announces nothing but itself.
+    // docs/device-protocol.md, "ring": without a fence, it announces nothing but itself.
     volatile uint64_t* request = a.ring + (first & a.ring_mask);
     if (wanted) *request = FORETOLD | (uint64_t(1) + a.first_key + a.experts + mine);
 }
@@ -161,6 +155,7 @@ __device__ inline void route(const RouteArguments& a) {
         broken |= !(scores[j] < INFINITY);
         largest = fmaxf(largest, scores[j]);
     }
+    // docs/device-protocol.md, "status": taken by `outcome`.
     if (__any_sync(FULL, broken) && lane == 0) tell_host(a.status + BROKEN_TOKEN, 1 + token);
     largest = warp_max(largest);
     float total = 0.0f;
@@ -193,19 +188,20 @@ __device__ inline void route(const RouteArguments& a) {
     uint64_t address = a.table[id];
     uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
     if (copy != 0) {
-        // What is there must not be read from before its address.
+        // docs/device-protocol.md, "copies": what is there must not be read from before its address.
         __threadfence();
         address = copy;
         a.uses[at] = id | FROM_COPY;
     }
     a.addresses[at] = address;
-    if (a.ended && gridDim.x == 1) {
+    if (a.guess.ended && gridDim.x == 1) {
         uint32_t chosen = a.k == 32 ? FULL : (1u << a.k) - 1;
-        bool there = address - a.device_slots < a.device_bytes;
-        if (__all_sync(chosen, there) && lane == 0) *reinterpret_cast<volatile uint32_t*>(a.ended) = a.layer + 1;
+        bool there = address - a.guess.device_slots < a.guess.device_bytes;
+        if (__all_sync(chosen, there) && lane == 0) *reinterpret_cast<volatile uint32_t*>(a.guess.ended) = a.layer + 1;
     }
     if (address == 0 && a.ask) {
         uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
+        // docs/device-protocol.md, "ring": taken by `take_request`.
         tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
     }
 }
@@ -215,7 +211,8 @@ extern "C" __global__ void route_512(const __grid_constant__ RouteArguments a) {
 extern "C" __global__ void route_1024(const __grid_constant__ RouteArguments a) { route<32>(a); }
 
 // Tells the host that a layer needs the bus no more, so that it may copy what the next one will need: the kernel of the
-// experts' second halves says so when its last block ends, `route` where all that it chose is in device memory.
+// experts' second halves says so when its last block ends, `route` where all that it chose is in device memory. A hint
+// (docs/device-protocol.md, "ended"): volatile, without a fence.
 struct Ended {
     uint32_t* blocks;            // that have ended; 0 between launches
     uint32_t* word;              // mapped host memory: 1 + the layer; null where nobody wants to know
@@ -266,7 +263,7 @@ __device__ inline bool is_awaited(uint64_t address) {
 }
 
 // The address of a record: as routing found it, of its copy once that is there, or what the host answers; FAILED when
-// it does not for as long as it said that it might take.
+// it does not for as long as it said that it might take (docs/device-protocol.md, "answers", "copies", "status").
 __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answers, uint32_t* status,
                                         const uint64_t* copies) {
     if (!is_awaited(address)) return address;
@@ -277,7 +274,7 @@ __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answer
     for (;;) {
         for (int i = 0; i < LOOKS; i++) {
             if (!is_awaited(address = *answer)) {
-                // What the answer announces must not be read from before it.
+                // Acquires what `answer` released, or what the copy engine wrote before the word.
                 __threadfence_system();
                 return address;
             }
@@ -308,15 +305,15 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         if (__syncthreads_or(is_awaited(found))) {
             if (threadIdx.x == 0) {
                 record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-                // Whoever comes first leaves the answer for the second half; all write the same word.
+                // Left for the second half (docs/device-protocol.md, "An answer passed on").
                 if (blockIdx.x == 0) a.addresses[at] = record;
             }
             __syncthreads();
             found = record;
         }
         if (found == FAILED) return;
-        gate = piece(a.experts.gate, a.experts, expert, found, 0);
-        up = piece(a.experts.up, a.experts, expert, found, 1);
+        gate = piece(a.experts.gate, a.experts, expert, found, GATE);
+        up = piece(a.experts.up, a.experts, expert, found, UP);
         to = a.inner + at * gate.rows;
     } else {
         gate = a.gate, up = a.up;
@@ -344,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_outer(const __grid_cons
         if (record == FAILED) {
             down[threadIdx.x].rows = 0;
         } else {
-            down[threadIdx.x] = piece(a.experts.down, a.experts, a.chosen[at], record, 2);
+            down[threadIdx.x] = piece(a.experts.down, a.experts, a.chosen[at], record, DOWN);
         }
     } else if (threadIdx.x == a.k && a.shared_gate) {
         factor[a.k] = sigmoid(a.shared_gate[token]);

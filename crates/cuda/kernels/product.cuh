@@ -6,9 +6,8 @@
 #pragma once
 #include "common.cuh"
 
-// Floats between chunks of a staged vector: four more than 32, so that eight lanes reading 16 bytes each of their
-// own chunk meet different banks of shared memory.
-constexpr uint32_t STAGED_CHUNK = 36;
+// A staged vector has STAGED_CHUNK floats for every 32 columns: four more than 32, so that eight lanes reading 16 bytes
+// each of their own chunk meet different banks of shared memory.
 
 // Copies x [columns] to shared memory in chunks; zeros past the end. The block must synchronise afterwards.
 __device__ inline void stage(const float* x, uint32_t columns, float* staged) {

@@ -4,11 +4,6 @@
 #include "cache.cuh"
 #include "halves.cuh"
 
-constexpr uint32_t STEP_JOBS = 6;
-
-// What becomes of a job's products.
-enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
-
 struct StepJob {
     Matrix matrix;
     Matrix second;           // SWIGLU: of the values that the gate is multiplied with
@@ -187,7 +182,7 @@ struct HeadsArguments {
     uint32_t context;
     uint32_t query_stride;       // dim, or 2 * dim with a gate
     float epsilon;
-    uint32_t type;               // CacheType
+    uint32_t kv_type;            // CacheType
 };
 
 // Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
@@ -205,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
     const float* norm = query ? a.query_norm : a.key_norm;
     uint32_t place = a.positions[token];
     size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) *
-                    cache_row_bytes(a.type, a.dim);
+                    cache_row_bytes(a.kv_type, a.dim);
     float* out = a.out + (size_t(token) * a.query_heads + index) * a.dim;
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
@@ -213,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
         sum += head[i] * head[i];
         if (!query) {
             float v = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
-            store_cached(a.cache_values + cached, a.type, a.dim, i, v);
+            store_cached(a.cache_values + cached, a.kv_type, a.dim, i, v);
         }
     }
     float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
@@ -230,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
         if (query) {
             out[i] = v;
         } else {
-            store_cached(a.cache_keys + cached, a.type, a.dim, i, v);
+            store_cached(a.cache_keys + cached, a.kv_type, a.dim, i, v);
         }
     }
 }
@@ -302,7 +297,7 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     if (__syncthreads_or(is_awaited(found))) {
         if (threadIdx.x == 0) {
             record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-            // Whoever comes first leaves the answer for the second half; all write the same word.
+            // Left for the second half (docs/device-protocol.md, "An answer passed on").
             if (blockIdx.x == 0) a.addresses[at] = record;
         }
         __syncthreads();
@@ -310,8 +305,8 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     }
     if (found == FAILED) return;
     bool upper = threadIdx.x / 32 >= Share::SPLITS;
-    Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, 1)), low = high;
-    if (!upper) low = pieces_of(piece(a.experts.gate, a.experts, expert, found, 0));
+    Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, UP)), low = high;
+    if (!upper) low = pieces_of(piece(a.experts.gate, a.experts, expert, found, GATE));
     if (!NARROW) high = low;
     Unit<BITS> units[EXPERT_BATCH<BITS>];
     bool busy = share.is_busy(0);
@@ -503,7 +498,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
         uint64_t record = __ldcg(a.addresses + at);
         known = !is_awaited(record), failed = record == FAILED;
         routed.factor[threadIdx.x] = __ldcg(a.weights + at);
-        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
     }
     known = __syncthreads_and(known);
     if (!known) {
@@ -512,7 +507,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
         if (threadIdx.x < a.k) {
             uint64_t record = __ldcg(a.addresses + at);
             failed = record == FAILED;
-            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, 2));
+            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
         }
     }
     // What a failed expert leaves is undefined, and its reader knows.

@@ -14,18 +14,18 @@ struct TileArguments {
     float* out;                  // [tokens or pairs, rows]
     float* out_second;           // grouped, grid.z = 2: of the second matrix
     const uint64_t* addresses;   // grouped: record of each expert
-    const uint32_t* places;      // grouped: [experts][9]
+    const uint32_t* places;      // grouped: [experts][PLACES]
     const uint32_t* tiles;       // grouped: [.., 3]: expert, first pair, pairs
     const uint32_t* tile_count;  // grouped
     Matrix matrix;               // grouped: the shape
     Matrix second;               // grouped, grid.z = 2
     uint32_t tokens;             // not grouped
     uint32_t add;
-    uint32_t first_piece;        // grouped: 0 gate and up, 2 down
+    uint32_t first_piece;        // grouped: ExpertPart
     uint32_t grouped;
 };
 
-constexpr int M = 64, N = 128, K = 64, PITCH = 72;
+constexpr int M = TILE_TOKENS, N = TILE_ROWS, K = 64, PITCH = 72;
 
 // What this block computes; false when there is nothing.
 struct Task {
@@ -45,7 +45,7 @@ __device__ inline bool find_task(const TileArguments& a, Task& task, uint32_t ti
     }
     if (tile >= *a.tile_count) return false;
     const uint32_t* entry = a.tiles + 3 * size_t(tile);
-    const uint32_t* place = a.places + size_t(entry[0]) * 9 + (a.first_piece + blockIdx.z) * 3;
+    const uint32_t* place = a.places + size_t(entry[0]) * PLACES + (a.first_piece + blockIdx.z) * 3;
     const uint8_t* base = reinterpret_cast<const uint8_t*>(a.addresses[entry[0]]);
     task.matrix.weight = base + place[0];
     task.matrix.scales = base + place[1];

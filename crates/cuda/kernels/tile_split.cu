@@ -10,8 +10,8 @@
 #include "product.cuh"
 #include "tensor.cuh"
 
-// Columns of a stage, and bytes of a token's parts of them: 64 first parts, 64 second parts.
-constexpr uint32_t SPLIT_COLUMNS = 64, SPLIT_BYTES = 256;
+// Bytes of a token's parts of the columns of a stage: 64 first parts, 64 second parts.
+constexpr uint32_t SPLIT_BYTES = 4 * SPLIT_COLUMNS;
 
 struct SplitTokensArguments {
     const float* x;              // [rows, columns]
@@ -87,9 +87,6 @@ struct TileSplitArguments {
     uint32_t stages;
     uint32_t tile;               // tokens of a tile, at most SPLIT_TOKENS
 };
-
-// Most tokens of a tile; `SPLIT_TOKENS` in src/launch/tiles.rs.
-constexpr uint32_t SPLIT_TOKENS = 128;
 
 #if __CUDA_ARCH__ >= 800
 

@@ -1,10 +1,11 @@
 //! Opening a device: the driver, its context, the kernels' image.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
+use kernels::memory::StableMemory;
 
 use crate::CudaError;
 use crate::launch::Kernel;
@@ -49,6 +50,18 @@ pub(crate) struct Inner {
     /// Dynamic shared memory that a block may have, bytes.
     pub(crate) shared_limit: usize,
     info: DeviceInfo,
+    /// Memory whose owners are gone, freed with this value.
+    retired: Mutex<Vec<Retired>>,
+}
+
+/// Memory that nobody owns any more, but that work, graphs and tables of addresses may still name.
+pub(crate) enum Retired {
+    /// Of the device.
+    Device(u64),
+    /// Of the host, allocated by the driver.
+    Pinned(*mut c_void),
+    /// Of the host, registered, and who keeps it mapped.
+    Registered(*mut c_void, Arc<dyn StableMemory>),
 }
 
 // SAFETY: the handles are the driver's, which may be used from any thread once the context is current there.
@@ -142,6 +155,7 @@ impl Device {
                 free_bytes: 0,
                 driver: (driver / 1000, driver % 1000 / 10),
             },
+            retired: Mutex::new(Vec::new()),
         };
         inner.bind()?;
         inner.load()?;
@@ -194,6 +208,12 @@ impl Inner {
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
+    /// Keeps memory until nothing can name it: its owner is gone, but addresses of it have no lifetime.
+    pub(crate) fn retire(&self, memory: Retired) {
+        // A list without invariants: whoever panicked has added its entry or has not.
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    }
+
     /// Free and total bytes of device memory; zeros when the driver does not answer.
     pub(crate) fn memory(&self) -> Result<(usize, usize), CudaError> {
         let (mut free, mut total) = (0, 0);
@@ -243,6 +263,19 @@ impl Drop for Inner {
         // and answers with an error that changes nothing.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
+            // Streams were clones of the device and waited for their work when they went.
+            let retired = self.retired.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for memory in retired.drain(..) {
+                let _ = match memory {
+                    Retired::Device(address) => sys::cuMemFree_v2(address),
+                    Retired::Pinned(host) => sys::cuMemFreeHost(host),
+                    Retired::Registered(host, owner) => {
+                        let result = sys::cuMemHostUnregister(host);
+                        drop(owner);
+                        result
+                    }
+                };
+            }
             if !self.module.is_null() {
                 let _ = sys::cuModuleUnload(self.module);
             }

@@ -5,19 +5,23 @@
 //! order work; [`launch`] has one function per kernel, which checks lengths before it launches. Kernels are CUDA
 //! C++ (`kernels/`), compiled ahead for every supported architecture and embedded: users need the driver alone.
 //!
-//! A span does not keep its memory alive, and kernels read addresses from tables: whoever launches keeps buffers
-//! alive until the stream has passed the launch. What a stale address does is a fault of the device, reported as
-//! [`CudaError::Call`] by a later call; host memory is only reachable where it was pinned for that.
+//! A span has no lifetime, and kernels read addresses from tables: memory whose owner is dropped is therefore freed
+//! only with the last clone of its device, and every stream, event and graph is one. A device that was closed has no
+//! streams left; its spans are not to be used with those of another. What a wrong address does is a fault of the
+//! device, reported as [`CudaError::Call`] by a later call; host memory is only reachable where it was pinned for that.
 
+mod abi;
 mod device;
 mod error;
 pub mod launch;
 mod matrix;
 mod memory;
+mod pinned;
 mod stream;
 
 pub use device::{Device, DeviceInfo};
 pub use error::CudaError;
 pub use matrix::{ExpertShapes, Matrix};
-pub use memory::{DeviceBuffer, PinnedBuffer, Registration, Source, Span};
+pub use memory::{DeviceBuffer, Registration, Source, Span};
+pub use pinned::{PinnedBuffer, Word};
 pub use stream::{Event, Graph, Stream};

@@ -3,6 +3,7 @@
 use kernels::format::{Encoding, FloatType};
 
 use crate::Span;
+use crate::abi::{Kind, PLACES, mirrors};
 
 /// A weight matrix `[rows, columns]` in memory of the device; mirrors `Matrix` in `kernels/common.cuh`.
 #[derive(Clone, Copy, Debug)]
@@ -28,32 +29,36 @@ pub struct ExpertShapes {
     pub(crate) up: Matrix,
     pub(crate) down: Matrix,
     pub(crate) places: u64,
-    same: [u32; 9],
+    same: [u32; PLACES],
     equal: u32,
 }
 
-/// The code of a float type, `Kind` in `kernels/common.cuh`.
-fn kind(float: FloatType) -> u32 {
-    match float {
-        FloatType::F32 => 0,
-        FloatType::F16 => 1,
-        FloatType::Bf16 => 2,
-    }
+mirrors! {
+    Matrix as Matrix { weight, scales, biases, rows, columns, kind, bits, group, scale_kind };
+    ExpertShapes as Experts { gate, up, down, places, same, equal };
 }
 
-/// `Kind` of an affine encoding.
-const AFFINE: u32 = 3;
+/// The code of a float type.
+fn code(float: FloatType) -> u32 {
+    let kind = match float {
+        FloatType::F32 => Kind::F32,
+        FloatType::F16 => Kind::F16,
+        FloatType::Bf16 => Kind::Bf16,
+    };
+    kind as u32
+}
 
 impl Matrix {
     /// A shape without memory, as experts have it.
     pub fn shape(encoding: Encoding, rows: usize, columns: usize) -> Self {
         let (kind, bits, group, scale_kind) = match encoding {
-            Encoding::Float(float) => (kind(float), 0, 1, 0),
+            Encoding::Float(float) => (code(float), 0, 1, 0),
             Encoding::Affine { bits, group, scale } => {
-                (AFFINE, u32::from(bits), u32::from(group), kind(scale))
+                (Kind::Affine as u32, u32::from(bits), u32::from(group), code(scale))
             }
         };
-        let (rows, columns) = (rows as u32, columns as u32);
+        let [rows, columns] = [rows, columns]
+            .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));
         Self { weight: 0, scales: 0, biases: 0, rows, columns, kind, bits, group, scale_kind }
     }
 
@@ -92,7 +97,7 @@ impl Matrix {
 
     /// Bits of a value when it is quantised.
     pub(crate) fn quantised_bits(&self) -> Option<u32> {
-        (self.kind == AFFINE).then_some(self.bits)
+        (self.kind == Kind::Affine as u32).then_some(self.bits)
     }
 }
 
@@ -101,7 +106,7 @@ impl ExpertShapes {
     /// `[experts][9]`, weight, scales and biases of each in turn.
     pub fn new(gate: Matrix, up: Matrix, down: Matrix, places: Span<u32>) -> Self {
         assert!(gate.rows == up.rows && gate.columns == up.columns, "gate and up have one shape");
-        Self { gate, up, down, places: places.address, same: [0; 9], equal: 0 }
+        Self { gate, up, down, places: places.address, same: [0; PLACES], equal: 0 }
     }
 
     /// Shape of the gate projections.
@@ -110,7 +115,7 @@ impl ExpertShapes {
     }
 
     /// The same for experts whose pieces all lie at `same`, which saves kernels a look at the list.
-    pub fn with_equal_places(self, same: [u32; 9]) -> Self {
+    pub fn with_equal_places(self, same: [u32; PLACES]) -> Self {
         Self { same, equal: 1, ..self }
     }
 

@@ -1,16 +1,30 @@
-//! Memory that kernels can address: of the device, and of the host, pinned and mapped into the device.
+//! Memory that kernels can address: of the device, and of the host, registered and mapped into the device.
+//!
+//! A [`Span`] is an address: kernels, graphs, matrices and tables keep it without a lifetime. So memory is given back
+//! only when the last clone of its [`Device`] goes: streams, events and graphs are clones, and while one of them can
+//! still run something, everything that it may name is there (docs/decisions.md).
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use cudarc::driver::sys;
+use kernels::memory::StableMemory;
 
-use crate::device::check;
+use crate::device::{Retired, check};
 use crate::{CudaError, Device};
+
+/// Checks that `length` values of `size` bytes from byte `offset` on lie within `bytes`.
+///
+/// # Panics
+/// When they do not, however large the numbers are.
+pub(crate) fn inside(what: &str, offset: usize, length: usize, size: usize, bytes: usize) {
+    let end = length.checked_mul(size).and_then(|length| offset.checked_add(length));
+    assert!(
+        end.is_some_and(|end| end <= bytes),
+        "{what}: {length} of {size} bytes each from byte {offset} on do not lie within {bytes} bytes"
+    );
+}
 
 /// Values of type `T` at an address that kernels can use.
 pub struct Span<T> {
@@ -51,7 +65,8 @@ impl Span<f32> {
 }
 
 impl<T> Span<T> {
-    fn new(address: u64, length: usize) -> Self {
+    /// `length` values that lie in one allocation: their caller has checked that.
+    pub(crate) fn new(address: u64, length: usize) -> Self {
         assert!(address.is_multiple_of(align_of::<T>() as u64), "a span is aligned to its type");
         Self { address, length, kind: PhantomData }
     }
@@ -76,7 +91,8 @@ impl<T> Span<T> {
     /// # Panics
     /// When they are not all inside.
     pub fn part(&self, start: usize, length: usize) -> Self {
-        assert!(start + length <= self.length, "{start} + {length} of {}", self.length);
+        inside("part of a span", start, length, 1, self.length);
+        // No more than the bytes of the span, which lie in one allocation.
         Self::new(self.address + (start * size_of::<T>()) as u64, length)
     }
 }
@@ -97,7 +113,7 @@ impl DeviceBuffer {
         device.inner.bind()?;
         let bytes = bytes.max(16);
         let mut address = 0;
-        // SAFETY: stores an address, freed on drop.
+        // SAFETY: stores an address, freed with the device.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = device.inner.memory()?;
@@ -115,7 +131,7 @@ impl DeviceBuffer {
     /// # Panics
     /// When they are not all inside, or not aligned.
     pub fn span<T>(&self, offset: usize, length: usize) -> Span<T> {
-        assert!(offset + length * size_of::<T>() <= self.bytes, "a span inside its buffer");
+        inside("span of a buffer", offset, length, size_of::<T>(), self.bytes);
         Span::new(self.address + offset as u64, length)
     }
 
@@ -124,7 +140,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The device failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CudaError> {
-        assert!(offset + bytes.len() <= self.bytes, "bytes inside their buffer");
+        inside("bytes written", offset, bytes.len(), 1, self.bytes);
         self.device.inner.bind()?;
         let to = self.address + offset as u64;
         // SAFETY: both ranges exist; the call returns when the source has been read.
@@ -138,7 +154,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The device failed.
     pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CudaError> {
-        assert!(offset + bytes.len() <= self.bytes, "bytes inside their buffer");
+        inside("bytes of a buffer", offset, bytes.len(), 1, self.bytes);
         self.device.inner.bind()?;
         let from = self.address + offset as u64;
         // SAFETY: both ranges exist; the call returns when the bytes are there.
@@ -152,7 +168,7 @@ impl DeviceBuffer {
     /// The device failed.
     pub fn write_values(&self, offset: usize, values: &[f32]) -> Result<(), CudaError> {
         let bytes = size_of_val(values);
-        assert!(offset * 4 + bytes <= self.bytes, "values inside their buffer");
+        inside("values", offset, values.len(), 1, self.bytes / 4);
         self.device.inner.bind()?;
         let to = self.address + (offset * 4) as u64;
         // SAFETY: both ranges exist; the call returns when the source has been read.
@@ -167,7 +183,7 @@ impl DeviceBuffer {
     /// The device failed.
     pub fn read(&self, offset: usize, values: &mut [f32]) -> Result<(), CudaError> {
         let bytes = size_of_val(values);
-        assert!(offset * 4 + bytes <= self.bytes, "values inside their buffer");
+        inside("values", offset, values.len(), 1, self.bytes / 4);
         self.device.inner.bind()?;
         let from = self.address + (offset * 4) as u64;
         // SAFETY: both ranges exist; any bits are an f32; the call returns when they are there.
@@ -184,99 +200,19 @@ fn await_copies() -> Result<(), CudaError> {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // SAFETY: our allocation; freeing waits for the work that uses it. A failure here was reported before.
-        unsafe {
-            let _ = self.device.inner.bind();
-            let _ = sys::cuMemFree_v2(self.address);
-        }
+        self.device.inner.retire(Retired::Device(self.address));
     }
 }
 
-/// Pinned host memory that kernels can address, zero at first. Both sides touch it at the same time, so the host
-/// sees it as atomics.
-pub struct PinnedBuffer {
-    device: Device,
-    host: NonNull<u8>,
-    address: u64,
-    bytes: usize,
-}
-
-// SAFETY: plain memory, reached through atomics alone.
-unsafe impl Send for PinnedBuffer {}
-// SAFETY: as above.
-unsafe impl Sync for PinnedBuffer {}
-
-impl PinnedBuffer {
-    /// Allocates; zero bytes are rounded up to a few.
-    ///
-    /// # Errors
-    /// [`CudaError::Memory`] with the numbers.
-    pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
-        device.inner.bind()?;
-        let bytes = bytes.max(16).next_multiple_of(8);
-        let mut host: *mut c_void = std::ptr::null_mut();
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: stores an address, freed on drop.
-        let result = unsafe { sys::cuMemHostAlloc(&mut host, bytes, flags) };
-        if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            let (free, total) = device.inner.memory()?;
-            return Err(CudaError::Memory { kind: "pinned host", bytes, free, total });
-        }
-        check("cuMemHostAlloc", result)?;
-        let memory =
-            NonNull::new(host.cast::<u8>()).expect("a successful allocation has an address");
-        let mut address = 0;
-        // SAFETY: the range was allocated above; stores an address.
-        let mapped = unsafe {
-            std::ptr::write_bytes(memory.as_ptr(), 0, bytes);
-            sys::cuMemHostGetDevicePointer_v2(&mut address, host, 0)
-        };
-        let buffer = Self { device: device.clone(), host: memory, address, bytes };
-        check("cuMemHostGetDevicePointer", mapped)?;
-        Ok(buffer)
-    }
-
-    /// `length` values from byte `offset`, for kernels.
-    ///
-    /// # Panics
-    /// When they are not all inside, or not aligned.
-    pub fn span<T>(&self, offset: usize, length: usize) -> Span<T> {
-        assert!(offset + length * size_of::<T>() <= self.bytes, "a span inside its buffer");
-        Span::new(self.address + offset as u64, length)
-    }
-
-    /// All of it as 32-bit words.
-    pub fn words(&self) -> &[AtomicU32] {
-        // SAFETY: initialised memory of this value, page-aligned; the type allows changes from elsewhere.
-        unsafe { std::slice::from_raw_parts(self.host.as_ptr().cast(), self.bytes / 4) }
-    }
-
-    /// All of it as 64-bit words.
-    pub fn long_words(&self) -> &[AtomicU64] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts(self.host.as_ptr().cast(), self.bytes / 8) }
-    }
-}
-
-impl Drop for PinnedBuffer {
-    fn drop(&mut self) {
-        // SAFETY: our allocation. A failure here was reported before.
-        unsafe {
-            let _ = self.device.inner.bind();
-            let _ = sys::cuMemFreeHost(self.host.as_ptr().cast());
-        }
-    }
-}
-
-/// Host memory of somebody else, pinned and mapped into the device while this value lives. The device only reads
-/// it: there is no [`Span`] of it, which could be written to, and kernels read the records that its addresses
-/// name. So whoever makes one cannot hand out write access to memory that is not theirs.
+/// Host memory of somebody else, pinned and mapped into the device. The device only reads it: there is no [`Span`] of
+/// it, which could be written to, and kernels read the records that its addresses name. So whoever makes one cannot hand
+/// out write access to memory that is not theirs.
 pub struct Registration {
     device: Device,
     host: *mut c_void,
     address: u64,
     bytes: usize,
-    _owner: Arc<dyn Any + Send + Sync>,
+    owner: Arc<dyn StableMemory>,
 }
 
 // SAFETY: the pointer is only a name for the range when it is given back.
@@ -285,29 +221,23 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Pins the `bytes` at `host`, which `owner` keeps mapped. The driver refuses a range that is not mapped;
-    /// pages stay pinned whatever their owner does, so the device never reads memory of others.
+    /// Pins the memory of `owner`, which is kept until the device goes.
     ///
     /// # Errors
     /// The driver refused, usually for want of memory that may be locked.
-    pub fn new(
-        device: &Device,
-        owner: Arc<dyn Any + Send + Sync>,
-        host: *const u8,
-        bytes: usize,
-    ) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, owner: Arc<dyn StableMemory>) -> Result<Self, CudaError> {
         device.inner.bind()?;
+        let (host, bytes) = owner.range();
         let host: *mut c_void = host.cast_mut().cast();
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: the driver checks the range; see above for its lifetime.
+        // SAFETY: the range is mapped for as long as its owner lives (`StableMemory`), which outlives the registration.
         let result = unsafe { sys::cuMemHostRegister_v2(host, bytes, flags) };
         if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = device.inner.memory()?;
             return Err(CudaError::Memory { kind: "pinned host", bytes, free, total });
         }
         check("cuMemHostRegister", result)?;
-        let mut registration =
-            Self { device: device.clone(), host, address: 0, bytes, _owner: owner };
+        let mut registration = Self { device: device.clone(), host, address: 0, bytes, owner };
         // SAFETY: stores the address of the range registered above.
         let mapped =
             unsafe { sys::cuMemHostGetDevicePointer_v2(&mut registration.address, host, 0) };
@@ -325,17 +255,46 @@ impl Registration {
     /// # Panics
     /// When they are not all inside.
     pub fn source(&self, offset: usize, length: usize) -> Source {
-        assert!(offset + length <= self.bytes, "a source inside its registration");
+        inside("source of a copy", offset, length, 1, self.bytes);
         Source(Span::new(self.address + offset as u64, length))
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`. A failure here was reported before.
-        unsafe {
-            let _ = self.device.inner.bind();
-            let _ = sys::cuMemHostUnregister(self.host);
+        let owner = Arc::clone(&self.owner);
+        self.device.inner.retire(Retired::Registered(self.host, owner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panics(check: impl Fn() + std::panic::UnwindSafe) -> String {
+        let payload = std::panic::catch_unwind(check).unwrap_err();
+        payload.downcast_ref::<String>().unwrap().clone()
+    }
+
+    #[test]
+    fn parts_that_overflow_are_refused_with_their_numbers() {
+        let span: Span<u64> = Span::new(4096, 10);
+        assert_eq!((span.part(3, 7).address(), span.part(10, 0).len()), (4096 + 24, 0));
+        for (start, length) in [(3, 8), (11, 0), (usize::MAX, 2), (2, usize::MAX), (1 << 61, 1)] {
+            let text = panics(|| assert!(span.part(start, length).is_empty()));
+            let numbers = [start, length, 10].map(|number| number.to_string());
+            assert!(numbers.iter().all(|number| text.contains(number)), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_values_are_checked_in_bytes_without_overflow() {
+        inside("values", 16, 4, 8, 48);
+        for (offset, length) in
+            [(16, 5), (49, 0), (0, 1 << 61), (usize::MAX, 1), (8, usize::MAX / 8)]
+        {
+            let text = panics(move || inside("values", offset, length, 8, 48));
+            assert!(text.contains(&offset.to_string()) && text.contains("48 bytes"), "{text}");
         }
     }
 }

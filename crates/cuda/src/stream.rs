@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
+use crate::abi::Mirrored;
 use crate::device::check;
 use crate::launch::Kernel;
 use crate::{CudaError, Device, Source, Span};
@@ -153,7 +154,7 @@ impl Stream {
     ///
     /// # Safety
     /// As for [`Stream::launch`].
-    pub(crate) unsafe fn launch_overlapping<A: Copy>(
+    pub(crate) unsafe fn launch_overlapping<A: Mirrored>(
         &self,
         kernel: Kernel,
         grid: (usize, usize, usize),
@@ -161,6 +162,7 @@ impl Stream {
         shared: usize,
         arguments: &A,
     ) -> Result<(), CudaError> {
+        assert_takes::<A>(kernel);
         if !self.device.overlaps() {
             // SAFETY: the caller's promise.
             return unsafe { self.launch(kernel, grid, threads, shared, arguments) };
@@ -203,9 +205,9 @@ impl Stream {
     /// Launches a kernel with one argument structure.
     ///
     /// # Safety
-    /// `arguments` must be the structure that the kernel takes, and its addresses must hold what the kernel
-    /// reads and writes.
-    pub(crate) unsafe fn launch<A: Copy>(
+    /// The addresses in `arguments` must hold what the kernel reads and writes. That the structure is the kernel's is
+    /// checked here, and its layout by [`crate::abi`].
+    pub(crate) unsafe fn launch<A: Mirrored>(
         &self,
         kernel: Kernel,
         grid: (usize, usize, usize),
@@ -213,6 +215,7 @@ impl Stream {
         shared: usize,
         arguments: &A,
     ) -> Result<(), CudaError> {
+        assert_takes::<A>(kernel);
         if grid.0 == 0 || grid.1 == 0 || grid.2 == 0 {
             return Ok(());
         }
@@ -237,6 +240,12 @@ impl Stream {
         };
         check(kernel.name(), queued)
     }
+}
+
+/// Panics when the kernel takes another structure.
+fn assert_takes<A: Mirrored>(kernel: Kernel) {
+    let layout = &A::LAYOUT;
+    assert!(layout.kernels.contains(&kernel), "{} does not take {}", kernel.name(), layout.name);
 }
 
 impl Drop for Stream {

@@ -11,7 +11,7 @@
 //! prefetcher could know one layer early.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use store::LayerId;
 use store::split_mix::{SplitMix64, mix};
@@ -267,7 +267,8 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Recording> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // What a panic has cut short is no recording any more, and would be written as one.
+        self.0.lock().expect("a choice was being recorded when another thread panicked")
     }
 
     fn add(&self, layer: LayerId, chosen: &[u16], weights: &[f32]) {

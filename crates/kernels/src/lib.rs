@@ -22,6 +22,7 @@ pub mod format;
 mod generic;
 mod kv_type;
 mod lanes;
+pub mod memory;
 mod pool;
 pub mod probe;
 mod quantised;

@@ -67,7 +67,8 @@ pub(crate) struct Pool {
     region: Mutex<()>,
 }
 
-/// Locks a mutex whose data no panic can leave half-changed.
+/// Locks a mutex whose data no panic can leave half-changed: nothing at all (`region`), or one value that is set as a
+/// whole (`panic`, `waiting`).
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

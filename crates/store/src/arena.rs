@@ -143,6 +143,13 @@ impl SlotArena {
     }
 }
 
+// SAFETY: the mapping is made once, keeps its place, and is unmapped only when the arena is dropped.
+unsafe impl kernels::memory::StableMemory for SlotArena {
+    fn range(&self) -> (*const u8, usize) {
+        (self.memory.base.as_ptr(), self.memory.bytes)
+    }
+}
+
 impl Mapping {
     fn new(bytes: usize, pages: HugePages) -> std::io::Result<Self> {
         if pages == HugePages::Reserved {

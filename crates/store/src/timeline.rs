@@ -125,6 +125,7 @@ pub fn past(name: &'static str, begun: Instant, numbers: [(&'static str, u64); 3
     }
 }
 
+/// A panic leaves a recording with or without the event that was being added; both are recordings.
 fn lock() -> MutexGuard<'static, Option<Recording>> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -325,3 +325,26 @@ fn bytes_read_are_misses_times_record_size() {
     assert_eq!(view.counters().bytes, counters.bytes_read);
     assert_eq!(view.counters().operations, misses);
 }
+
+/// A panic under the store's lock may have left a record under the wrong slot: nothing is served by that bookkeeping any
+/// more, and nobody waits for it.
+#[test]
+fn a_panic_during_a_change_of_the_bookkeeping_ends_service_with_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), LAYERS.into(), EXPERTS.into(), Layout::Native);
+    let (store, _) =
+        open(&checkpoint, StorageMode::Budget, false, Box::new(|_| Fault::None), 1).unwrap();
+    let before = store.visit(LayerId(0), &ids(&[1, 2]), Phase::Decode).unwrap();
+    let other = store.visit(LayerId(1), &ids(&[3]), Phase::Decode).unwrap();
+    // It is asked under the lock whether a record is still wanted.
+    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        before.wait_while(0, &|| panic!("injected")).map(|_| ())
+    }));
+    assert!(asked.is_err());
+    let interrupted = |result| matches!(result, Err(StoreError::Interrupted));
+    assert!(interrupted(other.wait(0).map(|_| ())), "a visit that had begun");
+    drop((before, other));
+    assert!(interrupted(store.visit(LayerId(0), &ids(&[1]), Phase::Decode).map(|_| ())));
+    assert!(store.hold(LayerId(0), ExpertId(1)).is_none());
+    store.read_ahead(LayerId(1), &ids(&[4]));
+}

@@ -14,13 +14,13 @@ impl Bench {
     ) {
         let bytes = 3 * hidden * inner * 9 / 16;
         let record = bytes.next_multiple_of(4096);
-        let host = PinnedBuffer::new(&self.device, 4 * k * record).unwrap();
+        let host = PinnedBuffer::<u8>::new(&self.device, 4 * k * record).unwrap();
         let device = DeviceBuffer::new(&self.device, 4 * k * record).unwrap();
         for count in [1, 2, k] {
             let addresses: Vec<_> = (0..4)
                 .map(|turn| {
                     let place = |i: usize| (turn * k + i) * record;
-                    let host = (0..count).map(|i| host.span::<u8>(place(i), bytes).address());
+                    let host = (0..count).map(|i| host.span(place(i), bytes).address());
                     let rest = (count..k).map(|i| device.span::<u8>(place(i), bytes).address());
                     self.long_words(&host.chain(rest).collect::<Vec<_>>())
                 })
@@ -28,7 +28,7 @@ impl Bench {
             let time = self.time(40, &|turn| experts(turn, addresses[turn % 4]));
             let copies = self.time(40 * count, &|turn| {
                 let place = turn % (4 * count) * record;
-                self.stream.copy(host.span::<u8>(place, bytes), device.span(place, bytes))
+                self.stream.copy(host.span(place, bytes), device.span(place, bytes))
             });
             let rate = |time: f64| (count * bytes) as f64 / time / 1e3;
             println!(

@@ -1,8 +1,6 @@
 //! Routing against plain code: choice, weights, addresses, requests, and what is guessed of the next layer: a part of
 //! the example `check`.
 
-use std::sync::atomic::Ordering;
-
 use cuda::launch::{self, COPYING, Ended, FORETOLD, FROM_COPY, Guess, Routing};
 use cuda::{DeviceBuffer, PinnedBuffer, Span};
 
@@ -15,14 +13,6 @@ const RING: usize = 512;
 const IN_HOST: u64 = 1 << 40;
 
 impl Bench {
-    fn read_words<T: Copy>(&self, span: Span<T>) -> Vec<u32> {
-        let words = span.len() * size_of::<T>() / 4;
-        let host = PinnedBuffer::new(&self.device, words * 4).unwrap();
-        self.stream.copy(span, host.span(0, span.len())).unwrap();
-        self.stream.wait().unwrap();
-        host.words()[..words].iter().map(|word| word.load(Ordering::Acquire)).collect()
-    }
-
     /// The experts by falling score, the lowest of equal ones first.
     fn ranked(scores: &[f32]) -> Vec<u32> {
         let mut order: Vec<u32> = (0..scores.len() as u32).collect();
@@ -62,10 +52,11 @@ impl Bench {
         let table: Vec<u64> = (0..experts).map(place).collect();
         let copies: Vec<u64> = (0..experts).map(copy).collect();
         let (bus, disk) = (k / 2, k / 4);
-        let host = PinnedBuffer::new(&self.device, 64 + RING * 8).unwrap();
-        let words = host.words();
-        words[4].store(bus as u32, Ordering::Release);
-        words[5].store(disk as u32, Ordering::Release);
+        let [status, depths, ended] = [launch::STATUS_WORDS, launch::DEPTH_WORDS, 1]
+            .map(|count| PinnedBuffer::<u32>::new(&self.device, count).unwrap());
+        let ring = PinnedBuffer::new(&self.device, RING).unwrap();
+        depths.hand_over(launch::DEPTH_BUS, [bus as u32]);
+        depths.hand_over(launch::DEPTH_DISK, [disk as u32]);
         let pairs = tokens * k;
         let routing = Routing {
             logits: self.floats(&logits),
@@ -75,17 +66,17 @@ impl Bench {
             weights: self.poison(pairs),
             addresses: self.long_words(&vec![7; pairs]),
             uses: self.words(&vec![0; pairs]),
-            ring: host.span(64, RING),
+            ring: ring.all(),
             posted: self.words(&[0]),
-            status: host.span(0, launch::STATUS_WORDS),
+            status: status.all(),
             copies: Some(self.long_words(&copies)),
             guess: Some(Guess {
                 logits: self.floats(&guessed),
                 table: self.long_words(&table),
                 guesses: self.words(&vec![0; pairs]),
-                depths: host.span(16, 2),
+                depths: depths.all(),
                 device_slots,
-                ended: Ended { blocks: self.words(&[0]), word: host.span(24, 1), layer: 6 },
+                ended: Ended { blocks: self.words(&[0]), word: ended.all(), layer: 6 },
             }),
             first_key: 5000,
             k,
@@ -95,7 +86,8 @@ impl Bench {
         launch::route(&self.stream, tokens, &routing).unwrap();
         let (mut good, mut requests) = (true, Vec::new());
         let [chosen, uses] = [routing.chosen, routing.uses].map(|span| self.read_words(span));
-        let (weights, addresses) = (self.read(routing.weights), self.read_words(routing.addresses));
+        let weights = self.read(routing.weights);
+        let addresses = self.read_words(routing.addresses);
         let guesses = self.read_words(routing.guess.unwrap().guesses);
         for token in 0..tokens {
             let row = &logits[token * experts..(token + 1) * experts];
@@ -106,8 +98,7 @@ impl Bench {
                 let (named, copied) = (table[id as usize], copies[id as usize]);
                 let address = if copied != 0 { copied } else { named };
                 let flag = if copied != 0 { FROM_COPY } else { 0 };
-                let found = u64::from(addresses[2 * at]) | u64::from(addresses[2 * at + 1]) << 32;
-                good &= chosen[at] == id && uses[at] == id | flag && found == address;
+                good &= chosen[at] == id && uses[at] == id | flag && addresses[at] == address;
                 good &= (weights[at] - row[id as usize].exp() / total).abs() < 1e-5;
                 requests.extend((address == 0).then(|| 5001 + u64::from(id)));
             }
@@ -124,17 +115,13 @@ impl Bench {
                 requests.extend((rank < depth).then_some(FORETOLD | key));
             }
         }
-        let posted: Vec<u64> = host.long_words()[8..8 + RING]
-            .iter()
-            .map(|word| word.load(Ordering::Acquire))
-            .take_while(|&word| word != 0)
-            .collect();
+        let posted: Vec<u64> = ring.collect(0..RING).take_while(|&word| word != 0).collect();
         let mut sorted = posted.clone();
         sorted.sort_unstable();
         requests.sort_unstable();
         good &= sorted == requests;
         // Only one token knows alone that nothing is left to be read over the bus.
-        good &= (words[6].load(Ordering::Acquire) == 7) == (all_there && tokens == 1);
+        good &= (ended.collect(0..1).next() == Some(7)) == (all_there && tokens == 1);
         println!(
             "routing, {experts} experts, k {k}, {tokens} tokens, all in device memory {all_there}: {} requests {}",
             posted.len(),

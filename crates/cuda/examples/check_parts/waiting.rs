@@ -3,23 +3,22 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cuda::PinnedBuffer;
 use cuda::launch::{self, ExpertStep, StepInput};
 
-use super::Bench;
+use super::{Bench, Shared};
 
 impl Bench {
     /// What becomes of blocks that wait for a record: it comes, its copy
     /// arrives, nobody answers for as long as they wait, or the host
     /// says that nobody will.
-    pub(super) fn waiting(&self, pinned: &PinnedBuffer) {
+    pub(super) fn waiting(&self, pinned: &Shared) {
         let (hidden, inner, k) = (512, 256, 2);
         let (shapes, addresses) = self.records(k, hidden, inner, 4, 64);
         let (x, norm) = (self.random(hidden), self.random(hidden));
         let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
-        let status = pinned.words();
-        let answer = &pinned.long_words()[64 / 8 + 1];
-        let copy = &pinned.long_words()[128 / 8 + 1];
+        let status = pinned.status.words();
+        let answer = &pinned.answers.words()[1];
+        let copy = &pinned.copies.words()[1];
         for fused in [false, true] {
             let run = |named: u64, patience: u32, act: &dyn Fn()| {
                 answer.store(0, Ordering::Release);
@@ -32,11 +31,11 @@ impl Bench {
                     chosen: self.words(&[0, 1]),
                     weights: self.floats(&[0.5, 0.5]),
                     addresses: self.long_words(&[addresses[0], named]),
-                    answers: pinned.span(64, k),
-                    status: pinned.span(0, launch::STATUS_WORDS),
+                    answers: pinned.answers.span(0, k),
+                    status: pinned.status.all(),
                     inner: self.random(k * inner),
                     out,
-                    copies: Some(pinned.span(128, k)),
+                    copies: Some(pinned.copies.span(0, k)),
                     ended: None,
                     first_key: 0,
                     k,

@@ -3,6 +3,7 @@
 use kernels::KvType;
 
 use super::{HEAD_DIM_LIMIT, Kernel, TokenPlaces, expect};
+use crate::abi::{ATTENTION_SPLITS, CacheType, PLAIN_KEYS, Q8_GROUP, STEP_KEYS, mirrors};
 use crate::{CudaError, Span, Stream};
 
 /// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads]` rows of
@@ -42,25 +43,20 @@ impl AttentionShape {
     }
 }
 
-/// Most parts of a context; `SPLITS_LIMIT` in `kernels/attention.cu`.
-const ATTENTION_SPLITS: usize = 64;
 /// Blocks that a large device works on at once, rounded to a power of two.
 const WAVE_BLOCKS: usize = 128;
 /// Heads of one product of a step (`attend_step` in `kernels/attention.cu`).
 const STEP_HEADS: usize = 8;
-/// Keys of a tile of a step; `STEP_KEYS` in `kernels/attention.cu`.
-const STEP_KEYS: usize = 32;
-/// Keys of a tile of the plain kernel; `PLAIN_KEYS` in `kernels/attention.cu`.
-const PLAIN_KEYS: usize = 16;
 
-/// The number by which kernels know a type; `CacheType` in `kernels/cache.cuh`.
+/// The code by which kernels know a type.
 pub(super) fn cache_type(kv_type: KvType) -> u32 {
-    match kv_type {
-        KvType::F32 => 0,
-        KvType::F16 => 1,
-        KvType::Bf16 => 2,
-        KvType::Q8 => 3,
-    }
+    let code = match kv_type {
+        KvType::F32 => CacheType::F32,
+        KvType::F16 => CacheType::F16,
+        KvType::Bf16 => CacheType::Bf16,
+        KvType::Q8 => CacheType::Q8,
+    };
+    code as u32
 }
 
 #[derive(Clone, Copy)]
@@ -100,6 +96,11 @@ struct AttendArguments {
     stages: u32,
 }
 
+/// True when heads of this shape can be stored in this type: in eight bits, whole groups share a scale.
+pub fn serves_cache(shape: &AttentionShape, kv_type: KvType) -> bool {
+    kv_type != KvType::Q8 || shape.dim.is_multiple_of(Q8_GROUP)
+}
+
 /// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
 pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
     tokens * shape.query_heads * shape.splits() * (shape.dim + 2)
@@ -119,6 +120,7 @@ pub fn append(
 ) -> Result<(), CudaError> {
     let tokens = places.positions.len();
     let width = shape.key_value_heads * shape.dim;
+    assert!(serves_cache(shape, cache.kv_type), "heads of whole groups of {Q8_GROUP} values");
     expect("sequences of tokens", places.sequences.len(), tokens);
     expect("keys", keys.len(), tokens * width);
     expect("values", values.len(), tokens * width);
@@ -289,4 +291,17 @@ pub fn attend(
         }
     }
     Ok(())
+}
+
+mirrors! {
+    AppendArguments as AppendArguments {
+        keys, values, cache_keys, cache_values, positions, sequences, heads, dim, context, kv_type
+    } for Append;
+    AttendArguments as AttendArguments {
+        query, cache_keys, cache_values, out, partial, positions, sequences, query_heads, key_value_heads, dim,
+        context, splits, tokens, scale, tokens_per_block, kv_type, stages
+    } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
+        AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
+        AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,
+        AttendChunkBf16Dim256, AttendChunkBf16Small;
 }

@@ -1,16 +1,9 @@
 //! Launches of what a sampler needs of a row of logits that stays on the device.
 
-use super::{Kernel, expect};
+use super::{KEPT, Kernel, WEIGHED, expect};
+use crate::abi::{LISTS, RANKED, mirrors};
 use crate::{CudaError, Span, Stream};
 
-/// Most likely tokens that [`rank`] gives.
-pub const KEPT: usize = 64;
-/// Tokens whose weights [`weigh`] adds up.
-pub const WEIGHED: usize = 1024;
-/// Logits that one block ranks.
-const RANKED: usize = 2048;
-/// Lists that the second pass joins.
-const LISTS: usize = 128;
 /// Longest row that is served.
 pub const ROW_LIMIT: usize = RANKED * LISTS;
 
@@ -27,7 +20,12 @@ struct DrawArguments {
     padding: u32,
 }
 
-/// Words of the result of [`rank`] and [`weigh`] for a row of `columns` logits.
+mirrors! {
+    DrawArguments as DrawArguments { logits, partial, out, least, columns, lists, temperature, padding }
+        for RankPartial, RankFinal, Weigh;
+}
+
+/// Words of the result of [`rank`] for a row of `columns` logits.
 pub fn draw_words(columns: usize) -> usize {
     KEPT + columns.div_ceil(WEIGHED)
 }

@@ -5,6 +5,7 @@ use super::{
     Groups, Kernel, SPLIT_TOKENS, SplitTokens, TILE_TOKENS, expect, split, split_serves, swiglu,
     tile_limit,
 };
+use crate::abi::{ExpertPart, mirrors};
 use crate::{CudaError, Device, ExpertShapes, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -87,6 +88,7 @@ pub fn experts_tiles(
             places: shapes.places,
             tiles: groups.tiles.address,
             tile_count: groups.tile_count.address,
+            first_piece: ExpertPart::Gate as u32,
             grouped: 1,
             tile: split_tile as u32,
             ..TileSplitArguments::new(&parts.tokens, shapes.gate, shapes.up)
@@ -98,7 +100,7 @@ pub fn experts_tiles(
             out: buffers.out.address,
             matrix: shapes.down,
             second: shapes.down,
-            first_piece: 2,
+            first_piece: ExpertPart::Down as u32,
             ..first
         };
         let limit = pairs / split_tile + experts.min(pairs);
@@ -125,7 +127,7 @@ pub fn experts_tiles(
         second: shapes.up,
         tokens: 0,
         add: 0,
-        first_piece: 0,
+        first_piece: ExpertPart::Gate as u32,
         grouped: 1,
     };
     let second = TileArguments {
@@ -135,7 +137,7 @@ pub fn experts_tiles(
         out_second: 0,
         matrix: shapes.down,
         second: shapes.down,
-        first_piece: 2,
+        first_piece: ExpertPart::Down as u32,
         ..first
     };
     // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
@@ -146,11 +148,14 @@ pub fn experts_tiles(
             let grid = (inner.div_ceil(rows), limit, 2);
             stream.launch(kernel, grid, 256, shared, &first)?;
         } else {
-            for (matrix, out, piece) in [(shapes.gate, buffers.gate, 0), (shapes.up, buffers.up, 1)]
-            {
+            for (matrix, out, part) in [
+                (shapes.gate, buffers.gate, ExpertPart::Gate),
+                (shapes.up, buffers.up, ExpertPart::Up),
+            ] {
                 let (kernel, rows, shared) = tile_kernel(stream, &matrix);
                 let grid = (inner.div_ceil(rows), limit, 1);
-                let one = TileArguments { matrix, out: out.address, first_piece: piece, ..first };
+                let first_piece = part as u32;
+                let one = TileArguments { matrix, out: out.address, first_piece, ..first };
                 stream.launch(kernel, grid, 256, shared, &one)?;
             }
         }
@@ -159,4 +164,8 @@ pub fn experts_tiles(
         let grid = (hidden.div_ceil(rows), limit, 1);
         stream.launch(kernel, grid, 256, shared, &second)
     }
+}
+
+mirrors! {
+    TileListArguments as TileListArguments { starts, addresses, tiles, count, experts, tile } for ListTiles;
 }

@@ -1,7 +1,8 @@
 //! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
 
 use super::tiles::SMALL_TOKENS;
-use super::{EXPERTS_LIMIT, Kernel, TOP_K_LIMIT, expect, staged};
+use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
+use crate::abi::mirrors;
 use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -29,13 +30,6 @@ struct RouteArguments {
     padding: u32,
 }
 
-/// Words through which a step and the host say what went wrong.
-pub const STATUS_WORDS: usize = 3;
-/// The word of them that says that nobody answers.
-pub const GIVEN_UP: usize = 1;
-/// The word that says how many milliseconds the device waits for an answer.
-pub const PATIENCE: usize = 2;
-
 /// What [`route`] guesses of the next layer's choice.
 #[derive(Clone, Copy)]
 pub struct Guess {
@@ -45,8 +39,8 @@ pub struct Guess {
     pub table: Span<u64>,
     /// The experts guessed, `[tokens, k]`, best first.
     pub guesses: Span<u32>,
-    /// Two words in pinned memory: how many ranks are asked for when their records are in host memory, and when they
-    /// are nowhere. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
+    /// [`DEPTH_WORDS`] in pinned memory: how many ranks are asked for when their records are in host memory, and when
+    /// they are on disk. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
     pub depths: Span<u32>,
     /// Records here are not asked for.
     pub device_slots: Span<u8>,
@@ -195,7 +189,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         expect("guessed logits", guess.logits.len(), tokens * experts);
         expect("table of the next layer", guess.table.len(), experts);
         expect("guesses", guess.guesses.len(), tokens * k);
-        expect("depths", guess.depths.len(), 2);
+        expect("depths", guess.depths.len(), DEPTH_WORDS);
     }
     expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
     let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
@@ -254,10 +248,10 @@ pub struct ExpertStep {
     pub weights: Span<f32>,
     /// From [`route`].
     pub addresses: Span<u64>,
-    /// By key, in pinned memory: the address of a record asked for, or [`FAILED`].
+    /// By key, in pinned memory: the address of a record asked for, or [`super::FAILED`].
     pub answers: Span<u64>,
-    /// [`STATUS_WORDS`] in pinned memory; word [`GIVEN_UP`] ends the waiting for answers when the host sets it, and is
-    /// set by the device when it has waited for as long as word [`PATIENCE`] says.
+    /// [`STATUS_WORDS`] in pinned memory; word [`super::GIVEN_UP`] ends the waiting for answers when the host sets it,
+    /// and is set by the device when it has waited for as long as word [`super::PATIENCE`] says.
     pub status: Span<u32>,
     /// Scratch `[tokens, k, inner]`.
     pub inner: Span<f32>,
@@ -463,4 +457,20 @@ pub fn combine(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::Combine, (tokens, 1, 1), 256, 0, &arguments) }
+}
+
+mirrors! {
+    GuessArguments as Guess { logits, table, guesses, depths, ended, device_slots, device_bytes };
+    RouteArguments as RouteArguments {
+        logits, replaced, table, chosen, weights, addresses, uses, ring, posted, status, copies, guess, experts, k,
+        normalise, first_key, ring_mask, ask, layer, padding
+    } for Route256, Route512, Route1024;
+    EndedArguments as Ended { blocks, word, layer, padding };
+    ExpertArguments as ExpertArguments {
+        x, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts, gate,
+        up, down, ended, hidden, k, first_key, padding
+    } for ExpertInner, ExpertOuter;
+    GroupArguments as GroupArguments { chosen, starts, pair_token, place, tokens, k, experts, padding } for GroupPairs;
+    SwigluArguments as SwigluArguments { gate, up, count } for Swiglu;
+    CombineArguments as CombineArguments { routed, place, weights, shared, shared_gate, out, hidden, k } for Combine;
 }

@@ -1,6 +1,7 @@
 //! Launches of what lies between the products: norms, gates, convolution, delta rule.
 
 use super::{KEY_DIM_LIMIT, Kernel, expect};
+use crate::abi::{CONVOLVE_RUN, DELTA_BATCH, DELTA_BATCHES, mirrors};
 use crate::{CudaError, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -212,7 +213,7 @@ pub fn convolve(
         single: u32::from(places.single),
         tail_stride: stride as u64,
     };
-    let parts = if places.single { tokens } else { tokens.div_ceil(32) };
+    let parts = if places.single { tokens } else { tokens.div_ceil(CONVOLVE_RUN) };
     let columns = channels.div_ceil(256);
     // SAFETY: the structure is both kernels'; lengths were checked above, sequences by the caller's batch.
     unsafe {
@@ -388,8 +389,7 @@ fn delta_chunk(
         key_dim: shape.key_dim as u32,
         value_dim: shape.value_dim as u32,
     };
-    // Four batches of eight tokens (`DELTA_BATCHES`, `DELTA_BATCH`).
-    let shared = 4 * 8 * (2 * shape.key_dim + 16 + 4) * 4;
+    let shared = DELTA_BATCHES * DELTA_BATCH * (2 * shape.key_dim + 16 + 4) * 4;
     let kernel = if shape.key_dim > 128 { Kernel::DeltaChunk32 } else { Kernel::DeltaChunk16 };
     let grid = (shape.value_heads, shape.value_dim.div_ceil(16), 1);
     // SAFETY: the structure is both kernels'; lengths were checked, sequences by the caller's batch.
@@ -433,4 +433,24 @@ pub fn gated_norm(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::GatedNorm, (heads, 1, 1), 32, 0, &arguments) }
+}
+
+mirrors! {
+    NormArguments as NormArguments { x, weight, out, rows, width, epsilon } for RmsNorm;
+    GateArguments as GateArguments { x, gate, count, padding } for SigmoidGate;
+    SplitArguments as SplitArguments { both, query, gate, dim, count } for SplitQueryGate;
+    RotateArguments as RotateArguments { x, weight, frequencies, positions, heads, dim, rotary, epsilon }
+        for NormAndRotate;
+    ConvolveArguments as ConvolveArguments {
+        x, weight, tail, out, sequences, tokens, channels, kernel, single, tail_stride
+    } for Convolve, ConvolveTail;
+    DeltaArguments as DeltaArguments {
+        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
+        value_heads, key_dim, value_dim, single, padding
+    } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32;
+    DeltaChunkArguments as DeltaChunkArguments {
+        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
+        value_heads, key_dim, value_dim
+    } for DeltaPrepare, DeltaChunk16, DeltaChunk32;
+    GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon } for GatedNorm;
 }

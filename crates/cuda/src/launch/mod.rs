@@ -1,7 +1,14 @@
 //! One function per operation: checks lengths, chooses kernel and grid, launches on a stream.
 //!
-//! Argument structures mirror those of `kernels/*.cu` field by field. All activations are f32, row-major.
+//! Argument structures mirror those of `kernels/*.cu` field by field, which `abi.rs` checks. All activations are f32,
+//! row-major.
 
+pub use crate::abi::{
+    BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FORETOLD,
+    FROM_COPY, GIVEN_UP, JOBS, KEPT, PATIENCE, STATUS_WORDS, STEP_JOBS, TILE_TOKENS, TOP_K_LIMIT,
+    WEIGHED,
+};
+use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Matrix, Span, Stream};
 
 macro_rules! kernels {
@@ -59,31 +66,16 @@ kernels! {
     RankFinal = "rank_final", Weigh = "weigh",
 }
 
-/// Matrices of one [`linear`].
-pub const JOBS: usize = 6;
-/// Most experts per token that the kernels serve.
-pub const TOP_K_LIMIT: usize = 32;
-/// Most experts of a layer that the kernels serve.
-pub const EXPERTS_LIMIT: usize = 1024;
 /// Largest head of attention that the kernels serve.
 pub const HEAD_DIM_LIMIT: usize = 256;
 /// Largest key head of the delta rule that the kernels serve.
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
 pub const ARG_MAX_BLOCKS: usize = 64;
-/// The answer to a request for a record that cannot be had.
-pub const FAILED: u64 = 1;
 
-/// Marks the address of a copy that is under way.
-pub const COPYING: u64 = 2;
-/// Marks requests for records that no token waits for yet.
-pub const FORETOLD: u64 = 1 << 63;
-/// Marks uses whose record was read from a copy.
-pub const FROM_COPY: u32 = 1 << 31;
-
-/// Bytes of a staged vector (`STAGED_CHUNK` in `kernels/product.cuh`).
+/// Bytes of a staged vector.
 fn staged(columns: usize) -> usize {
-    columns.div_ceil(32) * 36 * 4
+    columns.div_ceil(32) * STAGED_CHUNK * 4
 }
 
 fn expect(what: &str, found: usize, needed: usize) {
@@ -220,6 +212,13 @@ pub fn arg_max(
     }
 }
 
+mirrors! {
+    LinearJob as LinearJob { matrix, out, first_block, padding };
+    LinearArguments as LinearArguments { x, columns, jobs, add, padding, job } for Linear1, Linear2, Linear4;
+    EmbedArguments as EmbedArguments { table, tokens, out } for Embed;
+    ArgMaxArguments as ArgMaxArguments { logits, partial, token, columns, blocks } for ArgMaxPartial, ArgMaxFinal;
+}
+
 mod attention;
 mod draw;
 mod expert_tiles;
@@ -234,3 +233,20 @@ pub use experts::*;
 pub use mixer::*;
 pub use step::*;
 pub use tiles::*;
+
+/// Every structure that a kernel is launched with.
+#[cfg(test)]
+pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
+    [
+        LAYOUTS,
+        attention::LAYOUTS,
+        draw::LAYOUTS,
+        expert_tiles::LAYOUTS,
+        experts::LAYOUTS,
+        mixer::LAYOUTS,
+        step::LAYOUTS,
+        tiles::LAYOUTS,
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -5,17 +5,15 @@
 //! capability 9.0 and later each is placed while the kernel before it still runs.
 
 use super::experts::EndedArguments;
-use super::{ExpertStep, Kernel, KeyValueCache, TOP_K_LIMIT, TokenPlaces, expect};
+use super::{ExpertStep, Kernel, KeyValueCache, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect};
+use crate::abi::{
+    INNER_THREADS, JobKind, Kind, STAGED_CHUNK, STEP_THREADS as THREADS, StageMode, UNIT,
+};
 use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
-/// Matrices of one [`step_linear`].
-pub const STEP_JOBS: usize = 6;
-/// Threads of the kernels of a step, of which a multiprocessor runs one block at a time.
-const THREADS: usize = 512;
-/// Threads of the experts' first half, of which it runs two.
-const INNER_THREADS: usize = 256;
-/// Columns of a unit (`UNIT` in `kernels/halves.cuh`).
-const UNIT: usize = 128;
+mod layout;
+#[cfg(test)]
+pub(super) use layout::LAYOUTS;
 
 /// Bytes to which weights must be aligned for the fused kernels; scales to two.
 pub const STEP_ALIGNMENT: usize = 16;
@@ -27,7 +25,7 @@ pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a M
         matrix.quantised_bits().is_some()
             && matches!(matrix.group, 32 | 64 | 128)
             && (matrix.columns as usize).is_multiple_of(UNIT)
-            && matrix.scale_kind != 0
+            && matrix.scale_kind != Kind::F32 as u32
             // Places within a matrix are words of 32 bits.
             && u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31
     };
@@ -93,32 +91,32 @@ struct Source {
 impl StepInput {
     fn source(&self, tokens: usize, columns: usize) -> Source {
         let (x, norm, gate, mode, dim, epsilon) = match *self {
-            Self::Plain { x } => (x, 0, 0, 0, 1, 0.0),
+            Self::Plain { x } => (x, 0, 0, StageMode::Plain, 1, 0.0),
             Self::Norm { x, weight, epsilon } => {
                 expect("weights of a norm", weight.len(), columns);
-                (x, weight.address, 0, 1, 1, epsilon)
+                (x, weight.address, 0, StageMode::Norm, 1, epsilon)
             }
             Self::HeadNorm { x, gate, weight, epsilon } => {
                 let dim = weight.len();
                 assert!(step_serves_head(dim) && columns.is_multiple_of(dim), "whole heads");
                 expect("gates", gate.len(), tokens * columns);
-                (x, weight.address, gate.address, 2, dim, epsilon)
+                (x, weight.address, gate.address, StageMode::HeadNorm, dim, epsilon)
             }
             Self::Gated { x, both, dim } => {
                 assert!(dim.is_multiple_of(8) && columns.is_multiple_of(dim), "whole heads");
                 expect("queries and gates", both.len(), 2 * tokens * columns);
-                (x, 0, both.address, 3, dim, 0.0)
+                (x, 0, both.address, StageMode::Gated, dim, 0.0)
             }
         };
         expect("input of a product", x.len(), tokens * columns);
-        let (columns, dim) = (columns as u32, dim as u32);
+        let (columns, mode, dim) = (columns as u32, mode as u32, dim as u32);
         Source { x: x.address, norm, gate, columns, mode, dim, epsilon }
     }
 }
 
 /// Bytes of a staged vector of whole units, and of the zeros behind it.
 fn staged_halves(columns: usize) -> usize {
-    (columns.next_multiple_of(UNIT) / 32 * 36 + 16) * 4
+    (columns.next_multiple_of(UNIT) / 32 * STAGED_CHUNK + 16) * 4
 }
 
 /// A causal convolution that follows a product, for tokens that are runs of their own.
@@ -229,15 +227,15 @@ pub fn step_linear(
 ) -> Result<(), CudaError> {
     assert!((1..=STEP_JOBS).contains(&jobs.len()), "1 to {STEP_JOBS} matrices");
     let parts = |job: &StepJob| match *job {
-        StepJob::Store(matrix, out) => (matrix, matrix, out, 0),
-        StepJob::Add(matrix, out) => (matrix, matrix, out, 1),
-        StepJob::Convolve(matrix, out, _) => (matrix, matrix, out, 2),
-        StepJob::SwiGlu(matrix, second, out) => (matrix, second, out, 3),
+        StepJob::Store(matrix, out) => (matrix, matrix, out, JobKind::Store),
+        StepJob::Add(matrix, out) => (matrix, matrix, out, JobKind::Add),
+        StepJob::Convolve(matrix, out, _) => (matrix, matrix, out, JobKind::Convolve),
+        StepJob::SwiGlu(matrix, second, out) => (matrix, second, out, JobKind::SwiGlu),
     };
+    let is_pair = |job: &StepJob| matches!(job, StepJob::SwiGlu(..));
     let columns = parts(&jobs[0]).0.columns();
     let (tiles, rounds) = {
-        let rows: Vec<_> =
-            jobs.iter().map(|job| (parts(job).0.rows(), parts(job).3 == 3)).collect();
+        let rows: Vec<_> = jobs.iter().map(|job| (parts(job).0.rows(), is_pair(job))).collect();
         let bits = jobs.iter().map(|job| parts(job).0.bits).max().unwrap_or(8);
         split_work(&rows, columns, bits, stream.device().info().multiprocessors)
     };
@@ -246,7 +244,7 @@ pub fn step_linear(
         second: parts(&jobs[0]).0,
         out: 0,
         first_block: 0,
-        kind: 0,
+        kind: JobKind::Store as u32,
     };
     let mut arguments = StepLinearArguments {
         source: input.source(tokens, columns),
@@ -285,8 +283,9 @@ pub fn step_linear(
             arguments.kernel = kernel as u32;
         }
         let first_block = blocks as u32;
+        let kind = kind as u32;
         *place = JobArguments { matrix, second, out: out.address, first_block, kind };
-        blocks += linear_blocks(matrix.rows(), kind == 3, tiles, rounds);
+        blocks += linear_blocks(matrix.rows(), is_pair(job), tiles, rounds);
     }
     let grid = (blocks, tokens, 1);
     let shared = staged_halves(columns);

@@ -2,16 +2,12 @@
 //! parts that tensor cores multiply, which serves most matrices at several times the speed.
 
 use super::{Groups, Kernel, expect, staged};
+pub use crate::abi::SPLIT_TOKENS;
+use crate::abi::{SPLIT_COLUMNS, TILE_ROWS, TILE_TOKENS, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
 
-/// Tokens of one tile of products with activations as they are.
-pub const TILE_TOKENS: usize = 64;
-/// Most tokens of one tile of products with split activations; also in `kernels/tile_split.cu`.
-pub const SPLIT_TOKENS: usize = 128;
 /// Most tokens of a tile that leave registers for more blocks.
 pub(super) const SMALL_TOKENS: usize = 32;
-/// Columns that are split together; also in `kernels/tile_split.cu`.
-const SPLIT_COLUMNS: usize = 64;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -44,7 +40,7 @@ pub(super) fn tile_kernel(stream: &Stream, matrix: &Matrix) -> (Kernel, usize, u
         Some(_) => Kernel::Tile8,
         None => return (Kernel::TileAny, 32, staged(matrix.columns())),
     };
-    (kernel, 128, 0)
+    (kernel, TILE_ROWS, 0)
 }
 
 /// Memory for activations that were split: as many bytes as the values have in f32, and a sum for 32 of them.
@@ -270,4 +266,17 @@ pub fn tile_linear(
     let grid = (matrix.rows().div_ceil(rows), tokens.div_ceil(TILE_TOKENS), 1);
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(kernel, grid, 256, shared, &arguments) }
+}
+
+mirrors! {
+    TileArguments as TileArguments {
+        x, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add, first_piece,
+        grouped
+    } for Tile2, Tile3, Tile4, Tile5, Tile6, Tile8, TileAny;
+    SplitTokensArguments as SplitTokensArguments { x, up, parts, sums, tiles, tile_count, columns, rows } for SplitTokens;
+    TileSplitArguments as TileSplitArguments {
+        parts, sums, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add,
+        first_piece, grouped, stages, tile
+    } for TileSplit2, TileSplit2Narrow, TileSplit2Small, TileSplit2Fine, TileSplit4, TileSplit4Narrow,
+        TileSplit4Small, TileSplit4Fine, TileSplit8, TileSplit8Narrow, TileSplit8Small, TileSplit8Fine;
 }

@@ -67,7 +67,8 @@ impl<T: Recycled> Pool<T> {
     }
 }
 
-/// The pool's state; a panic of another thread cannot leave it half changed.
+/// The pool's state. Under the lock a count is changed and a buffer moved, neither of which can panic once the count is
+/// right, so a panic of another thread cannot leave it half changed.
 fn lock<T>(shared: &Mutex<Shared<T>>) -> std::sync::MutexGuard<'_, Shared<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

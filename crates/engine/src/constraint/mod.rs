@@ -17,7 +17,7 @@ mod limits;
 mod watch;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
@@ -146,8 +146,13 @@ impl Grammars {
         })
     }
 
+    /// The compiled grammars by text. Entries are whole and independent of each other: a panic can at most lose one.
+    fn cached(&self) -> MutexGuard<'_, VecDeque<(String, Matcher)>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn matcher(&self, rule: &Rule, text: String) -> Result<Matcher, ConstraintError> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cached();
         if let Some(place) = cache.iter().position(|(known, _)| *known == text) {
             let entry = cache.remove(place).expect("the place was just found");
             let matcher = entry.1.deep_clone();
@@ -164,7 +169,7 @@ impl Grammars {
         if let Some(problem) = matcher.get_error() {
             return Err(refused(rule, &problem));
         }
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cached();
         if cache.len() == CACHED_MAX {
             cache.pop_front();
         }

@@ -374,43 +374,53 @@ type GroupSums = [Tile; 2];
 
 /// Issues the tile products of one group for a pair of blocks of rows. All eight tiles are in use, so that no
 /// product waits for the sums of another.
+///
+/// One block of assembly, so that no tile has to keep its contents from one block to the next, which the compiler does
+/// not promise; what it overwrites is declared.
 #[inline(always)]
 unsafe fn issue(rows: &[Rows], panel: &Panel, group: usize, depths: usize, sums: &mut [GroupSums]) {
-    // SAFETY: the tiles exist (`build`, `unpack_rows`); the caller vouches for the loaded configuration.
+    let range = group * depths..(group + 1) * depths;
+    let [[a_high, a_low], [b_high, b_low]] = sums else { unreachable!("blocks come in pairs") };
+    let (a, b) = (&rows[0].tiles[range.clone()], &rows[1].tiles[range.clone()]);
+    let x = &panel.tiles[range];
+    debug_assert!(depths > 0, "groups have 64 columns or more");
+    // SAFETY: each of the slices has as many tiles as the loop takes, at least one, 1024 bytes each, those of the panel
+    // in pairs; the sums are four tiles of this call's own. The caller vouches for the loaded configuration.
     unsafe {
         asm!(
             "tilezero tmm0",
             "tilezero tmm1",
             "tilezero tmm2",
             "tilezero tmm3",
-            options(nomem, nostack, preserves_flags)
-        );
-        for depth in group * depths..(group + 1) * depths {
-            let [high, low] = &panel.tiles[depth];
-            asm!(
-                "tileloadd tmm4, [{a} + {stride}*1]",
-                "tileloadd tmm6, [{high} + {stride}*1]",
-                "tdpbusd tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{low} + {stride}*1]",
-                "tdpbusd tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{b} + {stride}*1]",
-                "tdpbusd tmm2, tmm5, tmm6",
-                "tdpbusd tmm3, tmm5, tmm7",
-                a = in(reg) rows[0].tiles[depth].0.as_ptr(),
-                b = in(reg) rows[1].tiles[depth].0.as_ptr(),
-                high = in(reg) high.0.as_ptr(), low = in(reg) low.0.as_ptr(),
-                stride = in(reg) 64usize, options(nostack, preserves_flags, readonly),
-            );
-        }
-        let [[a_high, a_low], [b_high, b_low]] = sums else { unreachable!("blocks come in pairs") };
-        asm!(
-            "tilestored [{a} + {stride}*1], tmm0",
-            "tilestored [{b} + {stride}*1], tmm1",
-            "tilestored [{c} + {stride}*1], tmm2",
-            "tilestored [{d} + {stride}*1], tmm3",
-            a = in(reg) a_high.0.as_mut_ptr(), b = in(reg) a_low.0.as_mut_ptr(),
-            c = in(reg) b_high.0.as_mut_ptr(), d = in(reg) b_low.0.as_mut_ptr(),
-            stride = in(reg) 64usize, options(nostack, preserves_flags),
+            "2:",
+            "tileloadd tmm4, [{a} + {stride}*1]",
+            "tileloadd tmm6, [{x} + {stride}*1]",
+            "tdpbusd tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{x} + {stride}*1 + {TILE_BYTES}]",
+            "tdpbusd tmm1, tmm4, tmm7",
+            "tileloadd tmm5, [{b} + {stride}*1]",
+            "tdpbusd tmm2, tmm5, tmm6",
+            "tdpbusd tmm3, tmm5, tmm7",
+            "add {a}, {TILE_BYTES}",
+            "add {b}, {TILE_BYTES}",
+            "add {x}, 2 * {TILE_BYTES}",
+            "dec {depths}",
+            "jnz 2b",
+            "tilestored [{a_high} + {stride}*1], tmm0",
+            "tilestored [{a_low} + {stride}*1], tmm1",
+            "tilestored [{b_high} + {stride}*1], tmm2",
+            "tilestored [{b_low} + {stride}*1], tmm3",
+            TILE_BYTES = const size_of::<Tile>(),
+            a = inout(reg) a.as_ptr() => _,
+            b = inout(reg) b.as_ptr() => _,
+            x = inout(reg) x.as_ptr() => _,
+            depths = inout(reg) depths => _,
+            a_high = in(reg) a_high.0.as_mut_ptr(), a_low = in(reg) a_low.0.as_mut_ptr(),
+            b_high = in(reg) b_high.0.as_mut_ptr(), b_low = in(reg) b_low.0.as_mut_ptr(),
+            stride = in(reg) 64usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
         );
     }
 }
@@ -535,9 +545,14 @@ macro_rules! width {
             let Workspace { panels, rows, steps, sums } = workspace;
             plan_steps(task.matrix.columns / task.group, steps);
             // SAFETY: passed on to the caller; the configuration is 64 bytes, and the tiles are
-            // given back so that no context switch saves them needlessly.
+            // given back so that no context switch saves them needlessly. Between the two blocks of
+            // assembly the configuration must stay: it is no register that the compiler knows or
+            // uses (code for tiles is made by intrinsics alone, which are not used here), and the
+            // system keeps it over context switches and signals.
             unsafe {
                 asm!("ldtilecfg [{0}]", in(reg) &raw const CONFIGURATION,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack, preserves_flags, readonly));
                 for tokens in (0..task.count).step_by(PANELS * TILE) {
                     let used = (task.count - tokens).div_ceil(TILE).min(PANELS);
@@ -553,7 +568,10 @@ macro_rules! width {
                         }
                     }
                 }
-                asm!("tilerelease", options(nomem, nostack, preserves_flags));
+                asm!("tilerelease",
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nomem, nostack, preserves_flags));
             }
         }
     };

@@ -133,6 +133,11 @@ pub enum StoreError {
     /// Nobody waits for the visit any more; its reads that had not begun were withdrawn.
     #[error("the visit was given up")]
     GivenUp,
+    /// A panic has cut a change of the bookkeeping short: which record is in which slot is not certain any more.
+    #[error(
+        "the expert cache stopped after an internal error, which was reported when it happened: start flashmoe again"
+    )]
+    Interrupted,
     /// Every slot is held by visits that all wait for a slot.
     #[error(
         "layer {}: all {slots} expert slots are held by steps that wait for each other; \

@@ -70,6 +70,7 @@ impl ExpertStore {
 
     /// Holds a record if it is in memory, all of it.
     pub fn hold(&self, layer: LayerId, expert: ExpertId) -> Option<Held> {
+        self.shared.whole().ok()?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         let slot = state.residency.find(state.residency.key(layer.index(), expert.index()))?;

@@ -84,6 +84,7 @@ impl MappedExperts {
     /// A visit is over: what lies too far behind the front is given up.
     pub(super) fn end(&self, layer: LayerId, experts: &[ExpertId]) {
         let Some(trail) = &self.trail else { return };
+        // A list without invariants: a record that a panic has lost from it only stays in the page cache.
         let mut trail = trail.lock().unwrap_or_else(PoisonError::into_inner);
         for &expert in experts {
             trail.records.push_back((layer, expert));

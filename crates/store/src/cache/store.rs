@@ -196,6 +196,7 @@ impl ExpertStore {
         if let Source::Mapped(mapped) = &self.source {
             mapped.begin(layer, experts)?;
         }
+        self.shared.whole()?;
         Ok(Visit::begin(self, layer, experts, phase))
     }
 
@@ -203,7 +204,7 @@ impl ExpertStore {
     /// demand. Experts that the checkpoint does not have are an error of the later visit.
     pub fn read_ahead(&self, layer: LayerId, experts: &[ExpertId]) {
         let Ok(records) = self.shared.records(layer) else { return };
-        if self.mapped().is_some() {
+        if self.mapped().is_some() || self.shared.whole().is_err() {
             return;
         }
         let mut state = self.shared.lock();
@@ -304,8 +305,16 @@ impl State {
 }
 
 impl Shared {
+    /// The bookkeeping. After a panic that has cut a change of it short it still takes completions and gives slots back,
+    /// so that nobody waits for ever and leases end: what lies in memory is guarded by the arena, not by this state.
+    /// Nothing new is served from it: see [`whole`](Self::whole).
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses to serve records by a bookkeeping that a panic has cut short: it may name the wrong slot.
+    pub(super) fn whole(&self) -> Result<(), StoreError> {
+        if self.state.is_poisoned() { Err(StoreError::Interrupted) } else { Ok(()) }
     }
 
     /// Sleeps until something has changed.

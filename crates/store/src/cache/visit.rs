@@ -281,6 +281,9 @@ impl<'s> Visit<'s> {
             Some(_) => shared.doze(state, WANTED_INTERVAL),
         };
         let result = loop {
+            if let Err(error) = shared.whole() {
+                break Err(error);
+            }
             if wanted.is_some_and(|wanted| !wanted()) {
                 state.visits[self.id].given_up = true;
                 break Err(StoreError::GivenUp);

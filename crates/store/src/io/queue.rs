@@ -35,6 +35,8 @@ impl Default for RequestQueue {
 }
 
 impl RequestQueue {
+    /// A panic under this lock leaves whole lists: requests are moved by single operations, and the one foreign function
+    /// that is called under it ([`withdraw`](Self::withdraw)) is called while every request is in its list.
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,11 +103,11 @@ impl RequestQueue {
         for priority in [Priority::Demand, Priority::Ahead] {
             let lane = lanes.lane(priority);
             for _ in 0..lane.len() {
-                let Some(request) = lane.pop_front() else { break };
-                if unwanted(request.tag) {
-                    withdrawn.push(request);
+                let Some(tag) = lane.front().map(|request| request.tag) else { break };
+                if unwanted(tag) {
+                    withdrawn.extend(lane.pop_front());
                 } else {
-                    lane.push_back(request);
+                    lane.rotate_left(1);
                 }
             }
         }

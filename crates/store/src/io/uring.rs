@@ -24,6 +24,8 @@ use crate::arena::SlotArena;
 
 /// Marks the completion of the read on the wake-up pipe.
 const WAKE: u64 = u64::MAX;
+/// Marks the completion of the cancellation of that read.
+const CANCEL: u64 = u64::MAX - 1;
 /// The kernel registers buffers of at most this size.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Times that the kernel may refuse to enter the ring in a row before reads are failed.
@@ -104,8 +106,18 @@ impl Storage for Uring {
                 return;
             }
             let flying = Flying((0..depth).map(|_| None).collect());
-            let mut worker =
-                Worker { ring, shared, files, sink, reader, registered, flying, count: 0 };
+            let mut worker = Worker {
+                ring,
+                shared,
+                files,
+                sink,
+                reader,
+                rung: Box::new([0; 8]),
+                listening: false,
+                registered,
+                flying,
+                count: 0,
+            };
             worker.run();
         })?);
         self.bell = Some(writer);
@@ -208,6 +220,10 @@ struct Worker {
     files: Arc<FileSet>,
     sink: Arc<dyn CompletionSink>,
     reader: io::PipeReader,
+    /// What the read on the pipe writes to. On the heap and of this value, which ends that read before it goes.
+    rung: Box<[u8; 8]>,
+    /// A read on the pipe is in the kernel.
+    listening: bool,
     registered: Vec<Registered>,
     flying: Flying,
     count: usize,
@@ -215,8 +231,6 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self) {
-        let mut listening = false;
-        let mut bell = [0u8; 8];
         let mut refusals = 0;
         loop {
             self.fill();
@@ -224,14 +238,11 @@ impl Worker {
                 break;
             }
             if self.count < self.flying.0.len() {
-                if !listening {
-                    let entry = opcode::Read::new(
-                        types::Fd(self.reader.as_raw_fd()),
-                        bell.as_mut_ptr(),
-                        bell.len() as u32,
-                    );
-                    self.push(&entry.build().user_data(WAKE));
-                    listening = true;
+                if !self.listening {
+                    let pipe = types::Fd(self.reader.as_raw_fd());
+                    let (to, length) = (self.rung.as_mut_ptr(), self.rung.len() as u32);
+                    self.push(&opcode::Read::new(pipe, to, length).build().user_data(WAKE));
+                    self.listening = true;
                 }
                 self.shared.sleeping.store(true, Ordering::SeqCst);
                 // What came between the look and the announcement has rung no bell.
@@ -252,11 +263,7 @@ impl Worker {
                 // and reads in flight must not lose their memory.
                 Err(_) => std::process::abort(),
             }
-            listening &= !self.collect();
-        }
-        // The pipe's read is still in the kernel and `bell` is about to go: wake it up.
-        if listening {
-            self.cancel_listening();
+            self.collect();
         }
     }
 
@@ -290,17 +297,16 @@ impl Worker {
 
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the buffers named by the entry live until its completion: slot memory because the
-        // request with its lease is in `flying`, the pipe's because `run` cancels before it returns.
+        // request with its lease is in `flying`, the pipe's because `drop` ends that read before its buffer goes.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for the queue depth and the pipe");
     }
 
-    /// Delivers completions; true when the bell was among them.
-    fn collect(&mut self) -> bool {
-        let mut rung = false;
+    /// Delivers completions.
+    fn collect(&mut self) {
         while let Some(completion) = self.ring.completion().next() {
             if completion.user_data() == WAKE {
-                rung = true;
+                self.listening = false;
                 continue;
             }
             let place = completion.user_data() as usize;
@@ -319,16 +325,101 @@ impl Worker {
                 self.shared.queue.push_front(again);
             }
         }
-        rung
+    }
+}
+
+impl Drop for Worker {
+    /// Ends the read on the pipe, however the thread ends. The sink is not called: it may be what has panicked.
+    fn drop(&mut self) {
+        if !self.listening {
+            return;
+        }
+        self.push(&opcode::AsyncCancel::new(WAKE).build().user_data(CANCEL));
+        let mut refusals = 0;
+        while self.listening {
+            // The cancellation itself cannot fail to end the read; interruptions are repeated.
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => refusals += 1,
+                _ => refusals = 0,
+            }
+            if refusals > REFUSALS_MAX {
+                std::process::abort();
+            }
+            while let Some(completion) = self.ring.completion().next() {
+                match completion.user_data() {
+                    WAKE => self.listening = false,
+                    CANCEL => {}
+                    // A read that has ended: the kernel writes to its slot no more.
+                    place => drop(self.flying.0.get_mut(place as usize).and_then(Option::take)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::{DirectIo, FileId, Priority};
+    use super::*;
+    use crate::arena::{HugePages, PAGE_BYTES};
+    use crate::format::CheckpointFile;
+
+    /// Panics when it is given a read.
+    struct Panicking;
+
+    impl CompletionSink for Panicking {
+        fn complete(&self, _: ReadRequest, _: Outcome) -> Option<ReadRequest> {
+            panic!("injected");
+        }
     }
 
-    fn cancel_listening(&mut self) {
-        self.push(&opcode::AsyncCancel::new(WAKE).build().user_data(0));
-        let mut gone = false;
-        while !gone {
-            // Interruptions are repeated; the cancellation itself cannot fail to end the read.
-            let _ = self.ring.submit_and_wait(1);
-            gone = self.collect();
-        }
+    /// A read on the pipe holds the pipe's reading end open; without it a byte is refused, because nobody can read it.
+    #[test]
+    fn a_panic_of_the_sink_leaves_no_read_in_the_kernel() {
+        let Ok(ring) = open_ring(4) else { return }; // no io_uring here
+        // The ring outlives the worker: its end would end the read as well, some time later.
+        // SAFETY: the ring is open.
+        let kept =
+            unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; PAGE_BYTES]).unwrap();
+        let path = file.path().to_owned();
+        let length = PAGE_BYTES as u64;
+        let known = [CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 }];
+        let files = FileSet::open(&known, &[true], DirectIo::Never, false);
+        let files = files.unwrap_or_else(|(_, error)| panic!("{error}"));
+        let arena = SlotArena::new(1, PAGE_BYTES, HugePages::Never).unwrap();
+        let (reader, mut bell) = io::pipe().unwrap();
+        let queue = RequestQueue::default();
+        queue.push(&mut vec![ReadRequest {
+            file: FileId(0),
+            offset: 0,
+            target: arena.writer(0).unwrap().take(PAGE_BYTES),
+            present: PAGE_BYTES as u32,
+            tag: 0,
+            attempts: 0,
+            priority: Priority::Demand,
+        }]);
+        let mut worker = Worker {
+            ring,
+            shared: Arc::new(Doorbell { queue, sleeping: AtomicBool::new(false) }),
+            files: Arc::new(files),
+            sink: Arc::new(Panicking),
+            reader,
+            rung: Box::new([0; 8]),
+            listening: false,
+            registered: Vec::new(),
+            flying: Flying((0..4).map(|_| None).collect()),
+            count: 0,
+        };
+        let ended = catch_unwind(AssertUnwindSafe(move || worker.run()));
+        assert!(ended.is_err(), "the panic goes on");
+        let byte = bell.write(&[1]);
+        assert_eq!(byte.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
+        assert!(arena.writer(0).is_some(), "the slot is free");
+        drop(kept);
     }
 }

@@ -318,6 +318,7 @@ fn run(
                 Ok(checksum) => checksums[index].store(checksum, Ordering::Relaxed),
                 Err(source) => {
                     let error = GenerateError::Io { path: path.clone(), source };
+                    // An error or none: nothing that a panic could leave half done.
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     stop.store(true, Ordering::Relaxed);
                 }

@@ -228,24 +228,24 @@ pub(super) struct Buffers {
     pub(super) pinned: Pinned,
 }
 
-/// Pinned host memory.
+/// Pinned host memory: the words of docs/device-protocol.md.
 pub(super) struct Pinned {
-    pub(super) inputs: PinnedBuffer,
+    pub(super) inputs: PinnedBuffer<u32>,
     /// Rows whose logits are wanted.
-    pub(super) rows: PinnedBuffer,
+    pub(super) rows: PinnedBuffer<u32>,
     /// Most likely tokens.
-    pub(super) tokens: PinnedBuffer,
-    pub(super) ranked: PinnedBuffer,
-    pub(super) status: PinnedBuffer,
+    pub(super) tokens: PinnedBuffer<u32>,
+    pub(super) ranked: PinnedBuffer<u64>,
+    pub(super) status: PinnedBuffer<u32>,
     /// `[layers, step pairs]`, or of one layer `[pairs]`.
-    pub(super) uses: PinnedBuffer,
-    pub(super) ring: PinnedBuffer,
+    pub(super) uses: PinnedBuffer<u32>,
+    pub(super) ring: PinnedBuffer<u64>,
     /// By key.
-    pub(super) answers: PinnedBuffer,
-    pub(super) table: PinnedBuffer,
-    pub(super) wave: PinnedBuffer,
+    pub(super) answers: PinnedBuffer<u64>,
+    pub(super) table: PinnedBuffer<u64>,
+    pub(super) wave: PinnedBuffer<u64>,
     /// Two steps of replaced logits, `[2, layers, tokens, experts]`, or a chunk of one layer.
-    pub(super) replaced: PinnedBuffer,
+    pub(super) replaced: PinnedBuffer<f32>,
 }
 
 impl Buffers {
@@ -266,7 +266,8 @@ impl Buffers {
         };
         // Uses, and as many guesses of them.
         let step_pairs = 2 * sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
-        let pinned = |bytes| PinnedBuffer::new(device, bytes);
+        let pinned = |length| PinnedBuffer::<u32>::new(device, length);
+        let pinned_long = |length| PinnedBuffer::<u64>::new(device, length);
         let step_logits = sizes.layers * STEP_TOKENS * sizes.experts;
         let replaced_values =
             if replaced { (2 * step_logits).max(sizes.tokens * sizes.experts) } else { 0 };
@@ -319,17 +320,17 @@ impl Buffers {
             arg_max: long(sizes.logit_rows * launch::ARG_MAX_BLOCKS)?,
             ranked: long(sizes.ranked())?,
             pinned: Pinned {
-                inputs: pinned(3 * sizes.tokens * 4)?,
-                rows: pinned(sizes.logit_rows * 4)?,
-                tokens: pinned(sizes.logit_rows * 4)?,
-                ranked: pinned(launch::draw_words(sizes.vocabulary) * 8)?,
-                status: pinned(launch::STATUS_WORDS * 4)?,
-                uses: pinned(step_pairs.max(sizes.pairs) * 4)?,
-                ring: pinned(sizes.ring * 8)?,
-                answers: pinned(keys * 8)?,
-                table: pinned(keys * 8)?,
-                wave: pinned(super::WAVES * sizes.experts * 8)?,
-                replaced: pinned(replaced_values * 4)?,
+                inputs: pinned(3 * sizes.tokens)?,
+                rows: pinned(sizes.logit_rows)?,
+                tokens: pinned(sizes.logit_rows)?,
+                ranked: pinned_long(launch::draw_words(sizes.vocabulary))?,
+                status: pinned(launch::STATUS_WORDS)?,
+                uses: pinned(step_pairs.max(sizes.pairs))?,
+                ring: pinned_long(sizes.ring)?,
+                answers: pinned_long(keys)?,
+                table: pinned_long(keys)?,
+                wave: pinned_long(super::WAVES * sizes.experts)?,
+                replaced: PinnedBuffer::new(device, replaced_values)?,
             },
         })
     }

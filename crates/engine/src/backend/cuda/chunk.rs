@@ -4,7 +4,6 @@
 //! copied into, by a stream of its own, while the tensor cores work on the other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cuda::launch::{self, ExpertParts, Groups, PairBuffers, SplitTokens};
 use cuda::{Event, Matrix, Span};
@@ -131,7 +130,7 @@ impl CudaBackend {
         self.experts.prefill.visits += 1;
         if layer.index() + 1 == self.sizes.layers {
             self.settle()?;
-            self.check_router()?;
+            self.check_status(Ok(()))?;
         }
         Ok(())
     }
@@ -145,9 +144,9 @@ impl CudaBackend {
         let count = self.tokens * self.sizes.experts;
         let mut logits = vec![0.0; count];
         self.routing.override_logits(layer, self.sizes.experts, &mut logits);
-        for (word, value) in self.buffers.pinned.replaced.words().iter().zip(&logits) {
-            word.store(value.to_bits(), Ordering::Release);
-        }
+        self.buffers.pinned.replaced.hand_over(0, logits);
+        // The next step's were prepared in the same place.
+        self.steps.forget_prepared();
         let to = self.buffers.replaced.part(0, count);
         self.stream.copy(self.buffers.pinned.replaced.span(0, count), to)?;
         Ok(Some(to))
@@ -162,17 +161,17 @@ impl CudaBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let pairs = inputs.pairs;
-        let uses = self.buffers.pinned.uses.span::<u32>(0, pairs);
+        let uses = self.buffers.pinned.uses.span(0, pairs);
         self.stream.copy(self.buffers.uses.span(0, pairs), uses)?;
         self.stream.wait()?;
-        self.check_router()?;
+        self.check_status(Ok(()))?;
         if self.experts.can_miss && !std::mem::replace(&mut self.steps.unnamed, true) {
             // What steps hold would leave the prompt few slots to read into.
             self.experts.release_host_copies();
         }
         let mut wanted = vec![false; self.sizes.experts];
-        for word in &self.buffers.pinned.uses.words()[..pairs] {
-            wanted[word.load(Ordering::Acquire) as usize] = true;
+        for expert in self.buffers.pinned.uses.collect(0..pairs) {
+            wanted[expert as usize] = true;
         }
         let wanted: Vec<ExpertId> =
             (0..wanted.len()).filter(|&e| wanted[e]).map(|e| ExpertId(e as u16)).collect();
@@ -245,13 +244,13 @@ impl CudaBackend {
             // All address lists are in use: the oldest must have been read.
             self.stream.wait()?;
         }
-        let words = &self.buffers.pinned.wave.long_words()[index * experts..(index + 1) * experts];
-        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let mut addresses = vec![0; experts];
         for (expert, address) in wave {
-            words[expert.index()].store(*address, Ordering::Release);
+            addresses[expert.index()] = *address;
         }
+        self.buffers.pinned.wave.hand_over(index * experts, addresses);
         let list = self.buffers.wave.span(0, experts);
-        self.stream.copy(self.buffers.pinned.wave.span(index * experts * 8, experts), list)?;
+        self.stream.copy(self.buffers.pinned.wave.span(index * experts, experts), list)?;
         let shapes = &self.experts.shapes[layer.index()];
         let ChunkInputs { normed, pairs, groups, buffers, parts } = inputs;
         let parts = parts.as_ref();

@@ -1,7 +1,5 @@
 //! Ranking a row of logits on the device, behind the step that computes it.
 
-use std::sync::atomic::Ordering;
-
 use cuda::launch::{self, Weights};
 
 use super::CudaBackend;
@@ -45,8 +43,8 @@ impl CudaBackend {
         launch::rank(&self.stream, row, weights, self.buffers.ranked.span(0, scratch), ranked)?;
         self.stream.copy(ranked, to)?;
         self.settle()?;
-        let words = self.buffers.pinned.ranked.long_words();
-        let words = words.iter().map(|word| word.load(Ordering::Acquire));
+        let ranked = &self.buffers.pinned.ranked;
+        let words = ranked.collect(0..ranked.len());
         out.top.clear();
         for word in words.clone().take(RANKED_TOKENS) {
             match launch::ranked(word) {

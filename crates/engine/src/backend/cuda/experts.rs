@@ -107,8 +107,7 @@ impl Experts {
         let device_slots = device_slots.min(total);
         let mut registrations = Vec::new();
         for arena in store.arenas() {
-            let (host, bytes) = arena.span();
-            registrations.push(Registration::new(device, Arc::clone(arena) as _, host, bytes)?);
+            registrations.push(Registration::new(device, Arc::clone(arena) as _)?);
         }
         let bases: Vec<u64> = registrations.iter().map(Registration::address).collect();
         let slots = DeviceBuffer::new(device, device_slots * slot_bytes)?;

@@ -9,10 +9,9 @@
 //! Copies are made by the copy engine. A kernel beside the step's needs registers of which the step's kernels leave
 //! none: decode became 6 % slower (docs/experiments.tsv).
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use cuda::launch::{COPYING, Ended, FROM_COPY, Guess};
+use cuda::launch::{self, COPYING, Ended, FROM_COPY, Guess};
 use cuda::{CudaError, Device, DeviceBuffer, Event, PinnedBuffer, Source, Span, Stream};
 use store::cache::ForetoldCounters;
 use store::{ExpertId, LayerId};
@@ -22,7 +21,7 @@ use super::copy_queue::{Copy, CopyQueue};
 use super::experts::Experts;
 use super::foresight::{Foresight, Tier};
 use super::requirements::foretold_bytes;
-use super::{CudaBackend, CudaOptions, STEP_TOKENS};
+use super::{CudaBackend, CudaOptions, STEP_TOKENS, protocol};
 use crate::routing::Routing;
 use crate::weights::MatrixId;
 
@@ -35,13 +34,13 @@ pub(super) struct Foretell {
     logits: Floats,
     /// Synthetic guesses where routing is replaced, `[layers, tokens, experts]`.
     replaced: Option<Floats>,
-    replaced_host: PinnedBuffer,
+    replaced_host: PinnedBuffer<f32>,
     scratch: Vec<f32>,
     experts: usize,
     /// Ranks that are copied, ranks that are read from disk.
-    depths: PinnedBuffer,
+    depths: PinnedBuffer<u32>,
     /// Layers of the running step that need the bus no more.
-    ended: PinnedBuffer,
+    ended: PinnedBuffer<u32>,
     ended_blocks: DeviceBuffer,
     copier: Copier,
     started: Instant,
@@ -57,7 +56,7 @@ struct Copier {
     words: DeviceBuffer,
     records: usize,
     /// Both words of each slot.
-    values: PinnedBuffer,
+    values: PinnedBuffer<u64>,
     queue: CopyQueue<Source>,
     /// The end of the last copy, while one is under way.
     end: Event,
@@ -79,16 +78,15 @@ impl Copier {
             slot_bytes,
             words: DeviceBuffer::new(device, records * 8)?,
             records,
-            values: PinnedBuffer::new(device, slots * 16)?,
+            values: PinnedBuffer::new(device, slots * 2)?,
             queue: CopyQueue::new(slots),
             end: Event::new(device)?,
             running: false,
             count: 0,
         };
-        for (slot, words) in this.values.long_words().chunks_exact(2).enumerate().take(slots) {
+        for slot in 0..slots {
             let address = this.scratch.span::<u8>(slot * slot_bytes, slot_bytes).address();
-            words[0].store(address | COPYING, Ordering::Release);
-            words[1].store(address, Ordering::Release);
+            this.values.hand_over(slot * 2, [address | COPYING, address]);
         }
         Ok(this)
     }
@@ -104,9 +102,9 @@ impl Copier {
         let Some(Copy { slot, key, from }) = self.queue.next(ended) else { return Ok(()) };
         let word = self.words.span::<u64>(key as usize * 8, 1);
         let to = self.scratch.span::<u8>(slot * self.slot_bytes, from.len());
-        self.stream.copy(self.values.span(slot * 16, 1), word)?;
+        self.stream.copy(self.values.span(slot * 2, 1), word)?;
         self.stream.fetch(from, to)?;
-        self.stream.copy(self.values.span(slot * 16 + 8, 1), word)?;
+        self.stream.copy(self.values.span(slot * 2 + 1, 1), word)?;
         self.end.record(&self.stream)?;
         self.running = true;
         self.count += 1;
@@ -143,11 +141,11 @@ impl Foretell {
             routers,
             logits: Floats::new(device, STEP_TOKENS * sizes.experts)?,
             replaced: replaced.then(|| Floats::new(device, rows)).transpose()?,
-            replaced_host: PinnedBuffer::new(device, if replaced { 2 * rows * 4 } else { 0 })?,
+            replaced_host: PinnedBuffer::new(device, if replaced { 2 * rows } else { 0 })?,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
             experts: sizes.experts,
-            depths: PinnedBuffer::new(device, 8)?,
-            ended: PinnedBuffer::new(device, 4)?,
+            depths: PinnedBuffer::new(device, launch::DEPTH_WORDS)?,
+            ended: PinnedBuffer::new(device, 1)?,
             ended_blocks: DeviceBuffer::new(device, 4)?,
             copier: Copier::new(device, bytes, experts.slot_bytes, records)?,
             started: Instant::now(),
@@ -181,11 +179,8 @@ impl Foretell {
     ) {
         let guesses = &mut self.scratch[..logits.len()];
         routing.guess_logits(layer, self.experts, logits, guesses);
-        let words = self.replaced_host.words();
-        let words = &words[half * (words.len() / 2) + layer.index() * logits.len()..];
-        for (word, value) in words.iter().zip(guesses.iter()) {
-            word.store(value.to_bits(), Ordering::Relaxed);
-        }
+        let start = half * (self.replaced_host.len() / 2) + layer.index() * logits.len();
+        self.replaced_host.hand_over(start, guesses.iter().copied());
     }
 
     /// Copies `values` synthetic guesses of the half to the device.
@@ -196,18 +191,17 @@ impl Foretell {
         values: usize,
     ) -> Result<(), CudaError> {
         let Some(replaced) = &self.replaced else { return Ok(()) };
-        let each = self.replaced_host.words().len() / 2 * 4;
-        stream.copy(self.replaced_host.span(half * each, values), replaced.part(0, values))
+        let start = half * (self.replaced_host.len() / 2);
+        stream.copy(self.replaced_host.span(start, values), replaced.part(0, values))
     }
 
     /// A step is about to be given to `stream`: says how much of its guesses will be acted upon.
     pub(super) fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.copier.clear(stream)?;
         let depths = self.foresight.depths();
-        let words = self.depths.words();
-        words[0].store(depths.bus, Ordering::Release);
-        words[1].store(depths.disk, Ordering::Release);
-        self.ended.words()[0].store(0, Ordering::Relaxed);
+        self.depths.hand_over(launch::DEPTH_BUS, [depths.bus]);
+        self.depths.hand_over(launch::DEPTH_DISK, [depths.disk]);
+        self.ended.hand_over(0, [0]);
         self.started = Instant::now();
         Ok(())
     }
@@ -219,31 +213,28 @@ impl Foretell {
 
     /// Goes on copying.
     pub(super) fn advance(&mut self) -> Result<(), CudaError> {
-        self.copier.advance(self.ended.words()[0].load(Ordering::Relaxed))
+        self.copier.advance(protocol::ended_layers(self.ended.words()))
     }
 
-    /// A step has run. `words` has what each layer used, `[layers, tokens, k]`, then what was guessed of it; `uses` the
+    /// A step has run. `uses_and_guesses` has what each layer used, `[layers, tokens, k]`, then what was guessed of it; `uses` the
     /// first by layer, sorted and distinct; `tier` says where records were when the step began.
     pub(super) fn judge(
         &mut self,
         tokens: usize,
-        words: &[AtomicU32],
+        uses_and_guesses: &[u32],
         uses: &[Vec<ExpertId>],
         tier: impl Fn(LayerId, ExpertId) -> Tier,
     ) {
-        let (used, guessed) = words.split_at(words.len() / 2);
+        let (used, guessed) = uses_and_guesses.split_at(uses_and_guesses.len() / 2);
         let pairs = used.len() / uses.len().max(1);
-        let mut guesses = Vec::with_capacity(pairs);
-        let mut taken = Vec::with_capacity(pairs);
+        let mut taken: Vec<u32> = Vec::with_capacity(pairs);
         for (layer, chosen) in uses.iter().enumerate().skip(1) {
             let range = layer * pairs..(layer + 1) * pairs;
-            guesses.clear();
-            guesses.extend(guessed[range.clone()].iter().map(|word| word.load(Ordering::Acquire)));
             let id = LayerId(layer as u16);
-            self.foresight.judge(tokens, &guesses, chosen, |expert| tier(id, expert));
+            let guesses = &guessed[range.clone()];
+            self.foresight.judge(tokens, guesses, chosen, |expert| tier(id, expert));
             taken.clear();
-            let from_copy = used[range].iter().map(|word| word.load(Ordering::Acquire));
-            taken.extend(from_copy.filter(|word| word & FROM_COPY != 0));
+            taken.extend(used[range].iter().filter(|&&word| word & FROM_COPY != 0));
             taken.sort_unstable();
             taken.dedup();
             self.used += taken.len() as u64;
@@ -271,7 +262,7 @@ impl CudaBackend {
             logits: replaced.map_or(logits, |all| all.part(next.index() * values, values)),
             table: self.table_row(next),
             guesses: self.buffers.uses.span(guesses, tokens * k),
-            depths: foretell.depths.span(0, 2),
+            depths: foretell.depths.all(),
             device_slots: self.experts.all_slots(),
             ended: Ended {
                 blocks: foretell.ended_blocks.span(0, 1),

@@ -23,6 +23,7 @@ mod misses;
 mod mixer;
 mod placement;
 mod products;
+mod protocol;
 mod requirements;
 mod router;
 mod snapshots;
@@ -33,7 +34,6 @@ mod weights;
 use std::cell::Cell;
 use std::io::Read;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 
 use cuda::launch::{self, TokenPlaces};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
@@ -64,8 +64,6 @@ pub use cuda::{CudaError, DeviceInfo};
 
 /// Most tokens of a step; a server computes at most as many answers at once.
 pub(super) const STEP_TOKENS: usize = 8;
-/// Milliseconds that the device waits for a record: far beyond any read that ends well.
-const PATIENCE: u32 = 60_000;
 /// Alignment of weights in device memory.
 const ALIGNMENT: usize = 256;
 /// Address lists of prompts' waves in pinned memory: as many may be on their way to the device.
@@ -170,7 +168,7 @@ impl CudaBackend {
         store.write(at, &inverse)?;
         let frequencies = store.part(at, inverse.len());
         let buffers = Buffers::new(&device, &sizes, routing.replaces())?;
-        buffers.pinned.status.words()[launch::PATIENCE].store(PATIENCE, Ordering::Release);
+        buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
         let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
         let foretell = (options.prediction != Prediction::Off && experts.can_move)
@@ -252,6 +250,7 @@ impl CudaBackend {
     fn settle(&mut self) -> Result<(), EngineError> {
         self.finish_step()?;
         self.stream.wait()?;
+        self.steps.unended = false;
         self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
@@ -335,6 +334,7 @@ impl Backend for CudaBackend {
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.finish_step()?;
+        self.end_given_up()?;
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         let limit = match purpose {
             Purpose::Prompt => self.options.batch_tokens,

@@ -7,7 +7,6 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cuda::CudaError;
 use store::LayerId;
@@ -305,11 +304,10 @@ impl CudaBackend {
         }
         let mut residual = vec![0.0; self.tokens * self.sizes.hidden];
         self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
-        let words = &self.buffers.pinned.inputs.words()[..self.tokens];
         let spans = self.parts.iter().map(|part| (part.sequence, part.position, part.tokens));
         Some(Suspended {
             spans: spans.collect(),
-            tokens: words.iter().map(|word| word.load(Ordering::Acquire)).collect(),
+            tokens: self.buffers.pinned.inputs.collect(0..self.tokens).collect(),
             residual,
             marks: self.snapshots.marks(),
         })
@@ -318,6 +316,7 @@ impl CudaBackend {
     /// Goes on with a prompt's batch.
     pub(super) fn take_up(&mut self, suspended: Suspended) -> Result<(), EngineError> {
         self.finish_step()?;
+        self.end_given_up()?;
         self.stream.wait()?;
         self.parts.clear();
         let mut first = 0;
@@ -336,23 +335,20 @@ impl CudaBackend {
 
     /// Tokens, positions and sequences of the batch's parts, for the device to fetch.
     pub(super) fn write_inputs(&self, tokens: impl Iterator<Item = u32>) {
-        let (words, total) = (self.buffers.pinned.inputs.words(), self.tokens);
-        for (word, token) in words.iter().zip(tokens) {
-            word.store(token, Ordering::Relaxed);
-        }
+        let (inputs, total) = (&self.buffers.pinned.inputs, self.tokens);
+        inputs.hand_over(0, tokens);
         for part in &self.parts {
-            for index in 0..part.tokens {
-                let at = part.first + index;
-                words[total + at].store((part.position + index) as u32, Ordering::Relaxed);
-                words[2 * total + at].store(part.sequence.0, Ordering::Release);
-            }
+            let positions = (part.position..part.position + part.tokens).map(|place| place as u32);
+            inputs.hand_over(total + part.first, positions);
+            let sequences = std::iter::repeat_n(part.sequence.0, part.tokens);
+            inputs.hand_over(2 * total + part.first, sequences);
         }
     }
 
     /// Brings them to the device.
     pub(super) fn upload_inputs(&self) -> Result<(), CudaError> {
         let count = 3 * self.tokens;
-        let from = self.buffers.pinned.inputs.span::<u32>(0, count);
+        let from = self.buffers.pinned.inputs.span(0, count);
         self.stream.copy(from, self.buffers.inputs.span(0, count))
     }
 }

@@ -31,7 +31,7 @@ pub fn bandwidths(ordinal: usize) -> Result<Bandwidths, EngineError> {
     let stream = Stream::new(&device)?;
     let (from, to) =
         (DeviceBuffer::new(&device, COPY_BYTES)?, DeviceBuffer::new(&device, COPY_BYTES)?);
-    let pinned = PinnedBuffer::new(&device, BUS_BYTES)?;
+    let pinned = PinnedBuffer::<u8>::new(&device, BUS_BYTES)?;
     let timed = |copy: &dyn Fn() -> Result<(), CudaError>| -> Result<f64, CudaError> {
         copy()?;
         stream.wait()?;
@@ -42,7 +42,6 @@ pub fn bandwidths(ordinal: usize) -> Result<Bandwidths, EngineError> {
     };
     let inside =
         timed(&|| stream.copy(from.span::<u8>(0, COPY_BYTES), to.span::<u8>(0, COPY_BYTES)))?;
-    let over =
-        timed(&|| stream.copy(pinned.span::<u8>(0, BUS_BYTES), to.span::<u8>(0, BUS_BYTES)))?;
+    let over = timed(&|| stream.copy(pinned.all(), to.span::<u8>(0, BUS_BYTES)))?;
     Ok(Bandwidths { memory: 2.0 * COPY_BYTES as f64 / inside, bus: BUS_BYTES as f64 / over })
 }

@@ -1,8 +1,6 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use cuda::launch::{self, ExpertStep, FAILED, FROM_COPY, SharedExpert};
+use cuda::launch::{self, ExpertStep, FROM_COPY, SharedExpert};
 use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Registration, Span};
 use store::cache::Held;
 use store::{ExpertId, LayerId};
@@ -12,7 +10,7 @@ use super::experts::host_source;
 use super::foresight::Tier;
 use super::foretell::Foretell;
 use super::misses::{Request, StepPort};
-use super::{CudaBackend, Mode, Register, STEP_TOKENS};
+use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
@@ -26,6 +24,8 @@ pub(super) struct Steps {
     done: Event,
     /// A step runs whose end was not awaited.
     running: bool,
+    /// Work of a batch was queued and its end was not awaited: if the next batch begins so, this one was given up.
+    pub(super) unended: bool,
     /// The rows for which the last step computed logits, all of its tokens or none.
     head_rows: usize,
     /// Next word of the request ring.
@@ -52,6 +52,7 @@ impl Steps {
             head: None,
             done: Event::new(device)?,
             running: false,
+            unended: false,
             head_rows: 0,
             taken: 0,
             uses: vec![Vec::new(); sizes.layers],
@@ -65,6 +66,11 @@ impl Steps {
         })
     }
 
+    /// The replaced logits that were drawn for the next step are gone.
+    pub(super) fn forget_prepared(&mut self) {
+        self.prepared = None;
+    }
+
     /// The row of logits of `token` when the running step computes it.
     pub(super) fn coming_row(&self, token: usize) -> Option<usize> {
         (self.running && token < self.head_rows).then_some(token)
@@ -73,8 +79,8 @@ impl Steps {
 
 /// The ring and the answers of a running step.
 struct Port<'a> {
-    ring: &'a PinnedBuffer,
-    answers: &'a PinnedBuffer,
+    ring: &'a PinnedBuffer<u64>,
+    answers: &'a PinnedBuffer<u64>,
     done: &'a Event,
     taken: &'a mut usize,
     answered: &'a mut Vec<u32>,
@@ -90,11 +96,7 @@ impl StepPort for Port<'_> {
         if let Some(Err(error)) = self.foretell.as_mut().map(|foretell| foretell.advance()) {
             self.failure.get_or_insert(error);
         }
-        let words = self.ring.long_words();
-        let word = words[*self.taken & (words.len() - 1)].swap(0, Ordering::AcqRel);
-        let request = Request::of_word(word)?;
-        *self.taken += 1;
-        Some(request)
+        Request::of_word(protocol::take_request(self.ring.words(), self.taken))
     }
 
     fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held) {
@@ -104,7 +106,7 @@ impl StepPort for Port<'_> {
     }
 
     fn answer(&mut self, key: u32, address: Option<u64>) {
-        self.answers.long_words()[key as usize].store(address.unwrap_or(FAILED), Ordering::Release);
+        protocol::answer(self.answers.words(), key, address);
         self.answered.push(key);
     }
 
@@ -119,7 +121,7 @@ impl StepPort for Port<'_> {
 impl Drop for CudaBackend {
     /// A step may still wait for records that nobody will bring any more: streams wait for it when they end.
     fn drop(&mut self) {
-        self.buffers.pinned.status.words()[launch::GIVEN_UP].store(1, Ordering::Release);
+        protocol::give_up(self.buffers.pinned.status.words());
     }
 }
 
@@ -128,6 +130,7 @@ impl CudaBackend {
     pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
         self.mode = Mode::Eager;
         self.steps.head_rows = 0;
+        self.steps.unended = true;
         if !self.single {
             return self.upload_table();
         }
@@ -145,8 +148,8 @@ impl CudaBackend {
                 _ => self.prepare_logits(),
             };
             let values = self.sizes.layers * self.tokens * self.sizes.experts;
-            let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts * 4;
-            let from = self.buffers.pinned.replaced.span::<f32>(start, values);
+            let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
+            let from = self.buffers.pinned.replaced.span(start, values);
             self.stream.copy(from, self.buffers.replaced.part(0, values))?;
             if let Some(foretell) = &self.foretell {
                 foretell.upload_replaced(&self.stream, half, values)?;
@@ -164,11 +167,9 @@ impl CudaBackend {
     pub(super) fn upload_table(&mut self) -> Result<(), EngineError> {
         if self.experts.placement.take_changed() {
             let words = self.experts.placement.words();
-            for (to, &word) in self.buffers.pinned.table.long_words().iter().zip(words) {
-                to.store(word, Ordering::Release);
-            }
             let count = words.len();
-            let from = self.buffers.pinned.table.span::<u64>(0, count);
+            self.buffers.pinned.table.hand_over(0, words.iter().copied());
+            let from = self.buffers.pinned.table.span(0, count);
             self.stream.copy(from, self.buffers.table.span(0, count))?;
         }
         Ok(())
@@ -185,20 +186,17 @@ impl CudaBackend {
         self.steps.half ^= 1;
         let half = self.steps.half;
         let row = self.tokens * self.sizes.experts;
-        let words = self.buffers.pinned.replaced.words();
         let mut at = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
         for layer in 0..self.sizes.layers {
             let logits = &mut self.steps.scratch[..row];
             self.routing.override_logits(LayerId(layer as u16), self.sizes.experts, logits);
-            for (word, value) in words[at..at + row].iter().zip(logits.iter()) {
-                word.store(value.to_bits(), Ordering::Relaxed);
-            }
+            // Handed over by the copy that `begin_step` queues; until then no work reads this half.
+            self.buffers.pinned.replaced.hand_over(at, logits.iter().copied());
             if let Some(foretell) = &mut self.foretell {
                 foretell.prepare_replaced(&self.routing, LayerId(layer as u16), half, logits);
             }
             at += row;
         }
-        std::sync::atomic::fence(Ordering::Release);
         half
     }
 
@@ -284,7 +282,7 @@ impl CudaBackend {
                 // Guesses of all layers lie behind what they used.
                 let kinds = 1 + usize::from(this.foretell.is_some());
                 let count = kinds * this.sizes.layers * this.tokens * this.options.top_k;
-                let to = this.buffers.pinned.uses.span::<u32>(0, count);
+                let to = this.buffers.pinned.uses.span(0, count);
                 this.stream.copy(this.buffers.uses.span(0, count), to)
             });
         }
@@ -359,23 +357,15 @@ impl CudaBackend {
         } else {
             self.stream.wait().map(|()| 0).map_err(EngineError::from)
         };
-        for &key in &steps.fetched {
-            pinned.answers.long_words()[key as usize].store(0, Ordering::Release);
-        }
-        served?;
-        let given_up = pinned.status.words()[launch::GIVEN_UP].swap(0, Ordering::AcqRel) != 0;
-        if given_up {
-            return Err(CudaError::NoAnswer.into());
-        }
-        self.check_router()?;
+        protocol::forget_answers(pinned.answers.words(), &steps.fetched);
+        steps.unended = served.is_err();
+        self.check_status(served)?;
         if self.experts.can_move {
-            let (pairs, words) =
-                (self.tokens * self.options.top_k, self.buffers.pinned.uses.words());
+            let (pairs, words) = (self.tokens * self.options.top_k, &self.buffers.pinned.uses);
             for (layer, uses) in self.steps.uses.iter_mut().enumerate() {
                 uses.clear();
-                let chosen = &words[layer * pairs..(layer + 1) * pairs];
-                let id = |word: &AtomicU32| word.load(Ordering::Acquire) & !FROM_COPY;
-                uses.extend(chosen.iter().map(|word| ExpertId(id(word) as u16)));
+                let chosen = words.collect(layer * pairs..(layer + 1) * pairs);
+                uses.extend(chosen.map(|word| ExpertId((word & !FROM_COPY) as u16)));
                 uses.sort_unstable();
                 uses.dedup();
             }
@@ -391,10 +381,11 @@ impl CudaBackend {
     fn judge_guesses(&mut self) {
         let Some(foretell) = &mut self.foretell else { return };
         // The table as the step saw it: the host's mirror has gone on.
-        let (table, slots) = (self.buffers.pinned.table.long_words(), self.experts.all_slots());
+        let (table, slots) = (&self.buffers.pinned.table, self.experts.all_slots());
         let experts = self.sizes.experts;
         let tier = |layer: LayerId, expert: ExpertId| {
-            let address = table[layer.index() * experts + expert.index()].load(Ordering::Acquire);
+            let key = layer.index() * experts + expert.index();
+            let address = table.collect(key..key + 1).next().unwrap_or(0);
             if address == 0 {
                 Tier::Nowhere
             } else if address.wrapping_sub(slots.address()) < slots.len() as u64 {
@@ -404,20 +395,36 @@ impl CudaBackend {
             }
         };
         let words = 2 * self.sizes.layers * self.tokens * self.options.top_k;
-        let words = &self.buffers.pinned.uses.words()[..words];
-        foretell.judge(self.tokens, words, &self.steps.uses, tier);
+        let words: Vec<u32> = self.buffers.pinned.uses.collect(0..words).collect();
+        foretell.judge(self.tokens, &words, &self.steps.uses, tier);
     }
 
-    /// Refuses router logits that are no numbers.
-    pub(super) fn check_router(&mut self) -> Result<(), EngineError> {
-        let broken = self.buffers.pinned.status.words()[0].swap(0, Ordering::AcqRel);
-        if broken == 0 {
+    /// Takes what the work that has ended said of itself: refuses router logits that are no numbers, and the output of
+    /// a step that waited in vain.
+    pub(super) fn check_status<T>(
+        &self,
+        served: Result<T, EngineError>,
+    ) -> Result<(), EngineError> {
+        let pinned = &self.buffers.pinned;
+        let Some(token) = protocol::outcome(served, pinned.status.words())? else { return Ok(()) };
+        let place = self.tokens + token;
+        let position = pinned.inputs.collect(place..place + 1).next().unwrap_or(0) as usize;
+        Err(EngineError::NotFinite { position })
+    }
+
+    /// Ends what a batch has left that was given up half-way: its kernels may still wait for records, and what they ask
+    /// for or say concerns nobody any more. The next batch would overwrite what they read, and take their requests and
+    /// their end for its own.
+    pub(super) fn end_given_up(&mut self) -> Result<(), EngineError> {
+        if !std::mem::take(&mut self.steps.unended) {
             return Ok(());
         }
-        let token = broken as usize - 1;
-        let words = self.buffers.pinned.inputs.words();
-        let position = words[self.tokens + token].load(Ordering::Acquire) as usize;
-        Err(EngineError::NotFinite { position })
+        let pinned = &self.buffers.pinned;
+        protocol::give_up(pinned.status.words());
+        let ended = self.stream.wait();
+        while protocol::take_request(pinned.ring.words(), &mut self.steps.taken) != 0 {}
+        let _ = protocol::outcome(Ok(()), pinned.status.words());
+        Ok(ended?)
     }
 
     /// Logits of the given tokens into `buffers.logits`, and the most likely ones into pinned memory.
@@ -429,10 +436,9 @@ impl CudaBackend {
     ) -> Result<(), CudaError> {
         let count = rows.map_or(self.tokens, <[usize]>::len);
         let chosen = rows.map(|rows| {
-            for (word, &row) in self.buffers.pinned.rows.words().iter().zip(rows) {
-                word.store(row as u32, Ordering::Release);
-            }
-            self.buffers.pinned.rows.span::<u32>(0, count)
+            let pinned = &self.buffers.pinned.rows;
+            pinned.hand_over(0, rows.iter().map(|&row| row as u32));
+            pinned.span(0, count)
         });
         let (hidden, vocabulary) = (self.sizes.hidden, self.sizes.vocabulary);
         let normed = self.buffers.normed_rows.part(0, count * hidden);
@@ -477,7 +483,8 @@ impl CudaBackend {
         head: MatrixId,
     ) -> Result<u32, EngineError> {
         let place = self.step_head(&[token], norm, head)?.unwrap_or(token);
-        let chosen = self.buffers.pinned.tokens.words()[place].load(Ordering::Acquire);
+        let mut chosen = self.buffers.pinned.tokens.collect(place..place + 1);
+        let chosen = chosen.next().unwrap_or(u32::MAX);
         let part = self.parts.iter().rfind(|part| part.first <= token);
         let position = part.map_or(0, |part| part.position + token - part.first);
         if chosen == u32::MAX { Err(EngineError::NotFinite { position }) } else { Ok(chosen) }

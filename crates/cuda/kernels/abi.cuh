@@ -1,0 +1,89 @@
+// Constants and codes that both sides use. Generated from src/abi.rs, which says how: edit that.
+#pragma once
+#include <cstdint>
+
+// Matrices of one product of the plain kernels (`linear`).
+constexpr uint32_t JOBS = 6;
+// Matrices of one product of a step (`step_linear`).
+constexpr uint32_t STEP_JOBS = 6;
+// Most experts per token that the kernels serve.
+constexpr uint32_t TOP_K_LIMIT = 32;
+// Most experts of a layer that the kernels serve.
+constexpr uint32_t EXPERTS_LIMIT = 1024;
+// Tokens of one tile of many tokens' products.
+constexpr uint32_t TILE_TOKENS = 64;
+// Rows of such a tile.
+constexpr uint32_t TILE_ROWS = 128;
+// Most tokens of one tile of products with split activations.
+constexpr uint32_t SPLIT_TOKENS = 128;
+// Columns whose activations are split together.
+constexpr uint32_t SPLIT_COLUMNS = 64;
+// Most parts that the context of a step's token is cut into.
+constexpr uint32_t ATTENTION_SPLITS = 64;
+// Keys of a tile of a step; parts of a context are multiples of it.
+constexpr uint32_t STEP_KEYS = 32;
+// Keys of a tile of attention in f32.
+constexpr uint32_t PLAIN_KEYS = 16;
+// Tokens of a prompt whose inputs the delta rule copies together.
+constexpr uint32_t DELTA_BATCH = 8;
+// Batches of them that there is room for.
+constexpr uint32_t DELTA_BATCHES = 4;
+// Values of a cached row of eight bits that share a scale.
+constexpr uint32_t Q8_GROUP = 32;
+// Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.
+constexpr uint32_t PLACES = 9;
+// Floats between chunks of 32 columns of a staged vector.
+constexpr uint32_t STAGED_CHUNK = 36;
+// Columns of a unit of the fused kernels.
+constexpr uint32_t UNIT = 128;
+// Threads of the kernels of a step, where a multiprocessor runs one block at a time.
+constexpr uint32_t STEP_THREADS = 512;
+// Threads of the experts' first half, where it runs two.
+constexpr uint32_t INNER_THREADS = 256;
+// Tokens of a run that one block convolves.
+constexpr uint32_t CONVOLVE_RUN = 32;
+// Most likely tokens that `rank` gives.
+constexpr uint32_t KEPT = 64;
+// Tokens whose weights `rank` adds up to one sum.
+constexpr uint32_t WEIGHED = 1024;
+// Logits that one block ranks.
+constexpr uint32_t RANKED = 2048;
+// Lists that the second pass of ranking joins.
+constexpr uint32_t LISTS = 128;
+// The answer to a request for a record that cannot be had.
+constexpr uint64_t FAILED = 1;
+// In the address of a copy: it is under way, and will be there whatever the device does.
+constexpr uint64_t COPYING = 2;
+// In a request: no token waits for the record yet.
+constexpr uint64_t FORETOLD = 0x8000000000000000ull;
+// In a use: the record was read from a copy.
+constexpr uint32_t FROM_COPY = 0x80000000u;
+// Words through which a step and the host say what went wrong.
+constexpr uint32_t STATUS_WORDS = 3;
+// The word of them that is 1 + the token whose router logits are not numbers.
+constexpr uint32_t BROKEN_TOKEN = 0;
+// The word that says that no answer will come: set by the host when it ends, by the device on timeout.
+constexpr uint32_t GIVEN_UP = 1;
+// The word that says how many milliseconds the device waits for an answer.
+constexpr uint32_t PATIENCE = 2;
+// Words that say how far down its ranking a guess is acted upon.
+constexpr uint32_t DEPTH_WORDS = 2;
+// The word for records in host memory, copied over the bus.
+constexpr uint32_t DEPTH_BUS = 0;
+// The word for records on disk.
+constexpr uint32_t DEPTH_DISK = 1;
+
+// How numbers of a matrix, or its scales and biases, are stored.
+enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3 };
+
+// What a vector is before it is multiplied.
+enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };
+
+// What becomes of the products of a job of a step.
+enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
+
+// How cached keys and values are stored.
+enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_Q8 = 3 };
+
+// A matrix of an expert, by its place in a record's list of places.
+enum ExpertPart : uint32_t { GATE = 0, UP = 1, DOWN = 2 };

@@ -1,0 +1,480 @@
+// Every structure of arguments is laid out as the host writes it, and every kernel takes the one that it is
+// launched with. Generated from the lists in src (see src/abi.rs): edit those. Included after all kernels.
+#pragma once
+#include <cstddef>
+#include <type_traits>
+
+namespace layouts {
+// A word of 64 bits of the host: an address here, or an integer.
+struct Word {};
+template <typename Host, typename Device>
+constexpr bool same = std::is_same_v<Host, Device>;
+template <typename Device>
+constexpr bool same<Word, Device> = sizeof(Device) == 8 && (std::is_pointer_v<Device> || std::is_unsigned_v<Device>);
+} // namespace layouts
+
+#define STRUCTURE(structure, bytes) static_assert(sizeof(structure) == bytes, "src: " #structure)
+#define FIELD(structure, field, type, at)                                          \
+    static_assert(offsetof(structure, field) == at, "src: " #structure "." #field); \
+    static_assert(layouts::same<type, decltype(structure::field)>, "src: " #structure "." #field)
+#define KERNEL(kernel, structure) \
+    static_assert(std::is_same_v<decltype(&kernel), void (*)(structure)>, "src: " #kernel)
+
+STRUCTURE(Matrix, 48);
+FIELD(Matrix, weight, layouts::Word, 0);
+FIELD(Matrix, scales, layouts::Word, 8);
+FIELD(Matrix, biases, layouts::Word, 16);
+FIELD(Matrix, rows, uint32_t, 24);
+FIELD(Matrix, columns, uint32_t, 28);
+FIELD(Matrix, kind, uint32_t, 32);
+FIELD(Matrix, bits, uint32_t, 36);
+FIELD(Matrix, group, uint32_t, 40);
+FIELD(Matrix, scale_kind, uint32_t, 44);
+
+STRUCTURE(Experts, 192);
+FIELD(Experts, gate, Matrix, 0);
+FIELD(Experts, up, Matrix, 48);
+FIELD(Experts, down, Matrix, 96);
+FIELD(Experts, places, layouts::Word, 144);
+FIELD(Experts, same, uint32_t[9], 152);
+FIELD(Experts, equal, uint32_t, 188);
+
+STRUCTURE(LinearJob, 64);
+FIELD(LinearJob, matrix, Matrix, 0);
+FIELD(LinearJob, out, layouts::Word, 48);
+FIELD(LinearJob, first_block, uint32_t, 56);
+FIELD(LinearJob, padding, uint32_t, 60);
+
+STRUCTURE(LinearArguments, 408);
+FIELD(LinearArguments, x, layouts::Word, 0);
+FIELD(LinearArguments, columns, uint32_t, 8);
+FIELD(LinearArguments, jobs, uint32_t, 12);
+FIELD(LinearArguments, add, uint32_t, 16);
+FIELD(LinearArguments, padding, uint32_t, 20);
+FIELD(LinearArguments, job, LinearJob[6], 24);
+KERNEL(linear_1, LinearArguments);
+KERNEL(linear_2, LinearArguments);
+KERNEL(linear_4, LinearArguments);
+
+STRUCTURE(EmbedArguments, 64);
+FIELD(EmbedArguments, table, Matrix, 0);
+FIELD(EmbedArguments, tokens, layouts::Word, 48);
+FIELD(EmbedArguments, out, layouts::Word, 56);
+KERNEL(embed, EmbedArguments);
+
+STRUCTURE(ArgMaxArguments, 32);
+FIELD(ArgMaxArguments, logits, layouts::Word, 0);
+FIELD(ArgMaxArguments, partial, layouts::Word, 8);
+FIELD(ArgMaxArguments, token, layouts::Word, 16);
+FIELD(ArgMaxArguments, columns, uint32_t, 24);
+FIELD(ArgMaxArguments, blocks, uint32_t, 28);
+KERNEL(arg_max_partial, ArgMaxArguments);
+KERNEL(arg_max_final, ArgMaxArguments);
+
+STRUCTURE(AppendArguments, 64);
+FIELD(AppendArguments, keys, layouts::Word, 0);
+FIELD(AppendArguments, values, layouts::Word, 8);
+FIELD(AppendArguments, cache_keys, layouts::Word, 16);
+FIELD(AppendArguments, cache_values, layouts::Word, 24);
+FIELD(AppendArguments, positions, layouts::Word, 32);
+FIELD(AppendArguments, sequences, layouts::Word, 40);
+FIELD(AppendArguments, heads, uint32_t, 48);
+FIELD(AppendArguments, dim, uint32_t, 52);
+FIELD(AppendArguments, context, uint32_t, 56);
+FIELD(AppendArguments, kv_type, uint32_t, 60);
+KERNEL(append_key_values, AppendArguments);
+
+STRUCTURE(AttendArguments, 96);
+FIELD(AttendArguments, query, layouts::Word, 0);
+FIELD(AttendArguments, cache_keys, layouts::Word, 8);
+FIELD(AttendArguments, cache_values, layouts::Word, 16);
+FIELD(AttendArguments, out, layouts::Word, 24);
+FIELD(AttendArguments, partial, layouts::Word, 32);
+FIELD(AttendArguments, positions, layouts::Word, 40);
+FIELD(AttendArguments, sequences, layouts::Word, 48);
+FIELD(AttendArguments, query_heads, uint32_t, 56);
+FIELD(AttendArguments, key_value_heads, uint32_t, 60);
+FIELD(AttendArguments, dim, uint32_t, 64);
+FIELD(AttendArguments, context, uint32_t, 68);
+FIELD(AttendArguments, splits, uint32_t, 72);
+FIELD(AttendArguments, tokens, uint32_t, 76);
+FIELD(AttendArguments, scale, float, 80);
+FIELD(AttendArguments, tokens_per_block, uint32_t, 84);
+FIELD(AttendArguments, kv_type, uint32_t, 88);
+FIELD(AttendArguments, stages, uint32_t, 92);
+KERNEL(attend_plain_1, AttendArguments);
+KERNEL(attend_plain_4, AttendArguments);
+KERNEL(attend_join, AttendArguments);
+KERNEL(attend_step_f16_64, AttendArguments);
+KERNEL(attend_step_f16_128, AttendArguments);
+KERNEL(attend_step_f16_256, AttendArguments);
+KERNEL(attend_step_bf16_64, AttendArguments);
+KERNEL(attend_step_bf16_128, AttendArguments);
+KERNEL(attend_step_bf16_256, AttendArguments);
+KERNEL(attend_chunk_f16_64, AttendArguments);
+KERNEL(attend_chunk_f16_128, AttendArguments);
+KERNEL(attend_chunk_f16_256, AttendArguments);
+KERNEL(attend_chunk_f16_256_small, AttendArguments);
+KERNEL(attend_chunk_bf16_64, AttendArguments);
+KERNEL(attend_chunk_bf16_128, AttendArguments);
+KERNEL(attend_chunk_bf16_256, AttendArguments);
+KERNEL(attend_chunk_bf16_256_small, AttendArguments);
+
+STRUCTURE(DrawArguments, 48);
+FIELD(DrawArguments, logits, layouts::Word, 0);
+FIELD(DrawArguments, partial, layouts::Word, 8);
+FIELD(DrawArguments, out, layouts::Word, 16);
+FIELD(DrawArguments, least, layouts::Word, 24);
+FIELD(DrawArguments, columns, uint32_t, 32);
+FIELD(DrawArguments, lists, uint32_t, 36);
+FIELD(DrawArguments, temperature, float, 40);
+FIELD(DrawArguments, padding, uint32_t, 44);
+KERNEL(rank_partial, DrawArguments);
+KERNEL(rank_final, DrawArguments);
+KERNEL(weigh, DrawArguments);
+
+STRUCTURE(TileListArguments, 40);
+FIELD(TileListArguments, starts, layouts::Word, 0);
+FIELD(TileListArguments, addresses, layouts::Word, 8);
+FIELD(TileListArguments, tiles, layouts::Word, 16);
+FIELD(TileListArguments, count, layouts::Word, 24);
+FIELD(TileListArguments, experts, uint32_t, 32);
+FIELD(TileListArguments, tile, uint32_t, 36);
+KERNEL(list_tiles, TileListArguments);
+
+STRUCTURE(Guess, 56);
+FIELD(Guess, logits, layouts::Word, 0);
+FIELD(Guess, table, layouts::Word, 8);
+FIELD(Guess, guesses, layouts::Word, 16);
+FIELD(Guess, depths, layouts::Word, 24);
+FIELD(Guess, ended, layouts::Word, 32);
+FIELD(Guess, device_slots, layouts::Word, 40);
+FIELD(Guess, device_bytes, layouts::Word, 48);
+
+STRUCTURE(RouteArguments, 176);
+FIELD(RouteArguments, logits, layouts::Word, 0);
+FIELD(RouteArguments, replaced, layouts::Word, 8);
+FIELD(RouteArguments, table, layouts::Word, 16);
+FIELD(RouteArguments, chosen, layouts::Word, 24);
+FIELD(RouteArguments, weights, layouts::Word, 32);
+FIELD(RouteArguments, addresses, layouts::Word, 40);
+FIELD(RouteArguments, uses, layouts::Word, 48);
+FIELD(RouteArguments, ring, layouts::Word, 56);
+FIELD(RouteArguments, posted, layouts::Word, 64);
+FIELD(RouteArguments, status, layouts::Word, 72);
+FIELD(RouteArguments, copies, layouts::Word, 80);
+FIELD(RouteArguments, guess, Guess, 88);
+FIELD(RouteArguments, experts, uint32_t, 144);
+FIELD(RouteArguments, k, uint32_t, 148);
+FIELD(RouteArguments, normalise, uint32_t, 152);
+FIELD(RouteArguments, first_key, uint32_t, 156);
+FIELD(RouteArguments, ring_mask, uint32_t, 160);
+FIELD(RouteArguments, ask, uint32_t, 164);
+FIELD(RouteArguments, layer, uint32_t, 168);
+FIELD(RouteArguments, padding, uint32_t, 172);
+KERNEL(route_256, RouteArguments);
+KERNEL(route_512, RouteArguments);
+KERNEL(route_1024, RouteArguments);
+
+STRUCTURE(Ended, 24);
+FIELD(Ended, blocks, layouts::Word, 0);
+FIELD(Ended, word, layouts::Word, 8);
+FIELD(Ended, layer, uint32_t, 16);
+FIELD(Ended, padding, uint32_t, 20);
+
+STRUCTURE(ExpertArguments, 464);
+FIELD(ExpertArguments, x, layouts::Word, 0);
+FIELD(ExpertArguments, chosen, layouts::Word, 8);
+FIELD(ExpertArguments, weights, layouts::Word, 16);
+FIELD(ExpertArguments, addresses, layouts::Word, 24);
+FIELD(ExpertArguments, answers, layouts::Word, 32);
+FIELD(ExpertArguments, status, layouts::Word, 40);
+FIELD(ExpertArguments, inner, layouts::Word, 48);
+FIELD(ExpertArguments, shared_inner, layouts::Word, 56);
+FIELD(ExpertArguments, shared_gate, layouts::Word, 64);
+FIELD(ExpertArguments, out, layouts::Word, 72);
+FIELD(ExpertArguments, copies, layouts::Word, 80);
+FIELD(ExpertArguments, experts, Experts, 88);
+FIELD(ExpertArguments, gate, Matrix, 280);
+FIELD(ExpertArguments, up, Matrix, 328);
+FIELD(ExpertArguments, down, Matrix, 376);
+FIELD(ExpertArguments, ended, Ended, 424);
+FIELD(ExpertArguments, hidden, uint32_t, 448);
+FIELD(ExpertArguments, k, uint32_t, 452);
+FIELD(ExpertArguments, first_key, uint32_t, 456);
+FIELD(ExpertArguments, padding, uint32_t, 460);
+KERNEL(expert_inner, ExpertArguments);
+KERNEL(expert_outer, ExpertArguments);
+
+STRUCTURE(GroupArguments, 48);
+FIELD(GroupArguments, chosen, layouts::Word, 0);
+FIELD(GroupArguments, starts, layouts::Word, 8);
+FIELD(GroupArguments, pair_token, layouts::Word, 16);
+FIELD(GroupArguments, place, layouts::Word, 24);
+FIELD(GroupArguments, tokens, uint32_t, 32);
+FIELD(GroupArguments, k, uint32_t, 36);
+FIELD(GroupArguments, experts, uint32_t, 40);
+FIELD(GroupArguments, padding, uint32_t, 44);
+KERNEL(group_pairs, GroupArguments);
+
+STRUCTURE(SwigluArguments, 24);
+FIELD(SwigluArguments, gate, layouts::Word, 0);
+FIELD(SwigluArguments, up, layouts::Word, 8);
+FIELD(SwigluArguments, count, layouts::Word, 16);
+KERNEL(swiglu, SwigluArguments);
+
+STRUCTURE(CombineArguments, 56);
+FIELD(CombineArguments, routed, layouts::Word, 0);
+FIELD(CombineArguments, place, layouts::Word, 8);
+FIELD(CombineArguments, weights, layouts::Word, 16);
+FIELD(CombineArguments, shared, layouts::Word, 24);
+FIELD(CombineArguments, shared_gate, layouts::Word, 32);
+FIELD(CombineArguments, out, layouts::Word, 40);
+FIELD(CombineArguments, hidden, uint32_t, 48);
+FIELD(CombineArguments, k, uint32_t, 52);
+KERNEL(combine, CombineArguments);
+
+STRUCTURE(NormArguments, 40);
+FIELD(NormArguments, x, layouts::Word, 0);
+FIELD(NormArguments, weight, layouts::Word, 8);
+FIELD(NormArguments, out, layouts::Word, 16);
+FIELD(NormArguments, rows, layouts::Word, 24);
+FIELD(NormArguments, width, uint32_t, 32);
+FIELD(NormArguments, epsilon, float, 36);
+KERNEL(rms_norm, NormArguments);
+
+STRUCTURE(GateArguments, 24);
+FIELD(GateArguments, x, layouts::Word, 0);
+FIELD(GateArguments, gate, layouts::Word, 8);
+FIELD(GateArguments, count, uint32_t, 16);
+FIELD(GateArguments, padding, uint32_t, 20);
+KERNEL(sigmoid_gate, GateArguments);
+
+STRUCTURE(SplitArguments, 32);
+FIELD(SplitArguments, both, layouts::Word, 0);
+FIELD(SplitArguments, query, layouts::Word, 8);
+FIELD(SplitArguments, gate, layouts::Word, 16);
+FIELD(SplitArguments, dim, uint32_t, 24);
+FIELD(SplitArguments, count, uint32_t, 28);
+KERNEL(split_query_gate, SplitArguments);
+
+STRUCTURE(RotateArguments, 48);
+FIELD(RotateArguments, x, layouts::Word, 0);
+FIELD(RotateArguments, weight, layouts::Word, 8);
+FIELD(RotateArguments, frequencies, layouts::Word, 16);
+FIELD(RotateArguments, positions, layouts::Word, 24);
+FIELD(RotateArguments, heads, uint32_t, 32);
+FIELD(RotateArguments, dim, uint32_t, 36);
+FIELD(RotateArguments, rotary, uint32_t, 40);
+FIELD(RotateArguments, epsilon, float, 44);
+KERNEL(norm_and_rotate, RotateArguments);
+
+STRUCTURE(ConvolveArguments, 64);
+FIELD(ConvolveArguments, x, layouts::Word, 0);
+FIELD(ConvolveArguments, weight, layouts::Word, 8);
+FIELD(ConvolveArguments, tail, layouts::Word, 16);
+FIELD(ConvolveArguments, out, layouts::Word, 24);
+FIELD(ConvolveArguments, sequences, layouts::Word, 32);
+FIELD(ConvolveArguments, tokens, uint32_t, 40);
+FIELD(ConvolveArguments, channels, uint32_t, 44);
+FIELD(ConvolveArguments, kernel, uint32_t, 48);
+FIELD(ConvolveArguments, single, uint32_t, 52);
+FIELD(ConvolveArguments, tail_stride, layouts::Word, 56);
+KERNEL(convolve, ConvolveArguments);
+KERNEL(convolve_tail, ConvolveArguments);
+
+STRUCTURE(DeltaArguments, 104);
+FIELD(DeltaArguments, mixed, layouts::Word, 0);
+FIELD(DeltaArguments, beta, layouts::Word, 8);
+FIELD(DeltaArguments, decay, layouts::Word, 16);
+FIELD(DeltaArguments, rate, layouts::Word, 24);
+FIELD(DeltaArguments, bias, layouts::Word, 32);
+FIELD(DeltaArguments, state, layouts::Word, 40);
+FIELD(DeltaArguments, out, layouts::Word, 48);
+FIELD(DeltaArguments, sequences, layouts::Word, 56);
+FIELD(DeltaArguments, state_stride, layouts::Word, 64);
+FIELD(DeltaArguments, tokens, uint32_t, 72);
+FIELD(DeltaArguments, channels, uint32_t, 76);
+FIELD(DeltaArguments, key_heads, uint32_t, 80);
+FIELD(DeltaArguments, value_heads, uint32_t, 84);
+FIELD(DeltaArguments, key_dim, uint32_t, 88);
+FIELD(DeltaArguments, value_dim, uint32_t, 92);
+FIELD(DeltaArguments, single, uint32_t, 96);
+FIELD(DeltaArguments, padding, uint32_t, 100);
+KERNEL(normalise_query_key, DeltaArguments);
+KERNEL(delta_rule_16, DeltaArguments);
+KERNEL(delta_rule_32, DeltaArguments);
+KERNEL(delta_step_16, DeltaArguments);
+KERNEL(delta_step_32, DeltaArguments);
+
+STRUCTURE(DeltaChunkArguments, 96);
+FIELD(DeltaChunkArguments, mixed, layouts::Word, 0);
+FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
+FIELD(DeltaChunkArguments, decay, layouts::Word, 16);
+FIELD(DeltaChunkArguments, rate, layouts::Word, 24);
+FIELD(DeltaChunkArguments, bias, layouts::Word, 32);
+FIELD(DeltaChunkArguments, state, layouts::Word, 40);
+FIELD(DeltaChunkArguments, out, layouts::Word, 48);
+FIELD(DeltaChunkArguments, sequences, layouts::Word, 56);
+FIELD(DeltaChunkArguments, state_stride, layouts::Word, 64);
+FIELD(DeltaChunkArguments, tokens, uint32_t, 72);
+FIELD(DeltaChunkArguments, channels, uint32_t, 76);
+FIELD(DeltaChunkArguments, key_heads, uint32_t, 80);
+FIELD(DeltaChunkArguments, value_heads, uint32_t, 84);
+FIELD(DeltaChunkArguments, key_dim, uint32_t, 88);
+FIELD(DeltaChunkArguments, value_dim, uint32_t, 92);
+KERNEL(delta_prepare, DeltaChunkArguments);
+KERNEL(delta_chunk_16, DeltaChunkArguments);
+KERNEL(delta_chunk_32, DeltaChunkArguments);
+
+STRUCTURE(GatedNormArguments, 32);
+FIELD(GatedNormArguments, x, layouts::Word, 0);
+FIELD(GatedNormArguments, z, layouts::Word, 8);
+FIELD(GatedNormArguments, weight, layouts::Word, 16);
+FIELD(GatedNormArguments, dim, uint32_t, 24);
+FIELD(GatedNormArguments, epsilon, float, 28);
+KERNEL(gated_norm, GatedNormArguments);
+
+STRUCTURE(Source, 40);
+FIELD(Source, x, layouts::Word, 0);
+FIELD(Source, norm, layouts::Word, 8);
+FIELD(Source, gate, layouts::Word, 16);
+FIELD(Source, columns, uint32_t, 24);
+FIELD(Source, mode, uint32_t, 28);
+FIELD(Source, dim, uint32_t, 32);
+FIELD(Source, epsilon, float, 36);
+
+STRUCTURE(StepJob, 112);
+FIELD(StepJob, matrix, Matrix, 0);
+FIELD(StepJob, second, Matrix, 48);
+FIELD(StepJob, out, layouts::Word, 96);
+FIELD(StepJob, first_block, uint32_t, 104);
+FIELD(StepJob, kind, uint32_t, 108);
+
+STRUCTURE(StepLinearArguments, 760);
+FIELD(StepLinearArguments, source, Source, 0);
+FIELD(StepLinearArguments, taps, layouts::Word, 40);
+FIELD(StepLinearArguments, tail, layouts::Word, 48);
+FIELD(StepLinearArguments, sequences, layouts::Word, 56);
+FIELD(StepLinearArguments, tail_stride, layouts::Word, 64);
+FIELD(StepLinearArguments, kernel, uint32_t, 72);
+FIELD(StepLinearArguments, jobs, uint32_t, 76);
+FIELD(StepLinearArguments, tiles_shift, uint32_t, 80);
+FIELD(StepLinearArguments, rounds, uint32_t, 84);
+FIELD(StepLinearArguments, job, StepJob[6], 88);
+KERNEL(step_linear, StepLinearArguments);
+KERNEL(step_linear_any, StepLinearArguments);
+
+STRUCTURE(HeadsArguments, 120);
+FIELD(HeadsArguments, query, layouts::Word, 0);
+FIELD(HeadsArguments, key, layouts::Word, 8);
+FIELD(HeadsArguments, value, layouts::Word, 16);
+FIELD(HeadsArguments, query_norm, layouts::Word, 24);
+FIELD(HeadsArguments, key_norm, layouts::Word, 32);
+FIELD(HeadsArguments, frequencies, layouts::Word, 40);
+FIELD(HeadsArguments, out, layouts::Word, 48);
+FIELD(HeadsArguments, cache_keys, layouts::Word, 56);
+FIELD(HeadsArguments, cache_values, layouts::Word, 64);
+FIELD(HeadsArguments, positions, layouts::Word, 72);
+FIELD(HeadsArguments, sequences, layouts::Word, 80);
+FIELD(HeadsArguments, query_heads, uint32_t, 88);
+FIELD(HeadsArguments, key_value_heads, uint32_t, 92);
+FIELD(HeadsArguments, dim, uint32_t, 96);
+FIELD(HeadsArguments, rotary, uint32_t, 100);
+FIELD(HeadsArguments, context, uint32_t, 104);
+FIELD(HeadsArguments, query_stride, uint32_t, 108);
+FIELD(HeadsArguments, epsilon, float, 112);
+FIELD(HeadsArguments, kv_type, uint32_t, 116);
+KERNEL(attention_heads, HeadsArguments);
+
+STRUCTURE(StepExpertArguments, 400);
+FIELD(StepExpertArguments, source, Source, 0);
+FIELD(StepExpertArguments, chosen, layouts::Word, 40);
+FIELD(StepExpertArguments, weights, layouts::Word, 48);
+FIELD(StepExpertArguments, addresses, layouts::Word, 56);
+FIELD(StepExpertArguments, answers, layouts::Word, 64);
+FIELD(StepExpertArguments, status, layouts::Word, 72);
+FIELD(StepExpertArguments, inner, layouts::Word, 80);
+FIELD(StepExpertArguments, shared_inner, layouts::Word, 88);
+FIELD(StepExpertArguments, shared_gate, layouts::Word, 96);
+FIELD(StepExpertArguments, out, layouts::Word, 104);
+FIELD(StepExpertArguments, copies, layouts::Word, 112);
+FIELD(StepExpertArguments, experts, Experts, 120);
+FIELD(StepExpertArguments, down, Matrix, 312);
+FIELD(StepExpertArguments, ended, Ended, 360);
+FIELD(StepExpertArguments, k, uint32_t, 384);
+FIELD(StepExpertArguments, first_key, uint32_t, 388);
+FIELD(StepExpertArguments, rounds, uint32_t, 392);
+FIELD(StepExpertArguments, tiles_shift, uint32_t, 396);
+KERNEL(step_inner, StepExpertArguments);
+KERNEL(step_inner_narrow, StepExpertArguments);
+KERNEL(step_outer, StepExpertArguments);
+
+STRUCTURE(TileArguments, 176);
+FIELD(TileArguments, x, layouts::Word, 0);
+FIELD(TileArguments, gather, layouts::Word, 8);
+FIELD(TileArguments, out, layouts::Word, 16);
+FIELD(TileArguments, out_second, layouts::Word, 24);
+FIELD(TileArguments, addresses, layouts::Word, 32);
+FIELD(TileArguments, places, layouts::Word, 40);
+FIELD(TileArguments, tiles, layouts::Word, 48);
+FIELD(TileArguments, tile_count, layouts::Word, 56);
+FIELD(TileArguments, matrix, Matrix, 64);
+FIELD(TileArguments, second, Matrix, 112);
+FIELD(TileArguments, tokens, uint32_t, 160);
+FIELD(TileArguments, add, uint32_t, 164);
+FIELD(TileArguments, first_piece, uint32_t, 168);
+FIELD(TileArguments, grouped, uint32_t, 172);
+KERNEL(tile_2, TileArguments);
+KERNEL(tile_3, TileArguments);
+KERNEL(tile_4, TileArguments);
+KERNEL(tile_5, TileArguments);
+KERNEL(tile_6, TileArguments);
+KERNEL(tile_8, TileArguments);
+KERNEL(tile_any, TileArguments);
+
+STRUCTURE(SplitTokensArguments, 56);
+FIELD(SplitTokensArguments, x, layouts::Word, 0);
+FIELD(SplitTokensArguments, up, layouts::Word, 8);
+FIELD(SplitTokensArguments, parts, layouts::Word, 16);
+FIELD(SplitTokensArguments, sums, layouts::Word, 24);
+FIELD(SplitTokensArguments, tiles, layouts::Word, 32);
+FIELD(SplitTokensArguments, tile_count, layouts::Word, 40);
+FIELD(SplitTokensArguments, columns, uint32_t, 48);
+FIELD(SplitTokensArguments, rows, uint32_t, 52);
+KERNEL(split_tokens, SplitTokensArguments);
+
+STRUCTURE(TileSplitArguments, 192);
+FIELD(TileSplitArguments, parts, layouts::Word, 0);
+FIELD(TileSplitArguments, sums, layouts::Word, 8);
+FIELD(TileSplitArguments, gather, layouts::Word, 16);
+FIELD(TileSplitArguments, out, layouts::Word, 24);
+FIELD(TileSplitArguments, out_second, layouts::Word, 32);
+FIELD(TileSplitArguments, addresses, layouts::Word, 40);
+FIELD(TileSplitArguments, places, layouts::Word, 48);
+FIELD(TileSplitArguments, tiles, layouts::Word, 56);
+FIELD(TileSplitArguments, tile_count, layouts::Word, 64);
+FIELD(TileSplitArguments, matrix, Matrix, 72);
+FIELD(TileSplitArguments, second, Matrix, 120);
+FIELD(TileSplitArguments, tokens, uint32_t, 168);
+FIELD(TileSplitArguments, add, uint32_t, 172);
+FIELD(TileSplitArguments, first_piece, uint32_t, 176);
+FIELD(TileSplitArguments, grouped, uint32_t, 180);
+FIELD(TileSplitArguments, stages, uint32_t, 184);
+FIELD(TileSplitArguments, tile, uint32_t, 188);
+KERNEL(tile_split_2, TileSplitArguments);
+KERNEL(tile_split_2_narrow, TileSplitArguments);
+KERNEL(tile_split_2_small, TileSplitArguments);
+KERNEL(tile_split_2_fine, TileSplitArguments);
+KERNEL(tile_split_4, TileSplitArguments);
+KERNEL(tile_split_4_narrow, TileSplitArguments);
+KERNEL(tile_split_4_small, TileSplitArguments);
+KERNEL(tile_split_4_fine, TileSplitArguments);
+KERNEL(tile_split_8, TileSplitArguments);
+KERNEL(tile_split_8_narrow, TileSplitArguments);
+KERNEL(tile_split_8_small, TileSplitArguments);
+KERNEL(tile_split_8_fine, TileSplitArguments);
+
+#undef STRUCTURE
+#undef FIELD
+#undef KERNEL

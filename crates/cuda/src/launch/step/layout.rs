@@ -1,0 +1,20 @@
+//! The structures of a step's kernels, field by field, as [`crate::abi`] checks them.
+
+use super::{HeadsArguments, JobArguments, Source, StepExpertArguments, StepLinearArguments};
+use crate::abi::mirrors;
+
+mirrors! {
+    Source as Source { x, norm, gate, columns, mode, dim, epsilon };
+    JobArguments as StepJob { matrix, second, out, first_block, kind };
+    StepLinearArguments as StepLinearArguments {
+        source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, job
+    } for StepLinear, StepLinearAny;
+    HeadsArguments as HeadsArguments {
+        query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
+        query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type
+    } for AttentionHeads;
+    StepExpertArguments as StepExpertArguments {
+        source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
+        down, ended, k, first_key, rounds, tiles_shift
+    } for StepInner, StepInnerNarrow, StepOuter;
+}

@@ -14,10 +14,12 @@ mod error;
 pub mod launch;
 mod matrix;
 mod memory;
+mod saving;
 mod stream;
 
 pub use device::{Device, DeviceInfo};
 pub use error::CudaError;
 pub use matrix::{ExpertShapes, Matrix};
 pub use memory::{DeviceBuffer, PinnedBuffer, Registration, Source, Span};
+pub use saving::Saving;
 pub use stream::{Event, Graph, Stream};

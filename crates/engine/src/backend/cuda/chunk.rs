@@ -134,7 +134,7 @@ impl CudaBackend {
         self.check_router()?;
         if self.experts.can_miss && !std::mem::replace(&mut self.steps.unnamed, true) {
             // What steps hold would leave the prompt few slots to read into.
-            self.experts.release_host_copies();
+            self.experts.release_host_copies()?;
         }
         let mut wanted = vec![false; self.sizes.experts];
         for word in &self.buffers.pinned.uses.words()[..pairs] {

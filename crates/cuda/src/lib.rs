@@ -17,6 +17,7 @@ pub mod launch;
 mod matrix;
 mod memory;
 mod pinned;
+mod saving;
 mod stream;
 
 pub use device::{Device, DeviceInfo};
@@ -24,4 +25,5 @@ pub use error::CudaError;
 pub use matrix::{ExpertShapes, Matrix};
 pub use memory::{DeviceBuffer, Registration, Source, Span};
 pub use pinned::{PinnedBuffer, Word};
+pub use saving::Saving;
 pub use stream::{Event, Graph, Stream};

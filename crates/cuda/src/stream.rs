@@ -55,6 +55,11 @@ impl Stream {
         &self.device
     }
 
+    /// The driver's name of it.
+    pub(crate) fn handle(&self) -> sys::CUstream {
+        self.handle
+    }
+
     /// Copies between spans of equal length, of either side.
     ///
     /// # Errors
@@ -281,6 +286,16 @@ impl Event {
         self.device.inner.bind()?;
         // SAFETY: handles of ours.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.handle, stream.handle) })
+    }
+
+    /// Waits until it has happened; one that was never recorded has.
+    ///
+    /// # Errors
+    /// The device failed, now or in a kernel before.
+    pub fn wait(&self) -> Result<(), CudaError> {
+        self.device.inner.bind()?;
+        // SAFETY: our handle.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.handle) })
     }
 
     /// True when it has happened.

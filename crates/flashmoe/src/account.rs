@@ -28,14 +28,7 @@ impl Account {
         let prefill = rate(report.prompt_tokens, report.prefill_time);
         // The first token comes out of prefill.
         let decode_rate = rate(report.answer_tokens.saturating_sub(1), report.decode_time);
-        let device = match (&spent.device, spent.device.hits + spent.device.over_bus) {
-            (_, 0) => String::new(),
-            (found, uses) => format!(
-                " · in GPU memory {:.1} %, {} copied there",
-                100.0 * found.hits as f64 / uses as f64,
-                found.copied
-            ),
-        };
+        let device = tiers(&spent);
         let foretold = foretold(&spent.device.foretold);
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
@@ -48,6 +41,23 @@ impl Account {
             ByteSize(ProcessMemory::read().peak),
         )
     }
+}
+
+/// Where steps on a GPU found records and what was moved for them, for the line; nothing where none ran.
+fn tiers(spent: &StoreCounters) -> String {
+    let device = &spent.device;
+    if device.hits + device.over_bus == 0 {
+        return String::new();
+    }
+    let share = |count: u64| 100.0 * count as f64 / spent.decode.requests.max(1) as f64;
+    format!(
+        " · in GPU memory {:.1} %, in RAM {:.1} %, {} copied to the GPU and {} back, {} in both",
+        share(device.hits),
+        share(spent.decode.hits.saturating_sub(device.hits)),
+        device.copied,
+        device.returned,
+        device.in_both,
+    )
 }
 
 /// What steps foretold, for the line; nothing where they did not.
@@ -70,6 +80,21 @@ pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiers_are_said_where_a_device_found_anything() {
+        let mut spent = StoreCounters::default();
+        spent.decode.requests = 1000;
+        spent.decode.hits = 950;
+        assert_eq!(tiers(&spent), "");
+        spent.device.hits = 800;
+        spent.device.over_bus = 140;
+        (spent.device.copied, spent.device.returned, spent.device.in_both) = (12, 11, 3);
+        assert_eq!(
+            tiers(&spent),
+            " · in GPU memory 80.0 %, in RAM 15.0 %, 12 copied to the GPU and 11 back, 3 in both"
+        );
+    }
 
     #[test]
     fn what_was_foretold_is_said_where_anything_was() {

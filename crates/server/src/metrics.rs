@@ -157,16 +157,25 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
 fn write_experts(page: &mut Exposition, status: &Status) {
     let experts = &status.experts;
     let phases = [("prefill", &experts.prefill), ("decode", &experts.decode)];
+    let vram = [experts.device.resident, experts.device.hits];
     page.family("expert_requests_total", "counter", "Experts asked for, by where they were found.");
-    for (phase, counters) in phases {
-        let found =
-            [("ram", counters.hits), ("inflight", counters.joined), ("disk", counters.misses)];
+    for ((phase, counters), vram) in phases.into_iter().zip(vram) {
+        let found = [
+            ("vram", vram),
+            ("ram", counters.hits.saturating_sub(vram)),
+            ("inflight", counters.joined),
+            ("disk", counters.misses),
+        ];
         for (tier, value) in found {
             page.sample("expert_requests_total", &[("phase", phase), ("tier", tier)], value);
         }
     }
-    let vram = experts.device.hits;
-    page.sample("expert_requests_total", &[("phase", "decode"), ("tier", "vram")], vram);
+    page.family("expert_moves_total", "counter", "Experts copied between memories, by where to.");
+    for (tier, value) in [("vram", experts.device.copied), ("ram", experts.device.returned)] {
+        page.sample("expert_moves_total", &[("tier", tier)], value);
+    }
+    let both = "Experts that are in GPU memory and in RAM.";
+    page.single("expert_in_both", "gauge", both, experts.device.in_both);
     page.family(
         "expert_wait_seconds_total",
         "counter",
@@ -347,7 +356,7 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
         "experts": {
             "prefill": phase(&experts.prefill),
             "decode": phase(&experts.decode),
-            "vram_hits": experts.device.hits,
+            "vram_hits": experts.device.hits + experts.device.resident,
             "bytes_read": experts.bytes_read,
             "read_us_median": experts.read_time.quantile_us(0.5),
             "ahead_used": experts.ahead_used,

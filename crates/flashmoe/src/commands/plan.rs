@@ -9,7 +9,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use engine::backend::cuda::Prediction;
+use engine::backend::cuda::{PREFILL_PART, Prediction, RECORDS_IN_BOTH};
 use store::LayerId;
 
 use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
@@ -167,8 +167,23 @@ fn token_seconds(layers: usize, memory: f64, bus: f64, disk: f64) -> f64 {
     layers as f64 * LAYER_SECONDS + memory / STEP_BANDWIDTH + bus + disk
 }
 
+/// The share of the experts that is in some memory.
+struct Coverage {
+    /// When a step asks for them.
+    step: f64,
+    /// When a prompt passes, which needs all of them and room for those that it reads.
+    prompt: f64,
+}
+
+/// What GPU memory with a share `slots` of the experts and pinned memory with a share `pinned` hold together: a record
+/// is in one of them, but for a share `both`.
+fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
+    let kept = pinned * (1.0 - 1.0 / PREFILL_PART as f64);
+    Coverage { step: (slots + (pinned - both).max(0.0)).min(1.0), prompt: (slots + kept).min(1.0) }
+}
+
 /// The tiers of a GPU: device memory, pinned memory over the bus, disk; bytes of experts per token and in the model.
-/// The tiers hold different records, the most used in device memory.
+/// The most used records are in device memory.
 fn device_prediction(
     plan: &Plan,
     device: &DevicePlan,
@@ -182,7 +197,12 @@ fn device_prediction(
         _ => 0.0,
     };
     let inside = hit_rate(slots.min(1.0));
-    let found = if plan.pinned_all() { 1.0 } else { hit_rate((slots + pinned).min(1.0)) };
+    let both = RECORDS_IN_BOTH as f64 / device.experts.max(1) as f64;
+    let Coverage { step, prompt } = match plan.pinned_all() {
+        true => Coverage { step: 1.0, prompt: 1.0 },
+        false => coverage(slots, pinned, both),
+    };
+    let found = hit_rate(step);
     let routed = routed as f64;
     let memory = (device.parts[0].bytes as f64 + routed) / speeds.memory;
     let (bus, disk) = (routed * (1.0 - inside) / bus_speed, routed * (1.0 - found) / speeds.disk);
@@ -193,7 +213,7 @@ fn device_prediction(
         _ => "GPU memory",
     };
     let outside = all as f64 * (1.0 - slots.min(1.0));
-    let sweep = (outside / bus_speed).max(outside * (1.0 - pinned.min(1.0)) / speeds.disk);
+    let sweep = (outside / bus_speed).max(all as f64 * (1.0 - prompt) / speeds.disk);
     vec![
         format!(
             "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s (measured now)",
@@ -219,6 +239,16 @@ fn device_prediction(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiers_count_together_but_for_what_is_in_both() {
+        let Coverage { step, prompt } = coverage(0.2, 0.2, 0.00625);
+        assert!((step - 0.39375).abs() < 1e-12 && (prompt - 0.375).abs() < 1e-12);
+        // Less room than what is on its way, room for everything, nothing outside GPU memory.
+        assert_eq!(coverage(0.5, 0.004, 0.00625).step, 0.5);
+        assert_eq!(coverage(0.6, 0.6, 0.00625).step, 1.0);
+        assert_eq!(coverage(1.0, 0.0, 0.00625).prompt, 1.0);
+    }
 
     #[test]
     fn a_token_takes_as_long_as_was_measured_on_the_card_that_it_was_fitted_to() {

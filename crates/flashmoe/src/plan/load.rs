@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::backend::cpu::CpuBackend;
-use engine::backend::cuda::{CudaBackend, ExpertMemory};
+use engine::backend::cuda::{CudaBackend, ExpertMemory, PREFILL_PART};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
@@ -176,6 +176,9 @@ impl Plan {
         let minimum = self.minimum_slots(self.backend.sequences);
         let mut options = StoreOptions::new(mode, minimum);
         options.slots = self.slot_budget;
+        if self.device.is_some() {
+            options.prefill_part = PREFILL_PART;
+        }
         options.io = match arguments.io {
             IoChoice::Auto => IoEngine::Auto,
             IoChoice::Uring => IoEngine::Uring,

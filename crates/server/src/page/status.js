@@ -19,7 +19,7 @@ function tiers(now, before) {
     answer ? answer.experts.prefill[field] + answer.experts.decode[field] : 0;
   const since = (field) => sum(now, field) - sum(before, field);
   const vram = now.experts.vram_hits - (before?.experts.vram_hits ?? 0);
-  return { vram, ram: since("hits"), inflight: since("joined"), disk: since("misses") };
+  return { vram, ram: since("hits") - vram, inflight: since("joined"), disk: since("misses") };
 }
 
 function showTiers(now, before) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cache::Phase;
+use crate::cache::state::Claim;
 
 /// Buckets of a [`Histogram`]: bucket `i` holds times of `[2^i, 2^(i+1))` microseconds.
 const BUCKETS: usize = 32;
@@ -84,6 +85,10 @@ pub struct DeviceCounters {
     pub resident: u64,
     /// Records copied to device memory because decode used them.
     pub copied: u64,
+    /// Records copied back to host memory because device memory gave them up.
+    pub returned: u64,
+    /// Records that are in device memory and in host memory, at this moment and not since a snapshot.
+    pub in_both: u64,
     /// What was done on the strength of guesses.
     pub foretold: ForetoldCounters,
 }
@@ -148,6 +153,14 @@ impl StoreCounters {
         }
     }
 
+    /// A slot was claimed.
+    pub(super) fn note_eviction(&mut self, claim: &Claim) {
+        if let Some((_, in_vain)) = claim.evicted {
+            self.evictions += 1;
+            self.ahead_wasted += u64::from(in_vain);
+        }
+    }
+
     pub(super) fn phase_mut(&mut self, phase: Phase) -> &mut PhaseCounters {
         match phase {
             Phase::Decode => &mut self.decode,
@@ -183,6 +196,8 @@ impl DeviceCounters {
             over_bus: self.over_bus - earlier.over_bus,
             resident: self.resident - earlier.resident,
             copied: self.copied - earlier.copied,
+            returned: self.returned - earlier.returned,
+            in_both: self.in_both,
             foretold: self.foretold.since(&earlier.foretold),
         }
     }

@@ -19,6 +19,11 @@ impl SlotHeap {
         Self { entries: Vec::with_capacity(slots), positions: vec![ABSENT; slots] }
     }
 
+    /// Slots in the heap.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// True when this slot is in the heap.
     pub(super) fn contains(&self, slot: u32) -> bool {
         self.positions[slot as usize] != ABSENT

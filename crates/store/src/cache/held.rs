@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::arena::{SlotArena, SlotReader};
 use crate::cache::options::Phase;
 use crate::cache::state::Load;
-use crate::cache::store::{ExpertStore, Shared};
+use crate::cache::store::{ExpertStore, Shared, State};
 use crate::record::{PIECES, Place};
 use crate::{ExpertId, LayerId};
 
@@ -49,6 +49,17 @@ impl Drop for Held {
     }
 }
 
+impl Shared {
+    /// Pins a ready slot for a device.
+    pub(super) fn held(self: &Arc<Self>, state: &mut State, slot: u32) -> Held {
+        let pool = state.residency.slots[slot as usize].pool;
+        let used = state.residency.pin(slot, Phase::Decode);
+        state.counters.ahead_used += u64::from(used);
+        let (arena, offset) = self.place(slot, pool);
+        Held { shared: Arc::clone(self), slot, arena, offset, lease: Some(self.reader(slot, pool)) }
+    }
+}
+
 impl ExpertStore {
     /// The memory in which slots lie, for registration with a device; one arena per slot size.
     pub fn arenas(&self) -> &[Arc<SlotArena>] {
@@ -74,17 +85,27 @@ impl ExpertStore {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         let slot = state.residency.find(state.residency.key(layer.index(), expert.index()))?;
-        let entry = &state.residency.slots[slot as usize];
-        if entry.load != Load::Ready {
+        if state.residency.slots[slot as usize].load != Load::Ready {
             return None;
         }
-        let pool = entry.pool;
-        let used = state.residency.pin(slot, Phase::Decode);
-        state.counters.ahead_used += u64::from(used);
-        let (arena, offset) = self.shared.place(slot, pool);
-        let lease = Some(self.shared.reader(slot, pool));
-        drop(guard);
-        Some(Held { shared: Arc::clone(&self.shared), slot, arena, offset, lease })
+        Some(self.shared.held(state, slot))
+    }
+
+    /// Tells the store which records a device with memory of its own has from now on, or no longer. Copies of what it
+    /// has give way first.
+    pub fn mark_on_device(&self, records: impl Iterator<Item = (LayerId, ExpertId, bool)>) {
+        let mut state = self.shared.lock();
+        for (layer, expert, on_device) in records {
+            let key = state.residency.key(layer.index(), expert.index());
+            state.residency.mark_on_device(key, on_device);
+        }
+    }
+
+    /// True when a record is in memory, all of it.
+    pub fn is_resident(&self, layer: LayerId, expert: ExpertId) -> bool {
+        let state = self.shared.lock();
+        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()));
+        slot.is_some_and(|slot| state.residency.slots[slot as usize].load == Load::Ready)
     }
 
     /// Tells the policy of a decode step that used `experts` of a layer and found them in memory.

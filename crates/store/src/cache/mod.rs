@@ -10,6 +10,7 @@
 //! its bytes have arrived; a failed read is an error of the visits that asked for it and of nothing
 //! else; where bytes were found never changes what they are.
 
+mod admit;
 mod counters;
 mod error;
 mod heap;
@@ -24,6 +25,7 @@ mod submit;
 mod visit;
 mod withdraw;
 
+pub use admit::Admission;
 pub use counters::{DeviceCounters, ForetoldCounters, Histogram, PhaseCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};
 pub use held::Held;

@@ -4,6 +4,10 @@ use crate::arena::HugePages;
 use crate::cache::PolicyKind;
 use crate::io::{DirectIo, IoEngine, Storage};
 
+/// The usual [`StoreOptions::prefill_part`]: layers of a prompt visit all their experts, and what is not read ahead is
+/// waited for.
+const PREFILL_PART: usize = 4;
+
 /// Where experts come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageMode {
@@ -47,6 +51,9 @@ pub struct StoreOptions {
     pub slots: SlotBudget,
     /// Slots below which opening is refused: the trained top-k, times the sequences decoded at once.
     pub minimum_slots: usize,
+    /// A sweep of a prompt may hold one part in this many of the slots, beyond what is free anyway: what it takes,
+    /// decode loses, and so does the prompt itself where its later layers would have found records there.
+    pub prefill_part: usize,
     /// The engine that reads.
     pub io: IoEngine,
     /// Whether reads bypass the page cache. `PageCache` never does.
@@ -74,6 +81,7 @@ impl StoreOptions {
             mode,
             slots: SlotBudget::Slots(minimum_slots),
             minimum_slots,
+            prefill_part: PREFILL_PART,
             io: IoEngine::Auto,
             direct: DirectIo::Auto,
             policy: PolicyKind::default(),

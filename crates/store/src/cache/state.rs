@@ -2,8 +2,10 @@
 //!
 //! No I/O and no locks here: the store drives it under its lock, the replay simulator without one, so
 //! that simulated hit rates are those of the same code. A slot is free, being read, ready, or failed;
-//! only ready slots that nobody pins are evictable, and they wait in one of three heaps of their pool:
+//! only ready slots that nobody pins are evictable, and they wait in one of four heaps of their pool:
 //!
+//! * `copies`: a device with memory of its own has the record as well; the most valuable first, because the
+//!   device gives that one up last;
 //! * `decode`: used by decode, coldest first by the policy;
 //! * `prefill`: used by a prefill sweep, the newest first, because a sweep that comes round again finds
 //!   what it left longest ago, where least-recently-used would find nothing;
@@ -19,8 +21,6 @@ use crate::cache::{Phase, StoreError};
 
 /// No slot, or no key.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Prefill may hold one part in this many of a pool beyond what is free anyway.
-const PREFILL_SHARE: usize = 4;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub(crate) struct Slot {
 struct Pool {
     /// Slots with nothing in them.
     free: Vec<u32>,
+    copies: SlotHeap,
     decode: SlotHeap,
     prefill: SlotHeap,
     ahead: SlotHeap,
@@ -90,6 +91,8 @@ pub(crate) struct Residency {
     /// Slot of each key.
     table: Vec<u32>,
     history: Vec<History>,
+    /// By key: a device with memory of its own has the record.
+    on_device: Vec<bool>,
     policy: Box<dyn Policy>,
     /// False in page-cache mode: nothing stays after its visit.
     retain: bool,
@@ -100,12 +103,14 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// `pools`: slots of each pool; `minimum` of them must be available to a prefill.
+    /// `pools`: slots of each pool; `minimum` of them must be available to a prefill, which may hold one part in
+    /// `prefill_part` of a pool beyond what is free anyway.
     pub(crate) fn new(
         layers: usize,
         experts: usize,
         pools: &[usize],
         minimum: usize,
+        prefill_part: usize,
         policy: Box<dyn Policy>,
         retain: bool,
     ) -> Self {
@@ -118,11 +123,12 @@ impl Residency {
             built.push(Pool {
                 // Popped from the end: slots fill in ascending order.
                 free: (first..slots.len() as u32).rev().collect(),
+                copies: SlotHeap::new(total),
                 decode: SlotHeap::new(total),
                 prefill: SlotHeap::new(total),
                 ahead: SlotHeap::new(total),
                 prefill_owned: 0,
-                prefill_limit: (count / PREFILL_SHARE).max(minimum),
+                prefill_limit: (count / prefill_part.max(1)).max(minimum),
             });
         }
         Self {
@@ -130,6 +136,7 @@ impl Residency {
             pools: built,
             table: vec![NONE; layers * experts],
             history: vec![History::default(); layers * experts],
+            on_device: vec![false; layers * experts],
             policy,
             retain,
             sequence: 0,
@@ -178,8 +185,7 @@ impl Residency {
         let slot = &mut self.slots[index as usize];
         let pool = &mut self.pools[slot.pool as usize];
         if slot.pins == 0 && slot.load == Load::Ready {
-            let found =
-                pool.decode.remove(index) || pool.prefill.remove(index) || pool.ahead.remove(index);
+            let found = pool.remove(index);
             debug_assert!(found, "a ready slot that nobody pins is in a heap");
         }
         slot.pins += 1;
@@ -210,6 +216,22 @@ impl Residency {
             }
         }
         count
+    }
+
+    /// A device with memory of its own has a record from now on, or no longer.
+    pub(crate) fn mark_on_device(&mut self, key: u32, on_device: bool) {
+        if std::mem::replace(&mut self.on_device[key as usize], on_device) == on_device {
+            return;
+        }
+        let Some(index) = self.find(key) else { return };
+        if self.pools[self.slots[index as usize].pool as usize].remove(index) {
+            self.settle(index);
+        }
+    }
+
+    /// Records that are evictable here and on a device as well.
+    pub(crate) fn evictable_copies(&self) -> usize {
+        self.pools.iter().map(|pool| pool.copies.len()).sum()
     }
 
     /// Gives up one pin.
@@ -284,6 +306,33 @@ impl Residency {
         Some(Claim { slot: index, evicted })
     }
 
+    /// Takes a slot for a record that the caller will write into it. It is found only when it is published.
+    pub(crate) fn claim_admission(&mut self, pool: usize, key: u32) -> Option<Claim> {
+        let claim = self.claim(pool, key, Purpose::Decode)?;
+        self.table[key as usize] = NONE;
+        Some(claim)
+    }
+
+    /// The record is written. False when another slot has it or is being filled with it: then this one is free.
+    pub(crate) fn publish_admission(&mut self, index: u32) -> bool {
+        let key = self.slots[index as usize].key as usize;
+        if self.table[key] != NONE {
+            self.give_up_admission(index);
+            return false;
+        }
+        self.table[key] = index;
+        self.publish(index, None);
+        true
+    }
+
+    /// The record will not be written.
+    pub(crate) fn give_up_admission(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.load == Load::Reading && slot.pending == 0 && slot.pins == 0);
+        slot.load = Load::Failed;
+        self.settle(index);
+    }
+
     /// A slot that nobody pins goes where it can be found by the next claim.
     fn settle(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
@@ -293,13 +342,12 @@ impl Residency {
             Load::Ready if self.retain => {
                 self.sequence += 1;
                 let newest_first = -(self.sequence as f64);
+                let score = self.policy.score(&self.history[slot.key as usize]);
                 match slot.owner {
+                    _ if self.on_device[slot.key as usize] => pool.copies.insert(index, -score),
                     _ if slot.ahead => pool.ahead.insert(index, newest_first),
                     Owner::Prefill => pool.prefill.insert(index, newest_first),
-                    Owner::Decode => {
-                        let history = &self.history[slot.key as usize];
-                        pool.decode.insert(index, self.policy.score(history));
-                    }
+                    Owner::Decode => pool.decode.insert(index, score),
                 }
             }
             Load::Ready | Load::Failed | Load::Empty => {
@@ -338,14 +386,18 @@ impl Slot {
 }
 
 impl Pool {
+    /// Takes a slot out of the heap that it is in, if it is in one.
+    fn remove(&mut self, slot: u32) -> bool {
+        let Self { copies, decode, prefill, ahead, .. } = self;
+        [decode, prefill, ahead, copies].into_iter().any(|heap| heap.remove(slot))
+    }
+
     /// The slot that is worth least for this purpose, taken out of its list.
     fn choose(&mut self, purpose: Purpose) -> Option<u32> {
         let within_share = self.prefill_owned < self.prefill_limit;
-        if let Some(slot) = self.free.pop() {
-            return Some(slot);
-        }
-        if let Some(slot) = self.prefill.pop() {
-            return Some(slot);
+        let idle = self.free.pop().or_else(|| self.copies.pop()).or_else(|| self.prefill.pop());
+        if idle.is_some() {
+            return idle;
         }
         match purpose {
             Purpose::Decode => self.decode.pop().or_else(|| self.ahead.pop()),

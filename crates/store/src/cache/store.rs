@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::arena::{SlotArena, SlotReader};
+use crate::arena::{SlotArena, SlotReader, SlotWriter, Target};
 use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::mapped::MappedExperts;
@@ -226,7 +226,10 @@ impl ExpertStore {
 
     /// Everything counted since the store was opened.
     pub fn counters(&self) -> StoreCounters {
-        self.shared.lock().counters
+        let state = self.shared.lock();
+        let mut counters = state.counters;
+        counters.device.in_both = state.residency.evictable_copies() as u64;
+        counters
     }
 
     /// How the store was opened.
@@ -287,6 +290,7 @@ impl State {
             experts,
             &pools,
             options.minimum_slots,
+            options.prefill_part,
             options.policy.build(),
             options.mode != StorageMode::PageCache,
         );
@@ -362,12 +366,8 @@ impl Shared {
         let record = &self.plan.layers[layer.index()].as_ref()?.records[expert.index()];
         let key = state.residency.key(layer.index(), expert.index());
         let claim = state.residency.claim(pool, key, purpose)?;
-        if let Some((_, in_vain)) = claim.evicted {
-            state.counters.evictions += 1;
-            state.counters.ahead_wasted += u64::from(in_vain);
-        }
-        let local = (claim.slot - self.first_slots[pool]) as usize;
-        let mut writer = self.arenas[pool].writer(local).expect("an evictable slot has no reader");
+        state.counters.note_eviction(&claim);
+        let mut writer = self.writer(claim.slot, pool);
         let priority = if purpose == Purpose::Ahead { Priority::Ahead } else { Priority::Demand };
         for read in record.reads() {
             state.requests.push(ReadRequest {
@@ -385,6 +385,17 @@ impl Shared {
         slot.since = Some(Instant::now());
         state.counters.records_read += 1;
         Some(claim.slot)
+    }
+
+    /// Permission to write a claimed slot.
+    fn writer(&self, slot: u32, pool: usize) -> SlotWriter {
+        let local = (slot - self.first_slots[pool]) as usize;
+        self.arenas[pool].writer(local).expect("an evictable slot has no reader")
+    }
+
+    /// Permission to write all of a claimed slot.
+    pub(super) fn target(&self, slot: u32, pool: usize) -> Target {
+        self.writer(slot, pool).take(self.arenas[pool].slot_bytes())
     }
 
     /// A lease on a ready slot.

@@ -362,7 +362,7 @@ impl<'s> Visit<'s> {
     /// True while some slot is being filled: when that is done it is free, or this visit can give it
     /// up, or the visit that holds it goes on.
     fn reads_pending(&self, state: &State) -> bool {
-        state.residency.slots.iter().any(|slot| slot.load == Load::Reading)
+        state.residency.slots.iter().any(|slot| slot.load == Load::Reading && slot.pending > 0)
     }
 }
 

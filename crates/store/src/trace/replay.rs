@@ -58,7 +58,7 @@ fn run(
     rate: &mut HitRate,
 ) {
     let mut residency =
-        Residency::new(trace.layers, trace.experts, &[slots], trace.top_k, policy, true);
+        Residency::new(trace.layers, trace.experts, &[slots], trace.top_k, 1, policy, true);
     let mut pinned = Vec::with_capacity(trace.top_k);
     for token in 0..trace.tokens() {
         for layer in layers.clone() {

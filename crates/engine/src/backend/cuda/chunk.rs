@@ -167,7 +167,7 @@ impl CudaBackend {
         self.check_status(Ok(()))?;
         if self.experts.can_miss && !std::mem::replace(&mut self.steps.unnamed, true) {
             // What steps hold would leave the prompt few slots to read into.
-            self.experts.release_host_copies();
+            self.experts.release_host_copies()?;
         }
         let mut wanted = vec![false; self.sizes.experts];
         for expert in self.buffers.pinned.uses.collect(0..pairs) {

@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use cuda::launch;
-use cuda::{Device, DeviceBuffer, Event, ExpertShapes, Matrix, Registration, Source, Span, Stream};
-use store::cache::{ExpertStore, Held, Phase, StorageMode, StoreCounters};
+use cuda::{
+    Device, DeviceBuffer, Event, ExpertShapes, Matrix, Registration, Saving, Source, Span, Stream,
+};
+use store::cache::{Admission, ExpertStore, Held, Phase, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
 use store::record::Place;
 use store::{ExpertId, LayerId};
@@ -17,7 +19,8 @@ use super::CudaOptions;
 use super::STEP_TOKENS;
 use super::buffers::{Buffers, Sizes};
 use super::misses::MissService;
-use super::placement::{Fill, Placement, choose_fills};
+use super::moves::{Carrier, Moves, Tiers};
+use super::placement::{Fill, Placement};
 use super::requirements::STAGING_RECORDS;
 use crate::EngineError;
 
@@ -36,19 +39,13 @@ pub struct ExpertMemory {
     pub progress: Option<LoadProgress>,
 }
 
-/// Records whose copying to device memory begins between two steps, at most. With as many at every step instead of 16
-/// at every second one, a cold start of the 35B shape with 19 % in device memory is a quarter faster (155 against 123
-/// tok/s over 160 tokens, H200), and nothing is slower once warm: the margin below keeps copies few then.
-const FILLS_PER_STEP: usize = 32;
-/// How much more a record must be worth than the one it takes the place of, in units of the policy's score (for
-/// decayed frequency: half a doubling). Without it, records of equal worth would change places for ever.
-const MARGIN: f64 = 0.5;
-
 /// Records by tier, and what moves them.
 pub(super) struct Experts {
     pub(super) store: Arc<ExpertStore>,
-    /// Before `registrations`: its copies read them until it is dropped.
+    /// This one and the next before `registrations`: copies use them until their streams are dropped.
     pub(super) copy_stream: Stream,
+    /// Carries records back to the host tier, while `copy_stream` brings others.
+    return_stream: Stream,
     pub(super) placement: Placement<Held>,
     pub(super) service: MissService,
     /// True when records may be in neither memory.
@@ -59,6 +56,7 @@ pub(super) struct Experts {
     /// Address of each arena on the device.
     pub(super) bases: Vec<u64>,
     slots: DeviceBuffer,
+    moves: Moves<Event, Saving<Admission>>,
     device_slots: usize,
     pub(super) slot_bytes: usize,
     /// Where the records of a prompt pass through, in two halves.
@@ -66,19 +64,59 @@ pub(super) struct Experts {
     pub(super) shapes: Vec<ExpertShapes>,
     /// By layer: every record has its pieces where the fused kernels can read them.
     pub(super) aligned: Vec<bool>,
-    device: Device,
-    planned: Vec<Fill>,
-    copying: Vec<(Fill, Event)>,
     before: StoreCounters,
-    /// Uses found in device memory, used over the bus, and copies into slots.
-    device_hits: u64,
-    bus_hits: u64,
-    fills: u64,
-    /// Visits of layers by steps that could find everything in device memory.
+    /// Visits of layers by steps that could find everything in device memory, and what they used.
     resident_visits: u64,
+    resident_uses: u64,
     pub(super) prefill: store::cache::PhaseCounters,
-    scores: Vec<f64>,
-    records: Vec<(LayerId, ExpertId)>,
+}
+
+/// Copies by two streams of the device.
+struct Copies<'a> {
+    slots: &'a DeviceBuffer,
+    slot_bytes: usize,
+    registrations: &'a [Registration],
+    copy_stream: &'a Stream,
+    return_stream: &'a Stream,
+}
+
+impl Copies<'_> {
+    fn slot(&self, slot: u32) -> Span<u8> {
+        self.slots.span(slot as usize * self.slot_bytes, self.slot_bytes)
+    }
+}
+
+impl Carrier for Copies<'_> {
+    type Filling = Event;
+    type Saving = Saving<Admission>;
+
+    fn fill(&mut self, from: &Held, slot: u32) -> Result<Event, EngineError> {
+        let from = host_source(self.registrations, self.slot_bytes, from);
+        let event = Event::new(self.copy_stream.device())?;
+        self.copy_stream.fetch(from, self.slot(slot).part(0, from.len()))?;
+        event.record(self.copy_stream)?;
+        Ok(event)
+    }
+
+    fn is_filled(&mut self, filling: &Event) -> Result<bool, EngineError> {
+        Ok(filling.has_happened()?)
+    }
+
+    fn save(&mut self, slot: u32, to: Admission) -> Result<Saving<Admission>, EngineError> {
+        Ok(self.return_stream.save(self.slot(slot), to, Admission::bytes)?)
+    }
+
+    fn is_saved(&mut self, saving: &Saving<Admission>) -> Result<bool, EngineError> {
+        Ok(saving.has_ended()?)
+    }
+
+    fn finish(&mut self, saving: Saving<Admission>) -> Result<Admission, EngineError> {
+        Ok(saving.finish()?)
+    }
+
+    fn wait_for(&mut self, filling: &Event) -> Result<(), EngineError> {
+        Ok(filling.wait()?)
+    }
 }
 
 /// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it
@@ -161,23 +199,18 @@ impl Experts {
             registrations,
             bases,
             slots,
+            return_stream: Stream::new(device)?,
+            moves: Moves::new(can_miss),
             device_slots,
             slot_bytes,
             staging: DeviceBuffer::new(device, staged)?,
             shapes,
             aligned,
             copy_stream: Stream::new(device)?,
-            device: device.clone(),
-            planned: Vec::new(),
-            copying: Vec::new(),
             before: StoreCounters::default(),
-            device_hits: 0,
-            bus_hits: 0,
-            fills: 0,
             resident_visits: 0,
+            resident_uses: 0,
             prefill: store::cache::PhaseCounters::default(),
-            scores: Vec::new(),
-            records: Vec::new(),
             store,
         };
         this.fill_slots(layers, experts, device_slots, progress.as_deref())?;
@@ -211,6 +244,9 @@ impl Experts {
                 self.copy_stream.wait()?;
                 let key = self.placement.key(id, expert);
                 self.placement.place(Fill { slot, key });
+                if self.can_miss {
+                    self.store.mark_on_device(std::iter::once((id, expert, true)));
+                }
                 drop(held);
                 visit.release(member);
                 slot += 1;
@@ -222,30 +258,34 @@ impl Experts {
         Ok(())
     }
 
-    /// Lets the table name every record that lies in the host tier.
+    /// Lets the table name every record that lies in the host tier, for which no slot is named where that may change.
     pub(super) fn name_host_copies(&mut self) {
         for key in 0..self.placement.words().len() as u32 {
             let (layer, expert) = self.placement.record(key);
-            if !self.placement.in_host(key)
-                && let Some(held) = self.store.hold(layer, expert)
-            {
+            if self.placement.in_host(key) || self.can_miss && self.placement.in_device(key) {
+                continue;
+            }
+            if let Some(held) = self.store.hold(layer, expert) {
                 let address = self.bases[held.arena()] + held.offset() as u64;
                 self.placement.add_host(key, address, held);
             }
         }
     }
 
-    /// Gives every host copy back to the store, which keeps the records as long as nothing else needs the slots.
-    pub(super) fn release_host_copies(&mut self) {
+    /// Before a prompt: waits for moves, and gives every host copy back to the store, which keeps the records as long
+    /// as nothing else needs the slots.
+    pub(super) fn release_host_copies(&mut self) -> Result<(), EngineError> {
+        self.with_moves(|moves, tiers, _, carrier| moves.settle(tiers, carrier))?;
         for key in 0..self.placement.words().len() as u32 {
             drop(self.placement.remove_host(key));
         }
+        Ok(())
     }
 
     /// Counts a step whose experts all were in device memory.
     pub(super) fn note_resident(&mut self, layers: usize, per_layer: usize) {
         self.resident_visits += layers as u64;
-        self.device_hits += (layers * per_layer) as u64;
+        self.resident_uses += (layers * per_layer) as u64;
     }
 
     /// The slots in device memory.
@@ -262,103 +302,55 @@ impl Experts {
         host_source(&self.registrations, self.slot_bytes, held)
     }
 
-    /// Between steps: names what has been copied, takes the names of what will be overwritten away, makes room
-    /// for misses.
+    /// Between steps: see [`Moves::between_steps`].
     pub(super) fn between_steps(&mut self) -> Result<(), EngineError> {
-        let mut index = 0;
-        while index < self.copying.len() {
-            if self.copying[index].1.has_happened()? {
-                let (fill, _) = self.copying.swap_remove(index);
-                self.placement.end_fill(fill);
-            } else {
-                index += 1;
-            }
-        }
-        for fill in std::mem::take(&mut self.planned) {
-            if self.placement.in_host(fill.key) && !self.placement.is_filling(fill.key) {
-                self.placement.begin_fill(fill);
-                self.copying.push((fill, Event::new(&self.device)?));
-                self.start_copy(self.copying.len() - 1)?;
-                self.fills += 1;
-            }
-        }
-        if self.can_miss {
-            self.service.make_room(&self.store, &mut self.placement);
-        }
-        Ok(())
+        self.with_moves(|moves, tiers, service, carrier| {
+            moves.between_steps(tiers, service, carrier)
+        })
     }
 
-    /// No running step can name the slot: the one before has ended and the next one's table lacks it.
-    fn start_copy(&mut self, index: usize) -> Result<(), EngineError> {
-        let (fill, event) = &self.copying[index];
-        let (layer, expert) = self.placement.record(fill.key);
-        let held = self.store.hold(layer, expert).expect("a host copy is held");
-        let from = self.host_source(&held);
-        self.copy_stream.fetch(from, self.slot_span(fill.slot).part(0, from.len()))?;
-        event.record(&self.copy_stream)?;
-        Ok(())
-    }
-
-    /// Tells the policy what a step used (`[layers][count]` experts) and plans what to copy before the next.
-    /// `fetched` are the keys that the step had to ask for.
+    /// Tells the policy what a step used: see [`Moves::learn`].
     pub(super) fn learn(&mut self, uses: &[Vec<ExpertId>], fetched: &[u32]) {
-        let mut wanted: Vec<(u32, f64)> = Vec::new();
-        self.records.clear();
-        let mut hits: Vec<ExpertId> = Vec::new();
-        for (layer, experts) in uses.iter().enumerate() {
-            let layer = LayerId(layer as u16);
-            hits.clear();
-            for &expert in experts {
-                let key = self.placement.key(layer, expert);
-                if self.placement.in_device(key) {
-                    self.device_hits += 1;
-                } else {
-                    if !fetched.contains(&key) {
-                        self.bus_hits += 1;
-                    }
-                    if self.placement.in_host(key) && !self.placement.is_filling(key) {
-                        wanted.push((key, 0.0));
-                        self.records.push((layer, expert));
-                    }
-                }
-                if !fetched.contains(&key) {
-                    hits.push(expert);
-                }
-            }
-            self.store.note_uses(layer, &hits);
-        }
-        // Slots that are being copied into are neither held nor free, and their records are not wanted.
-        if wanted.is_empty() || !self.planned.is_empty() {
-            return;
-        }
-        self.store.scores(&self.records, &mut self.scores);
-        wanted.iter_mut().zip(&self.scores).for_each(|(entry, &score)| entry.1 = score);
-        let mut held: Vec<(u32, f64)> = Vec::new();
-        self.records.clear();
-        for (slot, key) in self.placement.held_slots() {
-            held.push((slot, 0.0));
-            self.records.push(self.placement.record(key));
-        }
-        self.store.scores(&self.records, &mut self.scores);
-        held.iter_mut().zip(&self.scores).for_each(|(entry, &score)| entry.1 = score);
-        let free = self.placement.free_slots();
-        self.planned = choose_fills(&mut wanted, &mut held, free, MARGIN, FILLS_PER_STEP);
+        self.moves.learn(&self.store, &self.placement, uses, fetched);
+    }
+
+    fn with_moves<T>(
+        &mut self,
+        act: impl FnOnce(
+            &mut Moves<Event, Saving<Admission>>,
+            &mut Tiers<'_>,
+            &mut MissService,
+            &mut Copies<'_>,
+        ) -> T,
+    ) -> T {
+        let mut tiers =
+            Tiers { store: &self.store, placement: &mut self.placement, bases: &self.bases };
+        let mut copies = Copies {
+            slots: &self.slots,
+            slot_bytes: self.slot_bytes,
+            registrations: &self.registrations,
+            copy_stream: &self.copy_stream,
+            return_stream: &self.return_stream,
+        };
+        act(&mut self.moves, &mut tiers, &mut self.service, &mut copies)
     }
 
     /// The store's counters with those of the device.
     pub(super) fn counters(&self) -> StoreCounters {
         let mut counters = self.store.counters().since(&self.before);
+        let moves = self.moves.counts();
+        counters.device.hits = moves.device_hits + self.resident_uses;
         if !self.can_move {
             counters.decode.visits = self.resident_visits;
-            counters.decode.requests = self.device_hits;
-            counters.decode.hits = self.device_hits;
+            counters.decode.requests = self.resident_uses;
+            counters.decode.hits = self.resident_uses;
         }
         counters.prefill.visits += self.prefill.visits;
         counters.prefill.requests += self.prefill.requests;
         counters.prefill.hits += self.prefill.hits;
-        counters.device.hits = self.device_hits;
-        counters.device.over_bus = self.bus_hits;
-        counters.device.copied = self.fills;
+        counters.device.over_bus = moves.bus_hits;
+        counters.device.copied = moves.filled;
+        counters.device.returned = moves.returned;
         counters.device.resident = self.prefill.hits;
         let foretold = &mut counters.device.foretold;
         (foretold.disk_read, foretold.disk_used) = self.service.foretold_reads();

@@ -150,7 +150,7 @@ impl MissService {
             let slots = self.slots[pool];
             let reserve = expected.max(self.minimum) + foretold;
             let reserve = reserve.min((slots / 2).max(self.minimum));
-            let excess = (placement.host_copies(pool) + reserve).saturating_sub(slots);
+            let excess = (placement.host_slots(pool) + reserve).saturating_sub(slots);
             self.give_back(store, placement, excess, pool, u16::MAX);
         }
     }
@@ -389,7 +389,7 @@ impl Serving<'_> {
     fn taken(&self, pool: usize) -> usize {
         let same =
             |fetch: &&Fetch<'_>| self.placement.pool(self.placement.record(fetch.key).0) == pool;
-        self.placement.host_copies(pool) + self.fetching.iter().filter(same).count()
+        self.placement.host_slots(pool) + self.fetching.iter().filter(same).count()
     }
 }
 

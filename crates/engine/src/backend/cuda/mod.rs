@@ -3,10 +3,9 @@
 //! The next tokens of answers are *steps*: exact f32 products, experts through the address table, and a graph that
 //! is captured at the first step of its size and replayed from then on: only tokens and positions change, in
 //! pinned memory. Prompts of any length are *chunks*: tensor cores, and experts grouped over all tokens. Both give
-//! other bits, but what a chunk gives for a token does not depend on where the prompt was cut. The mixture of
-//! the last layer of a step launches the whole graph; what it
-//! could not find is served while it runs ([`misses`]), and its end is awaited when logits are asked for or the
-//! next batch begins. Between steps the table changes ([`placement`]).
+//! other bits, but what a chunk gives for a token does not depend on where the prompt was cut. The mixture of the last
+//! layer of a step launches the whole graph; what it could not find is served while it runs ([`misses`]); its end is
+//! awaited when logits are asked for or the next batch begins. Between steps the table changes ([`moves`]).
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
@@ -21,6 +20,7 @@ mod fused;
 mod held_pages;
 mod misses;
 mod mixer;
+mod moves;
 mod placement;
 mod products;
 mod protocol;
@@ -47,7 +47,7 @@ use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
 pub use self::foresight::Prediction;
 use self::foretell::Foretell;
-pub use self::requirements::{CudaOptions, CudaRequirements};
+pub use self::requirements::{CudaOptions, CudaRequirements, PREFILL_PART, RECORDS_IN_BOTH};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;

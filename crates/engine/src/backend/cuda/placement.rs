@@ -5,6 +5,8 @@
 //! read the table while a step runs, so words change between steps only, and a slot or host copy is written or
 //! given back only after a step has begun that can no longer name it: [`Placement::begin_fill`] takes the name
 //! away, the copy into the slot starts behind the next step's start, and [`Placement::end_fill`] names it anew.
+//! A slot whose record has to return to the host tier first is still named while it is copied from
+//! ([`Placement::begin_return`]).
 //!
 //! Bookkeeping alone: no device and no store in here, so that the rules are tested without either. `H` keeps a
 //! host copy in its place for as long as the table may name it.
@@ -22,6 +24,8 @@ enum Slot {
     Filling(u32),
     /// Named by the table.
     Holds(u32),
+    /// Named by the table, and copied from: another record will take its place.
+    Leaving(u32),
 }
 
 /// A copy in pinned host memory.
@@ -52,6 +56,8 @@ pub(super) struct Placement<H> {
     host: Vec<Option<HostCopy<H>>>,
     /// By pool.
     host_copies: Vec<usize>,
+    /// Records on their way back from device memory, by pool.
+    returning: Vec<usize>,
     pool_of_layer: Vec<usize>,
     changed: bool,
 }
@@ -70,6 +76,7 @@ impl<H> Placement<H> {
             slot_addresses,
             host: (0..keys).map(|_| None).collect(),
             host_copies: vec![0; pools],
+            returning: vec![0; pools],
             pool_of_layer,
             changed: true,
         }
@@ -116,9 +123,15 @@ impl<H> Placement<H> {
         self.host[key as usize].as_ref().map(|copy| &copy.hold)
     }
 
-    /// Number of host copies in a pool.
-    pub(super) fn host_copies(&self, pool: usize) -> usize {
-        self.host_copies[pool]
+    /// Slots of a pool of the host tier that cannot take another record: of host copies, and of records on their way
+    /// back from device memory.
+    pub(super) fn host_slots(&self, pool: usize) -> usize {
+        self.host_copies[pool] + self.returning[pool]
+    }
+
+    /// Records of a pool on their way back from device memory.
+    pub(super) fn returning(&self, pool: usize) -> usize {
+        self.returning[pool]
     }
 
     /// The pool of the host tier that a layer's records go to.
@@ -142,8 +155,16 @@ impl<H> Placement<H> {
     pub(super) fn held_slots(&self) -> impl Iterator<Item = (u32, u32)> {
         self.slots.iter().enumerate().filter_map(|(slot, state)| match state {
             Slot::Holds(key) => Some((slot as u32, *key)),
-            Slot::Free | Slot::Filling(_) => None,
+            Slot::Free | Slot::Filling(_) | Slot::Leaving(_) => None,
         })
+    }
+
+    /// The record that the table names a slot for.
+    pub(super) fn record_in(&self, slot: u32) -> Option<u32> {
+        match self.slots[slot as usize] {
+            Slot::Holds(key) | Slot::Leaving(key) => Some(key),
+            Slot::Free | Slot::Filling(_) => None,
+        }
     }
 
     /// Slots with nothing in them.
@@ -174,6 +195,36 @@ impl<H> Placement<H> {
         copy.map(|copy| copy.hold)
     }
 
+    /// Between steps: what `fill.slot` holds will be copied to the host tier, to which it goes back; then
+    /// [`Placement::end_return`], after which the slot may be filled. Steps may read it meanwhile. The source of the
+    /// fill must have a host copy, which stays until then.
+    pub(super) fn begin_return(&mut self, fill: Fill) {
+        let Slot::Holds(old) = self.slots[fill.slot as usize] else {
+            unreachable!("only a record that a slot holds returns")
+        };
+        self.slots[fill.slot as usize] = Slot::Leaving(old);
+        self.set_busy(fill.key, true);
+        let pool = self.pool(self.record(old).0);
+        self.returning[pool] += 1;
+    }
+
+    /// The copy to the host tier has ended or was not begun. Gives the record that the slot holds still.
+    pub(super) fn end_return(&mut self, fill: Fill) -> u32 {
+        let Slot::Leaving(old) = self.slots[fill.slot as usize] else {
+            unreachable!("only what was begun ends")
+        };
+        self.slots[fill.slot as usize] = Slot::Holds(old);
+        self.set_busy(fill.key, false);
+        let pool = self.pool(self.record(old).0);
+        self.returning[pool] -= 1;
+        old
+    }
+
+    fn set_busy(&mut self, key: u32, busy: bool) {
+        let source = self.host[key as usize].as_mut();
+        source.expect("only records with a host copy are copied").busy = busy;
+    }
+
     /// Between steps: takes the name of what `fill.slot` holds away, so that it can be copied into once the
     /// next step has begun. The source must have a host copy.
     pub(super) fn begin_fill(&mut self, fill: Fill) {
@@ -182,16 +233,13 @@ impl<H> Placement<H> {
             self.rename(old);
         }
         self.slots[fill.slot as usize] = Slot::Filling(fill.key);
-        let source = self.host[fill.key as usize].as_mut();
-        source.expect("only records with a host copy are copied").busy = true;
+        self.set_busy(fill.key, true);
     }
 
     /// Between steps: the copy is complete; the table names the slot.
     pub(super) fn end_fill(&mut self, fill: Fill) {
         debug_assert_eq!(self.slots[fill.slot as usize], Slot::Filling(fill.key));
-        if let Some(source) = &mut self.host[fill.key as usize] {
-            source.busy = false;
-        }
+        self.set_busy(fill.key, false);
         self.place(fill);
     }
 
@@ -202,7 +250,7 @@ impl<H> Placement<H> {
         self.rename(fill.key);
     }
 
-    /// True while a slot is being filled with the record.
+    /// True while a slot is being filled with the record, or emptied for it.
     pub(super) fn is_filling(&self, key: u32) -> bool {
         self.host[key as usize].as_ref().is_some_and(|copy| copy.busy)
     }
@@ -309,9 +357,10 @@ mod tests {
         let mut placement: Placement<()> =
             Placement::new(vec![0, 1, 0], 5, vec![1 << 20, 2 << 20, 3 << 20]);
         let mut filling: Vec<Fill> = Vec::new();
+        let mut leaving: Vec<Fill> = Vec::new();
         for step in 0..5000 {
             let key = next(15) as u32;
-            match next(4) {
+            match next(5) {
                 0 if !placement.in_host(key) => {
                     placement.add_host(key, 0x1000 + u64::from(key), ());
                 }
@@ -320,9 +369,23 @@ mod tests {
                 }
                 2 => {
                     let slot = next(3) as u32;
-                    let busy = filling.iter().any(|fill| fill.slot == slot || fill.key == key);
+                    let mut moving = filling.iter().chain(&leaving);
+                    let busy = moving.any(|fill| fill.slot == slot || fill.key == key);
                     if placement.in_host(key) && !placement.in_device(key) && !busy {
                         let fill = Fill { slot, key };
+                        if placement.record_in(slot).is_some() && next(2) == 0 {
+                            placement.begin_return(fill);
+                            leaving.push(fill);
+                        } else {
+                            placement.begin_fill(fill);
+                            filling.push(fill);
+                        }
+                    }
+                }
+                3 => {
+                    if let Some(fill) = leaving.pop() {
+                        let old = placement.end_return(fill);
+                        assert_eq!(placement.record_in(fill.slot), Some(old));
                         placement.begin_fill(fill);
                         filling.push(fill);
                     }
@@ -335,8 +398,18 @@ mod tests {
             }
             let mut named: Vec<u64> =
                 placement.words().iter().copied().filter(|&word| word >= 1 << 20).collect();
-            let held = placement.held_slots().count();
+            let held = placement.held_slots().count() + leaving.len();
             assert_eq!(named.len(), held, "step {step}");
+            let returning: usize = (0..2).map(|pool| placement.returning(pool)).sum();
+            assert_eq!(returning, leaving.len(), "step {step}");
+            let copies = (0..15).filter(|&key| placement.in_host(key)).count();
+            let taken: usize = (0..2).map(|pool| placement.host_slots(pool)).sum();
+            assert_eq!(taken, copies + returning, "step {step}");
+            for fill in &leaving {
+                assert!(placement.is_filling(fill.key) && !placement.in_device(fill.key));
+                let word = u64::from(fill.slot + 1) << 20;
+                assert!(named.contains(&word), "named while it is copied from, step {step}");
+            }
             named.sort_unstable();
             named.dedup();
             assert_eq!(named.len(), held, "a slot named twice at step {step}");

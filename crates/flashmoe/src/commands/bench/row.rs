@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
 use serde_json::{Value, json};
 use store::LayerId;
-use store::cache::{ForetoldCounters, StorePlan};
+use store::cache::{ForetoldCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
 use crate::arguments::{KvChoice, StorageChoice};
@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
-pub(super) const DETAILS: [&str; 8] = [
+pub(super) const DETAILS: [&str; 13] = [
     "runs",
     "sd",
     "kv",
@@ -28,6 +28,11 @@ pub(super) const DETAILS: [&str; 8] = [
     "memory probe GB/s",
     "foretold copies/token",
     "foretold reads/token",
+    "RAM hits %",
+    "reads/token",
+    "copies/token",
+    "returned/token",
+    "in both",
 ];
 
 /// The storage mode's name.
@@ -134,8 +139,32 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "threads": plan.threads,
         "check": format!("{:08x}", (check ^ (check >> 32)) as u32),
     });
-    let Value::Object(fields) = fields else { unreachable!("written as an object above") };
+    let Value::Object(mut fields) = fields else { unreachable!("written as an object above") };
+    let tiers = tiers(samples, on_device.1).into_iter();
+    // All rows have the same columns.
+    fields.extend(
+        tiers.map(|(name, value)| (name, plan.device.as_ref().map_or(Value::Null, |_| value))),
+    );
     fields
+}
+
+/// What the tiers below device memory answered of so many `uses` in decode, and what moved between them.
+fn tiers(samples: &[Sample], uses: u64) -> Row {
+    let sum = |value: &dyn Fn(&StoreCounters) -> u64| {
+        samples.iter().map(|sample| value(&sample.counters)).sum::<u64>()
+    };
+    let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
+    let each = |count: u64| json!(round(count as f64 / tokens.max(1) as f64, 2));
+    let in_ram = sum(&|counters| counters.decode.hits.saturating_sub(counters.device.hits));
+    let in_both = samples.last().map_or(0, |sample| sample.counters.device.in_both);
+    let fields = [
+        ("RAM hits %", json!(percent(in_ram, uses))),
+        ("reads/token", each(sum(&|counters| counters.records_read))),
+        ("copies/token", each(sum(&|counters| counters.device.copied))),
+        ("returned/token", each(sum(&|counters| counters.device.returned))),
+        ("in both", json!(in_both)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Bytes of memory that the arithmetic of a run reads.

@@ -263,7 +263,7 @@ fn run(model: &str, slots: usize, recall: usize, steps: usize, seed: u64) -> (u6
             assert_eq!(address, host.bases[held.arena()] + held.offset() as u64, "{place}");
         }
         for (pool, &slots) in host.pools.iter().enumerate() {
-            assert!(host.placement.host_copies(pool) <= slots, "{place}");
+            assert!(host.placement.host_slots(pool) <= slots, "{place}");
         }
     }
     let counts = host.service.foretold_reads();
@@ -520,7 +520,7 @@ fn foretold_reads_take_only_room_that_no_layer_can_need() {
     );
     // Before the next step, room is made for another.
     host.service.make_room(&host.store, &mut host.placement);
-    assert!(host.pools[0] - host.placement.host_copies(0) > K);
+    assert!(host.pools[0] - host.placement.host_slots(0) > K);
     host.settle();
 }
 

@@ -1,0 +1,5 @@
+//! Tiers of a simulated device over a real store: bytes, leases and names hold whatever moves meanwhile.
+
+mod property;
+mod simulation;
+mod world;

@@ -1,0 +1,130 @@
+//! Any order of steps, prompts, cancels and failed reads: bytes are right, what a running step names is kept, and
+//! nothing is lost. The world checks while it runs.
+
+use std::time::Duration;
+
+use store::io::FaultRates;
+
+use super::super::*;
+use super::world::{Dice, Shape, World};
+
+const LAYERS: usize = 5;
+const EXPERTS: usize = 12;
+/// Experts of a layer that a step uses.
+const K: usize = 2;
+
+/// Distinct experts of each layer, low ones more often; which are low changes with `drift`.
+fn uses(world: &World, dice: &mut Dice, drift: usize) -> Vec<Vec<u32>> {
+    (0..LAYERS)
+        .map(|layer| {
+            let mut keys = Vec::new();
+            while keys.len() < K {
+                let rank = dice.below(EXPERTS).min(dice.below(EXPERTS)).min(dice.below(EXPERTS));
+                let key = world.key(layer, (rank + drift) % EXPERTS);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+            keys
+        })
+        .collect()
+}
+
+/// Runs a world; gives what it moved.
+fn run(
+    host_slots: usize,
+    late: usize,
+    guesses: usize,
+    rates: Option<FaultRates>,
+    seed: u64,
+) -> MoveCounts {
+    let shape = Shape {
+        layers: LAYERS,
+        experts: EXPERTS,
+        per_step: K,
+        device_slots: 15,
+        host_slots,
+        late,
+        guesses,
+        broken: if rates.is_some() { 10 } else { 0 },
+    };
+    let faulty = rates.is_some_and(|rates| rates.error > 0);
+    let mut world = World::open(shape, rates.map(|rates| rates.plan(seed)), seed);
+    let mut dice = Dice(seed);
+    for turn in 0..300 {
+        if dice.below(25) == 0 {
+            let wanted = (0..LAYERS).map(|_| {
+                let all = (0..EXPERTS as u16).map(ExpertId);
+                all.filter(|_| dice.below(8) > 0).collect()
+            });
+            let wanted: Vec<Vec<ExpertId>> = wanted.collect();
+            let give_up = (dice.below(3) == 0).then(|| dice.below(LAYERS));
+            let ended = world.prompt(&wanted, give_up);
+            assert!(ended.is_ok() || faulty || give_up.is_some(), "{ended:?}");
+            continue;
+        }
+        let uses = uses(&world, &mut dice, turn / 20);
+        let ended = world.step(&uses);
+        assert!(ended.is_ok() || faulty, "{ended:?}");
+    }
+    let counts = world.moves.counts();
+    world.end();
+    counts
+}
+
+#[test]
+fn records_move_between_tiers_and_stay_what_they_are() {
+    for (host_slots, seed) in [(8, 1), (12, 2), (16, 3), (20, 4), (30, 5), (60, 6)] {
+        for (late, guesses) in [(1, 0), (2, 3), (5, 2)] {
+            let counts = run(host_slots, late, guesses, None, seed);
+            assert!(counts.filled > 20, "{host_slots} {late}: {counts:?}");
+            // With slots for few records hardly any may be on their way back; with slots for all nothing is lost.
+            let returns = (16..LAYERS * EXPERTS).contains(&host_slots);
+            assert!(counts.returned > 0 || !returns, "{host_slots} {late}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn failed_reads_and_copies_leave_the_tiers_whole() {
+    let latest = Duration::from_micros(300);
+    for seed in 0..6 {
+        let rates = FaultRates { error: 60, late: 300, latest, ..FaultRates::default() };
+        run(16 + seed as usize, 3, seed as usize % 3, Some(rates), 0xabc + seed);
+    }
+}
+
+#[test]
+fn a_record_that_loses_its_slot_is_named_somewhere_all_the_time() {
+    let shape = Shape {
+        layers: 1,
+        experts: 16,
+        per_step: 2,
+        device_slots: 2,
+        host_slots: 16,
+        late: 3,
+        guesses: 0,
+        broken: 0,
+    };
+    let mut world = World::open(shape, None, 7);
+    // The two that were loaded are used, then two others for long enough to take their slots.
+    for _ in 0..4 {
+        world.step(&[vec![0, 1]]).unwrap();
+    }
+    let mut read = world.store.counters().records_read;
+    for turn in 0..60 {
+        world.step(&[vec![2, 3]]).unwrap();
+        if turn == 0 {
+            read += 2;
+        }
+        for key in 0..4 {
+            assert_ne!(world.placement.words()[key], 0, "record {key} at {turn}");
+        }
+    }
+    assert!(world.placement.in_device(2) && world.placement.in_device(3));
+    assert!(world.placement.in_host(0) && world.placement.in_host(1));
+    // The step that comes back to them finds them.
+    world.step(&[vec![0, 1]]).unwrap();
+    assert_eq!(world.store.counters().records_read, read);
+    world.end();
+}

@@ -39,6 +39,9 @@ def main():
     def flashmoe(*arguments):
         return subprocess.run([options.flashmoe, *arguments], capture_output=True, text=True, check=False)
 
+    def lines(errors):
+        return [line for line in errors.splitlines() if line.startswith("flashmoe: ")]
+
     def score():
         logits.unlink(missing_ok=True)
         run = flashmoe("score", pack, "--ids", ids, "--logits", logits, "--check-reads", "--storage", "resident",
@@ -66,7 +69,7 @@ def main():
             run, found = score()
             if run.returncode == 0 and found == expected:
                 outcome = "same answer"
-            elif run.returncode in (3, 5) and path.name in run.stderr and len(run.stderr.splitlines()) <= 3:
+            elif run.returncode in (3, 5) and path.name in (lines(run.stderr) or [""])[0] and len(lines(run.stderr)) == 1:
                 outcome = f"refused with {run.returncode}"
             else:
                 sys.exit(f"{where}: the run ends with {run.returncode}: {run.stderr}")

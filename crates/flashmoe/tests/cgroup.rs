@@ -50,7 +50,7 @@ impl Group {
             .arg(env!("CARGO_BIN_EXE_flashmoe"))
             .arg("run")
             .arg(model)
-            .args(["Name a colour.", "-n", "8", "--device", "cpu"])
+            .args(["Name a colour.", "--max-tokens", "8", "--device", "cpu"])
             .args(options)
             .output()
             .unwrap()

@@ -25,7 +25,7 @@ use memmap2::{Advice, MmapMut};
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
-use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum};
+use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum, record_checksum};
 use crate::io::FileChange;
 use crate::io::guard::GuardedMap;
 use crate::io::identity::Identity;
@@ -287,6 +287,10 @@ impl Trunk {
 
 /// The checksum of bytes and the zeros behind them.
 fn padded_checksum(bytes: &[u8], padding: u64) -> u64 {
+    if padding == 0 {
+        // Most bytes lie in parts of whole pages, and in one go they are summed faster.
+        return record_checksum(bytes);
+    }
     let zeros = [0; BLOCK];
     let mut hasher = XxHash3_64::new();
     hasher.write(bytes);

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use engine::backend::cpu::{CpuOptions, Requirements};
 use engine::model::config::ModelConfig;
-use store::cache::{SlotBudget, StorePlan};
+use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::Checkpoint;
 
 use super::{Part, Seats, backend_options};
@@ -70,11 +70,21 @@ pub(super) fn least_memory(
             (None, _) => Ok(0),
         };
         let fixed: u64 = parts(config, &options, constant).iter().map(|part| part.bytes).sum();
-        let needed = fixed + slots.map_err(Failure::store)?;
+        let needed = fixed + slots.map_err(refusal)?;
         if needed <= least {
             return Ok(least);
         }
         least = needed;
+    }
+}
+
+/// Too few slots are a matter of `--slots`, not of memory.
+fn refusal(error: StoreError) -> Failure {
+    match error {
+        StoreError::Budget { asked: SlotBudget::Slots(_), .. } => {
+            Failure::usage(format!("--slots: {error}"))
+        }
+        other => Failure::store(other),
     }
 }
 

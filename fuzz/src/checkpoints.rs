@@ -132,7 +132,7 @@ fn examine(checkpoint: &Checkpoint) {
     }
     let _ = (checkpoint.fingerprint(), checkpoint.trunk_bytes(), checkpoint.expert_bytes());
     let _ = StorePlan::budget(checkpoint, SlotBudget::Slots(8), 1);
-    let Ok(config) = ModelConfig::from_json(&checkpoint.config) else { return };
+    let Ok(config) = ModelConfig::read(&checkpoint.config) else { return };
     let mut catalog = Catalog::new(checkpoint);
     if Model::declare(&config, &mut catalog).is_ok() {
         let _ = (catalog.required_bytes(), expert_shapes(checkpoint, &config));

@@ -127,6 +127,7 @@ impl Engine {
             self.backend.resume(suspended)?;
         }
         self.model.forward_layer(pass.layers, self.backend.as_mut(), cancel)?;
+        self.backend.check_files()?;
         pass.layers += 1;
         let done = pass.layers == self.model.layers.len();
         if done {
@@ -162,6 +163,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.backend.begin(runs, purpose)?;
         self.model.forward(self.backend.as_mut(), cancel, layers_done)?;
+        self.backend.check_files()?;
         self.backend.commit();
         Ok(())
     }
@@ -237,11 +239,8 @@ impl Engine {
 /// Token ids that end an answer: generation_config.json's where given, else config.json's.
 ///
 /// # Errors
-/// A value that is no token id.
-pub fn end_tokens(checkpoint: &Checkpoint, config: &ModelConfig) -> Result<Vec<u32>, EngineError> {
-    let listed = checkpoint.generation_config.as_ref().and_then(|json| json.get("eos_token_id"));
-    match listed {
-        Some(value) if !value.is_null() => crate::model::keys::token_ids("eos_token_id", value),
-        _ => Ok(config.end_tokens.clone()),
-    }
+/// A value that is no token of the model.
+pub fn end_tokens(checkpoint: &Checkpoint) -> Result<Vec<u32>, EngineError> {
+    let [generation, config] = checkpoint.end_tokens()?;
+    Ok(generation.or(config).unwrap_or_default())
 }

@@ -7,16 +7,10 @@ use store::cache::StoreError;
 /// A model or request that the engine cannot serve.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// The model's family is not one that the engine implements.
-    #[error(
-        "config.json: model_type {found:?} is not supported; supported families: \
-         qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3_moe (Qwen3-MoE)"
-    )]
-    UnsupportedFamily {
-        /// The value of `model_type`.
-        found: String,
-    },
-    /// A configuration key is missing, of the wrong type, or contradicts another.
+    /// The configuration is not one that the engine can follow.
+    #[error(transparent)]
+    Format(#[from] store::format::FormatError),
+    /// A configuration that is right in itself, but beyond what the device computes.
     #[error("config.json: {key}: {problem}")]
     Config {
         /// The key.

@@ -67,6 +67,7 @@ struct VectorPlace {
 /// The tensors that a model needs, checked against a checkpoint.
 pub struct Catalog<'a> {
     checkpoint: &'a Checkpoint,
+    checked: bool,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
 }
@@ -74,7 +75,12 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        Self { checkpoint, matrices: Vec::new(), vectors: Vec::new() }
+        Self { checkpoint, checked: true, matrices: Vec::new(), vectors: Vec::new() }
+    }
+
+    /// Loads without comparing the tensors with their checksums, where the layout has some.
+    pub fn decline_check(&mut self) {
+        self.checked = false;
     }
 
     fn tensor(&self, name: &str) -> Result<&'a Tensor, EngineError> {
@@ -162,7 +168,8 @@ impl<'a> Catalog<'a> {
     ) -> Result<Weights, EngineError> {
         let vectors = self.load_vectors()?;
         let extents = self.extents();
-        let trunk = Trunk::load(self.checkpoint, &extents, mode, progress).map_err(stopped)?;
+        let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
+        let trunk = trunk.map_err(stopped)?;
         Ok(Weights { trunk, matrices: self.matrices, vectors })
     }
 
@@ -195,13 +202,15 @@ impl<'a> Catalog<'a> {
             extents.sort_by_key(|extent| (extent.file, extent.offset));
             extents.dedup();
             let before = done;
-            let part =
-                Trunk::load(self.checkpoint, &extents, mode, &mut |bytes| progress(before + bytes));
+            let part = Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut |bytes| {
+                progress(before + bytes)
+            });
             let part = part.map_err(stopped)?;
             done += bytes;
             for (index, place) in self.matrices[first..next].iter().enumerate() {
                 each(MatrixId((first + index) as u32), place.matrix(&part))?;
             }
+            part.check()?;
             first = next;
         }
         Ok(vectors)
@@ -209,10 +218,10 @@ impl<'a> Catalog<'a> {
 
     fn load_vectors(&self) -> Result<Vec<Vec<f32>>, EngineError> {
         let extents: Vec<Extent> = self.vectors.iter().map(|vector| vector.extent).collect();
-        let small = Trunk::load(self.checkpoint, &extents, LoadMode::Read, &mut |_| {
-            ControlFlow::Continue(())
-        })
-        .map_err(stopped)?;
+        let mut goes_on = |_| ControlFlow::Continue(());
+        let small =
+            Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
+                .map_err(stopped)?;
         let zero_centred = self.checkpoint.norms_are_zero_centred;
         let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
         Ok(vectors.collect())
@@ -280,6 +289,14 @@ impl Weights {
     /// A decoded vector.
     pub fn vector(&self, id: VectorId) -> &[f32] {
         &self.vectors[id.0 as usize]
+    }
+
+    /// Says whether the files behind the matrices are what they were ([`Trunk::check`]).
+    ///
+    /// # Errors
+    /// The mapped file that was cut or written to.
+    pub fn check(&self) -> Result<(), EngineError> {
+        Ok(self.trunk.check()?)
     }
 
     /// Bytes held by the matrices.

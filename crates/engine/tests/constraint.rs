@@ -384,7 +384,7 @@ struct Demo {
 
 fn model() -> Demo {
     let checkpoint = Arc::new(store::format::open(&demo()).unwrap());
-    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();

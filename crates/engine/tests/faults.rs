@@ -23,7 +23,7 @@ use store::cache::{
     ExpertStore, ReadCause, SlotBudget, StorageMode, StoreCounters, StoreError, StoreOptions,
 };
 use store::io::{Fault, FaultPlan, FaultRates, IoEngine, Simulator};
-use store::trunk::LoadMode;
+use store::trunk::{LoadMode, TrunkError};
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
 const STEPS: usize = 5;
@@ -36,12 +36,17 @@ fn golden(case: &str) -> PathBuf {
 
 /// An engine over the checkpoint in `folder`.
 fn engine(folder: &Path, options: StoreOptions) -> (Engine, Arc<ExpertStore>) {
+    loaded(folder, options, LoadMode::Read)
+}
+
+/// As [`engine`], with the dense weights brought into memory by `load`.
+fn loaded(folder: &Path, options: StoreOptions, load: LoadMode) -> (Engine, Arc<ExpertStore>) {
     let checkpoint = Arc::new(store::format::open(folder).unwrap());
-    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
-    let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
-    let slots = SlotBudget::Slots(config.moe.top_k * 3);
+    let weights = catalog.load(load, &mut |_| ControlFlow::Continue(())).unwrap();
+    let slots = SlotBudget::Steps(1);
     let options = StoreOptions { slots, minimum_slots: config.moe.top_k, ..options };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
@@ -232,6 +237,65 @@ fn files_that_change_while_the_engine_runs() {
                     (_, Ok(_)) => panic!("{context}: unnoticed"),
                     (_, Err(other)) => panic!("{context}: {other}"),
                 }
+            }
+        }
+    }
+}
+
+/// Dense weights that are mapped, and a file that changes between two chunks of a prompt: the request ends with an
+/// error that names the file, and so does the next one.
+#[test]
+fn mapped_weights_that_change_are_an_error() {
+    for change in
+        ["cut to nothing", "cut", "written over", "written over, times set back", "linked"]
+    {
+        let folder = copy("qwen3-calm-hf");
+        let pack = folder.path().join("pack");
+        let source = store::format::open(folder.path()).unwrap();
+        let mut goes_on = |_| ControlFlow::Continue(());
+        store::pack::pack(&source, &pack, Default::default(), &mut goes_on).unwrap();
+        let options = || StoreOptions::new(StorageMode::Budget, 1);
+        let (mut engine, _) = loaded(&pack, options(), LoadMode::Mmap);
+        let (expected, _) = healthy(&pack, StorageMode::Budget);
+        assert!(request(&mut engine).unwrap() == expected, "{change}");
+
+        let path = pack.join("trunk.bin");
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let sequence = engine.create_sequence().unwrap();
+        let mut chunks = 0;
+        let result =
+            engine.prefill(sequence, &PROMPT, &Uncancelled, &mut |_| {}, &mut |_, _, _| {
+                chunks += 1;
+                if chunks > 1 {
+                    return Ok(());
+                }
+                match change {
+                    "cut to nothing" => file.set_len(0).unwrap(),
+                    "cut" => file.set_len(metadata.len() / 2).unwrap(),
+                    "linked" => fs::hard_link(&path, pack.join("link")).unwrap(),
+                    _ => fs::write(&path, vec![0x42; metadata.len() as usize]).unwrap(),
+                }
+                if change.ends_with("set back") {
+                    file.set_modified(metadata.modified().unwrap()).unwrap();
+                }
+                Ok(())
+            });
+        if change == "linked" {
+            result.unwrap();
+            engine.drop_sequence(sequence);
+            assert!(request(&mut engine).unwrap() == expected, "a link changes nothing");
+            continue;
+        }
+        assert_eq!(chunks, 1, "{change}: the second chunk was computed");
+        engine.drop_sequence(sequence);
+        for result in [result.map(|()| Vec::new()), request(&mut engine)] {
+            match result {
+                Err(EngineError::Trunk(TrunkError::Changed { path: named, .. })) => {
+                    assert_eq!(named, path, "{change}");
+                }
+                Err(other) => panic!("{change}: {other}"),
+                Ok(_) => panic!("{change}: unnoticed"),
             }
         }
     }

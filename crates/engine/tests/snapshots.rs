@@ -24,7 +24,7 @@ const CONTEXT: usize = 640;
 fn engine(case: &str) -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
-    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();

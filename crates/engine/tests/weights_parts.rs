@@ -14,7 +14,7 @@ fn parts_are_the_whole() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/golden/qwen35-calm-mlx-mixed/model");
     let checkpoint = store::format::open(&folder).unwrap();
-    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
     let declare = || {
         let mut catalog = Catalog::new(&checkpoint);
         Model::declare(&config, &mut catalog).unwrap();

@@ -6,6 +6,7 @@
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
 use store::cache::StoreError;
+use store::trunk::TrunkError;
 use thiserror::Error;
 
 /// An error with an exit code.
@@ -65,10 +66,11 @@ impl Failure {
         match error {
             EngineError::Cancelled => Self::Interrupted,
             EngineError::Store(error) => Self::store(error),
+            EngineError::Trunk(TrunkError::Damaged(error)) => Self::Model(error.into()),
             EngineError::Trunk(_) => Self::Io(error.into()),
-            EngineError::UnsupportedFamily { .. }
-            | EngineError::Config { .. }
-            | EngineError::Tensor { .. } => Self::Model(error.into()),
+            EngineError::Format(_) | EngineError::Config { .. } | EngineError::Tensor { .. } => {
+                Self::Model(error.into())
+            }
             EngineError::Cuda(CudaError::Memory { .. }) => Self::Memory(error.to_string()),
             EngineError::Cuda(_) => Self::Run(error.into()),
             EngineError::Compute(_) => Self::Usage(error.to_string()),

@@ -71,3 +71,41 @@ fn what_cannot_be_checked_is_refused() {
     let refused = score(folder.path(), &native, &["--check-reads", "--storage", "mmap"]);
     assert_eq!(refused.status.code(), Some(2), "{}", errors(&refused));
 }
+
+/// A byte of the dense weights in each kind of tensor: refused by default, however they are loaded.
+#[test]
+fn a_damaged_trunk_is_refused_unless_the_check_is_declined() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = synth(folder.path(), "model", "native");
+    let sound = score(folder.path(), &model, &[]);
+    assert_eq!(sound.status.code(), Some(0), "{}", errors(&sound));
+    let checkpoint = store::format::open(&model).unwrap();
+    let parts = &checkpoint.pack.as_ref().unwrap().trunk;
+    let file = std::fs::File::options().read(true).write(true).open(model.join("trunk.bin"));
+    let file = file.unwrap();
+    for part in [
+        "embed_tokens.weight",
+        "embed_tokens.scales",
+        "lm_head.biases",
+        "norm.weight",
+        "layers.0.linear_attn.conv1d.weight",
+        "layers.3.self_attn.q_proj.weight",
+        "layers.1.mlp.gate.weight",
+    ] {
+        let (name, extent, _) = parts.iter().find(|(name, ..)| name == part).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, extent.offset + 5).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x01], extent.offset + 5).unwrap();
+        for options in [&[][..], &["--load", "mmap"], &["--storage", "resident"]] {
+            let refused = score(folder.path(), &model, options);
+            assert_eq!(refused.status.code(), Some(3), "{name}: {}", errors(&refused));
+            for word in ["trunk.bin", name, "checksum"] {
+                assert!(errors(&refused).contains(word), "{word}: {}", errors(&refused));
+            }
+        }
+        let declined = score(folder.path(), &model, &["--no-check"]);
+        assert_ne!(declined.status.code(), Some(3), "{name}: {}", errors(&declined));
+        file.write_all_at(&byte, extent.offset + 5).unwrap();
+    }
+    assert_eq!(score(folder.path(), &model, &[]).status.code(), Some(0));
+}

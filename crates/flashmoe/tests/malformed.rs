@@ -15,6 +15,8 @@ use support::golden;
 
 /// Address space of a refusal, KiB: the binary's own mappings and threads' stacks are most of it.
 const MEMORY_KIB_MAX: u64 = 512 << 10;
+/// Longest line of a refusal, bytes: the values that it repeats are cut.
+const LINE_BYTES_MAX: usize = 800;
 /// Usually a hundredth of this; the rest is for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -68,6 +70,7 @@ fn complaint(name: &str, command: &[&str], model: &Path, words: &[&str]) -> Opti
         && line.starts_with("flashmoe: ")
         && output.stdout.is_empty()
         && !line.chars().any(char::is_control)
+        && line.len() < LINE_BYTES_MAX
         && took < PATIENCE;
     if holds && words.iter().all(|word| line.contains(word)) {
         return None;
@@ -105,6 +108,24 @@ fn what_only_the_engine_can_know() {
             )
             .unwrap();
         }),
+        ("a family of null", &["config.json", "model_type", "null"], |f| {
+            set(f, "model_type", Value::Null)
+        }),
+        ("a family of true", &["config.json", "model_type", "true"], |f| {
+            set(f, "model_type", json!(true))
+        }),
+        ("a family of five", &["config.json", "model_type", "5"], |f| {
+            set(f, "model_type", json!(5))
+        }),
+        ("two families", &["config.json", "model_type", "different"], |f| {
+            set(f, "model_type", json!("qwen3_moe"))
+        }),
+        ("a family of 100 kB", &["config.json", "model_type", "..."], |f| {
+            set(f, "model_type", json!("x".repeat(100_000)))
+        }),
+        ("an activation of 100 kB", &["config.json", "hidden_act", "..."], |f| {
+            set(f, "hidden_act", json!("x".repeat(100_000)))
+        }),
         ("a dense model", &["model_type", "qwen3"], |f| set(f, "model_type", json!("qwen3"))),
         ("heads that do not divide", &["config.json", "num_key_value_heads"], |f| {
             set(f, "num_key_value_heads", json!(3));
@@ -127,6 +148,27 @@ fn what_only_the_engine_can_know() {
         }),
         ("a rotation of another kind", &["config.json", "rope", "yarn"], |f| {
             set(f, "rope_parameters", json!({"rope_type": "yarn"}));
+        }),
+        ("a rotation of five", &["config.json", "rope_parameters", "5"], |f| {
+            set(f, "rope_parameters", json!(5))
+        }),
+        ("a rotation as a list", &["config.json", "rope_parameters"], |f| {
+            set(f, "rope_parameters", json!([]))
+        }),
+        ("a rotation as text", &["config.json", "rope_parameters"], |f| {
+            set(f, "rope_parameters", json!("default"))
+        }),
+        ("a rotation's kind an object", &["config.json", "rope_type"], |f| {
+            config(f, |text| text["rope_parameters"]["rope_type"] = json!({}));
+        }),
+        ("a rotation's kind a number", &["config.json", "rope_type", "3"], |f| {
+            config(f, |text| text["rope_parameters"]["rope_type"] = json!(3));
+        }),
+        ("two rotations", &["config.json", "rope_scaling", "differs"], |f| {
+            set(f, "rope_scaling", json!({"rope_type": "default", "rope_theta": 5000}))
+        }),
+        ("two bases", &["config.json", "rope_theta", "5000"], |f| {
+            set(f, "rope_theta", json!(5000))
         }),
         ("a rotation base of zero", &["config.json", "rope_theta"], |f| {
             set(f, "rope_parameters", json!({"rope_type": "default", "rope_theta": 0}));
@@ -153,6 +195,25 @@ fn what_only_the_engine_can_know() {
         ("an end token of minus one", &["config.json", "eos_token_id"], |f| {
             set(f, "eos_token_id", json!(-1))
         }),
+        ("an end token beyond the vocabulary", &["config.json", "eos_token_id", "99999999"], |f| {
+            set(f, "eos_token_id", json!(99_999_999))
+        }),
+        ("the first token beyond it", &["config.json", "eos_token_id", "320"], |f| {
+            set(f, "eos_token_id", json!([0, 320]))
+        }),
+        (
+            "an end token beyond it for generation",
+            &["generation_config.json", "eos_token_id", "320"],
+            |f| fs::write(f.join("generation_config.json"), r#"{"eos_token_id":320}"#).unwrap(),
+        ),
+        (
+            "an end token of 100 kB for generation",
+            &["generation_config.json", "eos_token_id", "..."],
+            |f| {
+                let text = json!({"eos_token_id": "x".repeat(100_000)}).to_string();
+                fs::write(f.join("generation_config.json"), text).unwrap();
+            },
+        ),
         ("a vocabulary of another model", &["embed_tokens", "expected"], |f| {
             set(f, "vocab_size", json!(77))
         }),
@@ -259,6 +320,17 @@ fn tokenizers_and_templates() {
         }),
         ("no tokenizer", &["tokenizer.json"], |f| {
             fs::remove_file(f.join("tokenizer.json")).unwrap()
+        }),
+        ("sampling as text", &["generation_config.json", "do_sample"], |f| {
+            fs::write(f.join("generation_config.json"), r#"{"do_sample":"no"}"#).unwrap();
+        }),
+        ("a temperature of 100 kB", &["generation_config.json", "temperature", "..."], |f| {
+            let text = json!({"temperature": "x".repeat(100_000)}).to_string();
+            fs::write(f.join("generation_config.json"), text).unwrap();
+        }),
+        ("a tokenizer of a terabyte", &["tokenizer.json", "limit"], |f| {
+            let file = fs::File::create(f.join("tokenizer.json")).unwrap();
+            file.set_len(1 << 40).unwrap();
         }),
         ("a template that is none", &["template"], |f| {
             fs::write(f.join("chat_template.jinja"), "{% for %}").unwrap();

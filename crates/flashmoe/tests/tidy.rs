@@ -16,8 +16,6 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/kernels/src/",
     "crates/store/src/arena.rs",
     "crates/store/src/io/",
-    "crates/store/src/mmap.rs",
-    "crates/store/src/trunk.rs",
     "crates/cuda/src/",
 ];
 

@@ -5,22 +5,30 @@
 //! boundary, in file order, by direct reads of several threads; [`LoadMode::Mmap`] maps the
 //! files and hands out their bytes in place, at whatever alignment they have. Offsets were checked
 //! against the file sizes when the checkpoint was opened; a file that shrank since is a typed error when
-//! read, and when mapped the residual risk that mapping has (a fault on access).
+//! read. When mapped it reads as zeros beyond its end, and [`Trunk::check`] says so.
+//!
+//! Where the layout has checksums (the native pack), loaded tensors are compared with them: the trunk is read once,
+//! and a flipped bit in it would change every answer.
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memmap2::{Advice, Mmap, MmapMut};
+use memmap2::{Advice, MmapMut};
 use thiserror::Error;
+use twox_hash::XxHash3_64;
 
-use crate::format::{Checkpoint, Extent, FileId};
+use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum, record_checksum};
+use crate::io::FileChange;
+use crate::io::guard::GuardedMap;
+use crate::io::identity::Identity;
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +63,20 @@ pub enum TrunkError {
         /// The cause.
         source: io::Error,
     },
+    /// Bytes that do not have their checksum.
+    #[error(transparent)]
+    Damaged(FormatError),
+    /// A mapped file is not what it was when it was mapped.
+    #[error(
+        "{}: {change}: what was computed from it is given up; start again, with --load read if that file is in use",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        change: FileChange,
+    },
     /// The caller stopped the load.
     #[error("loading was stopped")]
     Stopped,
@@ -70,7 +92,31 @@ pub struct Trunk {
 enum Backing {
     Copied(MmapMut),
     /// One mapping per file of the checkpoint; `None` where no tensor lies.
-    Mapped(Vec<Option<Mmap>>),
+    Mapped(Vec<Option<MappedFile>>),
+}
+
+struct MappedFile {
+    path: PathBuf,
+    file: File,
+    identity: Identity,
+    map: GuardedMap,
+}
+
+impl MappedFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let identity = Identity::of(&file.metadata()?);
+        let map = GuardedMap::new(&file)?;
+        Ok(Self { path: path.to_owned(), file, identity, map })
+    }
+
+    fn check(&self) -> Result<(), TrunkError> {
+        let cut = || self.map.is_cut().then_some(FileChange::Modified);
+        match self.identity.change(&self.file).or_else(cut) {
+            Some(change) => Err(TrunkError::Changed { path: self.path.clone(), change }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Tensors start at cache lines, so that a kernel's loads do not straddle two.
@@ -91,22 +137,72 @@ impl Trunk {
         extents.iter().map(|e| e.length.next_multiple_of(ALIGNMENT as u64)).sum()
     }
 
-    /// Brings `extents` into memory. `progress` hears the bytes done so far.
+    /// Brings `extents` into memory; `checked` compares them with their checksums, where the layout has some.
+    /// `progress` hears the bytes done so far.
     ///
     /// # Errors
-    /// The file and range that could not be read, or [`TrunkError::Stopped`].
+    /// The file and range that could not be read or is damaged, or [`TrunkError::Stopped`].
     pub fn load(
         checkpoint: &Checkpoint,
         extents: &[Extent],
         mode: LoadMode,
+        checked: bool,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, TrunkError> {
         let mut extents = extents.to_vec();
         extents.sort_by_key(|extent| (extent.file, extent.offset));
         extents.dedup();
-        match mode {
-            LoadMode::Read => Self::copy(checkpoint, &extents, progress),
-            LoadMode::Mmap => Self::map(checkpoint, &extents),
+        let this = match mode {
+            LoadMode::Read => Self::copy(checkpoint, &extents, progress)?,
+            LoadMode::Mmap => Self::map(checkpoint, &extents)?,
+        };
+        if checked {
+            this.compare_sums(checkpoint, &extents)?;
+        }
+        Ok(this)
+    }
+
+    /// Compares the loaded bytes with their checksums, by several threads: a tenth of the time that a fast drive
+    /// takes to bring them (docs/experiments.tsv).
+    fn compare_sums(&self, checkpoint: &Checkpoint, extents: &[Extent]) -> Result<(), TrunkError> {
+        let sums =
+            extents.iter().filter_map(|&extent| Some((extent, checkpoint.part_sum(extent)?)));
+        let queue = Mutex::new(sums.collect::<Vec<_>>().into_iter());
+        let compare_some = || {
+            loop {
+                let next = queue.lock().map_or(None, |mut queue| queue.next());
+                let Some((extent, PartSum { name, padding, expected })) = next else {
+                    return self.check();
+                };
+                let found = padded_checksum(self.bytes(extent), padding);
+                if found != expected {
+                    // A file that was cut meanwhile is not a damaged one.
+                    self.check()?;
+                    let file = checkpoint.files[extent.file.0 as usize].path.clone();
+                    let field = name.to_owned();
+                    let error = FormatError::Checksum { file, field, expected, found };
+                    return Err(TrunkError::Damaged(error));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(compare_some)).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or(Err(TrunkError::Stopped))
+            };
+            threads.into_iter().try_for_each(join)
+        })
+    }
+
+    /// Says whether mapped files are what they were: to be asked after computing from the bytes and before the
+    /// result is handed on. Copied bytes cannot change.
+    ///
+    /// # Errors
+    /// The file that was cut or written to.
+    pub fn check(&self) -> Result<(), TrunkError> {
+        match &self.backing {
+            Backing::Copied(_) => Ok(()),
+            Backing::Mapped(maps) => maps.iter().flatten().try_for_each(MappedFile::check),
         }
     }
 
@@ -142,7 +238,7 @@ impl Trunk {
     }
 
     fn map(checkpoint: &Checkpoint, extents: &[Extent]) -> Result<Self, TrunkError> {
-        let mut maps: Vec<Option<Mmap>> = checkpoint.files.iter().map(|_| None).collect();
+        let mut maps: Vec<Option<MappedFile>> = checkpoint.files.iter().map(|_| None).collect();
         let (mut places, mut bytes) = (HashMap::new(), 0);
         for extent in extents {
             let index = extent.file.0 as usize;
@@ -155,15 +251,9 @@ impl Trunk {
             };
             let mapped = match maps[index].take() {
                 Some(mapped) => mapped,
-                None => {
-                    let file = File::open(path).map_err(failed)?;
-                    // SAFETY: the mapping is read-only and private to this struct. Another process
-                    // that changes the file would change weights or fault us; users are told so
-                    // (docs/formats.md), and every other mode copies.
-                    unsafe { Mmap::map(&file) }.map_err(failed)?
-                }
+                None => MappedFile::open(path).map_err(failed)?,
             };
-            if extent.offset.saturating_add(extent.length) > mapped.len() as u64 {
+            if extent.offset.saturating_add(extent.length) > mapped.map.map().len() as u64 {
                 return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
             places.insert(*extent, extent.offset as usize);
@@ -183,7 +273,8 @@ impl Trunk {
         match &self.backing {
             Backing::Copied(arena) => &arena[range],
             Backing::Mapped(maps) => {
-                &maps[extent.file.0 as usize].as_ref().expect("mapped when placed")[range]
+                let file = maps[extent.file.0 as usize].as_ref().expect("mapped when placed");
+                &file.map.map()[range]
             }
         }
     }
@@ -192,6 +283,24 @@ impl Trunk {
     pub fn resident_bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// The checksum of bytes and the zeros behind them.
+fn padded_checksum(bytes: &[u8], padding: u64) -> u64 {
+    if padding == 0 {
+        // Most bytes lie in parts of whole pages, and in one go they are summed faster.
+        return record_checksum(bytes);
+    }
+    let zeros = [0; BLOCK];
+    let mut hasher = XxHash3_64::new();
+    hasher.write(bytes);
+    let mut left = padding as usize;
+    while left > 0 {
+        let part = left.min(BLOCK);
+        hasher.write(&zeros[..part]);
+        left -= part;
+    }
+    hasher.finish()
 }
 
 /// Bytes to be read to where they belong.

@@ -6,6 +6,7 @@
 mod cache_support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -115,6 +116,32 @@ fn a_file_written_over_in_place_is_an_error() {
             assert_eq!(cause, Some(ReadCause::Changed(FileChange::Modified)), "{name}");
         },
     );
+}
+
+#[test]
+fn a_file_written_over_whose_times_were_set_back_is_an_error() {
+    after(
+        |path| {
+            // What `cp -p` and `rsync --inplace` do: the same inode, size and time of modification.
+            let before = fs::metadata(path).unwrap();
+            fs::write(path, vec![0x55; before.len() as usize]).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_modified(before.modified().unwrap()).unwrap();
+        },
+        |name, cause| {
+            assert_eq!(cause, Some(ReadCause::Changed(FileChange::Modified)), "{name}");
+        },
+    );
+}
+
+#[test]
+fn links_and_permissions_change_no_weights() {
+    let link = |path: &Path| fs::hard_link(path, path.with_extension("link")).unwrap();
+    let protect = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
+    };
+    after(link, |name, cause| assert_eq!(cause, None, "{name}, linked"));
+    after(protect, |name, cause| assert_eq!(cause, None, "{name}, protected"));
 }
 
 /// The open file lives on: a store goes on with the model that it opened.

@@ -169,9 +169,9 @@ fn a_budget_below_one_step_is_refused_with_the_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = checkpoint(folder.path(), 2, 10, Layout::Native);
     let refused = ExpertStore::open(checkpoint, options(StorageMode::Budget, 3, 4)).err().unwrap();
-    let StoreError::Budget { slots, minimum_slots, .. } = refused else { panic!("{refused}") };
-    assert_eq!((slots, minimum_slots), (3, 4));
-    assert!(refused.to_string().contains("at least 4 slots (2097152 bytes)"), "{refused}");
+    let StoreError::Budget { asked, minimum_slots, .. } = refused else { panic!("{refused}") };
+    assert_eq!((asked, minimum_slots), (SlotBudget::Slots(3), 4));
+    assert!(refused.to_string().contains("needs 4 slots (2097152 bytes)"), "{refused}");
 }
 
 #[test]

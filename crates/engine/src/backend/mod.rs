@@ -243,6 +243,13 @@ pub trait Backend {
     fn give_up(&mut self, layer: LayerId) {
         let _ = layer;
     }
+    /// Says whether the files behind mapped weights are what they were; asked before a result is handed on.
+    ///
+    /// # Errors
+    /// The file that was cut or written to: what was computed from it is wrong.
+    fn check_files(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
     /// Ends the batch: its tokens are now part of their sequences.
     fn commit(&mut self);
     /// The snapshots that were asked for in the batch that has ended, in the order asked.

@@ -1,30 +1,17 @@
-//! The shapes of a model, read from config.json once and checked against each other.
+//! The shapes of a model, read from its configuration once and checked against each other.
 //!
 //! Everything downstream (weights, state, plan, backends) takes its sizes from [`ModelConfig`]; nothing
-//! else looks into config.json. Defaults are those of the reference implementation and are stated where
+//! else looks into the configuration, and types and ranges of its keys were checked by its reader
+//! ([`store::format::config`]). Defaults are those of the reference implementation and are stated where
 //! they are applied.
 
-use super::keys::problem;
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
+
+use super::{qwen3moe, qwen35moe};
 use crate::EngineError;
 
-/// A model architecture that the engine implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Qwen3.5-MoE and Qwen3.6-MoE: GatedDeltaNet and gated attention, shared expert.
-    Qwen35Moe,
-    /// Qwen3-MoE: attention in every layer, no shared expert.
-    Qwen3Moe,
-}
-
-impl Family {
-    /// The name users know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Qwen35Moe => "Qwen3.5-MoE",
-            Self::Qwen3Moe => "Qwen3-MoE",
-        }
-    }
-}
+pub use store::format::Family;
 
 /// What mixes tokens in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,38 +104,46 @@ pub struct ModelConfig {
     pub max_positions: usize,
     /// True when the output head is the embedding.
     pub tied_head: bool,
-    /// Tokens that end an answer according to config.json.
-    pub end_tokens: Vec<u32>,
 }
 
 impl ModelConfig {
+    /// The shapes that a configuration gives, checked against each other.
+    ///
+    /// # Errors
+    /// An unsupported family, or the key that is missing or contradicts another.
+    pub fn read(from: &Configuration) -> Result<Self, EngineError> {
+        let config = match from.supported_family()? {
+            Family::Qwen35Moe => qwen35moe::config(from)?,
+            Family::Qwen3Moe => qwen3moe::config(from)?,
+        };
+        config.check(from)?;
+        Ok(config)
+    }
+
     /// Relations between keys that each is plausible alone.
-    pub(super) fn check(&self) -> Result<(), EngineError> {
+    fn check(&self, from: &Configuration) -> Result<(), FormatError> {
         let attention = &self.attention;
         if !attention.query_heads.is_multiple_of(attention.key_value_heads) {
             let found =
                 format!("{} does not divide num_attention_heads", attention.key_value_heads);
-            return Err(problem("num_key_value_heads", found));
+            return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
         }
         if attention.rotary_dim == 0
             || !attention.rotary_dim.is_multiple_of(2)
             || attention.rotary_dim > attention.head_dim
         {
             let found = format!("gives {} rotated of {}", attention.rotary_dim, attention.head_dim);
-            return Err(problem("partial_rotary_factor", found));
+            return Err(from.invalid(&keys::ROTARY_FACTOR, found));
         }
         if let Some(delta) = &self.delta
             && !delta.value_heads.is_multiple_of(delta.key_heads)
         {
             let found = format!("{} does not divide linear_num_value_heads", delta.key_heads);
-            return Err(problem("linear_num_key_heads", found));
+            return Err(from.invalid(&keys::LINEAR_NUM_KEY_HEADS, found));
         }
         if self.moe.top_k > self.moe.experts {
             let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);
-            return Err(problem("num_experts_per_tok", found));
-        }
-        if !(self.rms_epsilon.is_finite() && self.rms_epsilon >= 0.0) {
-            return Err(problem("rms_norm_eps", format!("{} is not usable", self.rms_epsilon)));
+            return Err(from.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
         }
         Ok(())
     }

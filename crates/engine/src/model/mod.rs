@@ -8,8 +8,6 @@
 pub mod attention;
 pub mod config;
 pub mod delta_net;
-mod family;
-pub mod keys;
 pub mod mixture;
 mod qwen35moe;
 mod qwen3moe;

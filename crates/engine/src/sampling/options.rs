@@ -87,8 +87,12 @@ impl SamplingOptions {
                 }
             };
         }
-        if config.get("do_sample") == Some(&Value::Bool(false)) {
-            options.temperature = 0.0;
+        match config.get("do_sample") {
+            None | Some(Value::Null | Value::Bool(true)) => {}
+            Some(Value::Bool(false)) => options.temperature = 0.0,
+            Some(other) => {
+                return Err(SamplingError::parameter("do_sample", other, "true or false"));
+            }
         }
         options.validate()?;
         Ok(options)

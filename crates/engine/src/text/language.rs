@@ -90,12 +90,8 @@ impl Language {
             file: folder.join("tokenizer_config.json"),
             source,
         })?;
-        let model = checkpoint.config.get("text_config").unwrap_or(&checkpoint.config);
-        let generation = checkpoint.generation_config.as_ref();
-        for source in generation.into_iter().chain([model]) {
-            let value = source.get("eos_token_id").unwrap_or(&Value::Null);
-            end_tokens.extend(crate::model::keys::token_ids("eos_token_id", value)?);
-        }
+        let listed = checkpoint.end_tokens().map_err(EngineError::from)?;
+        end_tokens.extend(listed.into_iter().flatten().flatten());
         end_tokens.sort_unstable();
         end_tokens.dedup();
         let load_time = started.elapsed();

@@ -70,6 +70,9 @@ pub(crate) struct BenchArguments {
     /// Reads in flight at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queue_depth: Option<u16>,
+    /// Do not compare the dense weights with their checksums when they are loaded
+    #[arg(long)]
+    pub(crate) no_check: bool,
     /// Check each record's checksum when it is read
     #[arg(long)]
     pub(crate) check_reads: bool,
@@ -136,6 +139,7 @@ impl BenchArguments {
                                         io,
                                         policy,
                                         queue_depth: self.queue_depth,
+                                        no_check: self.no_check,
                                         check_reads: self.check_reads,
                                         residency_advice: self.residency_advice,
                                         load,

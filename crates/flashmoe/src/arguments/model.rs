@@ -41,13 +41,18 @@ pub(crate) struct ModelArguments {
     /// Reads in flight at once (default: by record size)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queue_depth: Option<u16>,
+    /// Do not compare the dense weights with their checksums when they are loaded (native packs have some; other
+    /// layouts have nothing to compare)
+    #[arg(long)]
+    pub(crate) no_check: bool,
     /// Check each record's checksum when it is read (native packs)
     #[arg(long)]
     pub(crate) check_reads: bool,
     /// Mapped files: advise the kernel which records come and which are done
     #[arg(long)]
     pub(crate) residency_advice: bool,
-    /// How the dense trunk gets into memory
+    /// How the dense trunk gets into memory. Mapped files must not be cut or written to meanwhile: the answer
+    /// in progress then ends with an error that names the file
     #[arg(long, value_name = "HOW", default_value = "read")]
     pub(crate) load: LoadChoice,
     /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
@@ -138,7 +143,7 @@ pub(crate) enum StorageChoice {
     Budget,
     /// Buffered reads, the operating system caches
     PageCache,
-    /// Mapped files
+    /// Mapped files, which others must leave alone
     Mmap,
 }
 
@@ -171,7 +176,7 @@ pub(crate) enum PolicyChoice {
 pub(crate) enum LoadChoice {
     /// Copied into memory
     Read,
-    /// Mapped from the files
+    /// Mapped from the files, which others must leave alone
     Mmap,
 }
 

@@ -21,8 +21,7 @@ pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
         .map_err(|error| Failure::model(error.into()))
         .context("cannot open the model")?;
     let blame = || model.display().to_string();
-    let config =
-        ModelConfig::from_json(&checkpoint.config).map_err(Failure::engine).with_context(blame)?;
+    let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
     // What lacks a tensor cannot run: better said here than after a long copy.
     let mut catalog = Catalog::new(&checkpoint);
     Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
@@ -93,6 +92,13 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             .as_ref()
             .map_or("none".to_owned(), |t| format!("{} bytes", t.len())),
     );
+    let sums = match &checkpoint.pack {
+        Some(_) => {
+            "of the trunk (compared at load), of each expert (--check-reads) and of copied files"
+        }
+        None => "none in this layout: damage in weights goes unnoticed; `flashmoe pack` adds them",
+    };
+    field("checksums", sums.to_owned());
     if !checkpoint.skipped.is_empty() {
         let first = &checkpoint.skipped[0];
         field("not used", format!("{} tensors, such as {first}", checkpoint.skipped.len()));

@@ -84,6 +84,9 @@ fn account(plan: &Plan) -> Vec<String> {
         BudgetSource::Machine => "85 % of the memory available now",
     };
     row("budget", plan.budget, source.to_owned());
+    if let Some(least) = plan.least_memory {
+        row("least budget", least, format!("--memory {least} works with these arguments"));
+    }
     row("RAM", plan.memory.total, format!("{} available", ByteSize(plan.memory.available)));
     if let Some(group) = &plan.memory.group {
         row("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));

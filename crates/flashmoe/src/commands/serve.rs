@@ -176,12 +176,11 @@ fn card(
     let folder = arguments.model.model.canonicalize();
     let folder = folder.unwrap_or_else(|_| arguments.model.model.clone());
     let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let family = checkpoint.config.get("model_type").and_then(|name| name.as_str());
     let files = std::fs::read_dir(&checkpoint.root).into_iter().flatten().flatten();
     let sizes = files.filter_map(|file| file.metadata().ok()).map(|file| file.len());
     ModelCard {
         id: arguments.served_name.clone().or(folder).unwrap_or_else(|| "model".to_owned()),
-        family: family.unwrap_or_default().to_owned(),
+        family: plan.config.family.model_type().to_owned(),
         context: plan.backend.context,
         vocabulary: plan.config.vocabulary,
         layers: plan.config.layers.len(),

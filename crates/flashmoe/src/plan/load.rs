@@ -71,7 +71,7 @@ impl Plan {
             return self.load_on(device, routing, started, tell);
         }
         let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
-        let mut catalog = Catalog::new(&self.checkpoint);
+        let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
         let mode = match arguments.load {
             LoadChoice::Read => LoadMode::Read,
@@ -115,7 +115,7 @@ impl Plan {
         started: Instant,
         tell: &Tell,
     ) -> Result<Loaded> {
-        let mut catalog = Catalog::new(&self.checkpoint);
+        let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
         routing.set_routers(model.routers());
         let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
@@ -152,6 +152,15 @@ impl Plan {
         let backend = Box::new(backend.map_err(Failure::engine)?);
         let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
         Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    /// An empty catalogue that compares what it loads with its checksums, unless that was declined.
+    fn catalog(&self) -> Catalog<'_> {
+        let mut catalog = Catalog::new(&self.checkpoint);
+        if self.arguments.no_check {
+            catalog.decline_check();
+        }
+        catalog
     }
 
     /// Bytes of experts that are read before the first token.

@@ -4,6 +4,7 @@
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
 pub(crate) mod device;
+mod floor;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod sweep;
@@ -19,12 +20,12 @@ use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
-use store::cache::{SlotBudget, StorePlan};
+use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::Checkpoint;
 
 use crate::arguments::{
     ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, PredictChoice,
-    RoutingChoice, SlotCount, StorageChoice,
+    RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::requantisation;
@@ -73,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) memory: Memory,
     pub(crate) budget: u64,
     pub(crate) budget_source: BudgetSource,
+    /// The least budget that works; not known for a GPU, whose host tier depends on what the device holds.
+    pub(crate) least_memory: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) backend: CpuOptions,
     /// The GPU's part; `None` when the processor computes.
@@ -123,9 +126,7 @@ impl Plan {
             .context("cannot open the model")?;
         let checkpoint = Arc::new(checkpoint);
         let blame = || arguments.model.display().to_string();
-        let config = ModelConfig::from_json(&checkpoint.config)
-            .map_err(Failure::engine)
-            .with_context(blame)?;
+        let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
         let memory = Memory::read();
         let (budget, budget_source) = match (arguments.memory, &memory.group) {
             (Some(size), _) => (size.0, BudgetSource::Asked),
@@ -159,21 +160,15 @@ impl Plan {
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
-        let requirements = Requirements::of(&config, &backend);
         let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
         let process = PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR);
+        let constant = floor::Constant { trunk: catalog.required_bytes(), process };
         let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
         let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
         let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
         let snapshots = states + pages * page;
         let parts = match &device {
-            None => vec![
-                Part { name: "dense trunk", bytes: catalog.required_bytes() },
-                Part { name: "key-value cache", bytes: requirements.key_values },
-                Part { name: "recurrent state", bytes: requirements.recurrent },
-                Part { name: "activations", bytes: requirements.activations },
-                Part { name: "tokenizer and process", bytes: process },
-            ],
+            None => floor::parts(&config, &backend, constant),
             Some(_) => vec![
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
                 Part { name: "snapshots", bytes: snapshots },
@@ -181,7 +176,11 @@ impl Plan {
             ],
         };
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
+        let least_memory = device
+            .is_none()
+            .then(|| floor::least_memory(arguments, &checkpoint, &config, constant, seats));
         let mut plan = Self {
+            least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
             checkpoint,
             config,
@@ -197,25 +196,23 @@ impl Plan {
             slot_budget: SlotBudget::Slots(0),
         };
         let sequences = plan.backend.sequences;
-        plan.slot_budget = plan.slot_budget(fixed, sequences)?;
+        plan.slot_budget = plan.slot_budget(fixed)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
         Ok(plan)
     }
 
-    fn slot_budget(&self, fixed: u64, sequences: usize) -> Result<SlotBudget> {
-        let minimum = self.minimum_slots(sequences);
+    fn slot_budget(&self, fixed: u64) -> Result<SlotBudget> {
         if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
             // Records pass through to the device.
-            return Ok(SlotBudget::Slots(minimum));
+            return Ok(SlotBudget::Steps(1));
         }
         Ok(match (self.arguments.storage, self.arguments.slots) {
             (StorageChoice::Budget, None) => SlotBudget::Bytes(self.budget.saturating_sub(fixed)),
-            (StorageChoice::Budget, Some(SlotCount::Floor)) => SlotBudget::Slots(minimum),
-            (StorageChoice::Budget, Some(SlotCount::Exactly(slots))) => SlotBudget::Slots(slots),
+            (StorageChoice::Budget, Some(_)) | (_, None) => {
+                floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2))
+            }
             (_, Some(_)) => return Err(Failure::usage("--slots needs --storage budget").into()),
-            // Buffers of one visit, and of the next while it is read ahead.
-            (_, None) => SlotBudget::Slots(2 * minimum),
         })
     }
 
@@ -229,7 +226,7 @@ impl Plan {
             }
             StorageChoice::Mmap => return Ok(None),
         };
-        let wrap = |error: store::cache::StoreError| {
+        let wrap = |error: StoreError| {
             let context = format!(
                 "the budget of {} leaves {} after {} for everything but experts{}",
                 ByteSize(self.budget),
@@ -237,14 +234,20 @@ impl Plan {
                 ByteSize(fixed),
                 self.crowd(),
             );
-            anyhow::Error::from(Failure::store(error)).context(context)
+            let failure = match (error, self.least_memory) {
+                (error @ StoreError::Budget { .. }, Some(least)) => {
+                    Failure::memory(format!("{error}; {}", floor::advice(least)))
+                }
+                (error, _) => Failure::store(error),
+            };
+            anyhow::Error::from(failure).context(context)
         };
         plan.map(Some).map_err(wrap)
     }
 
     /// Slots that one step needs: the experts of one layer for every sequence.
     pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
-        let step = (self.backend.top_k * sequences).min(self.config.moe.experts);
+        let step = floor::step_slots(&self.config, &self.backend, sequences);
         if self.device.is_none() {
             return step;
         }
@@ -293,6 +296,9 @@ impl Plan {
                 "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
             );
             reason.push_str(&self.crowd());
+            if let Some(least) = self.least_memory {
+                reason.push_str(&format!("; {}", floor::advice(least)));
+            }
             return Err(Failure::memory(reason).into());
         }
         let spare = self.memory.spare();

@@ -66,7 +66,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let golden = |case| demo().join("../../tests/golden").join(case).join("model");
     let folder = setting.golden.map_or_else(demo, golden);
     let checkpoint = Arc::new(store::format::open(&folder).unwrap());
-    let config = ModelConfig::from_json(&checkpoint.config).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::cache::SlotBudget;
 use crate::io::FileChange;
 use crate::{ExpertId, LayerId};
 
@@ -14,7 +15,7 @@ pub enum ReadCause {
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     System(i32),
     /// The file is not what it was when the checkpoint was opened.
-    #[error("{}", describe(*.0))]
+    #[error("{0}")]
     Changed(FileChange),
     /// Fewer bytes than the file is known to hold, again and again.
     #[error("the file gave {got} of {expected} bytes although its size is unchanged")]
@@ -35,16 +36,6 @@ pub enum ReadCause {
         /// The checksum of the bytes read.
         found: u64,
     },
-}
-
-fn describe(change: FileChange) -> String {
-    match change {
-        FileChange::Resized { before, now } => {
-            format!("the file had {before} bytes when it was opened and has {now} now")
-        }
-        FileChange::Modified => "the file was modified since it was opened".into(),
-        FileChange::Replaced => "the file was replaced or removed since it was opened".into(),
-    }
 }
 
 /// What can go wrong in opening or using an expert store.
@@ -69,17 +60,22 @@ pub enum StoreError {
         /// What happened.
         cause: ReadCause,
     },
+    /// A mapped file is not what it was.
+    #[error("{}: {change}: what was computed from it is given up", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        change: FileChange,
+    },
     /// The budget does not hold what one step needs.
     #[error(
-        "{slots} expert slots ({bytes} bytes) do not hold one step: at least {minimum_slots} slots \
-         ({minimum_bytes} bytes) are needed; raise the memory budget"
+        "{asked} for experts do not hold one step, which needs {minimum_slots} slots ({minimum_bytes} bytes)"
     )]
     Budget {
-        /// Slots that the budget gives.
-        slots: usize,
-        /// Their bytes.
-        bytes: u64,
-        /// Slots needed.
+        /// What was given.
+        asked: SlotBudget,
+        /// Slots needed, over all sizes of records.
         minimum_slots: usize,
         /// Their bytes.
         minimum_bytes: u64,

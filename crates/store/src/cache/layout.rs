@@ -80,8 +80,9 @@ impl StorePlan {
         Ok(plan)
     }
 
-    /// As many slots as the budget holds, at most one per expert; refused below `minimum_slots` in
-    /// each class.
+    /// As many slots as the budget holds, at most one per expert; refused below `minimum_slots` (or one per expert)
+    /// for each size of records. Sizes share the budget by the bytes of their experts, but none gets less than
+    /// its minimum.
     pub fn budget(
         checkpoint: &Checkpoint,
         budget: SlotBudget,
@@ -89,39 +90,44 @@ impl StorePlan {
     ) -> Result<Self, StoreError> {
         let mut plan = Self::classes(checkpoint)?;
         // No visit needs more slots than its layer has experts.
-        let minimum: Vec<usize> =
-            plan.classes.iter().map(|class| minimum_slots.min(class.experts)).collect();
-        let weights: Vec<u64> = plan.classes.iter().map(SlotClass::expert_bytes).collect();
-        let total: u64 = weights.iter().sum();
-        for (index, class) in plan.classes.iter_mut().enumerate() {
-            let share = |amount: u64| {
-                (u128::from(amount) * u128::from(weights[index]) / u128::from(total.max(1))) as u64
-            };
-            let slots = match budget {
-                SlotBudget::Slots(slots) if weights.len() == 1 => slots,
-                // Rounding down must not take a class below one step that the total allows.
-                SlotBudget::Slots(slots) => (share(slots as u64) as usize).max(minimum[index]),
-                // Whole huge pages: the remainder of the last one is not usable.
-                SlotBudget::Bytes(bytes) => {
-                    let huge = crate::arena::HUGE_PAGE_BYTES as u64;
-                    (share(bytes) / huge * huge / class.slot_bytes as u64) as usize
+        let steps = |class: &SlotClass, steps: usize| {
+            minimum_slots.saturating_mul(steps).min(class.experts)
+        };
+        let (given, in_bytes) = match budget {
+            SlotBudget::Bytes(bytes) => (bytes, true),
+            SlotBudget::Slots(slots) => (slots as u64, false),
+            SlotBudget::Steps(count) => {
+                for class in &mut plan.classes {
+                    class.slots = steps(class, count.max(1));
                 }
-            };
-            class.slots = slots.min(class.experts);
-        }
-        if plan.classes.iter().zip(&minimum).any(|(class, &minimum)| class.slots < minimum) {
-            let needed: u64 = plan
-                .classes
-                .iter()
-                .zip(&minimum)
-                .map(|(class, &slots)| SlotArena::bytes_for(slots, class.slot_bytes) as u64)
-                .sum();
+                return Ok(plan);
+            }
+        };
+        let bytes =
+            |class: &SlotClass, slots: usize| SlotArena::bytes_for(slots, class.slot_bytes) as u64;
+        let minimum: Vec<usize> = plan.classes.iter().map(|class| steps(class, 1)).collect();
+        let steps = || plan.classes.iter().zip(minimum.iter().copied());
+        let needs: Vec<u64> = steps()
+            .map(|(class, slots)| if in_bytes { bytes(class, slots) } else { slots as u64 })
+            .collect();
+        if given < needs.iter().sum() {
             return Err(StoreError::Budget {
-                slots: plan.slots(),
-                bytes: plan.bytes(),
+                asked: budget,
                 minimum_slots: minimum.iter().sum(),
-                minimum_bytes: needed,
+                minimum_bytes: steps().map(|(class, slots)| bytes(class, slots)).sum(),
             });
+        }
+        let weights: Vec<u64> = plan.classes.iter().map(SlotClass::expert_bytes).collect();
+        let shares = shares(given, &weights, &needs);
+        for (class, share) in plan.classes.iter_mut().zip(shares) {
+            let slots = if in_bytes {
+                // Whole huge pages: the remainder of the last one is not usable.
+                let huge = crate::arena::HUGE_PAGE_BYTES as u64;
+                share / huge * huge / class.slot_bytes as u64
+            } else {
+                share
+            };
+            class.slots = (slots as usize).min(class.experts);
         }
         Ok(plan)
     }
@@ -157,5 +163,48 @@ impl StorePlan {
 impl SlotClass {
     fn expert_bytes(&self) -> u64 {
         self.slot_bytes as u64 * self.experts as u64
+    }
+}
+
+/// Shares of `given` in proportion to `weights`, none below what it `needs`; together the needs are not more than
+/// what is given.
+fn shares(given: u64, weights: &[u64], needs: &[u64]) -> Vec<u64> {
+    let mut shares: Vec<Option<u64>> = vec![None; weights.len()];
+    loop {
+        // A share below the need becomes the need; the others share the rest.
+        let open = |index: &usize| shares[*index].is_none();
+        let rest = given - shares.iter().flatten().sum::<u64>();
+        let total: u64 = (0..weights.len()).filter(open).map(|index| weights[index]).sum();
+        let share = |index: usize| {
+            (u128::from(rest) * u128::from(weights[index]) / u128::from(total.max(1))) as u64
+        };
+        let short: Vec<usize> =
+            (0..weights.len()).filter(open).filter(|&index| share(index) < needs[index]).collect();
+        if short.is_empty() {
+            let settle =
+                |(index, settled): (usize, &Option<u64>)| settled.unwrap_or_else(|| share(index));
+            return shares.iter().enumerate().map(settle).collect();
+        }
+        for index in short {
+            shares[index] = Some(needs[index]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn shares_meet_the_needs_and_do_not_exceed_what_is_given() {
+        assert_eq!(shares(100, &[1, 3], &[10, 10]), [25, 75]);
+        assert_eq!(shares(100, &[1, 99], &[10, 10]), [10, 90]);
+        // One that is raised lowers the others, which may fall below their needs in turn.
+        assert_eq!(shares(100, &[1, 39, 60], &[45, 25, 30]), [45, 25, 30]);
+        assert_eq!(shares(0, &[], &[]), [0; 0]);
+        for given in 30..200 {
+            let shared = shares(given, &[1, 5, 1000], &[10, 10, 10]);
+            assert!(shared.iter().sum::<u64>() <= given && shared.iter().all(|&s| s >= 10));
+        }
     }
 }

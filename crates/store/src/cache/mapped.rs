@@ -70,6 +70,14 @@ impl MappedExperts {
         Ok(())
     }
 
+    /// Finds a file that was cut while it was used, or written to.
+    pub(super) fn check_files(&self) -> Result<(), StoreError> {
+        self.maps.check_all(&self.files).map_err(|(file, change)| {
+            let path = self.files.path(file).to_path_buf();
+            StoreError::Changed { path, change }
+        })
+    }
+
     /// The pieces of an expert.
     pub(super) fn bytes(&self, layer: LayerId, expert: ExpertId) -> [&[u8]; PIECES] {
         match self.extents(layer, expert) {

@@ -1,5 +1,7 @@
 //! How an expert store is opened.
 
+use std::fmt;
+
 use crate::arena::HugePages;
 use crate::cache::PolicyKind;
 use crate::io::{DirectIo, IoEngine, Storage};
@@ -29,6 +31,18 @@ pub enum SlotBudget {
     Slots(usize),
     /// As many slots as this many bytes hold.
     Bytes(u64),
+    /// What this many steps need: the minimum of each size of records, so many times.
+    Steps(usize),
+}
+
+impl fmt::Display for SlotBudget {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slots(slots) => write!(out, "{slots} slots"),
+            Self::Bytes(bytes) => write!(out, "{bytes} bytes"),
+            Self::Steps(steps) => write!(out, "slots of {steps} steps"),
+        }
+    }
 }
 
 /// What the engine is doing when it visits a layer.

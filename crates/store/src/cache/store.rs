@@ -224,6 +224,15 @@ impl ExpertStore {
         self.submit(&mut state);
     }
 
+    /// Says whether mapped files are what they were; asked after experts were used and before a result is handed
+    /// on. Files that are read are compared at every read.
+    ///
+    /// # Errors
+    /// The file that was cut or written to.
+    pub fn check_files(&self) -> Result<(), StoreError> {
+        self.mapped().map_or(Ok(()), MappedExperts::check_files)
+    }
+
     /// Everything counted since the store was opened.
     pub fn counters(&self) -> StoreCounters {
         let state = self.shared.lock();

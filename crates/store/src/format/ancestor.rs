@@ -16,13 +16,16 @@ use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::safetensors::{RawTensor, RawType};
 use super::sidecar::Sidecar;
 use super::{
-    Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, Projection,
-    ProjectionShape, SourceKind, files, json,
+    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
+    Projection, ProjectionShape, SourceKind, files, json,
 };
+use crate::shown::shown;
 
 pub(crate) const INDEX: &str = "model_weights.json";
 const WEIGHTS: &str = "model_weights.bin";
 const GROUP: u16 = 64;
+/// Tensors of the trunk begin at multiples of it.
+const ALIGNMENT: u64 = 64;
 
 pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let index = folder.join(INDEX);
@@ -31,7 +34,8 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     if let Some(object) = config.as_object_mut() {
         object.entry("model_type").or_insert_with(|| json!("qwen3_5_moe_text"));
     }
-    let dimensions = Dimensions::read(&index, &config)?;
+    let config = Configuration::new(&index, config)?;
+    let dimensions = Dimensions::read(&config)?;
     let mut opened = vec![file(&folder.join(WEIGHTS))?];
     let raw = trunk(&index, &value, &opened[0])?;
     let schemes = Schemes::Group(GROUP);
@@ -45,7 +49,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         *table = Some(records(&known, FileId(opened.len() as u32), dimensions, bits)?);
         opened.push(known);
     }
-    let sidecar = Sidecar::read(folder)?;
+    let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
         kind: SourceKind::Ancestor,
         root: folder.to_owned(),
@@ -65,8 +69,9 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
 }
 
 fn file(path: &Path) -> Result<CheckpointFile, FormatError> {
-    let files::Opened { length, modified_ns, .. } = files::open_regular(path)?;
-    Ok(CheckpointFile { path: path.to_owned(), length, modified_ns, header_checksum: 0 })
+    let files::Opened { length, modified_ns, changed_ns, .. } = files::open_regular(path)?;
+    let path = path.to_owned();
+    Ok(CheckpointFile { path, length, modified_ns, changed_ns, header_checksum: 0 })
 }
 
 fn trunk(
@@ -78,6 +83,11 @@ fn trunk(
     let invalid =
         |field: &str, found: &str| FormatError::invalid(index, field, found, DOWNLOAD_AGAIN);
     let tensors = tensors.ok_or_else(|| invalid("tensors", "missing or not an object"))?;
+    let count = value.get("num_tensors").unwrap_or(&Value::Null);
+    if count.as_u64() != Some(tensors.len() as u64) {
+        let found = format!("{}, but {} are listed", shown(count), tensors.len());
+        return Err(invalid("num_tensors", &found));
+    }
     let mut raw = Vec::with_capacity(tensors.len());
     for (name, entry) in tensors {
         let number = |key: &str| entry.get(key).and_then(Value::as_u64);
@@ -110,7 +120,39 @@ fn trunk(
         let tensor = RawTensor { name: name.clone(), dtype: dtype.0, shape, offset, length };
         raw.push((FileId(0), tensor));
     }
+    check_places(index, weights, &mut raw)?;
     Ok(raw)
+}
+
+/// Every tensor lies where the format puts it: by name, each at the next multiple of [`ALIGNMENT`], and nothing
+/// behind the last. Two tensors in one place, or one in the place of another, would be a model that answers
+/// something else.
+fn check_places(
+    index: &Path,
+    weights: &CheckpointFile,
+    raw: &mut [(FileId, RawTensor)],
+) -> Result<(), FormatError> {
+    raw.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    let mut end = 0_u64;
+    for (_, tensor) in raw.iter() {
+        let expected = end.next_multiple_of(ALIGNMENT);
+        if tensor.offset != expected {
+            let field = format!("tensors.{}.offset", tensor.name);
+            let found = format!("{}, but by names and sizes it lies at {expected}", tensor.offset);
+            return Err(FormatError::invalid(index, field, found, DOWNLOAD_AGAIN));
+        }
+        // No overflow: the end was compared with the file's length.
+        end = tensor.offset + tensor.length;
+    }
+    if weights.length > end.next_multiple_of(ALIGNMENT) {
+        return Err(FormatError::length(
+            &weights.path,
+            "end of the last tensor",
+            end,
+            weights.length,
+        ));
+    }
+    Ok(())
 }
 
 fn records(

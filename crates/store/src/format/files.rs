@@ -24,6 +24,8 @@ pub(crate) struct Opened {
     pub(crate) length: u64,
     /// Last modification, nanoseconds since 1970.
     pub(crate) modified_ns: i128,
+    /// Last change of anything, nanoseconds since 1970.
+    pub(crate) changed_ns: i128,
 }
 
 /// Opens a regular file, and nothing else, without ever blocking.
@@ -39,9 +41,11 @@ pub(crate) fn open_regular(path: &Path) -> Result<Opened, FormatError> {
     // And one after it: the path may have been replaced in between.
     let metadata = file.metadata().map_err(|error| FormatError::io(path, "examine", error))?;
     refuse_special(path, &metadata)?;
-    let modified_ns =
-        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Ok(Opened { file, length: metadata.len(), modified_ns })
+    let nanoseconds =
+        |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    let modified_ns = nanoseconds(metadata.mtime(), metadata.mtime_nsec());
+    let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
+    Ok(Opened { file, length: metadata.len(), modified_ns, changed_ns })
 }
 
 fn refuse_special(path: &Path, metadata: &Metadata) -> Result<(), FormatError> {

@@ -15,6 +15,7 @@ use twox_hash::XxHash3_64;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::json;
 use super::layout::{MatrixSpans, Span, VERSION};
+use crate::shown::shown;
 
 pub(crate) const FORMAT: &str = "flashmoe-pack";
 const TAIL_HEAD: &[u8] = b",\n  \"checksum\": \"";
@@ -266,13 +267,14 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
     let value = json::parse(path, bytes)?;
     let format = value.get("format").and_then(Value::as_str);
     if format != Some(FORMAT) {
-        let found = value.get("format").map_or_else(|| "missing".to_owned(), Value::to_string);
+        let found =
+            value.get("format").map_or_else(|| "missing".to_owned(), |v| shown(v).to_string());
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
     if version.as_u64() != Some(VERSION.into()) {
         let remedy = "this program reads version 1; use the program that wrote it, or pack again";
-        return Err(FormatError::unsupported(path, "version", version.to_string(), remedy));
+        return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));
     let digits = tail.and_then(|(body, tail)| {

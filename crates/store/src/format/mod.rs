@@ -13,7 +13,7 @@
 
 mod ancestor;
 mod assemble;
-mod config;
+pub mod config;
 mod error;
 pub(crate) mod files;
 mod json;
@@ -38,10 +38,10 @@ use quantization::Quantization;
 use shards::Shards;
 use sidecar::Sidecar;
 
-pub use config::text_config;
+pub use config::{Configuration, Family};
 pub use error::FormatError;
 pub use manifest::Requantised;
-pub use summary::record_checksum;
+pub use summary::{PartSum, record_checksum};
 
 /// Index of a file in [`Checkpoint::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,8 @@ pub struct CheckpointFile {
     pub length: u64,
     /// Last modification at open, nanoseconds since 1970.
     pub modified_ns: i128,
+    /// Last change at open, of content or of anything else, nanoseconds since 1970.
+    pub changed_ns: i128,
     /// Checksum of what was read of it at open (a safetensors header); zero where nothing was.
     pub header_checksum: u64,
 }
@@ -147,8 +149,8 @@ pub struct Checkpoint {
     pub root: PathBuf,
     /// Every file that an extent can name.
     pub files: Vec<CheckpointFile>,
-    /// config.json as parsed.
-    pub config: serde_json::Value,
+    /// What config.json, or the manifest's copy of it, says.
+    pub config: Configuration,
     /// generation_config.json, when present.
     pub generation_config: Option<serde_json::Value>,
     /// tokenizer.json, when present.
@@ -250,8 +252,9 @@ fn open_folder(folder: &Path) -> Result<Checkpoint, FormatError> {
 fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
     let config_path = folder.join(CONFIG);
     let config = json::read(&config_path, json::CONFIG_BYTES_MAX)?;
-    let dimensions = Dimensions::read(&config_path, &config)?;
-    let quantization = Quantization::read(&config_path, &config)?;
+    let config = Configuration::new(&config_path, config)?;
+    let dimensions = Dimensions::read(&config)?;
+    let quantization = Quantization::read(&config)?;
     let shards = Shards::read(folder)?;
     let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
     let is_mlx = quantization.is_present()
@@ -264,12 +267,13 @@ fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
     // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
     // the presence of other tensors has misled several readers.
     let converted = found.convolutions_converted.unwrap_or(is_mlx);
-    let sidecar = Sidecar::read(folder)?;
+    let zero_centred = has_zero_centred_norms(&config)? && !converted;
+    let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
         kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
         root: folder.to_owned(),
         files,
-        norms_are_zero_centred: config::has_zero_centred_norms(&config) && !converted,
+        norms_are_zero_centred: zero_centred,
         config,
         generation_config: sidecar.generation_config,
         tokenizer: sidecar.tokenizer,
@@ -281,6 +285,12 @@ fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
         unused: found.unused,
         pack: None,
     })
+}
+
+/// True for the families whose norms are trained around zero (`1 + w`). Only they have the question;
+/// Qwen3-MoE's norms are plain in every layout.
+fn has_zero_centred_norms(config: &Configuration) -> Result<bool, FormatError> {
+    Ok(config.family()? == Some(Family::Qwen35Moe))
 }
 
 /// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.

@@ -16,9 +16,10 @@ use super::manifest::{Layer, Manifest, ProjectionEntry, Spans, encoding_of};
 use super::names::{self, Meaning};
 use super::sidecar::{self, Sidecar};
 use super::{
-    Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, PackInfo, Projection,
-    ProjectionShape, SourceKind, Tensor, files, json,
+    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
+    PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
 };
+use crate::shown::{quoted, shown};
 
 /// First bytes of `checksums.bin`.
 pub(crate) const TABLE_MAGIC: [u8; 8] = *b"FLASHSUM";
@@ -30,7 +31,8 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let bytes = files::read_small(&manifest_path, json::INDEX_BYTES_MAX)?;
     let (manifest, checksum) = Manifest::parse(&manifest_path, &bytes)?;
     let reader = Reader { folder, manifest: &manifest_path };
-    let dimensions = Dimensions::read(&manifest_path, &manifest.config)?;
+    let config = Configuration::new(&manifest_path, manifest.config.clone())?;
+    let dimensions = Dimensions::read(&config)?;
     let (tensors, trunk_parts) = reader.trunk(&manifest, dimensions)?;
     let mut opened = vec![reader.file(layout::TRUNK, manifest.trunk_bytes, checksum)?];
     let mut experts = Vec::new();
@@ -53,12 +55,12 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let records = manifest.layers.iter().map(|layer| layer.as_ref().map_or(0, |l| l.experts));
     let pack = reader.checksums(&manifest, trunk_parts, records)?;
     reader.copied(&manifest)?;
-    let sidecar = Sidecar::read(folder)?;
+    let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
         kind: SourceKind::Native,
         root: folder.to_owned(),
         files: opened,
-        config: manifest.config,
+        config,
         generation_config: sidecar.generation_config,
         tokenizer: sidecar.tokenizer,
         tokenizer_config: sidecar.tokenizer_config,
@@ -96,8 +98,8 @@ impl Reader<'_> {
         if opened.length != bytes {
             return Err(FormatError::length(&path, "file size", bytes, opened.length));
         }
-        let files::Opened { length, modified_ns, .. } = opened;
-        Ok(CheckpointFile { path, length, modified_ns, header_checksum: checksum })
+        let files::Opened { length, modified_ns, changed_ns, .. } = opened;
+        Ok(CheckpointFile { path, length, modified_ns, changed_ns, header_checksum: checksum })
     }
 
     fn trunk(
@@ -116,13 +118,13 @@ impl Reader<'_> {
                 return Err(FormatError::limit(self.manifest, field(".shape"), found, 8));
             }
             let encoding = encoding_of(&tensor.encoding).ok_or_else(|| {
-                self.invalid(field(".encoding"), format!("{:?}", tensor.encoding))
+                self.invalid(field(".encoding"), quoted(&tensor.encoding).to_string())
             })?;
             let fits = layout::flat(&tensor.shape).is_some_and(|(rows, columns)| {
                 layout::matrix_bytes(rows, columns, encoding).is_some()
             });
             if !fits {
-                let found = format!("{:?} cannot be {}", tensor.shape, tensor.encoding);
+                let found = format!("{:?} cannot be {}", tensor.shape, shown(&tensor.encoding));
                 return Err(self.invalid(field(".shape"), found));
             }
             shapes.push((&tensor.shape[..], encoding));
@@ -180,7 +182,10 @@ impl Reader<'_> {
         }
         let shape = |name: &str, projection, entry: &ProjectionEntry| {
             let encoding = encoding_of(&entry.encoding).ok_or_else(|| {
-                self.invalid(field(&format!("{name}.encoding")), format!("{:?}", entry.encoding))
+                self.invalid(
+                    field(&format!("{name}.encoding")),
+                    quoted(&entry.encoding).to_string(),
+                )
             })?;
             let [rows, columns] = entry.shape;
             if dimensions.projection(projection) != (rows, columns) {

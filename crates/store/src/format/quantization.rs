@@ -9,13 +9,19 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::config::keys::{self, Key};
+use super::config::kind::AnyOf;
 use super::error::FormatError;
-use super::names;
+use super::{Configuration, names};
+use crate::shown::shown;
 
 const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128) and \
      unquantised bf16, f16, f32";
+
+/// What is no module's path in the object.
+const SCHEME_KEYS: [&str; 3] = ["bits", "group_size", "mode"];
 
 /// Bits and group size of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +40,36 @@ pub(crate) struct Quantization {
 
 impl Quantization {
     /// Reads `quantization`, or `quantization_config` where only that one is present.
-    pub(crate) fn read(file: &Path, config: &Value) -> Result<Self, FormatError> {
-        let root = ["quantization", "quantization_config"]
-            .into_iter()
-            .flat_map(|key| [config, super::text_config(config)].map(|place| (key, place)))
-            .find_map(|(key, place)| Some((key, place.get(key).filter(|value| !value.is_null())?)));
-        let Some((key, value)) = root else { return Ok(Self::default()) };
-        let Some(object) = value.as_object() else {
-            let found = value.to_string();
-            return Err(FormatError::invalid(file, key, found, "it must be an object"));
+    pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
+        let file = config.file();
+        let found = match config.get(&keys::QUANTIZATION)? {
+            Some(object) => Some((keys::QUANTIZATION.name(), object)),
+            None => config
+                .get(&keys::QUANTIZATION_CONFIG)?
+                .map(|object| (keys::QUANTIZATION_CONFIG.name(), object)),
         };
+        let Some((key, object)) = found else { return Ok(Self::default()) };
         if let Some(method) = object.get("quant_method") {
             let field = format!("{key}.quant_method");
             return Err(FormatError::unsupported(file, field, method.to_string(), SUPPORTED));
         }
-        let default = scheme(file, key, value, None)?;
+        let default = scheme(file, key, object, None)?;
         let mut overrides = HashMap::new();
         for (path, value) in object {
-            if matches!(path.as_str(), "bits" | "group_size" | "mode") {
+            if SCHEME_KEYS.contains(&path.as_str()) {
                 continue;
             }
             let field = format!("{key}.{path}");
             let scheme = match value {
                 Value::Bool(false) => None,
                 Value::Bool(true) => Some(default),
-                Value::Object(_) => Some(scheme(file, &field, value, Some(default))?),
-                // Scalars beside bits and group_size are notes of the converter.
-                _ => continue,
+                Value::Object(object) => Some(scheme(file, &field, object, Some(default))?),
+                // A module's path has dots; other names beside bits and group_size are notes of the converter.
+                _ if !path.contains('.') => continue,
+                _ => {
+                    let found = format!("{} is not true, false or an object", shown(value));
+                    return Err(FormatError::invalid(file, field, found, SUPPORTED));
+                }
             };
             let module = names::without_prefix(path).to_owned();
             if overrides.insert(module, scheme).is_some_and(|previous| previous != scheme) {
@@ -90,26 +99,27 @@ impl Quantization {
 fn scheme(
     file: &Path,
     field: &str,
-    value: &Value,
+    object: &Map<String, Value>,
     default: Option<Scheme>,
 ) -> Result<Scheme, FormatError> {
-    if let Some(mode) = value.get("mode").filter(|mode| mode.as_str() != Some("affine")) {
-        let field = format!("{field}.mode");
-        return Err(FormatError::unsupported(file, field, mode.to_string(), SUPPORTED));
-    }
-    let number = |name: &str, default: Option<u64>, allowed: &[u64]| -> Result<u64, FormatError> {
-        let field = format!("{field}.{name}");
-        let Some(value) = value.get(name) else {
-            let missing = || FormatError::invalid(file, field, "missing", "add the number");
-            return default.ok_or_else(missing);
-        };
-        match value.as_u64() {
-            Some(number) if allowed.contains(&number) => Ok(number),
-            _ => Err(FormatError::unsupported(file, field, value.to_string(), SUPPORTED)),
-        }
+    let unsupported = |name: &str, found: String| {
+        FormatError::unsupported(file, format!("{field}.{name}"), found, SUPPORTED)
     };
-    let bits = number("bits", default.map(|scheme| scheme.bits.into()), &[2, 3, 4, 5, 6, 8])?;
-    let group = number("group_size", default.map(|scheme| scheme.group.into()), &[32, 64, 128])?;
+    if let Some(mode) = object.get(keys::MODE.name()) {
+        keys::MODE.read(mode).map_err(|found| unsupported(keys::MODE.name(), found))?;
+    }
+    let number = |key: &Key<AnyOf>, default: Option<u64>| -> Result<u64, FormatError> {
+        let read = match object.get(key.name()) {
+            Some(value) => key.read(value).map_err(|found| unsupported(key.name(), found))?,
+            None => None,
+        };
+        read.or(default).ok_or_else(|| {
+            let field = format!("{field}.{}", key.name());
+            FormatError::invalid(file, field, "missing", "add the number")
+        })
+    };
+    let bits = number(&keys::BITS, default.map(|scheme| scheme.bits.into()))?;
+    let group = number(&keys::GROUP_SIZE, default.map(|scheme| scheme.group.into()))?;
     // Both fit: the allowed values say so.
     Ok(Scheme { bits: bits as u8, group: group as u16 })
 }

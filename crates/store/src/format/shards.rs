@@ -60,6 +60,7 @@ impl Shards {
             path,
             length: opened.length,
             modified_ns: opened.modified_ns,
+            changed_ns: opened.changed_ns,
             header_checksum: header.checksum,
         });
         Ok(())

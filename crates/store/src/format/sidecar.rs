@@ -9,12 +9,18 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::FormatError;
-use super::{files, json};
+use super::{Configuration, files, json};
+use crate::shown::shown;
 
 /// Templates are programs of a few kilobytes.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+/// tokenizer.json: the largest known has 35 MB.
+pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
 /// tokenizer_config.json lists added tokens; real ones are below 100 KB.
 const TOKENIZER_CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+/// What the model's makers recommend for sampling, and the tokens that end an answer.
+pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
 
 /// File names of everything that is read or copied from beside the weights.
 pub(crate) const FILES: [&str; 5] = [
@@ -22,7 +28,7 @@ pub(crate) const FILES: [&str; 5] = [
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
-    "generation_config.json",
+    GENERATION_CONFIG,
 ];
 
 /// What lies beside the weights.
@@ -34,13 +40,20 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    pub(crate) fn read(folder: &Path) -> Result<Self, FormatError> {
+    pub(crate) fn read(folder: &Path, config: &Configuration) -> Result<Self, FormatError> {
         let tokenizer = files::find(folder, "tokenizer.json")?;
         if let Some(path) = &tokenizer {
-            files::open_regular(path)?;
+            let length = files::open_regular(path)?.length;
+            if length > TOKENIZER_BYTES_MAX {
+                let field = "file size in bytes";
+                return Err(FormatError::limit(path, field, length, TOKENIZER_BYTES_MAX));
+            }
         }
         let tokenizer_config = object(folder, "tokenizer_config.json", TOKENIZER_CONFIG_BYTES_MAX)?;
-        let generation_config = object(folder, "generation_config.json", json::CONFIG_BYTES_MAX)?;
+        let generation_config = object(folder, GENERATION_CONFIG, json::CONFIG_BYTES_MAX)?;
+        if let Some(json) = &generation_config {
+            config.generation_end_tokens(&folder.join(GENERATION_CONFIG), json)?;
+        }
         let chat_template = chat_template(folder, tokenizer_config.as_ref())?;
         Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
     }
@@ -92,6 +105,6 @@ fn template_of(file: &Path, value: &Value) -> Result<Option<String>, FormatError
             let text = text.ok_or_else(|| invalid("an entry without template"))?;
             Ok(Some(text.to_owned()))
         }
-        Some(other) => Err(invalid(&other.to_string())),
+        Some(other) => Err(invalid(&shown(other).to_string())),
     }
 }

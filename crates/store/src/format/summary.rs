@@ -4,12 +4,25 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
-use super::{Checkpoint, Extent, SourceKind, Tensor};
+use super::config::keys;
+use super::sidecar::GENERATION_CONFIG;
+use super::{Checkpoint, Extent, FormatError, SourceKind, Tensor};
 use crate::{ExpertId, LayerId};
 
 /// Checksum of the bytes of a record or a trunk part as read, padding included: XXH3, 64 bits.
 pub fn record_checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
+}
+
+/// What a part of the trunk must sum to.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSum<'a> {
+    /// `lm_head.scales`.
+    pub name: &'a str,
+    /// Zero bytes behind the part that the checksum covers as well.
+    pub padding: u64,
+    /// XXH3, 64 bits.
+    pub expected: u64,
 }
 
 impl SourceKind {
@@ -72,7 +85,7 @@ impl Checkpoint {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = XxHash3_64::new();
         hasher.write(self.kind.name().as_bytes());
-        hasher.write(self.config.to_string().as_bytes());
+        hasher.write(self.config.json().to_string().as_bytes());
         for file in &self.files {
             let name = file.path.file_name().unwrap_or_default();
             hasher.write(name.as_encoded_bytes());
@@ -81,6 +94,27 @@ impl Checkpoint {
             hasher.write(&file.header_checksum.to_le_bytes());
         }
         hasher.finish()
+    }
+
+    /// The tokens that end an answer by generation_config.json, and by config.json; `None` where a file is silent.
+    ///
+    /// # Errors
+    /// The file, and a value that is no token of the model.
+    pub fn end_tokens(&self) -> Result<[Option<Vec<u32>>; 2], FormatError> {
+        let file = self.root.join(GENERATION_CONFIG);
+        let generation = self.generation_config.as_ref();
+        let generation = generation.map(|json| self.config.generation_end_tokens(&file, json));
+        Ok([generation.transpose()?.flatten(), self.config.get(&keys::EOS_TOKEN_ID)?])
+    }
+
+    /// The checksum of a part of the trunk; `None` where the layout has none.
+    pub fn part_sum(&self, extent: Extent) -> Option<PartSum<'_>> {
+        let parts = &self.pack.as_ref()?.trunk;
+        let place = |(_, known, _): &(_, Extent, _)| (known.file, known.offset);
+        let found = parts.binary_search_by_key(&(extent.file, extent.offset), place).ok()?;
+        let (name, known, expected) = &parts[found];
+        let padding = known.length.checked_sub(extent.length)?;
+        Some(PartSum { name, padding, expected: *expected })
     }
 
     /// The checksum that [`record_checksum`] must give for an expert's whole record (from its first

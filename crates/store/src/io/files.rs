@@ -2,12 +2,12 @@
 //!
 //! Direct I/O is proven by a real read at open, not by the flag being accepted: file systems refuse
 //! it at open (tmpfs), at the first read (some FUSE), or ask for another alignment. Each file keeps
-//! what it was at open (device, inode, size, time of change), so that a failed or short read can tell a
+//! what it was at open (device, inode, size, times), so that a failed or short read can tell a
 //! disk error from a file that was truncated or replaced under the running process.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::arena::Target;
 use crate::format::{CheckpointFile, FileId};
 use crate::io::Outcome;
+use crate::io::identity::{FileChange, Identity};
 
 /// Whether reads bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,42 +27,6 @@ pub enum DirectIo {
     Always,
     /// Through the page cache.
     Never,
-}
-
-/// What makes a file the file that was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-}
-
-impl Identity {
-    fn of(metadata: &std::fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
-}
-
-/// What happened to a file since it was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileChange {
-    /// Its size differs.
-    Resized {
-        /// Bytes at open.
-        before: u64,
-        /// Bytes now.
-        now: u64,
-    },
-    /// Its time of change differs.
-    Modified,
-    /// Another file, or none, bears its name.
-    Replaced,
 }
 
 struct OpenFile {
@@ -148,7 +113,7 @@ impl FileSet {
 
     /// Bytes of the file at open.
     pub fn length(&self, file: FileId) -> u64 {
-        self.get(file).identity.length
+        self.get(file).identity.length()
     }
 
     /// Number of files, opened or not.
@@ -178,20 +143,13 @@ impl FileSet {
         }
     }
 
-    /// Size or time of change of the open file, where they are no longer what they were at open.
+    /// Size or times of the open file, where they are no longer what they were at open.
     ///
-    /// One `fstat`, 0.2 us: asked after every read, because a file that is copied over in place keeps its
-    /// inode and often its size, and would otherwise mix old weights with new ones.
+    /// Asked after every read, because a file that is copied over in place keeps its inode and often its size,
+    /// and would otherwise mix old weights with new ones.
     pub fn change_in_place(&self, file: FileId) -> Option<FileChange> {
         let open = self.get(file);
-        let Ok(now) = open.buffered.metadata().map(|metadata| Identity::of(&metadata)) else {
-            return Some(FileChange::Replaced);
-        };
-        let before = open.identity;
-        if now.length != before.length {
-            return Some(FileChange::Resized { before: before.length, now: now.length });
-        }
-        (now.modified != before.modified).then_some(FileChange::Modified)
+        open.identity.change(&open.buffered)
     }
 
     /// What changed about a file since it was opened, if anything; also whether another bears its name.
@@ -200,10 +158,9 @@ impl FileSet {
             return Some(change);
         }
         let open = self.get(file);
-        let before = open.identity;
         let named = std::fs::metadata(&open.path).map(|metadata| Identity::of(&metadata));
         match named {
-            Ok(named) if (named.device, named.inode) == (before.device, before.inode) => None,
+            Ok(named) if named.is_same_file(&open.identity) => None,
             _ => Some(FileChange::Replaced),
         }
     }

@@ -1,21 +1,20 @@
 //! Checkpoint files mapped into memory: for comparison, and for machines with unified memory.
 //!
-//! A mapping reads whatever the file holds at the moment of the access. If the file is truncated by
-//! somebody else, touching the lost pages raises SIGBUS, which no library can turn into an error: so the
-//! size and time of change are checked at every visit ([`MappedFiles::check`]), which leaves the time between
-//! check and use as a known risk of this mode. Files replaced by renaming are no danger: the mapping keeps
-//! the old one. Writing into a mapped file changes weights under the engine: the next visit refuses it.
+//! A mapping reads whatever the file holds at the moment of the access. A file that is truncated by somebody else
+//! reads as zeros beyond its new end ([`GuardedMap`]); a file that is written to changes weights under the engine.
+//! So size and times are compared at every visit ([`MappedFiles::check`]), and again after its experts were used,
+//! before a result is handed on ([`MappedFiles::check_all`]). Files replaced by renaming are no danger: the mapping
+//! keeps the old one.
 
-use std::fs::File;
+use memmap2::{Advice, UncheckedAdvice};
 
-use memmap2::{Advice, Mmap, UncheckedAdvice};
-
+use super::guard::GuardedMap;
 use super::{FileChange, FileSet};
 use crate::format::{Extent, FileId};
 
 /// Maps of the files that hold experts, by [`FileId`].
 pub struct MappedFiles {
-    maps: Vec<Option<Mmap>>,
+    maps: Vec<Option<GuardedMap>>,
 }
 
 impl MappedFiles {
@@ -24,7 +23,7 @@ impl MappedFiles {
         let mut maps = Vec::with_capacity(files.count());
         for index in 0..files.count() {
             let file = FileId(index as u32);
-            let map = files.is_open(file).then(|| map(files.buffered(file)));
+            let map = files.is_open(file).then(|| GuardedMap::new(files.buffered(file)));
             maps.push(map.transpose().map_err(|cause| (file, cause))?);
         }
         Ok(Self { maps })
@@ -35,12 +34,28 @@ impl MappedFiles {
     pub fn bytes(&self, extent: Extent) -> &[u8] {
         let map = self.maps.get(extent.file.0 as usize).and_then(Option::as_ref);
         let range = extent.offset as usize..(extent.offset + extent.length) as usize;
-        map.and_then(|map| map.get(range)).unwrap_or_default()
+        map.and_then(|guarded| guarded.map().get(range)).unwrap_or_default()
     }
 
-    /// Finds files that were written to or have another size since they were mapped.
+    /// Says whether a file was written to or has another size since it was mapped.
     pub fn check(&self, files: &FileSet, file: FileId) -> Result<(), FileChange> {
         files.change_in_place(file).map_or(Ok(()), Err)
+    }
+
+    /// Finds the first file that was cut while it was used, was written to, or has another size.
+    pub fn check_all(&self, files: &FileSet) -> Result<(), (FileId, FileChange)> {
+        for (index, map) in self.maps.iter().enumerate() {
+            let Some(guarded) = map else { continue };
+            let file = FileId(index as u32);
+            if let Some(change) = files.change_in_place(file) {
+                return Err((file, change));
+            }
+            // Cut, and then lengthened again with its times set back.
+            if guarded.is_cut() {
+                return Err((file, FileChange::Modified));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the kernel to read an extent in.
@@ -48,7 +63,7 @@ impl MappedFiles {
         if let Some(Some(map)) = self.maps.get(extent.file.0 as usize) {
             let (offset, length) = (extent.offset as usize, extent.length as usize);
             // Advice: where it is declined, pages arrive by faults.
-            let _ = map.advise_range(Advice::WillNeed, offset, length);
+            let _ = map.map().advise_range(Advice::WillNeed, offset, length);
         }
     }
 
@@ -58,14 +73,9 @@ impl MappedFiles {
             let (offset, length) = (extent.offset as usize, extent.length as usize);
             // SAFETY: the mapping is of a file and never written: pages dropped come back from the
             // file with the same bytes.
-            let _ =
-                unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, length) };
+            let _ = unsafe {
+                map.map().unchecked_advise_range(UncheckedAdvice::DontNeed, offset, length)
+            };
         }
     }
-}
-
-fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the bytes are plain data without validity rules; what happens when others write to
-    // or truncate the file is said in the module's documentation.
-    unsafe { Mmap::map(file) }
 }

@@ -9,6 +9,8 @@
 //! disk does.
 
 mod files;
+pub(crate) mod guard;
+pub(crate) mod identity;
 mod mapped;
 mod pread;
 mod queue;
@@ -24,7 +26,8 @@ use crate::format::FileId;
 use crate::record::BLOCK_BYTES;
 
 pub(crate) use files::open_direct;
-pub use files::{DirectIo, FileChange, FileSet};
+pub use files::{DirectIo, FileSet};
+pub use identity::FileChange;
 pub use mapped::MappedFiles;
 pub use pread::PreadPool;
 pub use queue::RequestQueue;

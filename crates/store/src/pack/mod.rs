@@ -42,8 +42,8 @@ pub use verify::{VerifyReport, verify};
 
 /// Room for manifest, checksums and the file system's own bookkeeping.
 const SPARE_BYTES: u64 = 16 << 20;
-/// tokenizer.json and its neighbours: the largest known has 35 MB.
-const COPIED_BYTES_MAX: u64 = 256 << 20;
+/// tokenizer.json and its neighbours, of which it is the largest.
+const COPIED_BYTES_MAX: u64 = sidecar::TOKENIZER_BYTES_MAX;
 
 /// Choices of one run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -300,7 +300,9 @@ fn resume(
 fn open_source(source: &Checkpoint) -> Result<Vec<SourceFile>, PackError> {
     let open = |known: &format::CheckpointFile| {
         let opened = files::open_regular(&known.path)?;
-        if (opened.length, opened.modified_ns) != (known.length, known.modified_ns) {
+        // The time of change as well: a file can be written over and its time of modification set back.
+        let found = (opened.length, opened.modified_ns, opened.changed_ns);
+        if found != (known.length, known.modified_ns, known.changed_ns) {
             return Err(PackError::SourceChanged { path: known.path.clone() });
         }
         Ok(SourceFile::new(opened.file, &known.path))

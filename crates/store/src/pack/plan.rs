@@ -165,7 +165,7 @@ impl Plan {
             copied: Vec::new(),
             skipped: source.skipped.clone(),
             unused: source.unused.clone(),
-            config: source.config.clone(),
+            config: source.config.json().clone(),
             tensors,
         };
         Ok(Self { manifest, files })

@@ -98,7 +98,13 @@ pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> 
         let path = root.join(format!("layer_{layer:02}.bin"));
         let bytes: Vec<u8> = (0..length).map(|position| byte_at(layer as u32, position)).collect();
         std::fs::write(&path, bytes).unwrap();
-        files.push(CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 });
+        files.push(CheckpointFile {
+            path,
+            length,
+            modified_ns: 0,
+            changed_ns: 0,
+            header_checksum: 0,
+        });
         let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
         let shapes = [ProjectionShape { rows: ROWS, columns: COLUMNS, encoding }; 3];
         described.push(Some(LayerExperts { shapes, experts: extents }));
@@ -107,7 +113,7 @@ pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> 
         kind: SourceKind::Native,
         root: root.to_path_buf(),
         files,
-        config: serde_json::Value::Null,
+        config: store::format::Configuration::default(),
         generation_config: None,
         tokenizer: None,
         tokenizer_config: None,

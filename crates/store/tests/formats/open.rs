@@ -129,6 +129,7 @@ fn overrides_are_honoured_with_any_prefix() {
 #[test]
 fn norms_of_families_without_the_question_are_plain() {
     let (mut config, mut tensors) = TINY.hugging_face(false);
+    config["model_type"] = json!("qwen3_moe");
     config["text_config"]["model_type"] = json!("qwen3_moe");
     tensors.0.retain(|entry| !entry.name.contains("linear_attn"));
     let folder = Folder::checkpoint(&config, &tensors, "pt");

@@ -3,12 +3,16 @@
 //! its files, `FLASHMOE_FLIPS` of them (100,000 in long runs, docs/experiments.tsv).
 
 use std::fs::{self, OpenOptions};
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Noise, TINY, Tiny, go};
-use store::format::open;
+use crate::common::{Folder, Noise, TINY, Tensors, Tiny, go};
+use crate::malformed::ancestor::ancestor;
+use serde_json::json;
+use store::format::{Extent, Tensor, open};
 use store::pack::{PackOptions, pack, verify};
+use store::trunk::{LoadMode, Trunk, TrunkError};
 
 const SMALL: Tiny = Tiny { layers: 1, hidden: 64, experts: 2, vocabulary: 16, ..TINY };
 const DEFAULT_FLIPS: usize = 5000;
@@ -54,28 +58,105 @@ fn a_pack_cut_anywhere_does_not_open() {
     }
 }
 
+/// Cuts every file of a checkpoint at every byte, its payload at a stride and next to the ends of pages.
+fn cut_everywhere(folder: &Path, files: &[&str], payload_from: impl Fn(&str, &[u8]) -> usize) {
+    for name in files {
+        let path = folder.join(name);
+        let good = fs::read(&path).unwrap();
+        let payload = payload_from(name, &good);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for at in (0..good.len()).rev() {
+            if at <= payload || at % 1009 == 0 || at + 64 > good.len() {
+                file.set_len(at as u64).unwrap();
+                refused(folder, name.rsplit('/').next().unwrap(), &format!("{name} cut at {at}"));
+            }
+        }
+        fs::write(&path, &good).unwrap();
+        open(folder).unwrap();
+    }
+}
+
+/// Where the tensors of a safetensors file begin; other files are read whole.
+fn after_header(name: &str, bytes: &[u8]) -> usize {
+    match name.ends_with(".safetensors") {
+        true => 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize,
+        false => bytes.len(),
+    }
+}
+
 #[test]
 fn safetensors_cut_anywhere_do_not_open() {
     let (config, tensors) = SMALL.hugging_face(true);
     let folder = Folder::checkpoint(&config, &tensors, "pt");
-    for name in ["config.json", "model.safetensors"] {
-        let path = folder.path().join(name);
-        let good = fs::read(&path).unwrap();
-        let header = if name == "config.json" {
-            good.len()
-        } else {
-            8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize
-        };
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        for at in (0..good.len()).rev() {
-            if at <= header || at % 1009 == 0 || at + 1 == good.len() {
-                file.set_len(at as u64).unwrap();
-                refused(folder.path(), name, &format!("{name} cut at {at}"));
-            }
-        }
-        fs::write(&path, &good).unwrap();
-        open(folder.path()).unwrap();
+    cut_everywhere(folder.path(), &["config.json", "model.safetensors"], after_header);
+    let (config, tensors) = SMALL.mlx((4, 64, "BF16"));
+    let folder = Folder::checkpoint(&config, &tensors, "mlx");
+    cut_everywhere(folder.path(), &["config.json", "model.safetensors"], after_header);
+}
+
+#[test]
+fn shards_and_their_index_cut_anywhere_do_not_open() {
+    let (config, tensors) = SMALL.hugging_face(false);
+    let mut shards = [Tensors::default(), Tensors::default()];
+    for (index, entry) in tensors.0.into_iter().enumerate() {
+        shards[index % 2].0.push(entry);
     }
+    let folder = Folder::new();
+    folder.write("config.json", config.to_string());
+    let mut map = serde_json::Map::new();
+    let names = [1, 2].map(|number| format!("model-0000{number}-of-00002.safetensors"));
+    for (shard, name) in shards.iter().zip(&names) {
+        folder.write(name, shard.file("pt"));
+        map.extend(shard.0.iter().map(|entry| (entry.name.clone(), json!(name))));
+    }
+    folder.write("model.safetensors.index.json", json!({"weight_map": map}).to_string());
+    let index = "model.safetensors.index.json";
+    cut_everywhere(folder.path(), &[index, &names[0], &names[1]], after_header);
+}
+
+#[test]
+fn the_ancestors_folders_cut_anywhere_do_not_open() {
+    let folder = ancestor(4);
+    let read_whole = |name: &str, bytes: &[u8]| match name.ends_with(".json") {
+        true => bytes.len(),
+        false => 0,
+    };
+    let files = ["model_weights.json", "model_weights.bin", "packed_experts/layer_02.bin"];
+    cut_everywhere(folder.path(), &files, read_whole);
+}
+
+/// A trunk with any damaged byte is not loaded: one bit in every part, at its ends and inside.
+#[test]
+fn a_damaged_trunk_is_not_loaded() {
+    let (_folder, target) = packed();
+    let checkpoint = open(&target).unwrap();
+    let parts: Vec<Extent> = checkpoint.tensors.values().flat_map(Tensor::parts).collect();
+    let path = target.join("trunk.bin");
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let load = |mode, checked| {
+        let mut goes_on = |_| ControlFlow::Continue(());
+        Trunk::load(&checkpoint, &parts, mode, checked, &mut goes_on)
+    };
+    load(LoadMode::Read, true).unwrap();
+    let mut noise = Noise(3);
+    for (index, part) in parts.iter().enumerate() {
+        for at in [0, noise.below(part.length as usize) as u64, part.length - 1] {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, part.offset + at).unwrap();
+            file.write_all_at(&[byte[0] ^ (1 << noise.below(8))], part.offset + at).unwrap();
+            let context = format!("part {index}, byte {at}");
+            for mode in [LoadMode::Read, LoadMode::Mmap] {
+                let error = load(mode, true).err().unwrap_or_else(|| panic!("{context}: loaded"));
+                assert!(matches!(error, TrunkError::Damaged(_)), "{context}: {error}");
+                let (name, ..) = &checkpoint.pack.as_ref().unwrap().trunk[index];
+                let line = error.to_string();
+                assert!(line.contains("trunk.bin") && line.contains(name), "{context}: {line}");
+                load(mode, false).unwrap();
+            }
+            file.write_all_at(&byte, part.offset + at).unwrap();
+        }
+    }
+    load(LoadMode::Read, true).unwrap();
 }
 
 #[test]

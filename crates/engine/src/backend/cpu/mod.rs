@@ -274,6 +274,11 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn check_files(&self) -> Result<(), EngineError> {
+        self.weights.check()?;
+        Ok(self.experts.check_files()?)
+    }
+
     fn commit(&mut self) {
         for span in &self.spans {
             self.sequences.advance(span.sequence, span.tokens);
@@ -485,6 +490,7 @@ impl Backend for CpuBackend {
         let out = &mut self.logits[..tokens.len() * vocabulary];
         let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
         self.compute.matmul(&mut [job]);
+        self.check_files()?;
         Ok(&mut self.logits[..tokens.len() * vocabulary])
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use engine::model::config::{Family, Mixer, ModelConfig};
 use kernels::format::{Encoding, FloatType};
 use serde_json::{Value, json};
-use store::format::{Projection, ProjectionShape};
+use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
@@ -64,7 +64,9 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     for stale in ["quantization", "quantization_config"] {
         config.as_object_mut().map(|object| object.shift_remove(stale));
     }
-    let model = ModelConfig::from_json(&config).map_err(Failure::engine)?;
+    let known = Configuration::new(Path::new(&arguments.shape), config.clone());
+    let known = known.map_err(|error| Failure::model(error.into()))?;
+    let model = ModelConfig::read(&known).map_err(Failure::engine)?;
     let tensors = tensors(&model, arguments)?;
     let encoding = encoding(arguments.experts, arguments.group)?;
     let (inner, hidden) = (model.moe.intermediate, model.hidden);

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
 use engine::backend::Run;
+use engine::engine::end_tokens;
 use engine::routing::Recorder;
 use engine::text::{Language, Message, RenderOptions, Role};
 
@@ -92,7 +93,10 @@ fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize
 /// The tokens to run, and those that end the answer.
 fn prompt(arguments: &TraceRecordArguments, plan: &Plan) -> Result<(Vec<u32>, Vec<u32>)> {
     let text = match (&arguments.ids, &arguments.prompt) {
-        (Some(path), _) => return Ok((read_ids(path)?, plan.config.end_tokens.clone())),
+        (Some(path), _) => {
+            let ends = end_tokens(&plan.checkpoint).map_err(Failure::engine)?;
+            return Ok((read_ids(path)?, ends));
+        }
         (None, Some(text)) => text,
         (None, None) => return Err(Failure::usage("give a prompt or --ids").into()),
     };

@@ -149,6 +149,47 @@ fn damaged_folders() {
         ("offset near 2^64", "model_weights.bin", &["model.norm.weight"], |f| {
             edit(f, |i| i["tensors"][NORM]["offset"] = json!(u64::MAX));
         }),
+        ("an offset of one", INDEX, &["model.norm.weight.offset", "1, but", "lies at"], |f| {
+            edit(f, |i| i["tensors"][NORM]["offset"] = json!(1));
+        }),
+        ("a tensor in the place of another", INDEX, &[".offset", "0, but"], |f| {
+            edit(f, |i| i["tensors"][NORM]["offset"] = json!(0));
+        }),
+        ("a tensor 64 bytes later", INDEX, &["model.norm.weight.offset", "lies at"], |f| {
+            let weights = fs::read(f.path().join("model_weights.bin")).unwrap();
+            f.write("model_weights.bin", [weights, vec![0; 64]].concat());
+            edit(f, |i| {
+                let offset = i["tensors"][NORM]["offset"].as_u64().unwrap();
+                i["tensors"][NORM]["offset"] = json!(offset + 64);
+            });
+        }),
+        ("two tensors of one size exchanged", INDEX, &[".offset", "lies at"], |f| {
+            edit(f, |i| {
+                let names = [0, 1].map(|n| format!("model.layers.{n}.input_layernorm.weight"));
+                let [a, b] = names.each_ref().map(|name| i["tensors"][name]["offset"].clone());
+                i["tensors"][&names[0]]["offset"] = b;
+                i["tensors"][&names[1]]["offset"] = a;
+            });
+        }),
+        ("a tensor under another name", INDEX, &[".offset", "lies at"], |f| {
+            edit(f, |i| {
+                let norm = i["tensors"].as_object_mut().unwrap().shift_remove(NORM).unwrap();
+                i["tensors"]["a.first.name"] = norm;
+            });
+        }),
+        ("bytes behind the last tensor", "model_weights.bin", &["end of the last tensor"], |f| {
+            let weights = fs::read(f.path().join("model_weights.bin")).unwrap();
+            f.write("model_weights.bin", [weights, vec![0; 65]].concat());
+        }),
+        ("one tensor announced", INDEX, &["num_tensors", "1, but"], |f| {
+            edit(f, |i| i["num_tensors"] = json!(1));
+        }),
+        ("tensors announced as text", INDEX, &["num_tensors", "x"], |f| {
+            edit(f, |i| i["num_tensors"] = json!("x"));
+        }),
+        ("no number of tensors", INDEX, &["num_tensors", "null"], |f| {
+            edit(f, |i| drop(i.as_object_mut().unwrap().shift_remove("num_tensors")));
+        }),
         ("top-k above the experts", INDEX, &["num_experts_per_tok"], |f| {
             edit(f, |i| i["config"]["num_experts_per_tok"] = json!(5));
         }),

@@ -198,6 +198,12 @@ fn quantisations() {
         ("an override to no quantisation", FILE, &["layers.0.mlp.gate", "does not say"], |d| {
             d.config["quantization"]["layers.0.mlp.gate"] = json!(false);
         }),
+        ("an override that is a number", FILE, &["layers.0.mlp.gate", "5 is not"], |d| {
+            d.config["quantization"]["layers.0.mlp.gate"] = json!(5);
+        }),
+        ("an override of null", FILE, &["layers.0.mlp.gate", "null is not"], |d| {
+            d.config["quantization"]["layers.0.mlp.gate"] = Value::Null;
+        }),
         ("two overrides for one module", FILE, &["layers.0.mlp.gate", "second"], |d| {
             d.config["quantization"]["layers.0.mlp.gate"] = json!({"bits": 4});
             d.config["quantization"]["model.layers.0.mlp.gate"] = json!({"bits": 8});

@@ -4,7 +4,7 @@
 //! A table's row is a name, the file to be blamed, words that the message must contain, and the damage. The
 //! undamaged drafts open, so that each refusal is the damage's doing.
 
-mod ancestor;
+pub(crate) mod ancestor;
 mod config;
 mod header;
 mod index;

@@ -45,6 +45,7 @@ fn sparse_terabytes() {
     };
     for (name, words) in [
         ("config.json", &["file size", "limit"][..]),
+        ("tokenizer.json", &["file size", "limit"]),
         ("tokenizer_config.json", &["file size", "limit"]),
         ("generation_config.json", &["file size", "limit"]),
         ("chat_template.jinja", &["file size", "limit"]),

@@ -161,7 +161,13 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
         let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes().repeat(RECORD / 8)).collect();
         std::fs::write(&path, &bytes).unwrap();
         let length = bytes.len() as u64;
-        files.push(CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 });
+        files.push(CheckpointFile {
+            path,
+            length,
+            modified_ns: 0,
+            changed_ns: 0,
+            header_checksum: 0,
+        });
         let extents = |expert: usize| {
             let piece = |index: usize| Extent {
                 file: FileId(layer as u32),
@@ -179,7 +185,7 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
         kind: SourceKind::Native,
         root: root.to_path_buf(),
         files,
-        config: serde_json::Value::Null,
+        config: store::format::Configuration::default(),
         generation_config: None,
         tokenizer: None,
         tokenizer_config: None,

@@ -1,0 +1,94 @@
+//! The least memory that a run works in: what is said when a budget is too small, and granted when it is asked for.
+//!
+//! What a run holds besides experts depends on the budget itself (context and prefill chunk grow with it), so the
+//! least budget is a fixed point: the smallest that holds everything that a run of that budget holds.
+
+use anyhow::Result;
+use engine::backend::cpu::{CpuOptions, Requirements};
+use engine::model::config::ModelConfig;
+use store::cache::{SlotBudget, StoreError, StorePlan};
+use store::format::Checkpoint;
+
+use super::{Part, Seats, backend_options};
+use crate::arguments::{ByteSize, ModelArguments, SlotCount, StorageChoice};
+use crate::failure::Failure;
+
+/// Bytes of a run that no budget changes.
+#[derive(Clone, Copy)]
+pub(super) struct Constant {
+    /// Dense weights.
+    pub(super) trunk: u64,
+    /// Tokenizer and process.
+    pub(super) process: u64,
+}
+
+/// Everything that a run on the processor holds but the slots.
+pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Constant) -> Vec<Part> {
+    let requirements = Requirements::of(config, options);
+    vec![
+        Part { name: "dense trunk", bytes: constant.trunk },
+        Part { name: "key-value cache", bytes: requirements.key_values },
+        Part { name: "recurrent state", bytes: requirements.recurrent },
+        Part { name: "activations", bytes: requirements.activations },
+        Part { name: "tokenizer and process", bytes: constant.process },
+    ]
+}
+
+/// Slots that one step needs: the experts of one layer for every sequence.
+pub(super) fn step_slots(config: &ModelConfig, options: &CpuOptions, sequences: usize) -> usize {
+    (options.top_k * sequences).min(config.moe.experts)
+}
+
+/// The slots that a storage mode takes at least; `None` in the mode without slots.
+pub(super) fn least_slots(arguments: &ModelArguments) -> Option<SlotBudget> {
+    match (arguments.storage, arguments.slots) {
+        (StorageChoice::Mmap | StorageChoice::Resident, _) => None,
+        (StorageChoice::Budget, Some(SlotCount::Exactly(slots))) => Some(SlotBudget::Slots(slots)),
+        (StorageChoice::Budget, _) => Some(SlotBudget::Steps(1)),
+        // Buffers of one visit, and of the next while it is read ahead.
+        (StorageChoice::PageCache, _) => Some(SlotBudget::Steps(2)),
+    }
+}
+
+/// The least budget that a run on the processor works in.
+pub(super) fn least_memory(
+    arguments: &ModelArguments,
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+    constant: Constant,
+    seats: Seats,
+) -> Result<u64> {
+    let mut least = 0;
+    loop {
+        let options = backend_options(arguments, config, least, seats)?;
+        let step = step_slots(config, &options, options.sequences);
+        let slots = match (least_slots(arguments), arguments.storage) {
+            (Some(slots), _) => StorePlan::budget(checkpoint, slots, step).map(|plan| plan.bytes()),
+            (None, StorageChoice::Resident) => {
+                StorePlan::resident(checkpoint).map(|plan| plan.bytes())
+            }
+            (None, _) => Ok(0),
+        };
+        let fixed: u64 = parts(config, &options, constant).iter().map(|part| part.bytes).sum();
+        let needed = fixed + slots.map_err(refusal)?;
+        if needed <= least {
+            return Ok(least);
+        }
+        least = needed;
+    }
+}
+
+/// Too few slots are a matter of `--slots`, not of memory.
+fn refusal(error: StoreError) -> Failure {
+    match error {
+        StoreError::Budget { asked: SlotBudget::Slots(_), .. } => {
+            Failure::usage(format!("--slots: {error}"))
+        }
+        other => Failure::store(other),
+    }
+}
+
+/// How a user asks for the least budget.
+pub(super) fn advice(least: u64) -> String {
+    format!("at least --memory {least} ({}) is needed", ByteSize(least))
+}

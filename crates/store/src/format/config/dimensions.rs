@@ -1,0 +1,48 @@
+//! The few numbers of a configuration that decide where bytes lie.
+
+use super::{Configuration, keys};
+use crate::format::Projection;
+use crate::format::error::FormatError;
+
+/// Expert records of a model: 2.8 times those of the largest known (92 layers of 512).
+const RECORDS_MAX: u64 = 131_072;
+
+/// Sizes from the text model's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dimensions {
+    pub(crate) layers: usize,
+    pub(crate) hidden: usize,
+    /// Routed experts of a layer; zero where the configuration has none.
+    pub(crate) experts: usize,
+    pub(crate) intermediate: usize,
+}
+
+impl Dimensions {
+    /// Rows and columns of an expert's matrix.
+    pub(crate) fn projection(&self, projection: Projection) -> (usize, usize) {
+        match projection {
+            Projection::Gate | Projection::Up => (self.intermediate, self.hidden),
+            Projection::Down => (self.hidden, self.intermediate),
+        }
+    }
+
+    pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
+        let layers = config.required(&keys::NUM_HIDDEN_LAYERS)?;
+        let hidden = config.required(&keys::HIDDEN_SIZE)?;
+        let experts = config.get(&keys::NUM_EXPERTS)?.unwrap_or(0);
+        let intermediate = config.get(&keys::MOE_INTERMEDIATE_SIZE)?.unwrap_or(0);
+        let records = (layers * experts) as u64;
+        if records > RECORDS_MAX {
+            let what = "num_hidden_layers x num_experts";
+            return Err(FormatError::limit(config.file(), what, records, RECORDS_MAX));
+        }
+        let top_k = config.get(&keys::NUM_EXPERTS_PER_TOK)?;
+        if let Some(top_k) = top_k.filter(|&top_k| experts > 0 && top_k > experts) {
+            let found = format!(
+                "{top_k} of {experts} experts, but a token cannot use more experts than there are"
+            );
+            return Err(config.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
+        }
+        Ok(Self { layers, hidden, experts, intermediate })
+    }
+}

@@ -1,0 +1,209 @@
+//! Every key of a configuration that anything here reads: its place, its type, its range.
+//!
+//! A key can be read only through a constant of this table, and the table lists all its constants. So checks and
+//! tests that walk [`all`] meet every key: one that is added here is checked from then on, and one that is not
+//! here cannot be read.
+
+use serde_json::Value;
+
+use super::kind::{
+    AnyOf, Empty, Flag, Kind, ListOf, Number, Object, Off, OneOf, Only, Size, Text, Tokens,
+};
+use crate::shown::shown;
+
+/// Which object of a model's files holds a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The top of config.json.
+    Root,
+    /// The text model's part: `text_config`, or the top where there is none.
+    Text,
+    /// The text model's part, or else the top.
+    TextElseRoot,
+    /// `rope_parameters` or `rope_scaling`.
+    Rope,
+    /// `quantization` or `quantization_config`, and their overrides by module.
+    Quantization,
+    /// generation_config.json.
+    Generation,
+}
+
+/// A key that is read.
+pub struct Key<K> {
+    name: &'static str,
+    place: Place,
+    nullable: bool,
+    kind: K,
+}
+
+/// A key without its type, for what concerns all keys.
+pub trait AnyKey: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// Its place.
+    fn place(&self) -> Place;
+    /// True when null is as good as absent, as it is in files that the reference writes.
+    fn nullable(&self) -> bool;
+    /// What is wrong with a value; `None` for one that can be read.
+    fn complaint(&self, value: &Value) -> Option<String>;
+}
+
+impl<K> Key<K> {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its place.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+}
+
+impl<K: Kind> Key<K> {
+    /// Reads a value; `None` for a null that is as good as absent.
+    pub(crate) fn read<'a>(&self, value: &'a Value) -> Result<Option<K::Read<'a>>, String> {
+        if self.nullable && value.is_null() {
+            return Ok(None);
+        }
+        if value.is_null() {
+            return Err(format!("null, as if missing, is not {}", self.kind.expected()));
+        }
+        self.kind.read(value).map(Some).ok_or_else(|| self.wrong(value))
+    }
+
+    fn wrong(&self, value: &Value) -> String {
+        let beyond = value.as_u64().zip(self.kind.limit()).filter(|(found, limit)| found > limit);
+        if let Some((_, limit)) = beyond {
+            return format!("{} exceeds the limit of {limit}", shown(value));
+        }
+        // The first entry to blame says more than a long list does.
+        let blamed =
+            |entry: &&Value| self.kind.read(&Value::Array(vec![(*entry).clone()])).is_none();
+        let entries = value.as_array().filter(|_| self.kind.has_entries());
+        let entry = entries.and_then(|entries| entries.iter().find(blamed));
+        format!("{} is not {}", shown(entry.unwrap_or(value)), self.kind.expected())
+    }
+}
+
+impl<K: Kind + Sync> AnyKey for Key<K> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn nullable(&self) -> bool {
+        self.nullable
+    }
+
+    fn complaint(&self, value: &Value) -> Option<String> {
+        self.read(value).err()
+    }
+}
+
+macro_rules! keys {
+    ($($name:ident: $kind:ty = $key:literal, $place:expr, $nullable:literal, $value:expr, $doc:literal;)*) => {
+        $(
+            #[doc = concat!("`", $key, "`: ", $doc)]
+            pub const $name: Key<$kind> =
+                Key { name: $key, place: $place, nullable: $nullable, kind: $value };
+        )*
+
+        /// Every key that is read.
+        pub fn all() -> Vec<Box<dyn AnyKey>> {
+            vec![$(Box::new($name)),*]
+        }
+    };
+}
+
+/// Bits of affine weights.
+const BITS_KNOWN: &[u64] = &[2, 3, 4, 5, 6, 8];
+/// Values that share a scale.
+const GROUPS_KNOWN: &[u64] = &[32, 64, 128];
+/// Width of any matrix.
+const WIDTH_MAX: u64 = 1 << 20;
+/// Bases of rotation in use lie between 1e4 and 1e8.
+const THETA_MAX: f64 = 1e15;
+/// Below this part, no value of any head is rotated.
+const FACTOR_MIN: f64 = 1e-4;
+
+keys! {
+    TEXT_CONFIG: Object = "text_config", Place::Root, true, Object, "the text model's part.";
+    MODEL_TYPE: Text = "model_type", Place::TextElseRoot, false, Text, "name of the family.";
+    QUANTIZATION: Object = "quantization", Place::TextElseRoot, true, Object, "MLX's quantisation.";
+    QUANTIZATION_CONFIG: Object = "quantization_config", Place::TextElseRoot, true, Object,
+        "the same under its other name.";
+    MODE: OneOf = "mode", Place::Quantization, false, OneOf(&["affine"]), "kind of quantisation.";
+    BITS: AnyOf = "bits", Place::Quantization, false, AnyOf(BITS_KNOWN), "bits of a weight.";
+    GROUP_SIZE: AnyOf = "group_size", Place::Quantization, false, AnyOf(GROUPS_KNOWN),
+        "values that share a scale.";
+    NUM_HIDDEN_LAYERS: Size = "num_hidden_layers", Place::Text, false, Size(1..=1024), "layers.";
+    HIDDEN_SIZE: Size = "hidden_size", Place::Text, false, Size(1..=65_536),
+        "width of the residual stream.";
+    VOCAB_SIZE: Size = "vocab_size", Place::Text, false, Size(1..=1 << 24),
+        "rows of embedding and head.";
+    NUM_EXPERTS: Size = "num_experts", Place::Text, false, Size(1..=65_535),
+        "routed experts of a layer.";
+    NUM_EXPERTS_PER_TOK: Size = "num_experts_per_tok", Place::Text, false, Size(1..=256),
+        "experts that a token uses.";
+    MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
+        "inner width of a routed expert.";
+    SHARED_EXPERT_INTERMEDIATE_SIZE: Size = "shared_expert_intermediate_size", Place::Text, false,
+        Size(1..=WIDTH_MAX), "inner width of the shared expert.";
+    NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, false, Flag,
+        "whether the chosen experts' weights sum to one.";
+    LAYER_TYPES: ListOf = "layer_types", Place::Text, false,
+        ListOf(&["full_attention", "linear_attention"]), "the mixer of each layer.";
+    FULL_ATTENTION_INTERVAL: Size = "full_attention_interval", Place::Text, false, Size(1..=1024),
+        "every so many layers is one of attention, where `layer_types` is absent.";
+    NUM_ATTENTION_HEADS: Size = "num_attention_heads", Place::Text, false, Size(1..=1024),
+        "query heads.";
+    NUM_KEY_VALUE_HEADS: Size = "num_key_value_heads", Place::Text, false, Size(1..=1024),
+        "key and value heads.";
+    HEAD_DIM: Size = "head_dim", Place::Text, false, Size(2..=4096), "values of a head.";
+    ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, false, Flag,
+        "whether queries carry a gate.";
+    ATTENTION_BIAS: Off = "attention_bias", Place::Text, false, Off, "projections with biases.";
+    USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, false, Off, "attention in windows.";
+    DECODER_SPARSE_STEP: Only = "decoder_sparse_step", Place::Text, false, Only(1),
+        "every so many layers is one of experts.";
+    MLP_ONLY_LAYERS: Empty = "mlp_only_layers", Place::Text, true, Empty, "layers without experts.";
+    HIDDEN_ACT: OneOf = "hidden_act", Place::Text, false, OneOf(&["silu", "swish"]),
+        "activation of the experts.";
+    RMS_NORM_EPS: Number = "rms_norm_eps", Place::Text, false, Number(0.0..=1.0),
+        "added to the mean square of a norm.";
+    LINEAR_NUM_KEY_HEADS: Size = "linear_num_key_heads", Place::Text, false, Size(1..=1024),
+        "key heads of the delta rule.";
+    LINEAR_NUM_VALUE_HEADS: Size = "linear_num_value_heads", Place::Text, false, Size(1..=4096),
+        "value heads of the delta rule.";
+    LINEAR_KEY_HEAD_DIM: Size = "linear_key_head_dim", Place::Text, false, Size(1..=4096),
+        "values of its key heads.";
+    LINEAR_VALUE_HEAD_DIM: Size = "linear_value_head_dim", Place::Text, false, Size(1..=4096),
+        "values of its value heads.";
+    LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, false, Size(2..=16),
+        "taps of its convolution.";
+    ROPE_PARAMETERS: Object = "rope_parameters", Place::Text, false, Object,
+        "rotation, as transformers 5 has it.";
+    ROPE_SCALING: Object = "rope_scaling", Place::Text, true, Object, "rotation, as before that.";
+    ROPE_TYPE: OneOf = "rope_type", Place::Rope, false, OneOf(&["default"]), "kind of rotation.";
+    ROPE_KIND: OneOf = "type", Place::Rope, false, OneOf(&["default"]), "its older name.";
+    INNER_ROPE_THETA: Number = "rope_theta", Place::Rope, false, Number(1.0..=THETA_MAX),
+        "base of the rotation's frequencies.";
+    ROPE_THETA: Number = "rope_theta", Place::Text, false, Number(1.0..=THETA_MAX),
+        "the same, as before transformers 5.";
+    INNER_ROTARY_FACTOR: Number = "partial_rotary_factor", Place::Rope, false,
+        Number(FACTOR_MIN..=1.0), "part of a head that is rotated.";
+    ROTARY_FACTOR: Number = "partial_rotary_factor", Place::Text, false,
+        Number(FACTOR_MIN..=1.0), "the same, as before transformers 5.";
+    MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, false, Size(1..=1 << 30),
+        "longest context of training.";
+    TIE_WORD_EMBEDDINGS: Flag = "tie_word_embeddings", Place::TextElseRoot, false, Flag,
+        "whether the head is the embedding.";
+    EOS_TOKEN_ID: Tokens = "eos_token_id", Place::TextElseRoot, true, Tokens,
+        "tokens that end an answer.";
+    GENERATION_EOS_TOKEN_ID: Tokens = "eos_token_id", Place::Generation, true, Tokens,
+        "tokens that end an answer.";
+}

@@ -11,6 +11,7 @@ mod ids;
 pub mod io;
 pub mod pack;
 pub mod record;
+pub mod shown;
 pub mod split_mix;
 pub mod synthetic;
 pub mod timeline;

@@ -4,20 +4,18 @@
 //! with what to do about it. `Display` is one line whatever the file contains: names and values come
 //! from untrusted files, so control characters are escaped and long values cut.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Longest piece of a file's content that an error repeats.
-const SHOWN_CHARACTERS: usize = 160;
+use crate::shown::{self, message, shown};
 
 /// A checkpoint that cannot be used, and why.
 #[derive(Debug, Error)]
 pub enum FormatError {
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", Shown(file))]
+    #[error("{}: cannot {action}: {source}", shown::path(file))]
     Io {
         /// The file.
         file: PathBuf,
@@ -29,7 +27,7 @@ pub enum FormatError {
     /// A pipe, device, socket or folder where a file was expected.
     #[error(
         "{}: is a {found}, not a regular file; checkpoints are read from regular files only",
-        Shown(file)
+        shown::path(file)
     )]
     NotAFile {
         /// The path.
@@ -38,7 +36,7 @@ pub enum FormatError {
         found: &'static str,
     },
     /// No known layout was found at the path.
-    #[error("{}: {reason}", Shown(path))]
+    #[error("{}: {reason}", shown::path(path))]
     NotACheckpoint {
         /// The path given.
         path: PathBuf,
@@ -46,7 +44,7 @@ pub enum FormatError {
         reason: String,
     },
     /// A value that contradicts the format or another value.
-    #[error("{}: {field}: {found}: {remedy}", Shown(file))]
+    #[error("{}: {field}: {found}: {remedy}", shown::path(file))]
     Invalid {
         /// The file.
         file: PathBuf,
@@ -58,7 +56,7 @@ pub enum FormatError {
         remedy: &'static str,
     },
     /// A well-formed value that this version does not read.
-    #[error("{}: {field}: {found} is not supported; {remedy}", Shown(file))]
+    #[error("{}: {field}: {found} is not supported; {remedy}", shown::path(file))]
     Unsupported {
         /// The file.
         file: PathBuf,
@@ -72,7 +70,7 @@ pub enum FormatError {
     /// A size or count beyond what any real checkpoint needs.
     #[error(
         "{}: {field}: {found} exceeds the limit of {limit}; the file is damaged or hostile",
-        Shown(file)
+        shown::path(file)
     )]
     Limit {
         /// The file.
@@ -87,7 +85,7 @@ pub enum FormatError {
     /// A file that ends before what it announces, or goes on after it.
     #[error(
         "{}: {field}: needs a file of {needed} bytes, found {length}; copy or download it again",
-        Shown(file)
+        shown::path(file)
     )]
     Length {
         /// The file.
@@ -102,7 +100,7 @@ pub enum FormatError {
     /// Bytes that do not have their checksum.
     #[error(
         "{}: {field}: checksum {found:016x} instead of {expected:016x}; the file is damaged, copy it again",
-        Shown(file)
+        shown::path(file)
     )]
     Checksum {
         /// The file.
@@ -117,7 +115,7 @@ pub enum FormatError {
     /// A pack that was never finished.
     #[error(
         "{}: the pack is unfinished; run the same `pack` command again to complete it",
-        Shown(path)
+        shown::path(path)
     )]
     Unfinished {
         /// The folder.
@@ -141,8 +139,8 @@ impl FormatError {
     ) -> Self {
         Self::Invalid {
             file: file.to_owned(),
-            field: shown(field.as_ref()),
-            found: shown(found.as_ref()),
+            field: shown(field.as_ref()).to_string(),
+            found: message(found.as_ref()).to_string(),
             remedy,
         }
     }
@@ -155,50 +153,27 @@ impl FormatError {
     ) -> Self {
         Self::Unsupported {
             file: file.to_owned(),
-            field: shown(field.as_ref()),
-            found: shown(found.as_ref()),
+            field: shown(field.as_ref()).to_string(),
+            found: message(found.as_ref()).to_string(),
             remedy,
         }
     }
 
     pub(crate) fn limit(file: &Path, field: impl AsRef<str>, found: u64, limit: u64) -> Self {
-        Self::Limit { file: file.to_owned(), field: shown(field.as_ref()), found, limit }
+        Self::Limit {
+            file: file.to_owned(),
+            field: shown(field.as_ref()).to_string(),
+            found,
+            limit,
+        }
     }
 
     pub(crate) fn length(file: &Path, field: impl AsRef<str>, needed: u64, length: u64) -> Self {
-        Self::Length { file: file.to_owned(), field: shown(field.as_ref()), needed, length }
-    }
-}
-
-/// Text from a file, made fit for one line of a terminal.
-pub(crate) fn shown(text: &str) -> String {
-    let mut line: String = text
-        .chars()
-        .take(SHOWN_CHARACTERS)
-        .flat_map(|character| {
-            let escaped = character.is_control().then(|| character.escape_default());
-            let plain = (!character.is_control()).then_some(character);
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect();
-    if text.chars().nth(SHOWN_CHARACTERS).is_some() {
-        line.push_str("...");
-    }
-    line
-}
-
-/// A path on one line.
-struct Shown<'a>(&'a Path);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.to_string_lossy().chars() {
-            if character.is_control() {
-                write!(formatter, "{}", character.escape_default())?;
-            } else {
-                write!(formatter, "{character}")?;
-            }
+        Self::Length {
+            file: file.to_owned(),
+            field: shown(field.as_ref()).to_string(),
+            needed,
+            length,
         }
-        Ok(())
     }
 }

@@ -1,0 +1,135 @@
+//! Text from outside in messages: cut to a length and escaped, so that a message stays one short line.
+//!
+//! Configuration files, tokenizers, templates and requests come from strangers. A message that repeats a value
+//! of theirs must neither be as long as the value nor bring line breaks, escape sequences of a terminal or marks that
+//! turn the direction of writing. Every crate builds its messages with the functions of this module.
+
+use std::fmt::{self, Display, Write};
+use std::path::Path;
+
+/// Characters of a value that a message repeats.
+pub const VALUE_CHARACTERS: usize = 100;
+/// Characters of a whole message whose words are somebody else's: a parser's, a template's, a system's.
+pub const MESSAGE_CHARACTERS: usize = 400;
+
+/// A value in a message, as it is but for its length and what must not reach a terminal; by [`shown`] and its
+/// like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<T> {
+    value: T,
+    characters: usize,
+    quotes: bool,
+}
+
+/// A value without quotes: a number, JSON, a path of fields. At most [`VALUE_CHARACTERS`] of it.
+pub fn shown<T: Display>(value: T) -> Shown<T> {
+    Shown { value, characters: VALUE_CHARACTERS, quotes: false }
+}
+
+/// A text in quotes, those inside it escaped. At most [`VALUE_CHARACTERS`] of it.
+pub fn quoted<T: Display>(text: T) -> Shown<T> {
+    Shown { value: text, characters: VALUE_CHARACTERS, quotes: true }
+}
+
+/// A message in the words of somebody else, on one line. At most [`MESSAGE_CHARACTERS`] of it.
+pub fn message<T: Display>(text: T) -> Shown<T> {
+    Shown { value: text, characters: MESSAGE_CHARACTERS, quotes: false }
+}
+
+/// A path, whole, on one line.
+pub fn path(path: &Path) -> Shown<std::path::Display<'_>> {
+    Shown { value: path.display(), characters: usize::MAX, quotes: false }
+}
+
+impl<T: Display> Display for Shown<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quotes = self.quotes;
+        if quotes {
+            formatter.write_char('"')?;
+        }
+        let mut cut = Cut { out: formatter, quotes, left: self.characters, over: false, bytes: 0 };
+        write!(cut, "{}", self.value)?;
+        let (over, bytes) = (cut.over, cut.bytes);
+        if over {
+            formatter.write_str("...")?;
+        }
+        if quotes {
+            formatter.write_char('"')?;
+        }
+        if over { write!(formatter, " ({bytes} bytes)") } else { Ok(()) }
+    }
+}
+
+/// Passes on the first characters, escaped, and counts the bytes of all.
+struct Cut<'a, 'f> {
+    out: &'a mut fmt::Formatter<'f>,
+    quotes: bool,
+    left: usize,
+    over: bool,
+    bytes: u64,
+}
+
+impl Write for Cut<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.bytes += text.len() as u64;
+        for character in text.chars() {
+            if self.left == 0 {
+                self.over = true;
+                return Ok(());
+            }
+            self.left -= 1;
+            if is_unprintable(character) || (self.quotes && matches!(character, '"' | '\\')) {
+                write!(self.out, "{}", character.escape_default())?;
+            } else {
+                self.out.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Control characters, line and paragraph separators, marks of direction, and characters without a shape.
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stay_short_and_on_one_line() {
+        assert_eq!(quoted("plain ünïcode").to_string(), "\"plain ünïcode\"");
+        assert_eq!(quoted("a\"b\\").to_string(), r#""a\"b\\""#);
+        assert_eq!(shown("a\"b\\").to_string(), "a\"b\\");
+        assert_eq!(
+            shown("a\nb\u{1b}[31m\u{9b}\u{202e}").to_string(),
+            r"a\nb\u{1b}[31m\u{9b}\u{202e}"
+        );
+        assert_eq!(path(Path::new("a\nb")).to_string(), r"a\nb");
+        let exact = "é".repeat(VALUE_CHARACTERS);
+        assert_eq!(shown(&exact).to_string(), exact);
+        let long = "é".repeat(50_000);
+        assert_eq!(shown(&long).to_string(), format!("{exact}... (100000 bytes)"));
+        assert_eq!(quoted(&long).to_string(), format!("\"{exact}...\" (100000 bytes)"));
+        assert!(message("\u{1b}".repeat(1 << 20)).to_string().len() < 10 * MESSAGE_CHARACTERS);
+    }
+
+    #[test]
+    fn a_value_written_in_pieces_is_cut_as_one() {
+        let list: Vec<u32> = (0..10_000).collect();
+        let text = format!("{list:?}");
+        let cut: String = text.chars().take(VALUE_CHARACTERS).collect();
+        let expected = format!("{cut}... ({} bytes)", text.len());
+        assert_eq!(shown(format_args!("{list:?}")).to_string(), expected);
+    }
+}

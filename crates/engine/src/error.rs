@@ -3,21 +3,23 @@
 use thiserror::Error;
 
 use store::cache::StoreError;
+use store::shown::{message, quoted, shown};
 
 /// A model or request that the engine cannot serve.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The model's family is not one that the engine implements.
     #[error(
-        "config.json: model_type {found:?} is not supported; supported families: \
-         qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3_moe (Qwen3-MoE)"
+        "config.json: model_type {} is not supported; supported families: \
+         qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3_moe (Qwen3-MoE)",
+        quoted(found)
     )]
     UnsupportedFamily {
         /// The value of `model_type`.
         found: String,
     },
     /// A configuration key is missing, of the wrong type, or contradicts another.
-    #[error("config.json: {key}: {problem}")]
+    #[error("config.json: {key}: {}", message(problem))]
     Config {
         /// The key.
         key: &'static str,
@@ -25,7 +27,7 @@ pub enum EngineError {
         problem: String,
     },
     /// A tensor that the architecture needs is missing or has another shape.
-    #[error("tensor {name}: {problem}")]
+    #[error("tensor {}: {}", shown(name), message(problem))]
     Tensor {
         /// Canonical name.
         name: String,
@@ -33,7 +35,7 @@ pub enum EngineError {
         problem: String,
     },
     /// A request that the engine as configured cannot take.
-    #[error("{0}")]
+    #[error("{}", message(.0))]
     Request(String),
     /// The forward pass was cancelled; the sequences of that batch are no longer usable.
     #[error("cancelled")]
@@ -45,12 +47,12 @@ pub enum EngineError {
         position: usize,
     },
     /// The sampler refused its options or the logits.
-    #[error("position {position}: {source}")]
+    #[error("position {position}: {reason}")]
     Sampling {
         /// Position in the sequence.
         position: usize,
-        /// The cause.
-        source: crate::sampling::SamplingError,
+        /// The cause; not a `source`, because this error's own words contain it.
+        reason: crate::sampling::SamplingError,
     },
     /// The arithmetic could not be set up as asked.
     #[error(transparent)]

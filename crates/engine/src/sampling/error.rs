@@ -45,9 +45,9 @@ pub enum SamplingError {
 impl SamplingError {
     pub(crate) fn parameter(
         name: &'static str,
-        value: impl ToString,
+        value: impl std::fmt::Display,
         allowed: &'static str,
     ) -> Self {
-        Self::Parameter { name, value: value.to_string(), allowed }
+        Self::Parameter { name, value: store::shown::shown(value).to_string(), allowed }
     }
 }

@@ -73,9 +73,10 @@ fn strangers_words_are_cut_and_escaped() {
         move |text: &str| {
             let mut object: serde_json::Value = serde_json::from_str(text).unwrap();
             let value: serde_json::Value = serde_json::from_str(&value).unwrap();
-            match object.get_mut("text_config").filter(|_| key == "model_type") {
-                Some(inner) => inner[key] = value.clone(),
-                None => {}
+            if key == "model_type"
+                && let Some(inner) = object.get_mut("text_config")
+            {
+                inner[key] = value.clone();
             }
             object[key] = value;
             object.to_string()

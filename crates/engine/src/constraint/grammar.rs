@@ -60,6 +60,10 @@ pub(super) fn of(
         }
         Rule::Calls { name, parallel } => {
             let functions = functions(tools, name.as_deref())?;
+            // What the model begins by itself is only watched, and goes on freely where a schema has no end.
+            for Function { field, parameters, .. } in &functions {
+                references::check(&format!("{field}.parameters"), parameters)?;
+            }
             calls(&mut text, &functions, *parallel, dialect, tokenizer)?;
         }
         Rule::CallBody => {
@@ -75,6 +79,8 @@ pub(super) fn of(
 
 /// A function on offer: its name and the schema of its parameters.
 struct Function<'a> {
+    /// Its place in the request.
+    field: String,
     name: &'a str,
     parameters: &'a Value,
 }
@@ -100,8 +106,7 @@ fn functions<'a>(
         }
         let parameters = function.get("parameters").unwrap_or(&Value::Null);
         limits::check(&format!("{field}.parameters"), parameters)?;
-        references::check(&format!("{field}.parameters"), parameters)?;
-        found.push(Function { name, parameters });
+        found.push(Function { field, name, parameters });
     }
     let most = limits::TOOLS_MAX;
     if found.len() > most {

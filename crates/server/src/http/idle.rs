@@ -42,47 +42,61 @@ impl Idle {
 pub(crate) struct Place {
     idle: Arc<Idle>,
     close: Arc<Notify>,
-    /// While it waits. Locked after the line, never before.
-    number: Mutex<Option<u64>>,
+    /// Locked after the line, never before; nothing under it can panic.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the line, while it waits there.
+    number: Option<u64>,
+    /// Requests in progress: the next may come before the last is quite over.
+    requests: usize,
 }
 
 impl Place {
     /// The place of a new connection, which waits for its first request.
     pub(crate) fn new(idle: &Arc<Idle>) -> Arc<Self> {
         let (idle, close) = (Arc::clone(idle), Arc::default());
-        let place = Arc::new(Self { idle, close, number: Mutex::new(None) });
+        let place = Arc::new(Self { idle, close, state: Mutex::default() });
         place.wait();
         place
     }
 
-    fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self) {
         let mut line = self.idle.line();
-        let number = line.next;
-        line.next += 1;
-        line.waiting.insert(number, Arc::clone(&self.close));
-        *self.number() = Some(number);
+        let mut state = self.state();
+        state.requests = state.requests.saturating_sub(1);
+        if state.requests == 0 && state.number.is_none() {
+            let number = line.next;
+            line.next += 1;
+            line.waiting.insert(number, Arc::clone(&self.close));
+            state.number = Some(number);
+        }
     }
 
-    fn leave(&self) {
+    fn leave(&self, requests: usize) {
         let mut line = self.idle.line();
-        if let Some(number) = self.number().take() {
+        let mut state = self.state();
+        state.requests += requests;
+        if let Some(number) = state.number.take() {
             line.waiting.remove(&number);
         }
     }
 
     /// A request has come; the connection waits again when the guard is dropped.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.leave();
+        self.leave(1);
         Busy(Arc::clone(self))
     }
 
     /// Whether a request is in progress.
     pub(crate) fn is_busy(&self) -> bool {
-        self.number().is_none()
+        self.state().requests > 0
     }
 
     /// Waits until the connection shall close.
@@ -93,7 +107,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.leave();
+        self.leave(0);
     }
 }
 
@@ -147,10 +161,14 @@ mod tests {
         assert!(places[0].is_busy() && !places[1].is_busy());
         assert!(idle.close_longest());
         assert!(!idle.line().waiting.contains_key(&1) && idle.line().waiting.len() == 1);
+        // The next request comes before the last is over.
+        let next = places[0].busy();
         drop(busy);
+        assert!(places[0].is_busy() && idle.line().waiting.len() == 1);
+        drop(next);
         // The first waits again, behind the third.
         assert!(idle.close_longest());
-        assert_eq!(*places[0].number(), Some(3));
+        assert_eq!(places[0].state().number, Some(3));
         assert!(idle.line().waiting.contains_key(&3));
         drop(places);
         assert!(idle.line().waiting.is_empty() && !idle.close_longest());

@@ -7,8 +7,8 @@
 
 use store::shown::{message, shown};
 
-/// What can go wrong between text and tokens. Fields and problems may repeat what files and clients wrote: `Display` cuts
-/// and escapes them, so that it is one short line whatever they are.
+/// What can go wrong between text and tokens. Fields and problems may repeat what files and clients wrote: `Display`
+/// cuts and escapes them, so that it is one short line whatever they are.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     /// A file of the model folder could not be read.

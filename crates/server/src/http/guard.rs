@@ -104,8 +104,9 @@ impl Guard {
         if own && !host.is_empty() { Ok(None) } else { Err(refuse()) }
     }
 
-    /// Refuses what a page of another site has its browser ask for, where that has no `Origin`: images, scripts, frames.
-    /// Such a page cannot read the answer, but what is asked for may have an effect, and its time and size can be told.
+    /// Refuses what a page of another site has its browser ask for, where that has no `Origin`: images, scripts,
+    /// frames. Such a page cannot read the answer, but what is asked for may have an effect, and its time and size
+    /// can be told.
     pub(crate) fn check_site(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let Some(site) = headers.get("sec-fetch-site") else { return Ok(()) };
         let own = ["same-origin", "none"].iter().any(|own| site == own);

@@ -100,8 +100,8 @@ pub struct Limits {
     pub head_time: Duration,
     /// Between two pieces of a body.
     pub body_idle: Duration,
-    /// Connections at a time. Where there are more, the ones that have waited longest for a request are closed; those with a
-    /// request in progress never are, and further ones wait in the listener's queue.
+    /// Connections at a time. Where there are more, the ones that have waited longest for a request are closed; those
+    /// with a request in progress never are, and further ones wait in the listener's queue.
     pub connections: usize,
     /// The longest silence of a stream: then a heartbeat is sent.
     pub heartbeat: Duration,

@@ -1,7 +1,8 @@
 //! What was computed and may be needed again: snapshots, found by the tokens before them.
 //!
 //! A prompt goes on from the longest snapshot of its own domain whose tokens it begins with; tokens are compared one by
-//! one, so that no hash can be wrong. What other domains keep is not looked at, only counted in what room there is. Models without recurrent state may leave a snapshot earlier, at any token.
+//! one, so that no hash can be wrong. What other domains keep is not looked at, only counted in what room there
+//! is. Models without recurrent state may leave a snapshot earlier, at any token.
 //!
 //! When room is short the entry goes whose loss costs least: the tokens that would have to be computed again
 //! (from the next shorter entry of its chain), less the longer it was not used. Since an entry that loses its

@@ -1,9 +1,10 @@
 //! The folder of one model's kept prompts: what lies there, and what may still be written.
 //!
 //! `FOLDER/FINGERPRINT/` has the files of one model and arithmetic, with a `lock` that the server holds, an `about`
-//! that says whose they are and the `salt` by which API keys are told apart; other models have folders of their own beside it. All together stay below the limit: the
-//! snapshots used longest ago go first, and when none of this model's are left, whole folders of models that no
-//! server uses. `FOLDER/written` counts the bytes of the day, restarts included.
+//! that says whose they are and the `salt` by which API keys are told apart; other models have folders of their own
+//! beside it. All together stay below the limit: the snapshots used longest ago go first, and when none of this
+//! model's are left, whole folders of models that no server uses. `FOLDER/written` counts the bytes of
+//! the day, restarts included.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -169,8 +170,8 @@ impl Folder {
                 let _ = fs::remove_file(&path);
             }
         }
-        // In the order of their last use, as the files' times have it. A time to come is that of a clock that was wrong:
-        // it counts as the oldest, or such a file would outlive all others.
+        // In the order of their last use, as the files' times have it. A time to come is that of a clock that was
+        // wrong: it counts as the oldest, or such a file would outlive all others.
         let now = SystemTime::now();
         snapshots.sort_by_cached_key(|path| {
             let used = fs::metadata(path).and_then(|file| file.modified()).unwrap_or(UNIX_EPOCH);

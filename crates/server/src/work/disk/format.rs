@@ -3,7 +3,8 @@
 //! A snapshot's full pages of keys and values are functions of the tokens before their end, so each is a file of its
 //! own that all snapshots of a conversation, and of its branches, share; the snapshot's file has the tokens, the
 //! page that is not full, and the recurrent state. A page is found by a hash chained over its domain (the owner's, see
-//! `owner`), its tokens and those before it; the tokens themselves are compared when it is read. All numbers are little-endian.
+//! `owner`), its tokens and those before it; the tokens themselves are compared when it is read. All
+//! numbers are little-endian.
 //!
 //! Page: magic `FMKVPAGE`, format u32, zero u32, fingerprint u64, bytes u64, parent's key 2 x u64 (the domain for the
 //! first), the page's token ids u32 each; keys and values; XXH3 of all before, u64.

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use store::cache::StoreError;
+use store::shown::{message, shown};
 
 /// A model or request that the engine cannot serve.
 #[derive(Debug, Error)]
@@ -11,7 +12,7 @@ pub enum EngineError {
     #[error(transparent)]
     Format(#[from] store::format::FormatError),
     /// A configuration that is right in itself, but beyond what the device computes.
-    #[error("config.json: {key}: {problem}")]
+    #[error("config.json: {key}: {}", message(problem))]
     Config {
         /// The key.
         key: &'static str,
@@ -19,7 +20,7 @@ pub enum EngineError {
         problem: String,
     },
     /// A tensor that the architecture needs is missing or has another shape.
-    #[error("tensor {name}: {problem}")]
+    #[error("tensor {}: {}", shown(name), message(problem))]
     Tensor {
         /// Canonical name.
         name: String,
@@ -27,7 +28,7 @@ pub enum EngineError {
         problem: String,
     },
     /// A request that the engine as configured cannot take.
-    #[error("{0}")]
+    #[error("{}", message(.0))]
     Request(String),
     /// The forward pass was cancelled; the sequences of that batch are no longer usable.
     #[error("cancelled")]
@@ -39,12 +40,12 @@ pub enum EngineError {
         position: usize,
     },
     /// The sampler refused its options or the logits.
-    #[error("position {position}: {source}")]
+    #[error("position {position}: {reason}")]
     Sampling {
         /// Position in the sequence.
         position: usize,
-        /// The cause.
-        source: crate::sampling::SamplingError,
+        /// The cause; not a `source`, because this error's own words contain it.
+        reason: crate::sampling::SamplingError,
     },
     /// The arithmetic could not be set up as asked.
     #[error(transparent)]

@@ -78,7 +78,7 @@ pub fn generate(
                     Some(watch) => watch.sample(sampler, logits, history),
                     None => sampler.sample(logits, history),
                 };
-                sampled.map_err(|error| EngineError::Sampling { position, source: error })?.token
+                sampled.map_err(|error| EngineError::Sampling { position, reason: error })?.token
             }
         };
         if let Some(watch) = &mut calls {

@@ -102,3 +102,39 @@ impl Failure {
         }
     }
 }
+
+/// An error and its causes, outermost first, each said once: many errors' own words contain those of their cause.
+pub(crate) fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if words.contains(&cause) {
+            continue;
+        }
+        if !words.is_empty() {
+            words.push_str(": ");
+        }
+        words.push_str(&cause);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::sampling::SamplingError;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let reason = SamplingError::BadLogit { id: 0, value: f32::NAN };
+        let error = Failure::engine(EngineError::Sampling { position: 2, reason });
+        let words = in_words(&error.into());
+        let expected = "position 2: the logit of token 0 is NaN; the forward pass has failed";
+        assert_eq!(words, expected);
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = anyhow::Error::new(missing).context("a.json: cannot open: entity not found");
+        assert_eq!(in_words(&error), "a.json: cannot open: entity not found");
+        let inner = anyhow::anyhow!("inner").context("middle");
+        assert_eq!(in_words(&inner.context("outer")), "outer: middle: inner");
+    }
+}

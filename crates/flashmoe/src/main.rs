@@ -6,6 +6,7 @@ mod arguments;
 mod commands;
 mod failure;
 mod interrupt;
+mod output;
 mod plan;
 mod printer;
 mod progress;
@@ -21,10 +22,11 @@ use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command};
 use failure::Failure;
+use output::Named;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let mut out = std::io::stdout().lock();
+    let mut out = Named::new("standard output", std::io::stdout().lock());
     let result = match &arguments.command {
         Command::Run(arguments) => commands::run(arguments, &mut out),
         Command::Serve(arguments) => commands::serve(arguments, &mut out),
@@ -34,8 +36,10 @@ fn main() -> ExitCode {
         Command::Pack(arguments) => commands::pack(arguments, &mut out),
         Command::Verify(arguments) => commands::verify(&arguments.model, &mut out),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Arguments::command(), "flashmoe", &mut out);
-            Ok(())
+            // Into memory first: the generator panics where it cannot write.
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "flashmoe", &mut text);
+            out.write_all(&text).map_err(|error| Failure::io(error).into())
         }
         Command::Man => {
             let page = clap_mangen::Man::new(Arguments::command());
@@ -52,19 +56,10 @@ fn main() -> ExitCode {
     let result = result.and_then(|()| out.flush().map_err(|error| Failure::io(error).into()));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of a pipe has had enough: not a failure.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            progress::say(&format!("flashmoe: {error:#}"));
+            progress::say(&format!("flashmoe: {}", failure::in_words(&error)));
             let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
             ExitCode::from(failure.map_or(1, Failure::exit_code))
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use store::shown;
 
 use crate::arguments::ByteSize;
 
@@ -94,7 +95,7 @@ impl Progress {
     }
 }
 
-/// Writes a line to standard error. A closed standard error is nobody's loss.
+/// Writes a line to standard error, as one line whatever is in it. A closed standard error is nobody's loss.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", shown::line(line));
 }

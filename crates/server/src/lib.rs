@@ -16,6 +16,7 @@ mod page;
 mod protocol;
 mod responses;
 mod temperature;
+mod throttle;
 mod timeline;
 pub mod understanding;
 pub mod work;

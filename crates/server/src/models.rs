@@ -8,10 +8,11 @@
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
+use store::shown::shown;
 
 use crate::http::{Answer, ApiError, Kind};
 use crate::protocol::Fields;
-use crate::work::{Loading, ModelCard, Worker};
+use crate::work::{Failing, Loading, ModelCard, Worker};
 
 /// Anthropic's documentation: the epoch where the date of the model's release is unknown.
 const RELEASED: &str = "1970-01-01T00:00:00Z";
@@ -70,13 +71,14 @@ pub(crate) fn one(
 ) -> Result<Response<Answer>, ApiError> {
     let card = loading.model();
     if id != card.id {
-        let message = format!("no model of this name is served; {} is", card.id);
+        let message = format!("no model of this name is served; {} is", shown(&card.id));
         return Err(ApiError::new(Kind::NotFound, message));
     }
     Ok(Answer::json(StatusCode::OK, &card_json(&card, loading.percent(), started_s)))
 }
 
-/// That the server lives, and how much it has to do, or how far it is before it can do anything.
+/// That the server answers, and how much it has to do; 503 with how far it is before it can do anything, and while
+/// requests fail.
 pub(crate) fn health(loading: &Loading) -> Response<Answer> {
     let Some(worker) = loading.worker() else {
         let body = json!({ "status": "loading", "percent": loading.percent() });
@@ -85,13 +87,24 @@ pub(crate) fn health(loading: &Loading) -> Response<Answer> {
         return response;
     };
     let status = worker.status();
-    let body = json!({
+    let mut body = json!({
         "status": "ok",
         "running": status.running.len(),
         "queued": status.queued,
         "sequences": status.sequences,
     });
-    Answer::json(StatusCode::OK, &body)
+    let Some(failing) = status.failing else { return Answer::json(StatusCode::OK, &body) };
+    body["status"] = "failing".into();
+    // Without a key: nothing of files or requests.
+    body["reason"] = match failing {
+        Failing::LastJob => "the last request failed; the server's log says why",
+        Failing::FileChanged => {
+            "a file of the model changed while it was served; restart the server"
+        }
+        Failing::Ended => "the engine's thread has ended; restart the server",
+    }
+    .into();
+    Answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
 }
 
 /// What requests are completed with.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::http::{ApiError, EventWriter, Frames, Shape, object};
 use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};
 use crate::work::{
-    Conversation, Event, Experts, Finish, FinishReason, Job, Piece, Prompt, Timings, Usage,
+    Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Prompt, Timings, Usage,
 };
 use crate::{chat, messages, responses};
 
@@ -69,7 +69,12 @@ fn defaults() -> Defaults {
 
 fn understood(draft: &Draft) -> Understood {
     let conversation = draft.conversation.clone();
-    let job = draft.clone().into_job("job".to_owned(), Prompt::default(), String::new());
+    let job = draft.clone().into_job(
+        "job".to_owned(),
+        Prompt::default(),
+        String::new(),
+        Owner::everybody(),
+    );
     Understood { conversation, job, stream: String::new(), whole: None }
 }
 

@@ -147,6 +147,77 @@ fn bodies_that_are_not_what_is_asked_for_are_refused() {
 }
 
 #[test]
+fn chunks_that_announce_too_much_are_refused_when_they_do() {
+    let limits = Limits { body_bytes: 1 << 20, ..Limits::default() };
+    let options = ServeOptions { limits, ..ServeOptions::default() };
+    let serving = Serving::start_with(Scripted::new(Reply::Play(hello())), options);
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let first = format!("{:x}\r\n{}\r\n", 600 << 10, " ".repeat(600 << 10));
+    let announced = [
+        "ffffffffffffffff\r\n".to_owned(),
+        "10000000000000000\r\n".to_owned(),
+        "fffffffffffffffffffffffffffffffff\r\n".to_owned(),
+        // Nothing more need come.
+        "ffffffff".to_owned(),
+        "100001;name=value\r\n".to_owned(),
+        format!("{first}{:x}\r\n", 600 << 10),
+    ];
+    for chunks in &announced {
+        let mut stream = serving.connect();
+        let begun = Instant::now();
+        // Head and chunk come apart or together; the connection stays open, and no byte of the chunk comes.
+        stream.write_all(head.as_bytes()).unwrap();
+        if chunks.len() < 20 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stream.write_all(chunks.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        let start: String = chunks.chars().take(40).collect();
+        assert_eq!(&answer, b"HTTP/1.1 413", "{start}");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{start}: {:?}", begun.elapsed());
+    }
+    let good = chat(false).to_string();
+    let (one, two) = good.split_at(20);
+    let body =
+        format!("{:x}\r\n{one}\r\n{:X};a=b\r\n{two}\r\n0\r\nX: y\r\n\r\n", one.len(), two.len());
+    assert_eq!(serving.raw(format!("{head}{body}").as_bytes()).status, 200);
+    assert_serves(&serving);
+}
+
+#[test]
+fn pages_of_other_sites_have_nothing_loaded() {
+    let worker = Scripted::new(Reply::Play(hello()));
+    let serving = Serving::start(worker.clone());
+    let get = |path: &str, site: &str| {
+        serving.send("GET", path, &[&format!("Sec-Fetch-Site: {site}")], "").status
+    };
+    let paths = [
+        "/debug/trace?seconds=0.01",
+        "/v1/models",
+        "/v1/models/scripted",
+        "/metrics",
+        "/status",
+        "/slots",
+        "/props",
+        "/health",
+    ];
+    for path in paths {
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(get(path, site), 403, "{path} from {site}");
+        }
+        assert_eq!(get(path, "none"), 200, "{path} by its address");
+    }
+    // A form needs no Origin in old browsers.
+    let headers = ["Sec-Fetch-Site: cross-site", "Content-Type: application/json"];
+    let posted = serving.send("POST", "/v1/chat/completions", &headers, &chat(false).to_string());
+    assert_eq!(posted.status, 403);
+    assert!(worker.jobs.lock().unwrap().is_empty());
+    // A link to the page works: it has no secrets and effects.
+    assert_eq!(get("/", "cross-site"), 200);
+}
+
+#[test]
 fn strangers_are_kept_out() {
     let options = ServeOptions {
         keys: vec!["sesame".to_owned()],
@@ -172,7 +243,15 @@ fn strangers_are_kept_out() {
         (&json!("error"), &json!("authentication_error"))
     );
     // DNS rebinding: the page's own name as Host.
-    for host in ["Host: evil.com", "Host: localhost.evil.com", "Host: 127.0.0.1@evil.com"] {
+    let foreign = [
+        "Host: evil.com",
+        "Host: localhost.evil.com",
+        "Host: 127.0.0.1@evil.com",
+        "Host: localhost:evil.com",
+        "Host: [::1]evil.com",
+        "Host: [::1].evil.com:80",
+    ];
+    for host in foreign {
         assert_eq!(get("/health", &[host]).status, 403, "{host}");
         assert_eq!(get("/v1/models", &[host, key]).status, 403, "{host}");
     }

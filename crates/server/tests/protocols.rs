@@ -341,7 +341,10 @@ fn refusals_have_their_statuses() {
     let messages = serving.post(MESSAGES, &body(MESSAGES, json!({})));
     assert_eq!((messages.status, messages.header("retry-after")), (529, Some("30")));
     assert_eq!(messages.json()["error"]["type"], "overloaded_error");
-    worker.set(Reply::Refuse(Refusal::BadConstraint("pattern: not supported".to_owned())));
+    worker.set(Reply::Refuse(Refusal::BadConstraint {
+        field: "pattern".to_owned(),
+        problem: "pattern: not supported".to_owned(),
+    }));
     assert_eq!(serving.post(CHAT, &body(CHAT, json!({}))).status, 400);
     worker.set(Reply::Refuse(Refusal::ShuttingDown));
     assert_eq!(serving.post(RESPONSES, &body(RESPONSES, json!({}))).status, 503);

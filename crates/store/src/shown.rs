@@ -11,6 +11,8 @@ use std::path::Path;
 pub const VALUE_CHARACTERS: usize = 100;
 /// Characters of a whole message whose words are somebody else's: a parser's, a template's, a system's.
 pub const MESSAGE_CHARACTERS: usize = 400;
+/// Characters of a line that is put together of several messages.
+pub const LINE_CHARACTERS: usize = 4000;
 
 /// A value in a message, as it is but for its length and what must not reach a terminal; by [`shown`] and its
 /// like.
@@ -34,6 +36,11 @@ pub fn quoted<T: Display>(text: T) -> Shown<T> {
 /// A message in the words of somebody else, on one line. At most [`MESSAGE_CHARACTERS`] of it.
 pub fn message<T: Display>(text: T) -> Shown<T> {
     Shown { value: text, characters: MESSAGE_CHARACTERS, quotes: false }
+}
+
+/// A whole line of a log or of a terminal. At most [`LINE_CHARACTERS`] of it.
+pub fn line<T: Display>(text: T) -> Shown<T> {
+    Shown { value: text, characters: LINE_CHARACTERS, quotes: false }
 }
 
 /// A path, whole, on one line.

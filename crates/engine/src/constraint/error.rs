@@ -45,6 +45,15 @@ pub enum ConstraintError {
 }
 
 impl ConstraintError {
+    /// The part of the request that is at fault, if it is one.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::Schema { field, .. } | Self::TooLarge { field, .. } => Some(field),
+            Self::NoSuchTool { .. } => Some("tool_choice"),
+            Self::Tokenizer { .. } | Self::Failed { .. } => None,
+        }
+    }
+
     /// Whether the request is at fault (status 400), not the model or the engine.
     pub fn is_client_mistake(&self) -> bool {
         matches!(self, Self::Schema { .. } | Self::TooLarge { .. } | Self::NoSuchTool { .. })

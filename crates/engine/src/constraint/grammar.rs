@@ -11,8 +11,9 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::ConstraintError;
-use super::limits;
+use store::shown;
+
+use super::{ConstraintError, SCHEMA_FIELD, limits, references};
 use crate::text::schema::{self, Types};
 use crate::text::{Dialect, Tokenizer};
 
@@ -52,12 +53,17 @@ pub(super) fn of(
             let _ = writeln!(text, "start: LEAD? body\nbody: %json {schema}");
         }
         Rule::JsonSchema(schema) => {
-            limits::check("response_format.json_schema.schema", schema)?;
+            limits::check(SCHEMA_FIELD, schema)?;
+            references::check(SCHEMA_FIELD, schema)?;
             let schema = by_grammar(object(schema.clone()), false);
             let _ = writeln!(text, "start: LEAD? body\nbody: %json {schema}");
         }
         Rule::Calls { name, parallel } => {
             let functions = functions(tools, name.as_deref())?;
+            // What the model begins by itself is only watched, and goes on freely where a schema has no end.
+            for Function { field, parameters, .. } in &functions {
+                references::check(&format!("{field}.parameters"), parameters)?;
+            }
             calls(&mut text, &functions, *parallel, dialect, tokenizer)?;
         }
         Rule::CallBody => {
@@ -73,6 +79,8 @@ pub(super) fn of(
 
 /// A function on offer: its name and the schema of its parameters.
 struct Function<'a> {
+    /// Its place in the request.
+    field: String,
     name: &'a str,
     parameters: &'a Value,
 }
@@ -90,12 +98,15 @@ fn functions<'a>(
         }
         let field = format!("tools[{index}].function");
         if name.is_empty() || name.contains(['<', '>', '\n', '"']) {
-            let problem = format!("the name {name:?} cannot be forced: it has tags or line breaks");
+            let problem = format!(
+                "the name {} cannot be forced: it has tags or line breaks",
+                shown::quoted(name)
+            );
             return Err(ConstraintError::Schema { field: field + ".name", problem });
         }
         let parameters = function.get("parameters").unwrap_or(&Value::Null);
         limits::check(&format!("{field}.parameters"), parameters)?;
-        found.push(Function { name, parameters });
+        found.push(Function { field, name, parameters });
     }
     let most = limits::TOOLS_MAX;
     if found.len() > most {
@@ -105,7 +116,8 @@ fn functions<'a>(
     match (found.is_empty(), wanted) {
         (false, _) => Ok(found),
         (true, Some(name)) => {
-            let problem = format!("the function {name:?} is not among the tools of this request");
+            let name = shown::quoted(name);
+            let problem = format!("the function {name} is not among the tools of this request");
             Err(ConstraintError::NoSuchTool { problem })
         }
         (true, None) => {

@@ -14,6 +14,7 @@
 mod error;
 mod grammar;
 mod limits;
+mod references;
 mod watch;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory, panic_utils};
 use serde_json::Value;
+use store::shown::message;
 
 use crate::sampling::Mask;
 use crate::text::{Dialect, Thinking, Tokenizer};
@@ -30,6 +32,9 @@ use crate::text::{Dialect, Thinking, Tokenizer};
 pub use error::ConstraintError;
 pub use grammar::Rule;
 pub use watch::CallWatch;
+
+/// What errors call the schema of [`Rule::JsonSchema`]: its place in chat completions. Other protocols name their own.
+pub const SCHEMA_FIELD: &str = "response_format.json_schema.schema";
 
 /// Compiled grammars that are kept.
 const CACHED_MAX: usize = 32;
@@ -169,6 +174,10 @@ impl Grammars {
         if let Some(problem) = matcher.get_error() {
             return Err(refused(rule, &problem));
         }
+        // A grammar that no answer can begin would fail at the first token: that is known now.
+        if let Err(problem) = matcher.deep_clone().compute_mask_or_eos() {
+            return Err(refused(rule, &problem.to_string()));
+        }
         let mut cache = self.cached();
         if cache.len() == CACHED_MAX {
             cache.pop_front();
@@ -303,7 +312,7 @@ fn failed(error: impl std::fmt::Display) -> ConstraintError {
 /// Why a grammar was refused, in the words of its compiler.
 fn refused(rule: &Rule, problem: &str) -> ConstraintError {
     let field = match rule {
-        Rule::JsonObject | Rule::JsonSchema(_) => "response_format.json_schema.schema",
+        Rule::JsonObject | Rule::JsonSchema(_) => SCHEMA_FIELD,
         Rule::Calls { .. } | Rule::CallBody => "tools",
     };
     // The compiler panics on numbers that overflow (`multipleOf` of ten digits).
@@ -317,5 +326,5 @@ fn refused(rule: &Rule, problem: &str) -> ConstraintError {
 
 /// The first line of a message: what follows quotes the grammar.
 fn first_line(problem: &str) -> String {
-    problem.lines().next().unwrap_or_default().to_owned()
+    message(problem.lines().next().unwrap_or_default()).to_string()
 }

@@ -5,11 +5,14 @@
 //! and what would be accepted. The server turns `is_client_mistake` errors into status 400, all others
 //! are faults of the model folder.
 
-/// What can go wrong between text and tokens.
+use store::shown::{message, shown};
+
+/// What can go wrong between text and tokens. Fields and problems may repeat what files and clients wrote: `Display`
+/// cuts and escapes them, so that it is one short line whatever they are.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     /// A file of the model folder could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {}: {source}", message(path))]
     Read {
         /// The file.
         path: String,
@@ -17,7 +20,7 @@ pub enum TextError {
         source: std::io::Error,
     },
     /// tokenizer.json is not what a byte-level BPE tokenizer file must be.
-    #[error("tokenizer.json: {field}: {problem}")]
+    #[error("tokenizer.json: {}: {}", shown(field), message(problem))]
     Tokenizer {
         /// The JSON field, dotted.
         field: String,
@@ -36,7 +39,7 @@ pub enum TextError {
         rows: usize,
     },
     /// The tokenizer's own regular expression gave up on a text.
-    #[error("cannot tokenise {bytes} bytes of text: {problem}")]
+    #[error("cannot tokenise {bytes} bytes of text: {}", message(problem))]
     Encode {
         /// Length of the text.
         bytes: usize,
@@ -44,25 +47,25 @@ pub enum TextError {
         problem: String,
     },
     /// The chat template does not parse.
-    #[error("chat template: {problem}")]
+    #[error("chat template: {}", message(problem))]
     TemplateSyntax {
         /// Message with line number.
         problem: String,
     },
     /// The chat template refused the conversation (`raise_exception`).
-    #[error("the chat template refuses this conversation: {message}")]
+    #[error("the chat template refuses this conversation: {}", store::shown::message(message))]
     TemplateRefused {
         /// The template's own words.
         message: String,
     },
     /// The chat template failed while rendering, or passed one of its limits.
-    #[error("chat template: {problem}")]
+    #[error("chat template: {}", message(problem))]
     TemplateFailed {
         /// Message with line number, or the limit that was passed.
         problem: String,
     },
     /// A message of the conversation is not acceptable.
-    #[error("messages[{index}]{field}: {problem}")]
+    #[error("messages[{index}]{}: {}", shown(field), message(problem))]
     Message {
         /// Position in the list of messages.
         index: usize,
@@ -72,7 +75,7 @@ pub enum TextError {
         problem: String,
     },
     /// Another value given by the caller is not acceptable.
-    #[error("{field}: {problem}")]
+    #[error("{}: {}", shown(field), message(problem))]
     Value {
         /// Name of the parameter.
         field: String,

@@ -13,6 +13,7 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use store::shown::quoted;
 use tokenizers::models::bpe::{BPE, BpeBuilder, Vocab};
 use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
@@ -101,7 +102,10 @@ impl<'de> Deserialize<'de> for Merge {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
                 match text.split_once(' ') {
                     Some((a, b)) if !b.contains(' ') => Ok(Merge(a.to_owned(), b.to_owned())),
-                    _ => Err(E::custom(format!("merge {text:?} is not two tokens and one space"))),
+                    _ => Err(E::custom(format!(
+                        "merge {} is not two tokens and one space",
+                        quoted(text)
+                    ))),
                 }
             }
 
@@ -137,7 +141,7 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
     if let Some(version) = file.version.as_deref().filter(|version| *version != "1.0") {
         return Err(TextError::tokenizer(
             "version",
-            format!("{version:?} is unknown; \"1.0\" is supported"),
+            format!("{} is unknown; \"1.0\" is supported", quoted(version)),
         ));
     }
     let normalizer: Option<NormalizerWrapper> = component("normalizer", file.normalizer)?;
@@ -226,7 +230,7 @@ fn check_byte_level(
 
 fn check_model(model: &Model) -> Result<(), TextError> {
     if let Some(kind) = model.kind.as_deref().filter(|kind| *kind != "BPE") {
-        return Err(TextError::tokenizer("model.type", format!("{kind:?} is not BPE")));
+        return Err(TextError::tokenizer("model.type", format!("{} is not BPE", quoted(kind))));
     }
     if model.dropout.is_some_and(|dropout| dropout != 0.0) {
         return Err(TextError::tokenizer(
@@ -260,7 +264,7 @@ fn check_model(model: &Model) -> Result<(), TextError> {
             if !vocab.contains_key(token) {
                 return Err(TextError::tokenizer(
                     format!("model.merges[{index}]"),
-                    format!("{token:?} is not in the vocabulary"),
+                    format!("{} is not in the vocabulary", quoted(token)),
                 ));
             }
         }
@@ -290,7 +294,7 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
         if let Some(other) = owner[id as usize].replace(text) {
             return Err(TextError::tokenizer(
                 "model.vocab",
-                format!("id {id} is given to both {other:?} and {text:?}"),
+                format!("id {id} is given to both {} and {}", quoted(other), quoted(text)),
             ));
         }
     }
@@ -307,11 +311,14 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
         if token.single_word || token.lstrip || token.rstrip {
             return Err(TextError::tokenizer(
                 field(),
-                format!("{text:?} sets single_word, lstrip or rstrip, which are not supported"),
+                format!(
+                    "{} sets single_word, lstrip or rstrip, which are not supported",
+                    quoted(text)
+                ),
             ));
         }
         if texts.insert(text, token.id).is_some_and(|other| other != token.id) {
-            return Err(TextError::tokenizer(field(), format!("{text:?} has two ids")));
+            return Err(TextError::tokenizer(field(), format!("{} has two ids", quoted(text))));
         }
         // An added token may repeat an entry of the vocabulary, under the same id.
         let clash = match owner[token.id as usize].replace(text) {
@@ -321,7 +328,7 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
         if clash {
             return Err(TextError::tokenizer(
                 field(),
-                format!("{text:?} with id {} contradicts an earlier token", token.id),
+                format!("{} with id {} contradicts an earlier token", quoted(text), token.id),
             ));
         }
     }
@@ -341,7 +348,7 @@ fn build_table(vocab: &Vocab, added: &[Added], size: usize) -> Result<TokenTable
             None => {
                 return Err(TextError::tokenizer(
                     "model.vocab",
-                    format!("token {text:?} (id {id}) is not spelled in the byte alphabet"),
+                    format!("token {} (id {id}) is not spelled in the byte alphabet", quoted(text)),
                 ));
             }
         }
@@ -363,8 +370,8 @@ fn add_blank_tokens(encoder: &mut Encoder, blank: Vec<Added>) -> Result<(), Text
             return Err(TextError::tokenizer(
                 "added_tokens",
                 format!(
-                    "the white-space token {:?} must continue the vocabulary or repeat its id",
-                    token.content
+                    "the white-space token {} must continue the vocabulary or repeat its id",
+                    quoted(&token.content)
                 ),
             ));
         }

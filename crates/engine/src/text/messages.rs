@@ -8,6 +8,7 @@
 
 use super::TextError;
 use serde_json::{Map, Value};
+use store::shown::quoted;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +142,8 @@ fn parse_message(index: usize, value: &Value) -> Result<Message, TextError> {
                 index,
                 ".role",
                 format!(
-                    "{other:?} is not one of system, developer, user, assistant, tool, function"
+                    "{} is not one of system, developer, user, assistant, tool, function",
+                    quoted(other)
                 ),
             ));
         }
@@ -194,7 +196,10 @@ fn parse_content(index: usize, content: Option<&Value>) -> Result<String, TextEr
                         return Err(TextError::message(
                             index,
                             field(),
-                            format!("type {other:?} is not supported by this model; text is"),
+                            format!(
+                                "type {} is not supported by this model; text is",
+                                quoted(other)
+                            ),
                         ));
                     }
                     None => return Err(TextError::message(index, field(), "has no type")),

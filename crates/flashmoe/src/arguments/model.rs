@@ -118,7 +118,7 @@ pub(crate) struct SamplingArguments {
 }
 
 fn logit_bias(text: &str) -> Result<(u32, f32), String> {
-    let wrong = || format!("{text:?} is not ID=VALUE");
+    let wrong = || format!("{} is not ID=VALUE", store::shown::quoted(text));
     let (id, value) = text.split_once('=').ok_or_else(wrong)?;
     Ok((id.trim().parse().map_err(|_| wrong())?, value.trim().parse().map_err(|_| wrong())?))
 }

@@ -20,9 +20,13 @@ pub(crate) struct ServeArguments {
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub(crate) port: u16,
-    /// Key that requests must have (may be repeated)
+    /// Key that requests must have (may be repeated); each key has kept prompts of its own
     #[arg(long, value_name = "KEY", env = "FLASHMOE_API_KEY", hide_env_values = true)]
     pub(crate) api_key: Vec<String>,
+    /// Let requests go on from prompts of other keys: faster for a team with one system prompt, but the holder of one
+    /// key can then find out what others asked
+    #[arg(long)]
+    pub(crate) share_prefixes: bool,
     /// Listen on an address that other machines can reach although there is no key
     #[arg(long)]
     pub(crate) allow_remote_without_key: bool,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use store::shown::quoted;
+
 /// A number of bytes, written `6G`, `512MiB`, `1.5g` or `4096`; units are powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ByteSize(pub(crate) u64);
@@ -20,13 +22,12 @@ impl FromStr for ByteSize {
             .iter()
             .find_map(|(letter, unit)| Some((number.strip_suffix(letter)?, *unit)))
             .unwrap_or((number, 1));
-        let value: f64 = number
-            .trim()
-            .parse()
-            .map_err(|_| format!("{text:?} is not a size; write for example 6G, 512M or 4096"))?;
+        let value: f64 = number.trim().parse().map_err(|_| {
+            format!("{} is not a size; write for example 6G, 512M or 4096", quoted(text))
+        })?;
         let bytes = value * unit as f64;
         if !(bytes.is_finite() && bytes >= 0.0 && bytes < (1u64 << 60) as f64) {
-            return Err(format!("{text:?} is not a usable size"));
+            return Err(format!("{} is not a usable size", quoted(text)));
         }
         Ok(Self(bytes as u64))
     }
@@ -55,7 +56,7 @@ impl FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not an age; write for example 90m, 12h or 7d");
+        let wrong = || format!("{} is not an age; write for example 90m, 12h or 7d", quoted(text));
         let units =
             AGES.iter().find_map(|(letter, unit)| Some((text.strip_suffix(*letter)?, unit)));
         let (number, unit) = units.ok_or_else(wrong)?;
@@ -89,7 +90,7 @@ impl FromStr for SlotCount {
         if text == "floor" {
             return Ok(Self::Floor);
         }
-        let wrong = |_| format!("{text:?} is neither a number of slots nor \"floor\"");
+        let wrong = |_| format!("{} is neither a number of slots nor \"floor\"", quoted(text));
         text.parse().map(Self::Exactly).map_err(wrong)
     }
 }
@@ -116,7 +117,7 @@ impl FromStr for DeviceChoice {
             _ => {
                 let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
                 number.map(Self::Cuda).ok_or_else(|| {
-                    format!("{text:?} is not a device; write auto, cpu, cuda or cuda:1")
+                    format!("{} is not a device; write auto, cpu, cuda or cuda:1", quoted(text))
                 })
             }
         }

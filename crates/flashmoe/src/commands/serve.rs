@@ -22,6 +22,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let options = ServeOptions {
         address: SocketAddr::new(arguments.host, arguments.port),
         keys: arguments.api_key.clone(),
+        share_prefixes: arguments.share_prefixes,
         allow_remote_without_key: arguments.allow_remote_without_key,
         allowed_hosts: arguments.allow_host.clone(),
         allowed_origins: arguments.allow_origin.clone(),

@@ -44,6 +44,7 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "chatcmpl-";
+    const SCHEMA_FIELD: &'static str = "response_format.json_schema.schema";
     type Writer = stream::ChunkWriter;
 
     fn streams(&self) -> bool {

@@ -6,6 +6,7 @@
 use engine::sampling::TOP_LOGPROBS_MAX;
 use engine::text::Message;
 use serde_json::{Map, Value};
+use store::shown::quoted;
 
 use crate::http::ApiError;
 use crate::protocol::{Choice, Defaults, Draft, Fields, function_tool, text_error};
@@ -133,7 +134,8 @@ fn read_names(fields: &Fields<'_>) -> Result<ReasoningNames, ApiError> {
         // Thinking inside the text cannot be told from text, so that is not offered.
         Some(other) => {
             let problem = format!(
-                "{other:?} is not one of auto, deepseek, reasoning_content, reasoning, both"
+                "{} is not one of auto, deepseek, reasoning_content, reasoning, both",
+                quoted(other)
             );
             Err(fields.error("reasoning_format", problem))
         }
@@ -153,7 +155,7 @@ fn read_format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
             Ok(Some(Constraint::JsonSchema(schema.clone())))
         }
         other => {
-            let problem = format!("{other:?} is not one of text, json_object, json_schema");
+            let problem = format!("{} is not one of text, json_object, json_schema", quoted(other));
             Err(format.error("type", problem))
         }
     }
@@ -167,7 +169,7 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
         match tool.string("type")? {
             None | Some("function") => {}
             Some(other) => {
-                let problem = format!("{other:?} is not supported; function is");
+                let problem = format!("{} is not supported; function is", quoted(other));
                 return Err(tool.error("type", problem));
             }
         }
@@ -188,7 +190,7 @@ fn read_choice(fields: &Fields<'_>) -> Result<Choice, ApiError> {
             "none" => Ok(Choice::None),
             "required" => Ok(Choice::Required),
             other => {
-                let problem = format!("{other:?} is not one of auto, none, required");
+                let problem = format!("{} is not one of auto, none, required", quoted(other));
                 Err(fields.error("tool_choice", problem))
             }
         },
@@ -201,7 +203,7 @@ fn read_choice(fields: &Fields<'_>) -> Result<Choice, ApiError> {
                         function.ok_or_else(|| choice.error("function", "is missing"))?;
                     Ok(Choice::Named(function.required_string("name")?.to_owned()))
                 }
-                other => Err(choice.error("type", format!("{other:?} is not supported"))),
+                other => Err(choice.error("type", format!("{} is not supported", quoted(other)))),
             }
         }
     }

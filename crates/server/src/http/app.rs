@@ -21,19 +21,22 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
+use store::shown::shown;
+use tokio::sync::watch;
 
-use super::body::{Answer, object, read};
+use super::body::{Answer, object, read, too_large};
 use super::error::{ApiError, Kind};
 use super::guard::Guard;
-use super::heads::Framing;
+use super::heads::{Framing, Seen};
 use super::identify::Identify;
-use super::options::{Limits, LogLine, ServeOptions};
+use super::options::{Limits, ServeOptions};
 use super::route::{Route, route, shape};
 use super::stream::stream;
 use super::whole::whole;
 use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
-use crate::work::{Loading, Prompt, Worker};
+use crate::throttle::Throttle;
+use crate::work::{Loading, Owner, Prompt, Worker};
 use crate::{chat, messages, metrics, models, responses, temperature, timeline};
 
 /// What a browser may send when it asks first.
@@ -51,10 +54,12 @@ pub(crate) struct App {
     guard: Guard,
     limits: Limits,
     identify: Arc<dyn Identify>,
-    log: LogLine,
+    log: Throttle,
     started_s: u64,
     /// Signs of life sent in streams.
     heartbeats: Arc<AtomicU64>,
+    /// Answers that are still running are to be ended: the server stops.
+    closing: watch::Sender<bool>,
 }
 
 impl App {
@@ -65,9 +70,21 @@ impl App {
     ) -> Self {
         let guard = Guard::new(options);
         let started_s = identify.now_s();
-        let log = options.log.clone();
+        let sink = options.log.clone();
+        let log = Throttle::new(move |line| sink(line));
         let (limits, heartbeats) = (options.limits, Arc::default());
-        Self { worker, guard, limits, identify, log, started_s, heartbeats }
+        let closing = watch::Sender::new(false);
+        Self { worker, guard, limits, identify, log, started_s, heartbeats, closing }
+    }
+
+    /// Ends every answer that is still running, each with its protocol's error.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Tells how many lines of the log were left out, if any were.
+    pub(crate) fn tell_log(&self) {
+        self.log.tell();
     }
 
     /// Answers a request.
@@ -76,6 +93,7 @@ impl App {
         request: Request<B>,
         peer: IpAddr,
         framing: Framing,
+        seen: Arc<Seen>,
     ) -> Response<Answer>
     where
         B: Body<Data = Bytes> + Send,
@@ -86,7 +104,7 @@ impl App {
         let method = request.method().clone();
         // Only what is served is named in the log: other paths are the client's text.
         let path = match route(&method, request.uri().path()) {
-            Ok(_) => request.uri().path().to_owned(),
+            Ok(_) => shown(request.uri().path()).to_string(),
             Err(_) => "-".to_owned(),
         };
         let admitted = match framing {
@@ -99,7 +117,7 @@ impl App {
         let (mut response, origin) = match admitted {
             Ok(origin) => {
                 let origin = origin.map(str::to_owned);
-                let result = self.clone().answer(request, peer, origin.is_some()).await;
+                let result = self.clone().answer(request, peer, origin.is_some(), seen).await;
                 (result.unwrap_or_else(|error| error.response(shape, &id)), origin)
             }
             Err(error) => (error.response(shape, &id), None),
@@ -120,7 +138,8 @@ impl App {
         }
         let status = response.status().as_u16();
         let ms = started.elapsed().as_millis();
-        (self.log)(&format!("{id} {peer} {method} {path} {status} {ms} ms"));
+        let method = shown(method);
+        self.log.line(&format!("{id} {peer} {method} {path} {status} {ms} ms"));
         response
     }
 
@@ -129,6 +148,7 @@ impl App {
         request: Request<B>,
         peer: IpAddr,
         foreign: bool,
+        seen: Arc<Seen>,
     ) -> Result<Response<Answer>, ApiError>
     where
         B: Body<Data = Bytes> + Send,
@@ -139,17 +159,25 @@ impl App {
             return Ok(preflight(foreign));
         }
         let route = route(&head.method, head.uri.path())?;
-        if !route.is_public() {
-            self.guard.check_key(&head.headers)?;
+        if !matches!(route, Route::Asset(_)) {
+            self.guard.check_site(&head.headers)?;
         }
-        let client = Client::of(&head.headers, peer);
+        let owner = match route.is_public() {
+            true => Owner::everybody(),
+            false => self.guard.check_key(&head.headers)?,
+        };
+        let client = Client::of(&head.headers, peer, owner);
         let Limits { body_bytes, body_idle, .. } = self.limits;
         // A body is not waited for in vain.
         let ready = self.worker().map(|_| ());
         let bytes = async {
             ready?;
             check_content(&head.headers)?;
-            read(body, body_bytes, body_idle).await
+            tokio::select! {
+                biased;
+                () = seen.chunks_too_large() => Err(too_large(body_bytes)),
+                bytes = read(body, body_bytes, body_idle) => bytes,
+            }
         };
         match route {
             Route::Asset(asset) => Ok(asset.response()),
@@ -202,13 +230,18 @@ impl App {
             model,
             prompt_tokens: prompt.tokens.len(),
         };
-        let job = draft.clone().into_job(envelope.id.clone(), prompt, client.name);
-        let ticket = self.worker()?.submit(job)?;
+        let id = envelope.id.clone();
+        let job = draft.clone().into_job(id, prompt, client.name, client.owner);
+        let submitted = self.worker()?.submit(job);
+        let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
         if request.streams() {
             let heartbeats = Arc::clone(&self.heartbeats);
-            return Ok(stream(ticket, request.writer(envelope), self.limits, heartbeats));
+            let closing = self.closing.subscribe();
+            let writer = request.writer(envelope);
+            return Ok(stream(ticket, writer, self.limits, heartbeats, closing));
         }
-        whole(ticket, move |gathered| request.body(&envelope, &gathered)).await
+        let closing = self.closing.subscribe();
+        whole(ticket, closing, move |gathered| request.body(&envelope, &gathered)).await
     }
 
     /// The worker, or how far it is as an error.
@@ -266,17 +299,19 @@ struct Client {
     name: String,
     /// Which conversation, by a header.
     session: Option<String>,
+    /// Whose kept prompts it may go on from.
+    owner: Owner,
 }
 
 impl Client {
-    fn of(headers: &HeaderMap, peer: IpAddr) -> Self {
+    fn of(headers: &HeaderMap, peer: IpAddr, owner: Owner) -> Self {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let agent = text(&USER_AGENT).unwrap_or_default();
         let agent: String = agent.chars().take(CLIENT_BYTES_MAX).collect();
         let session = ["x-session-id", "session_id", "session-id", "x-claude-code-session-id"]
             .into_iter()
             .find_map(|name| text(&HeaderName::from_static(name)));
-        Self { name: format!("{peer} {agent}"), session: session.map(str::to_owned) }
+        Self { name: format!("{peer} {agent}"), session: session.map(str::to_owned), owner }
     }
 }
 

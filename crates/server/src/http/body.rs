@@ -84,6 +84,11 @@ impl Body for Answer {
     }
 }
 
+/// A body of more than `bytes_max` bytes.
+pub(super) fn too_large(bytes_max: usize) -> ApiError {
+    ApiError::new(Kind::TooLarge, format!("the body has more than {bytes_max} bytes"))
+}
+
 /// Reads a body of at most `bytes_max` bytes whose frames are at most `idle_max` apart.
 pub(crate) async fn read<B>(
     body: B,
@@ -93,10 +98,8 @@ pub(crate) async fn read<B>(
 where
     B: Body<Data = Bytes>,
 {
-    let too_large =
-        || ApiError::new(Kind::TooLarge, format!("the body has more than {bytes_max} bytes"));
     if body.size_hint().lower() > bytes_max as u64 {
-        return Err(too_large());
+        return Err(too_large(bytes_max));
     }
     let mut body = std::pin::pin!(body);
     let mut bytes = Vec::new();
@@ -116,7 +119,7 @@ where
         // Trailers say nothing that is used.
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > bytes_max {
-            return Err(too_large());
+            return Err(too_large(bytes_max));
         }
         bytes.extend_from_slice(&data);
     }

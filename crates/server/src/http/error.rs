@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use store::shown;
 
 use super::body::Answer;
 use crate::work::{JobError, PrepareError, Refusal};
@@ -65,19 +66,20 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None }
+        // Messages repeat what others wrote: however they were made, they end as one short line.
+        let message = shown::message(message.into()).to_string();
+        Self { kind, message, param: None }
     }
 
     /// A field that cannot be used. The message begins with its name.
     pub(crate) fn field(param: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        let param = param.into();
-        let message = format!("{param}: {problem}");
-        Self { kind: Kind::InvalidRequest, message, param: Some(param) }
+        let param = shown::shown(param.into()).to_string();
+        Self::new(Kind::InvalidRequest, format!("{param}: {problem}")).at(param)
     }
 
     /// Names the field that is at fault.
     pub(crate) fn at(mut self, param: impl Into<String>) -> Self {
-        self.param = Some(param.into());
+        self.param = Some(shown::shown(param.into()).to_string());
         self
     }
 
@@ -230,8 +232,8 @@ impl From<Refusal> for ApiError {
             }
             Refusal::TooLong { prompt, context } => too_long(message, prompt, context),
             Refusal::BadRequest(_) => Self::new(Kind::InvalidRequest, message),
-            Refusal::BadConstraint(_) => {
-                Self::new(Kind::InvalidRequest, message).at("response_format")
+            Refusal::BadConstraint { field, .. } => {
+                Self::new(Kind::InvalidRequest, message).at(field)
             }
             Refusal::ShuttingDown => Self::new(Kind::Unavailable, message),
         }
@@ -240,11 +242,12 @@ impl From<Refusal> for ApiError {
 
 impl From<JobError> for ApiError {
     fn from(error: JobError) -> Self {
-        let kind = match error {
-            JobError::ShuttingDown => Kind::Unavailable,
-            JobError::SlowClient(_) => Kind::Timeout,
-            JobError::Engine(_) => Kind::Server,
-        };
-        Self::new(kind, error.to_string())
+        let message = error.to_string();
+        match error {
+            JobError::ShuttingDown => Self::new(Kind::Unavailable, message),
+            JobError::SlowClient(_) => Self::new(Kind::Timeout, message),
+            JobError::Engine(_) => Self::new(Kind::Server, message),
+            JobError::Request { field, .. } => Self::new(Kind::InvalidRequest, message).at(field),
+        }
     }
 }

@@ -15,6 +15,7 @@ use hyper::{Uri, Version};
 
 use super::error::{ApiError, Kind};
 use super::options::ServeOptions;
+use crate::work::Owner;
 
 /// Names by which a machine calls itself.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -26,6 +27,8 @@ pub(crate) struct Guard {
     hosts: Option<Vec<String>>,
     origins: Vec<String>,
     keys: Vec<String>,
+    /// Kept prompts belong to everybody, whatever the key.
+    shares: bool,
 }
 
 impl Guard {
@@ -46,6 +49,7 @@ impl Guard {
             hosts: (!any).then(hosts),
             origins: options.allowed_origins.clone(),
             keys: options.keys.clone(),
+            shares: options.share_prefixes,
         }
     }
 
@@ -68,8 +72,8 @@ impl Guard {
         let Some(allowed) = &self.hosts else { return Ok(()) };
         let target = uri.authority().map(hyper::http::uri::Authority::as_str);
         for host in [host, target].into_iter().flatten() {
-            let name = host_name(host).to_ascii_lowercase();
-            if !allowed.contains(&name) {
+            let name = host_name(host).map(str::to_ascii_lowercase);
+            if !name.is_some_and(|name| allowed.contains(&name)) {
                 let message = "this host name is not served here: add it with --allow-host";
                 return Err(ApiError::new(Kind::Permission, message));
             }
@@ -100,10 +104,26 @@ impl Guard {
         if own && !host.is_empty() { Ok(None) } else { Err(refuse()) }
     }
 
-    /// Refuses requests without a key, if there are keys.
-    pub(crate) fn check_key(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if self.keys.is_empty() {
+    /// Refuses what a page of another site has its browser ask for, where that has no `Origin`: images, scripts,
+    /// frames. Such a page cannot read the answer, but what is asked for may have an effect, and its time and size
+    /// can be told.
+    pub(crate) fn check_site(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let Some(site) = headers.get("sec-fetch-site") else { return Ok(()) };
+        let own = ["same-origin", "none"].iter().any(|own| site == own);
+        // With an origin, that one was checked.
+        if own || headers.contains_key(ORIGIN) || self.origins.iter().any(|allowed| allowed == "*")
+        {
             return Ok(());
+        }
+        let message = "a page of another site may not have this loaded";
+        Err(ApiError::new(Kind::Permission, message))
+    }
+
+    /// Refuses requests without a key, if there are keys; whose kept prompts a request may go on from. Of two right
+    /// keys the one in `Authorization` counts.
+    pub(crate) fn check_key(&self, headers: &HeaderMap) -> Result<Owner, ApiError> {
+        if self.keys.is_empty() {
+            return Ok(Owner::everybody());
         }
         let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         let bearer = bearer.and_then(|value| {
@@ -111,14 +131,16 @@ impl Guard {
             scheme.eq_ignore_ascii_case(b"Bearer ").then(|| key.trim_ascii())
         });
         let plain = headers.get("x-api-key").map(|value| value.as_bytes());
-        let mut found = false;
-        for given in [bearer, plain].into_iter().flatten() {
+        let mut found = None;
+        for given in [plain, bearer].into_iter().flatten() {
             for key in &self.keys {
-                found |= equal(given, key.as_bytes());
+                if equal(given, key.as_bytes()) {
+                    found = Some(key);
+                }
             }
         }
-        if found {
-            return Ok(());
+        if let Some(key) = found {
+            return Ok(if self.shares { Owner::everybody() } else { Owner::of_key(key) });
         }
         let message = if bearer.or(plain).is_some() {
             "the key is wrong"
@@ -139,13 +161,26 @@ fn equal(given: &[u8], key: &[u8]) -> bool {
     difference == 0
 }
 
-/// A `Host` without its port and without the dot that ends absolute names.
-fn host_name(host: &str) -> &str {
-    let name = match host.rfind(']') {
-        Some(end) => &host[..=end],
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+/// A `Host` without its port and without the dot that ends absolute names. `None` for what is neither a name nor an
+/// address in brackets, with a port of digits or without one: what one reader takes for the name must be what all take.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, port) = match host.find(']') {
+        Some(end) if host.starts_with('[') => {
+            let (name, rest) = host.split_at(end + 1);
+            if rest.is_empty() { (name, None) } else { (name, Some(rest.strip_prefix(':')?)) }
+        }
+        Some(_) => return None,
+        None => {
+            let (name, port) = match host.split_once(':') {
+                Some((name, port)) => (name, Some(port)),
+                None => (host, None),
+            };
+            (name.strip_suffix('.').unwrap_or(name), port)
+        }
     };
-    name.strip_suffix('.').unwrap_or(name)
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    port.is_none_or(is_port).then_some(name)
 }
 
 #[cfg(test)]
@@ -189,6 +224,20 @@ mod tests {
             "127.0.0.1.evil.com",
             "[::2]",
             "]",
+            "localhost:evil.com",
+            "localhost:80:80",
+            "localhost:",
+            "localhost:+80",
+            "localhost:65536",
+            "localhost..",
+            "[::1]evil.com",
+            "[::1].evil.com:80",
+            "[::1].",
+            "[::1]:",
+            "[::1]:x",
+            "evil.com[::1]",
+            "evil.com]:80",
+            "user@localhost",
         ];
         for name in foreign {
             assert!(!host(&plain, name), "{name}");
@@ -227,6 +276,23 @@ mod tests {
         let request = with("https://chat.example");
         assert_eq!(listed.check_origin(&request), Ok(Some("https://chat.example")));
         assert!(listed.check_origin(&with("https://chat.example.evil.com")).is_err());
+    }
+
+    #[test]
+    fn what_another_site_s_page_loads_is_refused() {
+        let plain = guard(|_| {});
+        let any = guard(|options| options.allowed_origins = vec!["*".into()]);
+        for site in ["cross-site", "same-site", "nonsense", ""] {
+            let request = headers(&[("sec-fetch-site", site)]);
+            assert!(plain.check_site(&request).is_err(), "{site}");
+            assert!(any.check_site(&request).is_ok(), "{site}");
+        }
+        for site in ["same-origin", "none"] {
+            assert!(plain.check_site(&headers(&[("sec-fetch-site", site)])).is_ok(), "{site}");
+        }
+        let listed = [("sec-fetch-site", "cross-site"), ("origin", "https://chat.example")];
+        assert!(plain.check_site(&headers(&listed)).is_ok(), "the origin decides");
+        assert!(plain.check_site(&headers(&[])).is_ok(), "no browser");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! the connection after its answer, so the service never learns that there were two. Here the bytes of each head
 //! are watched as they are read; the service then refuses the request.
 //!
-//! To find the next head, the length of a body must be known. Where it is not a plain number of bytes, watching ends
-//! and the request is the connection's last: chunked requests are rare, a further parser of chunks would be a risk.
+//! To find the next head, the length of a body must be known. Where it is not a plain number of bytes, the request is
+//! the connection's last: chunked requests are rare, and no head is looked for behind one. Of its chunks only the
+//! sizes are added up: one that announces more than a body may have is refused when it announces it, as a
+//! `Content-Length` is, and not when the bytes have come.
 
 use std::io;
 use std::pin::Pin;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
 /// Bytes of a line that are kept: the names that matter and a length fit.
 const LINE_BYTES: usize = 64;
@@ -38,9 +41,20 @@ pub(crate) struct Seen {
     ambiguous: AtomicBool,
     /// Requests that the service asked about.
     asked: AtomicU64,
+    /// The chunks of the last request are more than a body may have.
+    chunks_too_large: AtomicBool,
+    changed: Notify,
 }
 
 impl Seen {
+    /// Waits until the chunks of the connection's last request announce more than a body may have.
+    pub(crate) async fn chunks_too_large(&self) {
+        let changed = self.changed.notified();
+        if !self.chunks_too_large.load(Ordering::Acquire) {
+            changed.await;
+        }
+    }
+
     /// For the next request of the connection, which the parser has taken whole.
     pub(crate) fn next(&self) -> Framing {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
@@ -62,8 +76,9 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    pub(crate) fn new(socket: S) -> (Self, Arc<Seen>) {
-        let watch = Watch::default();
+    /// `body_bytes` is the most that the chunks of a body may have together.
+    pub(crate) fn new(socket: S, body_bytes: usize) -> (Self, Arc<Seen>) {
+        let watch = Watch { body_bytes: body_bytes as u64, ..Watch::default() };
         let seen = Arc::clone(&watch.seen);
         (Self { socket, watch }, seen)
     }
@@ -81,6 +96,9 @@ struct Watch {
     encoded: bool,
     /// Heads that are complete.
     heads: u64,
+    /// The most that chunks may have together, and what they have so far.
+    body_bytes: u64,
+    chunk_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +106,13 @@ enum Place {
     Head,
     /// Bytes of the body that are still to come.
     Body(u64),
+    /// The line with a chunk's size: what its digits say so far, and whether more may come.
+    ChunkSize {
+        size: u64,
+        digits: bool,
+    },
+    /// Bytes of the chunk and its line break that are still to come.
+    Chunk(u64),
     /// After the last request.
     Over,
 }
@@ -99,6 +124,8 @@ impl Default for Watch {
                 last: AtomicU64::new(u64::MAX),
                 ambiguous: AtomicBool::new(false),
                 asked: AtomicU64::new(0),
+                chunks_too_large: AtomicBool::new(false),
+                changed: Notify::new(),
             }),
             place: Place::Head,
             line: Vec::with_capacity(LINE_BYTES),
@@ -106,6 +133,8 @@ impl Default for Watch {
             length: None,
             encoded: false,
             heads: 0,
+            body_bytes: u64::MAX,
+            chunk_bytes: 0,
         }
     }
 }
@@ -116,10 +145,18 @@ impl Watch {
             match self.place {
                 Place::Over => return,
                 Place::Body(left) => {
-                    let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                    bytes = &bytes[skipped..];
-                    let left = left - skipped as u64;
+                    let left = skip(&mut bytes, left);
                     self.place = if left == 0 { Place::Head } else { Place::Body(left) };
+                }
+                Place::Chunk(left) => {
+                    let left = skip(&mut bytes, left);
+                    let begin = Place::ChunkSize { size: 0, digits: true };
+                    self.place = if left == 0 { begin } else { Place::Chunk(left) };
+                }
+                Place::ChunkSize { size, digits } => {
+                    let byte = bytes[0];
+                    bytes = &bytes[1..];
+                    self.place = self.chunk_size(byte, size, digits);
                 }
                 Place::Head => {
                     let end = bytes.iter().position(|&byte| byte == b'\n');
@@ -154,6 +191,24 @@ impl Watch {
         self.line.clear();
     }
 
+    /// Takes a byte of the line that has a chunk's size. What is not well-formed is the parser's to refuse.
+    fn chunk_size(&mut self, byte: u8, size: u64, digits: bool) -> Place {
+        if byte == b'\n' {
+            self.chunk_bytes = self.chunk_bytes.saturating_add(size);
+            // The last chunk, and trailers behind it; or the chunk and its line break.
+            return if size == 0 { Place::Over } else { Place::Chunk(size.saturating_add(2)) };
+        }
+        let digit = char::from(byte).to_digit(16).filter(|_| digits);
+        let Some(digit) = digit else { return Place::ChunkSize { size, digits: false } };
+        let size = size.saturating_mul(16).saturating_add(digit.into());
+        if self.chunk_bytes.saturating_add(size) > self.body_bytes {
+            self.seen.chunks_too_large.store(true, Ordering::Release);
+            self.seen.changed.notify_waiters();
+            return Place::Over;
+        }
+        Place::ChunkSize { size, digits: true }
+    }
+
     fn end_of_head(&mut self) {
         let number = self.heads;
         self.heads += 1;
@@ -166,11 +221,21 @@ impl Watch {
         self.place = match self.length.take() {
             Some(_) if self.encoded => over(true),
             Some(u64::MAX) => over(false),
-            None if self.encoded => over(false),
+            None if self.encoded => {
+                over(false);
+                Place::ChunkSize { size: 0, digits: true }
+            }
             Some(0) | None => Place::Head,
             Some(bytes) => Place::Body(bytes),
         };
     }
+}
+
+/// Passes over `count` bytes, as far as they are there; how many are still to come.
+fn skip(bytes: &mut &[u8], count: u64) -> u64 {
+    let skipped = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
+    *bytes = &bytes[skipped..];
+    count - skipped as u64
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {

@@ -14,11 +14,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::app::App;
 use super::heads::Watched;
 use super::identify::{Identify, System};
+use super::idle::{Held, Idle, Place};
 use super::options::{Limits, ServeError, ServeOptions};
 use crate::work::{Loading, Worker};
 
@@ -28,12 +29,16 @@ const SERVING_THREADS: usize = 2;
 const READING_THREADS: usize = 4;
 /// Headers of a request; hyper's own limit.
 const HEADERS_MAX: usize = 100;
-/// How long running answers may go on once the server is being stopped.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long answers that were ended may take to arrive.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Descriptors for everything but connections: shards of checkpoints, rings, timers.
 const OTHER_DESCRIPTORS: u64 = 1024;
-/// Pause after a connection could not be accepted, so that a lack of descriptors does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before a connection is tried again for which there was no room, so that a lack of descriptors does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How long an idle connection may take to close.
+const CLOSING: Duration = Duration::from_millis(100);
+/// How often the log is asked whether it has left out lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A server that listens and does not serve yet.
 #[derive(Debug)]
@@ -120,59 +125,98 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
-        raise_descriptor_limit(self.options.limits.connections);
+        let connections = raise_descriptor_limit(self.options.limits.connections);
         let app = Arc::new(App::new(&self.options, worker, identify));
-        let result = runtime.block_on(self.serve(app));
+        let result = runtime.block_on(self.serve(app, connections));
         runtime.shutdown_background();
         result
     }
 
-    async fn serve(self, app: Arc<App>) -> Result<(), ServeError> {
+    async fn serve(self, app: Arc<App>, connections: usize) -> Result<(), ServeError> {
         let listener =
             tokio::net::TcpListener::from_std(self.listener).map_err(ServeError::Threads)?;
         let limits = self.options.limits;
-        let room = Arc::new(Semaphore::new(limits.connections));
-        let connections = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+        let room = Arc::new(Semaphore::new(connections));
+        let idle: Arc<Idle> = Arc::default();
         let mut stopped = self.stop.subscribe();
+        let mut log_due = tokio::time::interval(LOG_INTERVAL);
         loop {
             let accepted = tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => break,
-                accepted = async {
-                    let permit = room.clone().acquire_owned().await;
-                    (permit, listener.accept().await)
-                } => accepted,
-            };
-            match accepted {
-                (Ok(permit), Ok((socket, peer))) => {
-                    // Deltas are a few bytes each and must not wait for more.
-                    let _unset = socket.set_nodelay(true);
-                    let (app, stopped) = (app.clone(), self.stop.subscribe());
-                    tokio::spawn(async move {
-                        connection(socket, peer, app, limits, stopped).await;
-                        drop(permit);
-                    });
+                accepted = listener.accept() => accepted,
+                _ = log_due.tick() => {
+                    app.tell_log();
+                    continue;
                 }
-                (_, Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                (Err(_), _) => break,
-            }
+            };
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if is_lack_of_descriptors(&error) {
+                        idle.close_longest();
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let permit = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => break,
+                permit = admit(&room, &idle) => permit,
+            };
+            let Some(permit) = permit else { break };
+            // Deltas are a few bytes each and must not wait for more.
+            let _unset = socket.set_nodelay(true);
+            let (app, stopped) = (app.clone(), self.stop.subscribe());
+            let place = Place::new(&idle);
+            tokio::spawn(async move {
+                connection(socket, peer, app, limits, place, stopped).await;
+                drop(permit);
+            });
         }
         drop(listener);
-        let all_ended = room.acquire_many(connections);
-        let _in_time = tokio::time::timeout(GRACE, all_ended).await;
+        let all = u32::try_from(connections).unwrap_or(u32::MAX);
+        if tokio::time::timeout(limits.grace, room.acquire_many(all)).await.is_err() {
+            // What is still running ends as its protocol ends what failed: no client takes it for whole.
+            app.close();
+            let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
+        }
+        app.tell_log();
         Ok(())
     }
 }
 
+/// Waits for room for a connection, closing idle ones while there is none.
+async fn admit(room: &Arc<Semaphore>, idle: &Idle) -> Option<OwnedSemaphorePermit> {
+    loop {
+        let free = room.clone().acquire_owned();
+        match tokio::time::timeout(ACCEPT_PAUSE, free).await {
+            Ok(permit) => return permit.ok(),
+            Err(_) => idle.close_longest(),
+        };
+    }
+}
+
+fn is_lack_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacking = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| lacking.contains(&number))
+}
+
 /// Lets the process have a descriptor for every connection, as far as the system allows: the usual soft limit of
-/// 1,024 is for programs that use `select`. What is missing is felt as connections that wait to be accepted.
-fn raise_descriptor_limit(connections: usize) {
+/// 1,024 is for programs that use `select`. How many connections there can be, so that something is left for the rest
+/// of the process: half of the descriptors, where there are so few.
+fn raise_descriptor_limit(connections: usize) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = connections as u64 + OTHER_DESCRIPTORS;
     if limit.current.is_some_and(|current| current < wanted) {
         limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
         let _unchanged = setrlimit(Resource::Nofile, limit);
     }
+    let Some(most) = getrlimit(Resource::Nofile).current else { return connections };
+    let most = most - OTHER_DESCRIPTORS.min(most / 2);
+    connections.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
 async fn connection(
@@ -180,12 +224,18 @@ async fn connection(
     peer: SocketAddr,
     app: Arc<App>,
     limits: Limits,
+    place: Arc<Place>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let (socket, seen) = Watched::new(socket);
+    let (socket, seen) = Watched::new(socket, limits.body_bytes);
+    let own = Arc::clone(&place);
     let service = service_fn(move |request| {
-        let (app, framing) = (app.clone(), seen.next());
-        async move { Ok::<_, Infallible>(app.handle(request, peer.ip(), framing).await) }
+        let (app, framing, seen) = (app.clone(), seen.next(), Arc::clone(&seen));
+        let busy = own.busy();
+        async move {
+            let response = app.handle(request, peer.ip(), framing, seen).await;
+            Ok::<_, Infallible>(response.map(|body| Held { body, _busy: busy }))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -194,10 +244,22 @@ async fn connection(
         .max_header_size(limits.head_bytes)
         .serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
+    let stop = async {
+        // An error says that the server is gone, which is a stop as well.
+        let _stopped = stopped.wait_for(|stop| *stop).await;
+    };
     // Errors are the client's: it went away or sent what is not HTTP, and was told if it could be.
     tokio::select! {
         _ended = connection.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        () = stop => connection.as_mut().graceful_shutdown(),
+        () = place.closed() => {
+            connection.as_mut().graceful_shutdown();
+            // A request that has just come is answered all the same.
+            if !place.is_busy() {
+                let _ended = tokio::time::timeout(CLOSING, connection).await;
+                return;
+            }
+        }
     }
     let _ended = connection.await;
 }

@@ -10,6 +10,7 @@ mod error;
 mod guard;
 mod heads;
 mod identify;
+mod idle;
 mod listener;
 mod options;
 mod route;

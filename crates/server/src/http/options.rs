@@ -21,6 +21,9 @@ pub struct ServeOptions {
     pub address: SocketAddr,
     /// Keys, of which a request must have one; without any, every request is let in.
     pub keys: Vec<String>,
+    /// Requests go on from each other's prompts although their keys differ; the holder of one key can then find out
+    /// what those of others asked.
+    pub share_prefixes: bool,
     /// Listens on addresses other machines can reach although there is no key.
     pub allow_remote_without_key: bool,
     /// Names, beside those of loopback, that a `Host` header may have; `*` allows all.
@@ -38,6 +41,7 @@ impl Default for ServeOptions {
         Self {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             keys: Vec::new(),
+            share_prefixes: false,
             allow_remote_without_key: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -54,6 +58,7 @@ impl fmt::Debug for ServeOptions {
             .debug_struct("ServeOptions")
             .field("address", &self.address)
             .field("keys", &self.keys.len())
+            .field("share_prefixes", &self.share_prefixes)
             .field("allow_remote_without_key", &self.allow_remote_without_key)
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allowed_origins", &self.allowed_origins)
@@ -95,12 +100,15 @@ pub struct Limits {
     pub head_time: Duration,
     /// Between two pieces of a body.
     pub body_idle: Duration,
-    /// Connections at a time; further ones wait in the listener's queue.
+    /// Connections at a time. Where there are more, the ones that have waited longest for a request are closed; those
+    /// with a request in progress never are, and further ones wait in the listener's queue.
     pub connections: usize,
     /// The longest silence of a stream: then a heartbeat is sent.
     pub heartbeat: Duration,
     /// How long a client may leave a stream unread before its job is cancelled.
     pub unread: Duration,
+    /// How long running answers may go on once the server is being stopped; then they end with an error.
+    pub grace: Duration,
 }
 
 impl Default for Limits {
@@ -113,6 +121,7 @@ impl Default for Limits {
             connections: 4096,
             heartbeat: Duration::from_secs(5),
             unread: Duration::from_secs(60),
+            grace: Duration::from_secs(5),
         }
     }
 }

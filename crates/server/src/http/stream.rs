@@ -17,7 +17,7 @@ use hyper::body::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::{Aborted, Answer};
@@ -120,15 +120,17 @@ pub(crate) trait EventWriter: Send + 'static {
     fn heartbeat(&mut self, out: &mut Frames);
 }
 
-/// Streams a job. The response is there at once, before the prompt is processed. Heartbeats are counted.
+/// Streams a job. The response is there at once, before the prompt is processed. Heartbeats are counted. Once `closing`
+/// is true the stream ends with its protocol's error.
 pub(crate) fn stream(
     ticket: Ticket,
     writer: impl EventWriter,
     limits: Limits,
     heartbeats: Arc<AtomicU64>,
+    closing: watch::Receiver<bool>,
 ) -> Response<Answer> {
     let (sender, receiver) = mpsc::channel(BATCHES);
-    tokio::spawn(pump(ticket, writer, sender, limits, heartbeats));
+    tokio::spawn(pump(ticket, writer, sender, limits, heartbeats, closing));
     let mut response = Response::new(Answer::Pieces(receiver));
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
@@ -145,6 +147,7 @@ async fn pump(
     sender: mpsc::Sender<Result<Bytes, Aborted>>,
     limits: Limits,
     heartbeats: Arc<AtomicU64>,
+    mut closing: watch::Receiver<bool>,
 ) {
     let mut frames = Frames::default();
     writer.open(&mut frames);
@@ -162,6 +165,9 @@ async fn pump(
         tokio::select! {
             biased;
             () = sender.closed() => return,
+            _ = closing.wait_for(|closing| *closing) => {
+                over = take(Some(Event::Failed(JobError::ShuttingDown)), &mut writer, &mut frames);
+            }
             event = ticket.events.recv() => {
                 over = take(event, &mut writer, &mut frames);
                 while !over && frames.bytes.len() < BATCH_BYTES {

@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::body::Aborted;
@@ -27,10 +27,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Waits for a job's end; `write` makes the body.
 pub(crate) async fn whole(
     mut ticket: Ticket,
+    mut closing: watch::Receiver<bool>,
     write: impl FnOnce(Gathered) -> Value + Send + 'static,
 ) -> Result<Response<Answer>, ApiError> {
     let mut gathered = Gathered::default();
-    if let Ok(result) = timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await {
+    let gathering = gather(&mut ticket, &mut closing, &mut gathered);
+    if let Ok(result) = timeout(SILENCE_MAX, gathering).await {
         result?;
         return Ok(Answer::json(StatusCode::OK, &write(gathered)));
     }
@@ -43,7 +45,8 @@ pub(crate) async fn whole(
                 () = sender.closed() => return,
                 waited = async {
                     if space.await.is_err() { return None; }
-                    Some(timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await)
+                    let gathering = gather(&mut ticket, &mut closing, &mut gathered);
+                    Some(timeout(SILENCE_MAX, gathering).await)
                 } => waited,
             };
             match waited {
@@ -64,10 +67,19 @@ pub(crate) async fn whole(
     Ok(response)
 }
 
-/// Takes events until the last. May be given up and called again: nothing is lost between.
-async fn gather(ticket: &mut Ticket, gathered: &mut Gathered) -> Result<(), JobError> {
+/// Takes events until the last, or until the server closes. May be given up and called again: nothing is lost between.
+async fn gather(
+    ticket: &mut Ticket,
+    closing: &mut watch::Receiver<bool>,
+    gathered: &mut Gathered,
+) -> Result<(), JobError> {
     loop {
-        match ticket.events.recv().await {
+        let event = tokio::select! {
+            biased;
+            event = ticket.events.recv() => event,
+            _ = closing.wait_for(|closing| *closing) => return Err(JobError::ShuttingDown),
+        };
+        match event {
             Some(Event::Failed(error)) => return Err(error),
             Some(event) => {
                 if gathered.push(event) {

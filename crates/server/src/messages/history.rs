@@ -9,6 +9,7 @@
 
 use engine::text::{Message, Role, ToolCall, arrange_system, parse_arguments};
 use serde_json::Value;
+use store::shown::quoted;
 
 use crate::http::ApiError;
 use crate::protocol::Fields;
@@ -44,7 +45,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
                 messages.push(Message::new(Role::System, text(content, &path, |text| text)?))
             }
             other => {
-                let problem = format!("{other:?} is not one of user, assistant, system");
+                let problem = format!("{} is not one of user, assistant, system", quoted(other));
                 return Err(message.error("role", problem));
             }
         }
@@ -87,14 +88,14 @@ fn document<'a>(block: &Fields<'a>) -> Result<&'a str, ApiError> {
     match source.required_string("type")? {
         "text" => source.required_string("data"),
         other => {
-            let problem = format!("{other:?} is not supported by this model; text is");
+            let problem = format!("{} is not supported by this model; text is", quoted(other));
             Err(source.error("type", problem))
         }
     }
 }
 
 fn unsupported(block: &Fields<'_>, kind: &str) -> ApiError {
-    block.error("type", format!("{kind:?} is not supported by this model; text is"))
+    block.error("type", format!("{} is not supported by this model; text is", quoted(kind)))
 }
 
 fn read_user(content: &Value, path: &str, messages: &mut Vec<Message>) -> Result<(), ApiError> {

@@ -30,6 +30,7 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "msg_";
+    const SCHEMA_FIELD: &'static str = "output_config.format.schema";
     type Writer = stream::BlockWriter;
 
     fn streams(&self) -> bool {

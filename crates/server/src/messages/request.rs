@@ -5,6 +5,7 @@
 //! agents offer them to everybody; so are `metadata`, `context_management`, `service_tier` and every beta.
 
 use serde_json::{Map, Value};
+use store::shown::quoted;
 
 use super::history;
 use crate::http::ApiError;
@@ -63,7 +64,7 @@ fn read_thinking(fields: &Fields<'_>, draft: &mut Draft) -> Result<bool, ApiErro
         "enabled" | "adaptive" => Some(true),
         "disabled" => Some(false),
         other => {
-            let problem = format!("{other:?} is not one of enabled, adaptive, disabled");
+            let problem = format!("{} is not one of enabled, adaptive, disabled", quoted(other));
             return Err(thinking.error("type", problem));
         }
     };
@@ -93,7 +94,9 @@ fn read_output(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
             draft.constraint = Some(Constraint::JsonSchema(schema.clone()));
             Ok(())
         }
-        other => Err(format.error("type", format!("{other:?} is not supported; json_schema is"))),
+        other => {
+            Err(format.error("type", format!("{} is not supported; json_schema is", quoted(other))))
+        }
     }
 }
 
@@ -116,7 +119,7 @@ fn read_tools(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
             "none" => Choice::None,
             "tool" => Choice::Named(given.required_string("name")?.to_owned()),
             other => {
-                let problem = format!("{other:?} is not one of auto, any, tool, none");
+                let problem = format!("{} is not one of auto, any, tool, none", quoted(other));
                 return Err(given.error("type", problem));
             }
         };

@@ -3,10 +3,11 @@
 use engine::sampling::{SamplingError, SamplingOptions};
 use engine::text::{StopStrings, TextError};
 use serde_json::Value;
+use store::shown::quoted;
 
 use super::{Choice, Fields};
 use crate::http::{ApiError, Kind};
-use crate::work::{Constraint, Conversation, Job, OutputRules, Priority, Prompt};
+use crate::work::{Constraint, Conversation, Job, OutputRules, Owner, Priority, Prompt};
 
 /// Suffix of a model's name that asks for low priority: clients let their user name a model for titles and
 /// summaries, and this is the one thing that they say about such requests.
@@ -109,7 +110,7 @@ impl Draft {
     pub(crate) fn set_effort(&mut self, effort: &str, param: &str) -> Result<(), ApiError> {
         let known = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
         if !known.contains(&effort) {
-            let problem = format!("{effort:?} is not one of {}", known.join(", "));
+            let problem = format!("{} is not one of {}", quoted(effort), known.join(", "));
             return Err(ApiError::field(param, problem));
         }
         self.conversation.thinking = Some(effort != "none");
@@ -121,7 +122,7 @@ impl Draft {
     }
 
     /// The job.
-    pub(crate) fn into_job(self, id: String, prompt: Prompt, client: String) -> Job {
+    pub(crate) fn into_job(self, id: String, prompt: Prompt, client: String, owner: Owner) -> Job {
         Job {
             id,
             prompt,
@@ -134,6 +135,7 @@ impl Draft {
             top_logprobs: self.top_logprobs,
             priority: self.priority,
             client,
+            owner,
             session: self.session,
             cache_prompt: self.cache_prompt,
         }
@@ -179,6 +181,9 @@ fn read_sampling(
             let amount = if amount <= -100.0 { f32::NEG_INFINITY } else { amount as f32 };
             sampling.logit_bias.push((id, amount));
         }
+        if bans_all(&sampling.logit_bias, vocabulary) {
+            return Err(fields.error("logit_bias", "excludes every token of the vocabulary"));
+        }
     }
     sampling.validate().map_err(|error| {
         let refusal = ApiError::new(Kind::InvalidRequest, error.to_string());
@@ -187,6 +192,15 @@ fn read_sampling(
             _ => refusal,
         }
     })
+}
+
+/// Whether no token is left.
+fn bans_all(biases: &[(u32, f32)], vocabulary: usize) -> bool {
+    let banned = biases.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY);
+    let mut banned: Vec<u32> = banned.map(|(id, _)| *id).collect();
+    banned.sort_unstable();
+    banned.dedup();
+    vocabulary > 0 && banned.len() == vocabulary
 }
 
 /// A conversation that the text room refuses, with its place as the parameter.

@@ -43,6 +43,8 @@ pub(crate) trait Understand: Send + Sized + 'static {
 pub(crate) trait Protocol: Understand {
     /// Of its answers' identifiers.
     const ID_PREFIX: &'static str;
+    /// Where a request has the schema of its answer.
+    const SCHEMA_FIELD: &'static str;
     type Writer: EventWriter;
 
     /// Whether the answer is streamed.

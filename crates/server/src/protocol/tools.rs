@@ -5,6 +5,7 @@
 //! names have and no others.
 
 use serde_json::{Map, Value, json};
+use store::shown::quoted;
 
 use super::fields::kind;
 use crate::http::ApiError;
@@ -40,7 +41,10 @@ impl Choice {
             Self::Named(name) => {
                 let offered = |tool: &Value| tool["function"]["name"] == name.as_str();
                 if !tools.iter().any(offered) {
-                    return Err(ApiError::field(param, format!("no tool is named {name:?}")));
+                    return Err(ApiError::field(
+                        param,
+                        format!("no tool is named {}", quoted(name)),
+                    ));
                 }
                 CallConstraint::Named(name.clone())
             }

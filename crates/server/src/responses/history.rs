@@ -5,6 +5,7 @@
 
 use engine::text::{Message, Role, ToolCall, parse_arguments};
 use serde_json::Value;
+use store::shown::quoted;
 
 use crate::http::ApiError;
 use crate::protocol::Fields;
@@ -57,7 +58,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
                 return Err(item.error("type", problem));
             }
             foreign if FOREIGN.contains(&foreign) => {}
-            other => return Err(item.error("type", format!("{other:?} is not supported"))),
+            other => return Err(item.error("type", format!("{} is not supported", quoted(other)))),
         }
     }
     Ok(turns.messages)
@@ -95,7 +96,8 @@ fn read_message(item: &Fields<'_>, turns: &mut Turns) -> Result<(), ApiError> {
         "system" | "developer" => turns.push(Message::new(Role::System, text)),
         "assistant" => turns.assistant().content.push_str(&text),
         other => {
-            let problem = format!("{other:?} is not one of user, assistant, system, developer");
+            let problem =
+                format!("{} is not one of user, assistant, system, developer", quoted(other));
             return Err(item.error("role", problem));
         }
     }
@@ -153,7 +155,7 @@ fn read_text(content: &Value, path: &str) -> Result<String, ApiError> {
             "input_text" | "output_text" | "text" => text.push_str(part.required_string("text")?),
             "refusal" => text.push_str(part.required_string("refusal")?),
             other => {
-                let problem = format!("{other:?} is not supported by this model; text is");
+                let problem = format!("{} is not supported by this model; text is", quoted(other));
                 return Err(part.error("type", problem));
             }
         }

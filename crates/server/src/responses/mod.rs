@@ -31,6 +31,7 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "resp_";
+    const SCHEMA_FIELD: &'static str = "text.format.schema";
     type Writer = stream::ItemWriter;
 
     fn streams(&self) -> bool {

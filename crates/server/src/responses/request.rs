@@ -8,6 +8,7 @@
 use engine::sampling::TOP_LOGPROBS_MAX;
 use engine::text::{Message, Role, arrange_system};
 use serde_json::{Map, Value, json};
+use store::shown::quoted;
 
 use super::{Form, history};
 use crate::http::ApiError;
@@ -95,7 +96,7 @@ fn read_format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
             Ok(Some(Constraint::JsonSchema(schema.clone())))
         }
         other => {
-            let problem = format!("{other:?} is not one of text, json_object, json_schema");
+            let problem = format!("{} is not one of text, json_object, json_schema", quoted(other));
             Err(format.error("type", problem))
         }
     }
@@ -117,8 +118,10 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
 
 fn read_choice(fields: &Fields<'_>) -> Result<Choice, ApiError> {
     let unknown = |other: &str| {
-        fields
-            .error("tool_choice", format!("{other:?} is not one of auto, none, required, function"))
+        fields.error(
+            "tool_choice",
+            format!("{} is not one of auto, none, required, function", quoted(other)),
+        )
     };
     match fields.get("tool_choice") {
         None => Ok(Choice::Auto),

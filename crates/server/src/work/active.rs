@@ -8,12 +8,13 @@ use engine::EngineError;
 use engine::backend::SequenceId;
 use engine::constraint::{CallWatch, Constraint, ConstraintError};
 use engine::engine::{Engine, Pass};
-use engine::sampling::{Sampled, Sampler, TokenLogprob};
+use engine::sampling::{Sampled, Sampler, SamplingError, TokenLogprob};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
 use super::answer::Answer;
 use super::outbox::Outbox;
+use super::owner::Domain;
 use super::queue::Waiting;
 use super::{
     Event, Experts, Finish, FinishReason, Job, Priority, Refusal, RunningJob, Stage, Timings, Usage,
@@ -28,6 +29,21 @@ pub(super) enum Doing {
     Prefill(Option<Chunk>),
     /// It decodes; the token to run next.
     Decode(u32),
+}
+
+/// Why a job cannot go on.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The engine's.
+    Engine(EngineError),
+    /// The client's: what it asked for leaves no token.
+    Request { field: &'static str, problem: String },
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
 }
 
 /// A part of a prompt on its way through the layers.
@@ -48,6 +64,8 @@ pub(super) enum Guide {
 /// A job that holds a sequence.
 pub(super) struct Active {
     pub(super) job: Job,
+    /// Of the job's owner: what is kept of it is found by this.
+    pub(super) domain: Domain,
     pub(super) outbox: Outbox,
     pub(super) sequence: SequenceId,
     /// The prompt and what was generated.
@@ -102,7 +120,7 @@ impl Active {
         (share, layers): (Duration, usize),
         before: StoreCounters,
     ) -> Self {
-        let Waiting { job, guide, outbox, since, .. } = waiting;
+        let Waiting { job, domain, guide, outbox, since, .. } = waiting;
         let now = Instant::now();
         let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
         sampler.set_prompt_tokens(job.prompt.tokens.len());
@@ -126,6 +144,7 @@ impl Active {
             reported: None,
             before,
             job,
+            domain,
             outbox,
             sequence,
         }
@@ -232,9 +251,14 @@ impl Active {
     pub(super) fn sample(
         &mut self,
         logits: &mut [f32],
-    ) -> Result<(Sampled, Vec<TokenLogprob>), EngineError> {
+    ) -> Result<(Sampled, Vec<TokenLogprob>), Fault> {
         let position = self.tokens.len();
-        let refused = |error: ConstraintError| EngineError::Request(error.to_string());
+        let biased = !self.job.sampling.logit_bias.is_empty();
+        let field = match self.job.constraint {
+            Some(super::Constraint::Tool(_)) => "tools",
+            _ => "response_format",
+        };
+        let refused = |error: ConstraintError| Fault::Request { field, problem: error.to_string() };
         if let Some(token) = self.forced.pop_front() {
             if let Some(Guide::Rule(constraint)) = &mut self.guide {
                 constraint.accept(token).map_err(refused)?;
@@ -242,7 +266,13 @@ impl Active {
             // The model was not asked, so there is nothing to say of its probabilities.
             return Ok((Sampled { token, logprob: None }, Vec::new()));
         }
-        let failed = |source| EngineError::Sampling { position, source };
+        let failed = |reason| match reason {
+            SamplingError::NothingLeft if biased => {
+                let problem = "every token that could come next is excluded".to_owned();
+                Fault::Request { field: "logit_bias", problem }
+            }
+            reason => Fault::Engine(EngineError::Sampling { position, reason }),
+        };
         let (sampler, tokens) = (&mut self.sampler, &self.tokens);
         let sampled = match &mut self.guide {
             Some(Guide::Rule(constraint)) => {

@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::constraint::SCHEMA_FIELD;
 use engine::sampling::SamplingOptions;
 use engine::text::Message;
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use super::Status;
+use super::{Owner, Status};
 
 /// A conversation as a protocol understood it, before it is a prompt.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +115,8 @@ pub struct Job {
     pub priority: Priority,
     /// Who asks: jobs of different clients take turns.
     pub client: String,
+    /// Whose kept prompts it may go on from, and whose its own become.
+    pub owner: Owner,
     /// A hint of which earlier requests this one continues.
     pub session: Option<String>,
     /// False: nothing earlier is used and nothing is kept.
@@ -135,6 +138,7 @@ impl Job {
             top_logprobs: None,
             priority: Priority::Normal,
             client: String::new(),
+            owner: Owner::everybody(),
             session: None,
             cache_prompt: true,
         }
@@ -305,6 +309,14 @@ pub enum JobError {
     /// The engine failed: a read, a device, damaged weights.
     #[error("{0}")]
     Engine(String),
+    /// What the client asked for cannot be gone on with: its constraint and its biases leave no token.
+    #[error("{field}: {problem}")]
+    Request {
+        /// The field of the request that is at fault.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The client does not take its events: it was waited for this long.
     #[error("the client did not read its events for {} seconds", .0.as_secs())]
     SlowClient(Duration),
@@ -355,11 +367,30 @@ pub enum Refusal {
     #[error("{0}")]
     BadRequest(String),
     /// The constraint cannot be understood or enforced.
-    #[error("{0}")]
-    BadConstraint(String),
+    #[error("{problem}")]
+    BadConstraint {
+        /// The field of the request that is at fault, as chat completions name it.
+        field: String,
+        /// What is wrong with it, beginning with the field.
+        problem: String,
+    },
     /// The server is being stopped.
     #[error("the server is shutting down")]
     ShuttingDown,
+}
+
+impl Refusal {
+    /// The same with the schema called by its place in another protocol.
+    #[must_use]
+    pub fn with_schema_at(self, place: &str) -> Self {
+        match self {
+            Self::BadConstraint { field, problem } => Self::BadConstraint {
+                field: field.replacen(SCHEMA_FIELD, place, 1),
+                problem: problem.replacen(SCHEMA_FIELD, place, 1),
+            },
+            other => other,
+        }
+    }
 }
 
 /// What is served.

@@ -4,11 +4,13 @@ use std::time::Instant;
 
 use engine::EngineError;
 use engine::backend::{PAGE_TOKENS, Room};
+use store::cache::{ReadCause, StoreError};
 
-use super::active::{Active, Doing};
+use super::active::{Active, Doing, Fault};
 use super::prefix::{Found, Miss, Place, shared_tokens};
+use super::queue::Waiting;
 use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING, note_disk};
-use super::{Event, Finish, FinishReason, Job, JobError, Priority, Stage};
+use super::{Event, Failing, Finish, FinishReason, JobError, Priority, Stage};
 
 impl Scheduler {
     /// Ends jobs whose clients have gone, wherever they are, and delivers what others have not read.
@@ -37,7 +39,7 @@ impl Scheduler {
         while self.active.len() < self.sequences {
             let waiting = {
                 let mut queue = self.shared.queue();
-                let waiting = queue.next(|job| self.may_start(job));
+                let waiting = queue.next(|waiting| self.may_start(waiting));
                 self.status.queued = queue.len();
                 waiting
             };
@@ -48,17 +50,19 @@ impl Scheduler {
 
     /// False while another job computes a beginning of this one's prompt: it will be there soon. Jobs on the side wait
     /// until nobody else works.
-    fn may_start(&self, job: &Job) -> bool {
+    fn may_start(&self, waiting: &Waiting) -> bool {
+        let Waiting { job, domain, .. } = waiting;
         if job.priority == Priority::Side && self.active.iter().any(|active| !active.is_side()) {
             return false;
         }
         if !job.cache_prompt {
             return true;
         }
-        let reach = self.prefix.reach(&job.prompt.tokens);
+        let reach = self.prefix.reach(*domain, &job.prompt.tokens);
         !self.active.iter().any(|active| {
             let Doing::Prefill(_) = active.doing else { return false };
-            if !active.job.cache_prompt || active.is_side() && job.priority == Priority::Normal {
+            let kept = active.job.cache_prompt && active.domain == *domain;
+            if !kept || active.is_side() && job.priority == Priority::Normal {
                 return false;
             }
             let shared = shared_tokens(&active.job.prompt.tokens, &job.prompt.tokens);
@@ -71,15 +75,15 @@ impl Scheduler {
         })
     }
 
-    fn start(&mut self, waiting: super::queue::Waiting) {
+    fn start(&mut self, waiting: Waiting) {
         let job = &waiting.job;
         let found = if !job.cache_prompt {
             Err(Miss { reason: "not_wanted", shared: 0 })
         } else if self.engine.backend().cut_tokens() != 1 {
             Err(Miss { reason: "device", shared: 0 })
         } else {
-            self.load_from_disk(job);
-            self.prefix.find(&job.prompt.tokens, job.session.as_deref())
+            self.load_from_disk(&waiting);
+            self.prefix.find(waiting.domain, &job.prompt.tokens, job.session.as_deref())
         };
         let id = job.id.clone();
         let sequence = match self.engine.create_sequence() {
@@ -129,20 +133,23 @@ impl Scheduler {
     }
 
     /// Brings in a snapshot from disk, where that saves more than what is in memory.
-    fn load_from_disk(&mut self, job: &Job) {
+    fn load_from_disk(&mut self, waiting: &Waiting) {
+        let Waiting { job, domain, .. } = waiting;
+        let domain = *domain;
         let Some(disk) = &self.disk else { return };
         let prompt = &job.prompt.tokens;
-        let reach = self.prefix.reach(prompt);
-        let Some(length) = disk.find(prompt, reach + WORTH_WAITING) else { return };
+        let reach = self.prefix.reach(domain, prompt);
+        let Some(length) = disk.find(domain, prompt, reach + WORTH_WAITING) else { return };
         let pages = length.div_ceil(PAGE_TOKENS);
         let side = job.priority == Priority::Side;
         let enough = |room: Room| room.pages >= pages && room.states > 0;
         if self.make_room(side, enough)
             && let Some(disk) = &mut self.disk
-            && let Some(snapshot) = disk.load(prompt, length, self.engine.backend())
+            && let Some(snapshot) = disk.load(domain, prompt, length, self.engine.backend())
         {
             let tokens = &prompt[..length];
-            self.prefix.insert(tokens, snapshot, Place::Turn, side, job.session.as_deref());
+            let session = job.session.as_deref();
+            self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
         }
     }
 
@@ -166,6 +173,7 @@ impl Scheduler {
         self.keep(index, Place::Turn);
         let counters = self.engine.counters();
         let mut active = self.remove(index);
+        self.status.failing = self.status.failing.filter(|failing| *failing != Failing::LastJob);
         let finish = active.finish(reason, &counters);
         for (kind, count) in active.repairs().iter().filter(|(_, count)| *count > 0) {
             *self.status.tool_repairs.entry(kind).or_default() += count;
@@ -235,12 +243,31 @@ impl Scheduler {
     }
 
     /// Ends a job with an error. Its sequence is undefined.
-    pub(super) fn fail(&mut self, index: usize, error: &EngineError) {
+    pub(super) fn fail(&mut self, index: usize, fault: &Fault) {
         *self.status.finished.entry("error").or_default() += 1;
         let mut active = self.remove(index);
+        let error = match fault {
+            Fault::Engine(error) => {
+                self.note_failing(error);
+                JobError::Engine(error.to_string())
+            }
+            Fault::Request { field, problem } => {
+                JobError::Request { field, problem: problem.clone() }
+            }
+        };
         self.shared.log(&format!("{}: failed: {error}", active.job.id));
-        active.outbox.send(Event::Failed(JobError::Engine(error.to_string())));
+        active.outbox.send(Event::Failed(error));
         self.draining.push(active.outbox);
+    }
+
+    /// Notes for the status that requests fail: for now, or until a restart.
+    fn note_failing(&mut self, error: &EngineError) {
+        let changed = matches!(
+            error,
+            EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
+        );
+        let lasting = changed || self.status.failing == Some(Failing::FileChanged);
+        self.status.failing = Some(if lasting { Failing::FileChanged } else { Failing::LastJob });
     }
 
     /// Renews the numbers of the moment, and the places of those who wait.

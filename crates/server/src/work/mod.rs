@@ -11,7 +11,9 @@ mod histogram;
 mod job;
 mod lifecycle;
 mod loading;
+mod lock;
 mod outbox;
+mod owner;
 mod prefix;
 mod queue;
 mod scheduler;
@@ -26,5 +28,6 @@ pub use job::{
     TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
-pub use status::{PrefixStatus, RunningJob, Stage, Status};
+pub use owner::Owner;
+pub use status::{Failing, PrefixStatus, RunningJob, Stage, Status};
 pub use worker::{EngineWorker, Log, WorkerOptions};

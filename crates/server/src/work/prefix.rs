@@ -1,7 +1,8 @@
 //! What was computed and may be needed again: snapshots, found by the tokens before them.
 //!
-//! A prompt goes on from the longest snapshot whose tokens it begins with; tokens are compared one by one, so
-//! that no hash can be wrong. Models without recurrent state may leave a snapshot earlier, at any token.
+//! A prompt goes on from the longest snapshot of its own domain whose tokens it begins with; tokens are compared one by
+//! one, so that no hash can be wrong. What other domains keep is not looked at, only counted in what room there
+//! is. Models without recurrent state may leave a snapshot earlier, at any token.
 //!
 //! When room is short the entry goes whose loss costs least: the tokens that would have to be computed again
 //! (from the next shorter entry of its chain), less the longer it was not used. Since an entry that loses its
@@ -12,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::backend::{Room, Snapshot};
+
+use super::owner::Domain;
 
 /// Entries made until one that is not used counts half.
 const HALF_LIFE: f64 = 16.0;
@@ -35,6 +38,8 @@ pub(super) enum Place {
 /// A snapshot and its tokens.
 #[derive(Debug)]
 struct Entry {
+    /// Whose it is.
+    domain: Domain,
     tokens: Arc<[u32]>,
     snapshot: Snapshot,
     place: Place,
@@ -84,12 +89,28 @@ pub(super) fn shared_tokens(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl PrefixCache {
+    /// The entries of a domain.
+    fn of(&self, domain: Domain) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.domain == domain)
+    }
+
+    fn exactly(&mut self, domain: Domain, tokens: &[u32]) -> Option<&mut Entry> {
+        let exact = |entry: &&mut Entry| entry.domain == domain && *entry.tokens == *tokens;
+        self.entries.iter_mut().find(exact)
+    }
+
     /// The longest point that `prompt` can go on from, with at least one token left to run; marks it as used.
     /// `session` tells whose other entries are no longer where their conversation is.
-    pub(super) fn find(&mut self, prompt: &[u32], session: Option<&str>) -> Result<Found, Miss> {
+    pub(super) fn find(
+        &mut self,
+        domain: Domain,
+        prompt: &[u32],
+        session: Option<&str>,
+    ) -> Result<Found, Miss> {
         let mut best: Option<(usize, usize)> = None;
         let mut most_shared = 0;
-        for (index, entry) in self.entries.iter_mut().enumerate() {
+        let own = |(_, entry): &(usize, &mut Entry)| entry.domain == domain;
+        for (index, entry) in self.entries.iter_mut().enumerate().filter(own) {
             let shared = shared_tokens(&entry.tokens, prompt);
             most_shared = most_shared.max(shared);
             if session.is_some() && entry.session.as_deref() == session {
@@ -102,7 +123,7 @@ impl PrefixCache {
         }
         let Some((index, length)) = best else {
             let reason = match most_shared {
-                _ if self.entries.is_empty() => "nothing_kept",
+                _ if !self.of(domain).any(|_| true) => "nothing_kept",
                 shared if shared < RELATED_TOKENS => "unrelated",
                 _ => "no_snapshot_before_difference",
             };
@@ -116,26 +137,27 @@ impl PrefixCache {
     }
 
     /// How many tokens of `prompt` an entry would save, without using it.
-    pub(super) fn reach(&self, prompt: &[u32]) -> usize {
+    pub(super) fn reach(&self, domain: Domain, prompt: &[u32]) -> usize {
         let limit = prompt.len().saturating_sub(1);
         let reach = |entry: &Entry| usable(entry, shared_tokens(&entry.tokens, prompt).min(limit));
-        self.entries.iter().map(reach).max().unwrap_or(0)
+        self.of(domain).map(reach).max().unwrap_or(0)
     }
 
     /// Whether there is an entry for exactly these tokens.
-    pub(super) fn has(&self, tokens: &[u32]) -> bool {
-        self.entries.iter().any(|entry| *entry.tokens == *tokens)
+    pub(super) fn has(&self, domain: Domain, tokens: &[u32]) -> bool {
+        self.of(domain).any(|entry| *entry.tokens == *tokens)
     }
 
     /// The longest entry that is a beginning of `tokens`.
-    pub(super) fn base(&self, tokens: &[u32]) -> Option<&Snapshot> {
-        let bases = self.entries.iter().filter(|entry| tokens.starts_with(&entry.tokens));
+    pub(super) fn base(&self, domain: Domain, tokens: &[u32]) -> Option<&Snapshot> {
+        let bases = self.of(domain).filter(|entry| tokens.starts_with(&entry.tokens));
         bases.max_by_key(|entry| entry.tokens.len()).map(|entry| &entry.snapshot)
     }
 
     /// Keeps a snapshot, whose tokens are `tokens`.
     pub(super) fn insert(
         &mut self,
+        domain: Domain,
         tokens: &[u32],
         snapshot: Snapshot,
         place: Place,
@@ -147,8 +169,9 @@ impl PrefixCache {
             return;
         }
         self.clock += 1;
-        if let Some(known) = self.entries.iter_mut().find(|entry| *entry.tokens == *tokens) {
-            known.used = self.clock;
+        let clock = self.clock;
+        if let Some(known) = self.exactly(domain, tokens) {
+            known.used = clock;
             known.left = false;
             known.side &= side;
             if place == Place::Turn {
@@ -158,10 +181,12 @@ impl PrefixCache {
         }
         if snapshot.truncated(0).is_some() {
             // What can be left at any token needs no entries on the way.
-            self.entries.retain(|entry| !tokens.starts_with(&entry.tokens));
+            self.entries
+                .retain(|entry| entry.domain != domain || !tokens.starts_with(&entry.tokens));
         }
         self.counters.saved += 1;
         self.entries.push(Entry {
+            domain,
             tokens: tokens.into(),
             snapshot,
             place,
@@ -202,7 +227,7 @@ impl PrefixCache {
     /// Tokens that losing an entry would cost, weighed by how likely they are to be asked for.
     fn worth(&self, index: usize) -> f64 {
         let entry = &self.entries[index];
-        let shorter = self.entries.iter().filter(|other| {
+        let shorter = self.of(entry.domain).filter(|other| {
             other.tokens.len() < entry.tokens.len() && entry.tokens.starts_with(&other.tokens)
         });
         let next = shorter.map(|other| other.tokens.len()).max().unwrap_or(0);
@@ -215,12 +240,16 @@ impl PrefixCache {
 
     /// Gives up to `most` of the entries that were not given before to `store`, the latest first, until that takes no
     /// more.
-    pub(super) fn spill(&mut self, most: usize, store: &mut dyn FnMut(&[u32], &Snapshot) -> bool) {
+    pub(super) fn spill(
+        &mut self,
+        most: usize,
+        store: &mut dyn FnMut(Domain, &[u32], &Snapshot) -> bool,
+    ) {
         let fresh = |entry: &&mut Entry| !entry.stored && !entry.side;
         let mut fresh: Vec<_> = self.entries.iter_mut().filter(fresh).collect();
         fresh.sort_by_key(|entry| std::cmp::Reverse(entry.used));
         for entry in fresh.into_iter().take(most) {
-            entry.stored = store(&entry.tokens, &entry.snapshot);
+            entry.stored = store(entry.domain, &entry.tokens, &entry.snapshot);
             if !entry.stored {
                 return;
             }
@@ -228,8 +257,8 @@ impl PrefixCache {
     }
 
     /// The entry for exactly these tokens was not stored after all.
-    pub(super) fn not_stored(&mut self, tokens: &[u32]) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| *entry.tokens == *tokens) {
+    pub(super) fn not_stored(&mut self, domain: Domain, tokens: &[u32]) {
+        if let Some(entry) = self.exactly(domain, tokens) {
             entry.stored = false;
         }
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::active::Guide;
 use super::outbox::Outbox;
+use super::owner::Domain;
 use super::{Event, Job, Priority};
 
 /// Clients that are remembered for fairness; more than ever wait at once.
@@ -16,6 +17,8 @@ const CLIENTS_MAX: usize = 1024;
 /// A job and where its events go.
 pub(super) struct Waiting {
     pub(super) job: Job,
+    /// Of the job's owner.
+    pub(super) domain: Domain,
     /// What stands over the choice of its tokens, compiled.
     pub(super) guide: Option<Guide>,
     pub(super) outbox: Outbox,
@@ -53,10 +56,11 @@ impl Queue {
     }
 
     /// Adds a job.
-    pub(super) fn push(&mut self, job: Job, guide: Option<Guide>, outbox: Outbox) {
+    pub(super) fn push(&mut self, job: Job, domain: Domain, guide: Option<Guide>, outbox: Outbox) {
         self.arrivals += 1;
         self.jobs.push(Waiting {
             job,
+            domain,
             guide,
             outbox,
             since: Instant::now(),
@@ -73,14 +77,13 @@ impl Queue {
     }
 
     /// Takes the job whose turn it is among those that may start.
-    pub(super) fn next(&mut self, mut may_start: impl FnMut(&Job) -> bool) -> Option<Waiting> {
+    pub(super) fn next(&mut self, mut may_start: impl FnMut(&Waiting) -> bool) -> Option<Waiting> {
         let served = &self.served;
         let turn = |waiting: &Waiting| {
             let client = served.get(&waiting.job.client).copied().unwrap_or(0);
             (waiting.job.priority == Priority::Side, client, waiting.number)
         };
-        let candidates =
-            self.jobs.iter().enumerate().filter(|(_, waiting)| may_start(&waiting.job));
+        let candidates = self.jobs.iter().enumerate().filter(|(_, waiting)| may_start(waiting));
         let (index, _) = candidates.min_by_key(|(_, waiting)| turn(waiting))?;
         let waiting = self.jobs.remove(index);
         self.turns += 1;
@@ -119,7 +122,7 @@ mod tests {
         let mut job = Job::new(id, Prompt::default());
         job.client = client.to_owned();
         job.priority = priority;
-        queue.push(job, None, Outbox::new(sender));
+        queue.push(job, Domain::EVERYBODY, None, Outbox::new(sender));
         receiver
     }
 

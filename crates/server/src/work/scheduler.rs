@@ -16,7 +16,7 @@ use engine::sampling::Sampled;
 use engine::text::Language;
 use store::timeline;
 
-use super::active::{Active, Chunk, Doing};
+use super::active::{Active, Chunk, Doing, Fault};
 use super::disk::{DiskStatus, DiskTier};
 use super::outbox::Outbox;
 use super::prefix::{Place, PrefixCache};
@@ -126,6 +126,7 @@ impl Scheduler {
     /// Works until the server stops.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
+            self.shared.tell_log();
             self.forget_gone();
             self.admit();
             let worked = self.turn();
@@ -272,7 +273,7 @@ impl Scheduler {
                 }
             }
             Err(EngineError::Cancelled) => self.cancel(index, false),
-            Err(error) => self.fail(index, &error),
+            Err(error) => self.fail(index, &error.into()),
         }
     }
 
@@ -310,7 +311,7 @@ impl Scheduler {
             let inside = active.job.prompt.boundaries.iter().copied();
             cuts.extend(inside.filter(|cut| (position + 1..end).contains(cut)));
             let prefix = &self.prefix;
-            cuts.retain(|&cut| !prefix.has(&active.tokens[..cut]));
+            cuts.retain(|&cut| !prefix.has(active.domain, &active.tokens[..cut]));
             cuts.dedup();
         }
         let states = cuts.len();
@@ -347,7 +348,8 @@ impl Scheduler {
             let length = snapshot.length();
             active.kept = (length, Instant::now());
             let (side, session) = (active.is_side(), active.job.session.as_deref());
-            self.prefix.insert(&active.tokens[..length], snapshot, Place::Turn, side, session);
+            let (domain, tokens) = (active.domain, &active.tokens[..length]);
+            self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
         }
         let active = &mut self.active[index];
         let held = self.engine.sequence_length(active.sequence);
@@ -386,7 +388,8 @@ impl Scheduler {
         if !active.job.cache_prompt || backend.cut_tokens() != 1 || !replays || length == 0 {
             return;
         }
-        if !self.prefix.has(tokens) {
+        let domain = active.domain;
+        if !self.prefix.has(domain, tokens) {
             let pages = backend.snapshot_pages(sequence, length);
             if !self.make_room(side, |room| room.states > 0 && room.pages >= pages) {
                 return;
@@ -394,25 +397,32 @@ impl Scheduler {
         }
         let (active, backend) = (&self.active[index], self.engine.backend());
         let tokens = &active.tokens[..length];
-        let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(tokens)) else { return };
-        self.prefix.insert(tokens, snapshot, place, side, active.job.session.as_deref());
+        let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(domain, tokens)) else {
+            return;
+        };
+        let session = active.job.session.as_deref();
+        self.prefix.insert(domain, tokens, snapshot, place, side, session);
         self.active[index].kept = (length, Instant::now());
     }
 
     /// Hands the latest snapshot that is not on disk yet to the thread that writes.
     fn spill(&mut self) {
         let Some(disk) = &self.disk else { return };
-        disk.given_back().iter().for_each(|tokens| self.prefix.not_stored(tokens));
-        self.prefix.spill(1, &mut |tokens, snapshot| disk.offer(tokens, snapshot));
+        for (domain, tokens) in disk.given_back() {
+            self.prefix.not_stored(domain, &tokens);
+        }
+        self.prefix.spill(1, &mut |domain, tokens, snapshot| disk.offer(domain, tokens, snapshot));
     }
 
     /// Has everything written that is not on disk yet, and waits for that.
     fn spill_all(mut self) {
         let Some(disk) = self.disk.take() else { return };
         disk.hurry();
-        disk.given_back().iter().for_each(|tokens| self.prefix.not_stored(tokens));
-        self.prefix.spill(usize::MAX, &mut |tokens, snapshot| {
-            disk.push(tokens, snapshot);
+        for (domain, tokens) in disk.given_back() {
+            self.prefix.not_stored(domain, &tokens);
+        }
+        self.prefix.spill(usize::MAX, &mut |domain, tokens, snapshot| {
+            disk.push(domain, tokens, snapshot);
             true
         });
         note_disk(&mut self.status.prefix, &disk.finish());
@@ -470,6 +480,7 @@ impl Scheduler {
                 }
             }
             Err(error) => {
+                let error = error.into();
                 for &index in answers.iter().rev() {
                     self.fail(index, &error);
                 }
@@ -482,7 +493,8 @@ impl Scheduler {
         let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
         let on_device = |&(index, row): &(usize, usize)| {
             let token = self.active[index].draw(&mut self.engine, row)?;
-            Some(token.map(|token| (Sampled { token, logprob: None }, Vec::new())))
+            let sampled = token.map(|token| (Sampled { token, logprob: None }, Vec::new()));
+            Some(sampled.map_err(Fault::from))
         };
         let mut drawn: Vec<_> = rows.iter().map(on_device).collect();
         let left: Vec<usize> = (0..rows.len()).filter(|&at| drawn[at].is_none()).collect();
@@ -496,6 +508,7 @@ impl Scheduler {
                     }
                 }
                 Err(error) => {
+                    let error = error.into();
                     for &(index, _) in rows.iter().rev() {
                         self.fail(index, &error);
                     }

@@ -82,9 +82,23 @@ pub struct PrefixStatus {
     pub disk_rejected: u64,
 }
 
+/// Why requests fail at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// The last job failed in the engine; the next that succeeds ends this.
+    LastJob,
+    /// A file of the model is not what it was when it was opened. Putting it back does not help: nobody knows what
+    /// else was written, so all that is not in memory stays refused until a restart.
+    FileChanged,
+    /// The engine's thread has ended.
+    Ended,
+}
+
 /// Numbers of the moment.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
+    /// Why requests fail; `None` while they do not.
+    pub failing: Option<Failing>,
     /// Jobs waiting.
     pub queued: usize,
     /// Jobs that hold a sequence.

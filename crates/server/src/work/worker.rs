@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,13 +17,16 @@ use tokio::sync::mpsc;
 
 use super::active::{self, Guide};
 use super::disk::{DiskOptions, DiskTier};
+use super::lock::{hold, wait_for};
 use super::outbox::{CHANNEL_EVENTS, Outbox};
+use super::owner::Salt;
 use super::queue::Queue;
 use super::scheduler::Scheduler;
 use super::{
-    CallConstraint, Constraint, Conversation, Job, ModelCard, PrepareError, Prompt, Refusal,
-    Status, Ticket, Worker,
+    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Prompt,
+    Refusal, Status, Ticket, Worker,
 };
+use crate::throttle::Throttle;
 
 /// Where lines of the log go.
 pub type Log = Box<dyn Fn(&str) + Send + Sync>;
@@ -51,33 +54,36 @@ const TURNS_BYTES_MAX: usize = 16 << 20;
 
 /// What the engine's thread and its callers share.
 pub(super) struct Shared {
+    /// Jobs are put in and taken out whole; a panic while one is chosen leaves all.
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Numbers to be shown; a panic while they are copied leaves some of them old.
     status: Mutex<Status>,
+    /// Set with the queue's lock held, so that nobody misses it between looking and sleeping.
     stopping: AtomicBool,
-    /// Answers with calls, for conversations that come back.
+    /// Answers with calls, for conversations that come back. A cache: a panic can cost an entry or its count of bytes.
     turns: Mutex<SampledTurns>,
-    log: Log,
+    log: Throttle,
 }
 
 impl Shared {
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        hold(&self.queue)
     }
 
     pub(super) fn turns(&self) -> MutexGuard<'_, SampledTurns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        hold(&self.turns)
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        hold(&self.status)
     }
 
     /// Sleeps until a job comes, or for `time`.
     pub(super) fn wait(&self, time: Duration) {
         let queue = self.queue();
         if queue.len() == 0 && !self.is_stopping() {
-            drop(self.wake.wait_timeout(queue, time));
+            drop(wait_for(&self.wake, queue, time));
         }
     }
 
@@ -86,7 +92,20 @@ impl Shared {
     }
 
     pub(super) fn log(&self, line: &str) {
-        (self.log)(line);
+        self.log.line(line);
+    }
+
+    /// Has nobody wait for the thread, and the thread for nobody.
+    fn begin_to_stop(&self) {
+        let queue = self.queue();
+        self.stopping.store(true, Ordering::Release);
+        drop(queue);
+        self.wake.notify_all();
+    }
+
+    /// Tells how many lines of the log were left out, if any were.
+    pub(super) fn tell_log(&self) {
+        self.log.tell();
     }
 
     pub(super) fn publish(&self, status: &Status) {
@@ -104,8 +123,11 @@ pub struct EngineWorker {
     /// Or why answers cannot be constrained.
     grammars: Result<Arc<Grammars>, ConstraintError>,
     options: ServedModel,
+    /// Of the hashes by which owners of kept prompts are told apart.
+    salt: Salt,
     /// Counted by the engine, where its device sees every choice.
     heat: Option<Heat>,
+    /// Taken by who waits for its end; there is nothing half-done about it.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -123,7 +145,8 @@ struct StopAtEnd(Arc<Shared>);
 
 impl Drop for StopAtEnd {
     fn drop(&mut self) {
-        self.0.stopping.store(true, Ordering::Release);
+        self.0.begin_to_stop();
+        self.0.status().failing = Some(Failing::Ended);
         // Whoever waits hears that nothing will come: channels close.
         drop(self.0.queue().drain());
     }
@@ -146,12 +169,13 @@ impl EngineWorker {
             status: Mutex::new(Status { sequences, ..Status::default() }),
             stopping: AtomicBool::new(false),
             turns: Mutex::new(SampledTurns::new(TURNS_BYTES_MAX)),
-            log,
+            log: Throttle::new(log),
         });
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
         let log = Box::new(move |line: &str| for_disk.log(line));
         let disk = disk.map(|options| DiskTier::open(options, log)).transpose()?;
+        let salt = disk.as_ref().map_or_else(Salt::random, |disk| Ok(disk.salt()))?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
@@ -162,7 +186,7 @@ impl EngineWorker {
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
         let grammars = grammars.map(Arc::new);
         let thread = Mutex::new(Some(thread));
-        Ok(Self { shared, language, grammars, options, heat: None, thread })
+        Ok(Self { shared, language, grammars, options, salt, heat: None, thread })
     }
 
     /// Shows how often each expert was chosen, as `heat` counts it.
@@ -174,9 +198,8 @@ impl EngineWorker {
 
     /// Ends all jobs and waits for the engine's thread.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.wake.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.begin_to_stop();
+        let thread = hold(&self.thread).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -207,7 +230,10 @@ impl EngineWorker {
                 parallel: job.output.parallel_tool_calls,
             },
         };
-        let refused = |error: &ConstraintError| Refusal::BadConstraint(error.to_string());
+        let refused = |error: &ConstraintError| Refusal::BadConstraint {
+            field: error.field().unwrap_or("response_format").to_owned(),
+            problem: error.to_string(),
+        };
         let grammars = self.grammars.as_ref().map_err(refused)?;
         let compiled = grammars.compile(&rule, &job.output.tools, thinking);
         compiled.map(|rule| Some(Guide::Rule(Box::new(rule)))).map_err(|error| refused(&error))
@@ -313,7 +339,8 @@ impl Worker for EngineWorker {
                 let retry_after = Duration::from_secs(10);
                 return Err(Refusal::QueueFull { waiting, retry_after });
             }
-            queue.push(job, guide, Outbox::new(sender));
+            let domain = self.salt.domain(&job.owner);
+            queue.push(job, domain, guide, Outbox::new(sender));
         }
         // The thread may have ended meanwhile; then nobody would ever take the job.
         if self.shared.is_stopping() {

@@ -61,6 +61,12 @@ pub(crate) fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
 }
 
+/// Rows of the demo model's logits.
+pub(crate) fn vocabulary() -> usize {
+    let checkpoint = store::format::open(&demo()).unwrap();
+    ModelConfig::read(&checkpoint.config).unwrap().vocabulary
+}
+
 /// A worker over the model of the setting.
 pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let golden = |case| demo().join("../../tests/golden").join(case).join("model");

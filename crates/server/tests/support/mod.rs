@@ -288,19 +288,12 @@ impl Serving {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("connects");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("is set");
-        stream
+        connect(self.address)
     }
 
     /// Sends bytes as they are and reads until the connection ends.
     pub(crate) fn raw(&self, bytes: &[u8]) -> Response {
-        let mut stream = self.connect();
-        // A server that refuses early may have closed already; what it said is there all the same.
-        let _sent = stream.write_all(bytes);
-        let mut answer = Vec::new();
-        let _ended = stream.read_to_end(&mut answer);
-        Response::parse(&answer)
+        exchange(self.address, bytes)
     }
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Response {
@@ -323,6 +316,23 @@ impl Drop for Serving {
             let _ended = thread.join();
         }
     }
+}
+
+/// A connection to a server.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("is set");
+    stream
+}
+
+/// Sends bytes as they are and reads until the connection ends.
+pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Response {
+    let mut stream = connect(address);
+    // A server that refuses early may have closed already; what it said is there all the same.
+    let _sent = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ended = stream.read_to_end(&mut answer);
+    Response::parse(&answer)
 }
 
 /// A request that ends its connection.

@@ -388,7 +388,8 @@ mod tests {
         file.write_all(&[7; PAGE_BYTES]).unwrap();
         let path = file.path().to_owned();
         let length = PAGE_BYTES as u64;
-        let known = [CheckpointFile { path, length, modified_ns: 0, header_checksum: 0 }];
+        let known =
+            [CheckpointFile { path, length, modified_ns: 0, changed_ns: 0, header_checksum: 0 }];
         let files = FileSet::open(&known, &[true], DirectIo::Never, false);
         let files = files.unwrap_or_else(|(_, error)| panic!("{error}"));
         let arena = SlotArena::new(1, PAGE_BYTES, HugePages::Never).unwrap();

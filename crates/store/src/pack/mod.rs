@@ -133,7 +133,10 @@ pub enum PackError {
     #[error("the source holds a matrix too large for a pack")]
     Shape,
     /// The recipe does not fit a matrix.
-    #[error("{name} cannot be encoded: {problem}; choose another group or keep its precision")]
+    #[error(
+        "{} cannot be encoded: {problem}; choose another group or keep its precision",
+        crate::shown::shown(name)
+    )]
     Recipe {
         /// The matrix.
         name: String,

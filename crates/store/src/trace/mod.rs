@@ -14,6 +14,8 @@ use std::io::{self, Read, Write};
 
 use thiserror::Error;
 
+use crate::shown::shown;
+
 pub use import::{from_csv, from_jsonl};
 
 /// First bytes of a trace file; the last one is the format version.
@@ -39,7 +41,7 @@ pub enum TraceError {
     #[error("trace: {0}")]
     Io(#[from] io::Error),
     /// A field has a value that it cannot have.
-    #[error("trace, line or record {at}: {field} is {found}, expected {expected}")]
+    #[error("trace, line or record {at}: {field} is {}, expected {expected}", shown(found))]
     Field {
         /// Line (text) or token (binary), from 1.
         at: usize,

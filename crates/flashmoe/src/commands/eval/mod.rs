@@ -24,6 +24,7 @@ use engine::text::Language;
 use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output::Named;
 use crate::plan::{Plan, Seats};
 use crate::progress::say;
 use report::Report;
@@ -130,7 +131,8 @@ fn recorder(arguments: &EvalArguments, plan: &Plan) -> Option<Recorder> {
     Some(recorder)
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>> {
+fn create(path: &Path) -> Result<BufWriter<Named<File>>> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
-    Ok(BufWriter::new(file.map_err(Failure::io).with_context(|| path.display().to_string())?))
+    let file = file.map_err(Failure::io).with_context(|| path.display().to_string())?;
+    Ok(BufWriter::new(Named::new(path.display(), file)))
 }

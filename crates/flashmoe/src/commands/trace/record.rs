@@ -14,6 +14,7 @@ use crate::arguments::TraceRecordArguments;
 use crate::commands::score::{arg_max, read_ids};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output::Named;
 use crate::plan::{Plan, Seats};
 use crate::progress::{Progress, Unit, say};
 
@@ -84,7 +85,7 @@ fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize
     bar.finish();
     let mut trace = recorder.trace(plan.config.moe.experts, plan.backend.top_k, prompt.len());
     trace.fingerprint = plan.checkpoint.fingerprint();
-    let mut file = BufWriter::new(file);
+    let mut file = BufWriter::new(Named::new(arguments.out.display(), file));
     trace.write(&mut file).map_err(failure)?;
     file.flush().map_err(Failure::io)?;
     Ok((trace.tokens(), trace.layers))

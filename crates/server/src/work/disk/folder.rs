@@ -1,9 +1,10 @@
 //! The folder of one model's kept prompts: what lies there, and what may still be written.
 //!
-//! `FOLDER/FINGERPRINT/` has the files of one model and arithmetic, with a `lock` that the server holds and an `about`
-//! that says whose they are; other models have folders of their own beside it. All together stay below the limit: the
-//! snapshots used longest ago go first, and when none of this model's are left, whole folders of models that no
-//! server uses. `FOLDER/written` counts the bytes of the day, restarts included.
+//! `FOLDER/FINGERPRINT/` has the files of one model and arithmetic, with a `lock` that the server holds, an `about`
+//! that says whose they are and the `salt` by which API keys are told apart; other models have folders of their own
+//! beside it. All together stay below the limit: the snapshots used longest ago go first, and when none of this
+//! model's are left, whole folders of models that no server uses. `FOLDER/written` counts the bytes of
+//! the day, restarts included.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,12 +16,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::backend::Snapshot;
 
-use super::DiskOptions;
+use super::super::owner::{Domain, Salt};
 use super::format::{self, ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, file_name, key_of};
+use super::{DiskOptions, at};
 
 /// Names in a model's folder.
 pub(super) const LOCK: &str = "lock";
 pub(super) const ABOUT: &str = "about";
+const SALT: &str = "salt";
 /// Written when files were removed by somebody else than the server.
 pub(super) const PURGED: &str = "purged";
 /// The day's bytes, in the folder above.
@@ -31,10 +34,13 @@ const DAY_SECONDS: u64 = 86_400;
 #[derive(Debug)]
 struct Known {
     path: PathBuf,
+    /// Whose it is.
+    domain: Domain,
     tokens: Arc<[u32]>,
     pages: Vec<Key>,
     bytes: u64,
-    used: SystemTime,
+    /// Order of use: a number, so that a clock that is set changes nothing.
+    used: u64,
 }
 
 /// A page that is there.
@@ -82,9 +88,13 @@ pub(super) struct Order {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) options: DiskOptions,
+    /// Of the domains in it.
+    pub(super) salt: Salt,
     root: PathBuf,
     files: Vec<Known>,
     pages: HashMap<Key, Page>,
+    /// Uses so far.
+    uses: u64,
     /// Bytes of other models' folders.
     others: u64,
     pub(super) rejected: u64,
@@ -101,27 +111,44 @@ impl Folder {
     /// The folder cannot be made, is open to others, is used by another server, or cannot be read.
     pub(super) fn open(options: DiskOptions) -> io::Result<Self> {
         let root = options.folder.join(format!("{:016x}", options.fingerprint));
-        DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(at(&root))?;
         for folder in [&options.folder, &root] {
-            if fs::metadata(folder)?.permissions().mode() & 0o077 != 0 {
+            let metadata = fs::metadata(folder).map_err(at(folder))?;
+            if metadata.permissions().mode() & 0o077 != 0 {
                 let reason = "the folder of kept prompts can be read by others: chmod 700 it";
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                let error = io::Error::new(io::ErrorKind::PermissionDenied, reason);
+                return Err(at(folder)(error));
             }
         }
         let mut writable = OpenOptions::new();
         writable.write(true).create(true).truncate(false).mode(0o600);
-        let lock = writable.open(root.join(LOCK))?;
-        if !try_lock(&lock)? {
+        let lock_path = root.join(LOCK);
+        let lock = writable.open(&lock_path).map_err(at(&lock_path))?;
+        if !try_lock(&lock).map_err(at(&lock_path))? {
             let reason = format!(
                 "{} is used by another server of this model: give this one another --cache-disk",
                 root.display()
             );
             return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
         }
-        writable.truncate(true).open(root.join(ABOUT))?.write_all(options.model.as_bytes())?;
-        let (files, pages) = (Vec::new(), HashMap::new());
-        let mut folder =
-            Self { options, root, files, pages, others: 0, rejected: 0, purged: None, _lock: lock };
+        let about = root.join(ABOUT);
+        let file = writable.truncate(true).open(&about);
+        let written = file.and_then(|mut file| file.write_all(options.model.as_bytes()));
+        written.map_err(at(&about))?;
+        let salt = root.join(SALT);
+        let (salt, replaced) = Salt::at(&salt).map_err(at(&salt))?;
+        let mut folder = Self {
+            options,
+            salt,
+            root,
+            files: Vec::new(),
+            pages: HashMap::new(),
+            uses: 0,
+            others: 0,
+            rejected: u64::from(replaced),
+            purged: None,
+            _lock: lock,
+        };
         folder.purged = folder.last_purge();
         folder.scan()?;
         folder.others = folder.bytes_of_others();
@@ -131,7 +158,7 @@ impl Folder {
 
     fn scan(&mut self) -> io::Result<()> {
         let mut snapshots = Vec::new();
-        for entry in fs::read_dir(&self.root)?.flatten() {
+        for entry in fs::read_dir(&self.root).map_err(at(&self.root))?.flatten() {
             let path = entry.path();
             if let Some(key) = key_of(&path, PAGE_SUFFIX) {
                 let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
@@ -143,6 +170,13 @@ impl Folder {
                 let _ = fs::remove_file(&path);
             }
         }
+        // In the order of their last use, as the files' times have it. A time to come is that of a clock that was
+        // wrong: it counts as the oldest, or such a file would outlive all others.
+        let now = SystemTime::now();
+        snapshots.sort_by_cached_key(|path| {
+            let used = fs::metadata(path).and_then(|file| file.modified()).unwrap_or(UNIX_EPOCH);
+            if used > now { UNIX_EPOCH } else { used }
+        });
         for path in snapshots {
             match self.known(&path) {
                 Ok(known) => self.add(known),
@@ -160,18 +194,20 @@ impl Folder {
     }
 
     fn known(&self, path: &Path) -> io::Result<Known> {
-        let tokens = format::read_tokens(path, self.options.fingerprint)?;
-        let (pages, key) = format::keys(self.options.fingerprint, &tokens);
+        let (domain, tokens) = format::read_tokens(path, self.options.fingerprint)?;
+        let (pages, key) = format::keys(self.options.fingerprint, domain, &tokens);
         let complete = pages.iter().all(|page| self.pages.contains_key(page));
         if key_of(path, SNAPSHOT_SUFFIX) != Some(key) || !complete {
             return Err(format::damaged());
         }
-        let metadata = fs::metadata(path)?;
-        let used = metadata.modified().unwrap_or(UNIX_EPOCH);
-        Ok(Known { path: path.to_owned(), tokens, pages, bytes: metadata.len(), used })
+        let bytes = fs::metadata(path)?.len();
+        Ok(Known { path: path.to_owned(), domain, tokens, pages, bytes, used: 0 })
     }
 
-    fn add(&mut self, known: Known) {
+    /// Takes in a snapshot, as the one used last.
+    fn add(&mut self, mut known: Known) {
+        self.uses += 1;
+        known.used = self.uses;
         for key in &known.pages {
             if let Some(page) = self.pages.get_mut(key) {
                 page.uses += 1;
@@ -202,15 +238,20 @@ impl Folder {
         }
     }
 
-    /// Whether there is a snapshot of exactly these tokens.
-    pub(super) fn has(&self, tokens: &[u32]) -> bool {
-        self.files.iter().any(|known| *known.tokens == *tokens)
+    /// Whether a domain has a snapshot of exactly these tokens.
+    pub(super) fn has(&self, domain: Domain, tokens: &[u32]) -> bool {
+        self.exactly(domain, tokens).is_some()
     }
 
-    /// Tokens of the longest snapshot that `prompt` can go on from, if it saves more than `more_than`.
-    pub(super) fn find(&self, prompt: &[u32], more_than: usize) -> Option<usize> {
+    fn exactly(&self, domain: Domain, tokens: &[u32]) -> Option<usize> {
+        self.files.iter().position(|known| known.domain == domain && *known.tokens == *tokens)
+    }
+
+    /// Tokens of the longest snapshot of `domain` that `prompt` can go on from, if it saves more than `more_than`.
+    pub(super) fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
         let fits = |known: &&Known| {
-            known.tokens.len() > more_than
+            known.domain == domain
+                && known.tokens.len() > more_than
                 && known.tokens.len() < prompt.len()
                 && prompt.starts_with(&known.tokens)
         };
@@ -218,16 +259,18 @@ impl Folder {
     }
 
     /// The files of the snapshot of `tokens`, as one stream; it counts as used now.
-    pub(super) fn pieces(&mut self, tokens: &[u32]) -> Option<format::Pieces> {
-        let index = self.files.iter().position(|known| *known.tokens == *tokens)?;
+    pub(super) fn pieces(&mut self, domain: Domain, tokens: &[u32]) -> Option<format::Pieces> {
+        let index = self.exactly(domain, tokens)?;
+        self.uses += 1;
         let known = &mut self.files[index];
-        known.used = SystemTime::now();
+        known.used = self.uses;
+        // For the next server and for `flashmoe cache`.
         if let Ok(file) = File::open(&known.path) {
-            let _ = file.set_modified(known.used);
+            let _ = file.set_modified(SystemTime::now());
         }
         let (pages, path) = (known.pages.clone(), known.path.clone());
         let pages = pages.into_iter().map(|key| (self.page_path(key), key));
-        Some(format::Pieces::new(self.options.fingerprint, tokens, pages, path))
+        Some(format::Pieces::new(self.options.fingerprint, domain, tokens, pages, path))
     }
 
     /// Removes a file that was found damaged or gone, and every snapshot that needs it.
@@ -264,10 +307,11 @@ impl Folder {
     /// Outer: the file system. Inner: it may not be written now.
     pub(super) fn order(
         &mut self,
+        domain: Domain,
         tokens: &[u32],
         snapshot: &Snapshot,
     ) -> io::Result<Result<Order, Refused>> {
-        let (pages, key) = format::keys(self.options.fingerprint, tokens);
+        let (pages, key) = format::keys(self.options.fingerprint, domain, tokens);
         let (bytes, page_bytes) = format::file_sizes(tokens.len(), snapshot);
         self.forget_purged();
         let path = self.root.join(file_name(key, SNAPSHOT_SUFFIX));
@@ -287,7 +331,8 @@ impl Folder {
         if self.written_today() + more > self.options.bytes_per_day {
             return Ok(Err(Refused::Daily));
         }
-        let system = rustix::fs::statvfs(&self.root)?;
+        let system =
+            rustix::fs::statvfs(&self.root).map_err(|error| at(&self.root)(error.into()))?;
         let (free, whole) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
         if free < more.saturating_add(self.options.reserve(whole)) {
             return Ok(Err(Refused::NoSpace));
@@ -304,7 +349,12 @@ impl Folder {
     ///
     /// # Errors
     /// The day's bytes could not be noted.
-    pub(super) fn commit(&mut self, tokens: &[u32], order: Order) -> io::Result<u64> {
+    pub(super) fn commit(
+        &mut self,
+        domain: Domain,
+        tokens: &[u32],
+        order: Order,
+    ) -> io::Result<u64> {
         let written = order.bytes + order.missing.len() as u64 * order.page_bytes;
         let today = self.written_today() + written;
         self.note_written(today)?;
@@ -316,7 +366,7 @@ impl Folder {
             self.remove(index);
         }
         let Order { pages, path, bytes, .. } = order;
-        self.add(Known { path, tokens: tokens.into(), pages, bytes, used: SystemTime::now() });
+        self.add(Known { path, domain, tokens: tokens.into(), pages, bytes, used: 0 });
         Ok(written)
     }
 
@@ -368,21 +418,26 @@ impl Folder {
         files + self.pages.values().map(|page| page.bytes).sum::<u64>()
     }
 
+    /// Bytes of the day. Those of a day to come were written while the clock was wrong, and count as today's: the drive
+    /// has them in any case, and the note gets today's date with the next file.
     fn written_today(&self) -> u64 {
         let text = fs::read_to_string(self.options.folder.join(WRITTEN)).unwrap_or_default();
         let mut words = text.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
         match (words.next(), words.next()) {
-            (Some(day), Some(bytes)) if day == today() => bytes,
+            (Some(day), Some(bytes)) if day >= today() => bytes,
             _ => 0,
         }
     }
 
     fn note_written(&self, bytes: u64) -> io::Result<()> {
         let aside = self.root.join(WRITTEN).with_extension(ASIDE_SUFFIX);
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
-        fs::rename(&aside, self.options.folder.join(WRITTEN))
+        let write = || {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(true).mode(0o600);
+            file.open(&aside)?.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
+            fs::rename(&aside, self.options.folder.join(WRITTEN))
+        };
+        write().map_err(at(&aside))
     }
 }
 

@@ -2,14 +2,15 @@
 //!
 //! A snapshot's full pages of keys and values are functions of the tokens before their end, so each is a file of its
 //! own that all snapshots of a conversation, and of its branches, share; the snapshot's file has the tokens, the
-//! page that is not full, and the recurrent state. A page is found by a hash chained over its tokens and those before
-//! it; the tokens themselves are compared when it is read. All numbers are little-endian.
+//! page that is not full, and the recurrent state. A page is found by a hash chained over its domain (the owner's, see
+//! `owner`), its tokens and those before it; the tokens themselves are compared when it is read. All
+//! numbers are little-endian.
 //!
-//! Page: magic `FMKVPAGE`, format u32, zero u32, fingerprint u64, bytes u64, parent's key 2 x u64, the page's token
-//! ids u32 each; keys and values; XXH3 of all before, u64.
+//! Page: magic `FMKVPAGE`, format u32, zero u32, fingerprint u64, bytes u64, parent's key 2 x u64 (the domain for the
+//! first), the page's token ids u32 each; keys and values; XXH3 of all before, u64.
 //!
-//! Snapshot: magic `FMPREFIX`, format u32, zero u32, fingerprint u64, tokens u64, bytes u64 of what follows the ids;
-//! token ids u32 each; the page that is not full, the state; XXH3 of all before, u64.
+//! Snapshot: magic `FMPREFIX`, format u32, zero u32, fingerprint u64, tokens u64, bytes u64 of what follows the ids,
+//! domain 2 x u64; token ids u32 each; the page that is not full, the state; XXH3 of all before, u64.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -22,10 +23,13 @@ use std::sync::Arc;
 use engine::backend::{PAGE_TOKENS, Snapshot};
 use twox_hash::XxHash3_64;
 
+use super::super::owner::Domain;
+use super::at;
+
 const PAGE_MAGIC: [u8; 8] = *b"FMKVPAGE";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"FMPREFIX";
-const FORMAT: u32 = 2;
-const SNAPSHOT_HEADER: usize = 40;
+const FORMAT: u32 = 3;
+const SNAPSHOT_HEADER: usize = 56;
 const PAGE_HEADER: usize = 48 + PAGE_TOKENS * 4;
 const CHECKSUM_BYTES: usize = 8;
 /// Tokens of the longest context that anyone plans.
@@ -55,10 +59,10 @@ fn chained(fingerprint: u64, parent: Key, tokens: &[u32]) -> Key {
     [half(0), half(0x9E37_79B9_7F4A_7C15)]
 }
 
-/// Keys of the full pages of `tokens`, then that of all of them.
-pub(super) fn keys(fingerprint: u64, tokens: &[u32]) -> (Vec<Key>, Key) {
+/// Keys of the full pages of `tokens` in `domain`, then that of all of them.
+pub(super) fn keys(fingerprint: u64, domain: Domain, tokens: &[u32]) -> (Vec<Key>, Key) {
     let (pages, rest) = tokens.as_chunks::<PAGE_TOKENS>();
-    let mut parent = [0; 2];
+    let mut parent = domain.0;
     let mut keys = Vec::with_capacity(pages.len());
     for page in pages {
         parent = chained(fingerprint, parent, page);
@@ -161,7 +165,7 @@ fn write_file(
     if written.is_err() {
         let _ = std::fs::remove_file(&aside);
     }
-    written
+    written.map_err(at(&aside))
 }
 
 fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
@@ -172,13 +176,14 @@ fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
 pub(super) fn write_page(
     path: &Path,
     fingerprint: u64,
+    domain: Domain,
     tokens: &[u32],
     keys: &[Key],
     index: usize,
     snapshot: &Snapshot,
     gate: &mut Gate<'_>,
 ) -> io::Result<()> {
-    let parent = index.checked_sub(1).map_or([0; 2], |parent| keys[parent]);
+    let parent = index.checked_sub(1).map_or(domain.0, |parent| keys[parent]);
     write_file(path, gate, |out| {
         out.write_all(&PAGE_MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;
@@ -195,6 +200,7 @@ pub(super) fn write_page(
 pub(super) fn write_snapshot(
     path: &Path,
     fingerprint: u64,
+    domain: Domain,
     tokens: &[u32],
     snapshot: &Snapshot,
     gate: &mut Gate<'_>,
@@ -203,7 +209,8 @@ pub(super) fn write_snapshot(
         out.write_all(&SNAPSHOT_MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;
         out.write_all(&0u32.to_le_bytes())?;
-        for word in [fingerprint, tokens.len() as u64, snapshot.rest_bytes()] {
+        let [first, second] = domain.0;
+        for word in [fingerprint, tokens.len() as u64, snapshot.rest_bytes(), first, second] {
             out.write_all(&word.to_le_bytes())?;
         }
         write_ids(out, tokens)?;
@@ -223,21 +230,29 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// The tokens of a snapshot's file, whose length must be what its header says.
-pub(super) fn read_tokens(path: &Path, fingerprint: u64) -> io::Result<Arc<[u32]>> {
+/// Domain and tokens of a snapshot's file, whose length must be what its header says.
+pub(super) fn read_tokens(path: &Path, fingerprint: u64) -> io::Result<(Domain, Arc<[u32]>)> {
     let mut file = BufReader::new(File::open(path)?);
     let length = file.get_ref().metadata()?.len();
-    let (tokens, rest) = snapshot_header(&mut file, fingerprint)?;
+    let SnapshotHeader { tokens, rest, domain } = snapshot_header(&mut file, fingerprint)?;
     if length != (SNAPSHOT_HEADER + tokens * 4 + CHECKSUM_BYTES) as u64 + rest {
         return Err(damaged());
     }
     let mut ids = vec![0; tokens * 4];
     file.read_exact(&mut ids)?;
-    Ok(ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)).collect())
+    let ids = ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
+    Ok((domain, ids.collect()))
 }
 
-/// Tokens, and bytes after their ids, that a header tells.
-fn snapshot_header(input: &mut dyn Read, fingerprint: u64) -> io::Result<(usize, u64)> {
+/// What a snapshot's header tells.
+struct SnapshotHeader {
+    tokens: usize,
+    /// Bytes after the tokens' ids.
+    rest: u64,
+    domain: Domain,
+}
+
+fn snapshot_header(input: &mut dyn Read, fingerprint: u64) -> io::Result<SnapshotHeader> {
     let mut bytes = [0; SNAPSHOT_HEADER];
     input.read_exact(&mut bytes)?;
     let word = words(&bytes);
@@ -246,7 +261,8 @@ fn snapshot_header(input: &mut dyn Read, fingerprint: u64) -> io::Result<(usize,
     if !right || word(24) == 0 || word(24) > TOKENS_MAX || word(32) > i64::MAX as u64 {
         return Err(damaged());
     }
-    Ok((word(24) as usize, word(32)))
+    let domain = Domain([word(40), word(48)]);
+    Ok(SnapshotHeader { tokens: word(24) as usize, rest: word(32), domain })
 }
 
 fn words(bytes: &[u8]) -> impl Fn(usize) -> u64 {
@@ -263,6 +279,7 @@ pub(super) struct Pieces {
     waiting: VecDeque<Piece>,
     current: Option<(Summed, u64)>,
     fingerprint: u64,
+    domain: Domain,
     /// The file read last: the one to blame.
     last: PathBuf,
 }
@@ -276,19 +293,20 @@ impl Pieces {
     /// The pieces of a snapshot of `tokens`, with the paths of its pages and its own.
     pub(super) fn new(
         fingerprint: u64,
+        domain: Domain,
         tokens: &[u32],
         pages: impl Iterator<Item = (PathBuf, Key)>,
         rest: PathBuf,
     ) -> Self {
         let bytes = |ids: &[u32]| ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        let mut parent = [0; 2];
+        let mut parent = domain.0;
         let mut waiting = VecDeque::new();
         for ((path, key), ids) in pages.zip(tokens.chunks_exact(PAGE_TOKENS)) {
             waiting.push_back(Piece::Page { path, parent, ids: bytes(ids) });
             parent = key;
         }
         waiting.push_back(Piece::Rest { path: rest.clone(), ids: bytes(tokens) });
-        Self { waiting, current: None, fingerprint, last: rest }
+        Self { waiting, current: None, fingerprint, domain, last: rest }
     }
 
     /// The file that was being read when something failed.
@@ -334,11 +352,11 @@ impl Pieces {
                 word(24)
             }
             Piece::Rest { ids, .. } => {
-                let (tokens, rest) = snapshot_header(&mut input, self.fingerprint)?;
-                if tokens * 4 != ids.len() {
+                let header = snapshot_header(&mut input, self.fingerprint)?;
+                if header.tokens * 4 != ids.len() || header.domain != self.domain {
                     return Err(damaged());
                 }
-                rest
+                header.rest
             }
         };
         let mut found = vec![0; ids.len()];
@@ -408,7 +426,7 @@ pub(super) fn token_count(path: &Path) -> io::Result<usize> {
     let mut header = [0; SNAPSHOT_HEADER];
     File::open(path)?.read_exact(&mut header)?;
     let fingerprint = words(&header)(16);
-    snapshot_header(&mut header.as_slice(), fingerprint).map(|(tokens, _)| tokens)
+    snapshot_header(&mut header.as_slice(), fingerprint).map(|header| header.tokens)
 }
 
 /// A file with the checksum of what was read.

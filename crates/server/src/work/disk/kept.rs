@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use store::shown::{self, path, quoted};
 use thiserror::Error;
 
 use super::folder::{ABOUT, PURGED, in_use, is_kept, model_folders};
@@ -21,7 +22,7 @@ use super::format::{
 #[derive(Debug, Error)]
 pub enum KeptError {
     /// The folder cannot be read, or a file in it neither read nor removed.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown::path(path))]
     Io {
         /// The folder or file.
         path: PathBuf,
@@ -29,13 +30,13 @@ pub enum KeptError {
         source: io::Error,
     },
     /// No server has kept anything there.
-    #[error("{}: no prompts were kept here; give the folder of --cache-disk", folder.display())]
+    #[error("{}: no prompts were kept here; give the folder of --cache-disk", path(folder))]
     NotKept {
         /// The folder.
         folder: PathBuf,
     },
     /// No model has that name.
-    #[error("{}: nothing is kept of {model:?}; there is: {there}", folder.display())]
+    #[error("{}: nothing is kept of {}; there is: {there}", path(folder), quoted(model))]
     NoSuchModel {
         /// The folder.
         folder: PathBuf,
@@ -126,8 +127,10 @@ pub fn list(folder: &Path, model: Option<&str>) -> Result<Vec<KeptModel>, KeptEr
     }
     models.sort_by(|a, b| (&a.model, &a.fingerprint).cmp(&(&b.model, &b.fingerprint)));
     let Some(wanted) = model else { return Ok(models) };
-    let names: Vec<_> =
-        models.iter().map(|kept| format!("{} ({})", kept.model, kept.fingerprint)).collect();
+    let names: Vec<_> = models
+        .iter()
+        .map(|kept| format!("{} ({})", shown::shown(&kept.model), kept.fingerprint))
+        .collect();
     models.retain(|kept| kept.model == wanted || kept.fingerprint.starts_with(wanted));
     if models.is_empty() {
         let (folder, model) = (folder.to_owned(), wanted.to_owned());
@@ -243,8 +246,8 @@ fn needed_pages(kept: &KeptModel) -> HashSet<Key> {
     let mut needed = HashSet::new();
     for snapshot in &kept.snapshots {
         // One that is gone or cannot be read needs nothing: the next server removes it.
-        if let Ok(tokens) = read_tokens(&snapshot.path, fingerprint) {
-            needed.extend(keys(fingerprint, &tokens).0);
+        if let Ok((domain, tokens)) = read_tokens(&snapshot.path, fingerprint) {
+            needed.extend(keys(fingerprint, domain, &tokens).0);
         }
     }
     needed

@@ -11,15 +11,22 @@ pub mod kept;
 mod writer;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use engine::backend::{Backend, Snapshot};
+use store::shown;
 
 use self::folder::Folder;
 use self::writer::{Counts, Shared};
 use super::Log;
+use super::owner::{Domain, Salt};
+
+/// The same error with the path that it is about: the system's words alone do not say which.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", shown::path(path)))
+}
 
 /// Where snapshots are kept, and how many.
 #[derive(Clone, Debug)]
@@ -87,20 +94,26 @@ impl DiskTier {
         Ok(Self { shared, thread, restored: 0 })
     }
 
-    /// The longest snapshot that `prompt` can go on from, if it saves more than `more_than` tokens.
-    pub(super) fn find(&self, prompt: &[u32], more_than: usize) -> Option<usize> {
-        self.shared.folder().find(prompt, more_than)
+    /// The salt of the folder's domains.
+    pub(super) fn salt(&self) -> Salt {
+        self.shared.folder().salt.clone()
+    }
+
+    /// The longest snapshot of `domain` that `prompt` can go on from, if it saves more than `more_than` tokens.
+    pub(super) fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
+        self.shared.folder().find(domain, prompt, more_than)
     }
 
     /// Reads the snapshot of the first `length` tokens of `prompt`, for which the backend has room. `None` when it
     /// was damaged: it is gone then.
     pub(super) fn load(
         &mut self,
+        domain: Domain,
         prompt: &[u32],
         length: usize,
         backend: &mut dyn Backend,
     ) -> Option<Snapshot> {
-        let mut pieces = self.shared.folder().pieces(&prompt[..length])?;
+        let mut pieces = self.shared.folder().pieces(domain, &prompt[..length])?;
         let read = backend.read_snapshot(length, &mut pieces);
         match read.and_then(|snapshot| pieces.finish().map(|()| snapshot)) {
             Ok(snapshot) => {
@@ -115,8 +128,8 @@ impl DiskTier {
     }
 
     /// Takes a snapshot to be written when the engine has nothing to do; false when too many wait.
-    pub(super) fn offer(&self, tokens: &[u32], snapshot: &Snapshot) -> bool {
-        self.shared.offer(tokens, snapshot)
+    pub(super) fn offer(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) -> bool {
+        self.shared.offer(domain, tokens, snapshot)
     }
 
     /// Says whether the engine has something to do: writing waits meanwhile.
@@ -129,8 +142,8 @@ impl DiskTier {
         self.shared.release()
     }
 
-    /// Tokens of snapshots that were let go unwritten since the last call.
-    pub(super) fn given_back(&self) -> Vec<Vec<u32>> {
+    /// Domain and tokens of snapshots that were let go unwritten since the last call.
+    pub(super) fn given_back(&self) -> Vec<(Domain, Vec<u32>)> {
         self.shared.given_back()
     }
 
@@ -140,8 +153,8 @@ impl DiskTier {
     }
 
     /// After [`DiskTier::hurry`]: has a snapshot written, waiting until the queue takes it.
-    pub(super) fn push(&self, tokens: &[u32], snapshot: &Snapshot) {
-        self.shared.push(tokens, snapshot);
+    pub(super) fn push(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) {
+        self.shared.push(domain, tokens, snapshot);
     }
 
     /// Waits until all is written.

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use engine::backend::Snapshot;
 
+use super::super::lock::{hold, wait, wait_for};
+use super::super::owner::Domain;
 use super::folder::{Folder, Refused};
 use super::format;
 
@@ -21,6 +23,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A snapshot on its way.
 struct Waiting {
+    domain: Domain,
     tokens: Vec<u32>,
     snapshot: Snapshot,
 }
@@ -50,20 +53,18 @@ struct Work {
     /// The thread has ended.
     gone: bool,
     /// Snapshots that were let go, to be offered again.
-    given_back: Vec<Vec<u32>>,
+    given_back: Vec<(Domain, Vec<u32>)>,
     counts: Counts,
 }
 
 /// What the engine's thread and the writer share.
 pub(super) struct Shared {
+    /// A panic can leave a file uncounted, or counted and gone: every file is checked before it is used.
     pub(super) folder: Mutex<Folder>,
+    /// Flags and whole snapshots, each changed by itself.
     work: Mutex<Work>,
     changed: Condvar,
     log: super::Log,
-}
-
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -77,28 +78,29 @@ impl Shared {
     }
 
     /// Takes a snapshot to be written; false when too many wait.
-    pub(super) fn offer(&self, tokens: &[u32], snapshot: &Snapshot) -> bool {
-        if self.folder().has(tokens) {
+    pub(super) fn offer(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) -> bool {
+        if self.folder().has(domain, tokens) {
             return true;
         }
         let mut work = hold(&self.work);
         if work.queue.len() >= QUEUE {
             return false;
         }
-        work.queue.push_back(Waiting { tokens: tokens.to_vec(), snapshot: snapshot.clone() });
+        let (tokens, snapshot) = (tokens.to_vec(), snapshot.clone());
+        work.queue.push_back(Waiting { domain, tokens, snapshot });
         drop(work);
         self.changed.notify_all();
         true
     }
 
     /// As [`Shared::offer`], waiting until there is room: when the server ends.
-    pub(super) fn push(&self, tokens: &[u32], snapshot: &Snapshot) {
+    pub(super) fn push(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) {
         let mut work = hold(&self.work);
         while work.queue.len() >= QUEUE && !work.gone {
-            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+            work = wait(&self.changed, work);
         }
         drop(work);
-        self.offer(tokens, snapshot);
+        self.offer(domain, tokens, snapshot);
     }
 
     /// Says whether the engine has something to do.
@@ -113,7 +115,8 @@ impl Shared {
     /// Lets go of every snapshot that waits or is being written; true when there was one.
     pub(super) fn release(&self) -> bool {
         let mut work = hold(&self.work);
-        let waiting: Vec<_> = work.queue.drain(..).map(|waiting| waiting.tokens).collect();
+        let waiting: Vec<_> =
+            work.queue.drain(..).map(|waiting| (waiting.domain, waiting.tokens)).collect();
         let any = work.writing || !waiting.is_empty();
         work.given_back.extend(waiting);
         if !any {
@@ -124,13 +127,13 @@ impl Shared {
         let until = Instant::now() + RELEASE_PATIENCE;
         while work.writing && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            work = self.changed.wait_timeout(work, left).unwrap_or_else(PoisonError::into_inner).0;
+            work = wait_for(&self.changed, work, left);
         }
         any
     }
 
-    /// Tokens of the snapshots that were let go since the last call.
-    pub(super) fn given_back(&self) -> Vec<Vec<u32>> {
+    /// Domain and tokens of the snapshots that were let go since the last call.
+    pub(super) fn given_back(&self) -> Vec<(Domain, Vec<u32>)> {
         std::mem::take(&mut hold(&self.work).given_back)
     }
 
@@ -156,7 +159,7 @@ impl Shared {
     pub(super) fn run(&self) {
         let _gone = Gone(self);
         while let Some(waiting) = self.next() {
-            let tokens = waiting.tokens.clone();
+            let its = (waiting.domain, waiting.tokens.clone());
             let outcome = self.write(&waiting);
             // The memory is given back before anybody is told.
             drop(waiting);
@@ -170,10 +173,17 @@ impl Shared {
                 }
                 Ok(Err(refused)) => Some((refused.name(), advice(refused).to_owned())),
                 Err(_) if released => {
-                    work.given_back.push(tokens);
+                    work.given_back.push(its);
                     None
                 }
-                Err(error) => Some(("error", format!("a prompt could not be kept: {error}"))),
+                Err(error) => {
+                    let full = matches!(
+                        error.kind(),
+                        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                    );
+                    let reason = if full { Refused::NoSpace.name() } else { "error" };
+                    Some((reason, format!("a prompt could not be kept: {error}")))
+                }
             };
             let mut line = None;
             if let Some((reason, why)) = dropped {
@@ -204,15 +214,15 @@ impl Shared {
                     return None;
                 }
             }
-            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+            work = wait(&self.changed, work);
         }
     }
 
     /// Writes one snapshot and what of its pages is missing.
     fn write(&self, waiting: &Waiting) -> io::Result<Result<u64, Refused>> {
-        let Waiting { tokens, snapshot } = waiting;
+        let Waiting { domain, tokens, snapshot } = waiting;
         let mut folder = self.folder();
-        let order = match folder.order(tokens, snapshot)? {
+        let order = match folder.order(*domain, tokens, snapshot)? {
             Ok(order) => order,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -225,9 +235,19 @@ impl Shared {
         let written = (|| {
             for (&index, path) in order.missing.iter().zip(&paths) {
                 let keys = &order.pages;
-                format::write_page(path, fingerprint, tokens, keys, index, snapshot, &mut gate)?;
+                format::write_page(
+                    path,
+                    fingerprint,
+                    *domain,
+                    tokens,
+                    keys,
+                    index,
+                    snapshot,
+                    &mut gate,
+                )?;
             }
-            format::write_snapshot(&order.path, fingerprint, tokens, snapshot, &mut gate)
+            let path = &order.path;
+            format::write_snapshot(path, fingerprint, *domain, tokens, snapshot, &mut gate)
         })();
         // The engine's thread may ask for the folder: it is not held while the disk syncs.
         let written = written.and_then(|()| format::sync_folder(&order.path));
@@ -236,7 +256,7 @@ impl Shared {
             folder.give_up(&order);
             return Err(error);
         }
-        folder.commit(tokens, order).map(Ok)
+        folder.commit(*domain, tokens, order).map(Ok)
     }
 
     /// Waits for its turn to write `bytes`; an error when the snapshot is to be let go.
@@ -251,11 +271,10 @@ impl Shared {
             }
             let now = Instant::now();
             if work.busy {
-                work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+                work = wait(&self.changed, work);
             } else if pace.due > now {
                 let left = pace.due - now;
-                let woken = self.changed.wait_timeout(work, left);
-                work = woken.unwrap_or_else(PoisonError::into_inner).0;
+                work = wait_for(&self.changed, work, left);
             } else {
                 pace.spend(now, bytes);
                 return Ok(());

@@ -12,6 +12,8 @@ mod heads;
 mod identify;
 mod listener;
 mod options;
+mod prepare;
+mod room;
 mod route;
 mod stream;
 mod whole;
@@ -20,6 +22,6 @@ pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, LogLine, ServeError, ServeOptions};
 
-pub(crate) use body::{Answer, object};
+pub(crate) use body::{Answer, VALUES_MAX, object};
 pub(crate) use error::{ApiError, Kind, Shape};
 pub(crate) use stream::{EventWriter, Frames, Waiting};

@@ -16,21 +16,28 @@ use tokio::time::timeout;
 
 use super::body::Aborted;
 use super::body::Answer;
-use super::error::ApiError;
+use super::error::{ApiError, Kind};
+use super::room::Share;
 use super::stream::broken;
 use crate::protocol::Gathered;
-use crate::work::{Event, JobError, Ticket};
+use crate::work::{Event, Ticket, TokenLogprob};
 
 /// Silence after which white space is sent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// A log-probability as JSON: an object of three, one of them a list of bytes.
+const LOGPROB_BYTES: usize = 2048;
+/// Copies of an answer's text when it is written.
+const TEXT_COPIES: usize = 4;
+
 /// Waits for a job's end; `write` makes the body.
 pub(crate) async fn whole(
     mut ticket: Ticket,
+    mut share: Share,
     write: impl FnOnce(Gathered) -> Value + Send + 'static,
 ) -> Result<Response<Answer>, ApiError> {
     let mut gathered = Gathered::default();
-    if let Ok(result) = timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await {
+    if let Ok(result) = timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered, &mut share)).await {
         result?;
         return Ok(Answer::json(StatusCode::OK, &write(gathered)));
     }
@@ -43,7 +50,7 @@ pub(crate) async fn whole(
                 () = sender.closed() => return,
                 waited = async {
                     if space.await.is_err() { return None; }
-                    Some(timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered)).await)
+                    Some(timeout(SILENCE_MAX, gather(&mut ticket, &mut gathered, &mut share)).await)
                 } => waited,
             };
             match waited {
@@ -57,6 +64,7 @@ pub(crate) async fn whole(
             }
         }
         let body = write(gathered).to_string();
+        drop(share);
         let _gone = sender.send(Ok(Bytes::from(body))).await;
     });
     let mut response = Response::new(Answer::Pieces(receiver));
@@ -65,16 +73,41 @@ pub(crate) async fn whole(
 }
 
 /// Takes events until the last. May be given up and called again: nothing is lost between.
-async fn gather(ticket: &mut Ticket, gathered: &mut Gathered) -> Result<(), JobError> {
+async fn gather(
+    ticket: &mut Ticket,
+    gathered: &mut Gathered,
+    share: &mut Share,
+) -> Result<(), ApiError> {
     loop {
         match ticket.events.recv().await {
-            Some(Event::Failed(error)) => return Err(error),
+            Some(Event::Failed(error)) => return Err(error.into()),
             Some(event) => {
+                let larger = |_| {
+                    let message = "there is no room for an answer of this size in one piece: stream it, \
+                                   or ask for fewer log-probabilities";
+                    ApiError::new(Kind::InvalidRequest, message)
+                };
+                share.grow(weight(&event)).map_err(larger)?;
                 if gathered.push(event) {
                     return Ok(());
                 }
             }
-            None => return Err(broken()),
+            None => return Err(broken().into()),
         }
+    }
+}
+
+/// Memory, roughly, that an event takes in an answer: its text, and log-probabilities as JSON.
+fn weight(event: &Event) -> usize {
+    let tokens = |tokens: &[TokenLogprob]| -> usize {
+        tokens.iter().map(|token| (1 + token.top.len()) * LOGPROB_BYTES).sum()
+    };
+    match event {
+        Event::Reasoning(piece) | Event::Text(piece) => {
+            TEXT_COPIES * piece.text.len() + tokens(&piece.logprobs)
+        }
+        Event::CallArguments { delta, .. } => TEXT_COPIES * delta.len(),
+        Event::Finished(finish) => tokens(&finish.logprobs),
+        _ => 0,
     }
 }

@@ -130,7 +130,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
 
 #[test]
 fn the_cap_holds_against_hostile_requests() {
-    for (memory, bytes) in [("225M", 225 << 20), ("300M", 300 << 20), ("1G", 1 << 30)] {
+    for (memory, bytes) in [("250M", 250 << 20), ("300M", 300 << 20), ("1G", 1 << 30)] {
         let server = Server::start(memory);
         let within = |what: &str| {
             let peak = server.peak();
@@ -176,6 +176,25 @@ fn the_cap_holds_against_hostile_requests() {
         drop(held);
         within("everything");
         assert_eq!(server.answer(), first, "{memory}, afterwards");
+    }
+}
+
+#[test]
+fn a_prompt_beyond_the_context_is_refused_by_run_with_the_numbers() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let model = model.to_str().unwrap();
+    let refused = |prompt: &str, extra: &[&str]| {
+        let mut arguments = vec!["run", model, prompt, "--context", "256", "--device", "cpu"];
+        arguments.extend(extra);
+        let output = support::flashmoe(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for extra in [&[][..], &["--raw"]] {
+        let error = refused(&"a".repeat(100_000), extra);
+        assert!(error.contains("100000 bytes of text, more than the 15360"), "{error}");
+        let error = refused(&"word ".repeat(400), extra);
+        assert!(error.contains(" tokens, the context 256: see --context"), "{error}");
     }
 }
 

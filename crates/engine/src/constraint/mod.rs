@@ -31,9 +31,9 @@ pub use error::ConstraintError;
 pub use grammar::Rule;
 pub use watch::CallWatch;
 
-/// Compiled grammars that are kept, and the bytes of their texts: compiled, a grammar takes some fifty times its text.
+/// Compiled grammars that are kept, and the bytes of their texts: compiled, a grammar takes some ninety times its text.
 const CACHED_MAX: usize = 32;
-const CACHED_BYTES_MAX: usize = 512 << 10;
+const CACHED_BYTES_MAX: usize = 256 << 10;
 /// Longest token that the automaton's tree takes; longer ones are never allowed.
 const TOKEN_BYTES_MAX: usize = 512;
 /// Work of compiling a grammar's expressions; a tenth of the default, about 2 ms a unit of 100,000.

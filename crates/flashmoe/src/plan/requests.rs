@@ -31,8 +31,8 @@ const PIECE_BYTES: u64 = 12 << 20;
 const CONNECTION_BYTES: u64 = 48 << 10;
 const CONNECTION_SHARE: u64 = 128;
 const CONNECTIONS: (u64, u64) = (256, 4096);
-/// Answers with calls that are kept as they were sampled, and compiled grammars.
-const KEPT_BYTES: u64 = (16 << 20) + (16 << 20);
+/// Answers with calls that are kept as they were sampled, and compiled grammars with what compiles them.
+const KEPT_BYTES: u64 = (16 << 20) + (32 << 20);
 
 /// Limits of a server's requests and what they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,6 +62,15 @@ impl Share {
             drop(self.held.as_mut().and_then(|permit| permit.split(held - wanted)));
             return Ok(());
         }
+        let kept_free = self.room.bytes / UNIT_BYTES / SMALL_SHARE;
+        let most = self.room.bytes - kept_free * UNIT_BYTES;
+        if bytes > most {
+            let message = format!(
+                "this request takes {bytes} bytes of memory until it is answered; the server has {most} for one: \
+                 send fewer or smaller tools and schemas, or see --memory"
+            );
+            return Err(ApiError::new(Kind::TooLarge, message));
+        }
         let full = || {
             let message = format!(
                 "other requests fill the {} bytes that the server has for them; come again",
@@ -71,7 +80,6 @@ impl Share {
         };
         let more = u32::try_from(wanted - held).unwrap_or(u32::MAX);
         let more = self.room.free.clone().try_acquire_many_owned(more).map_err(|_| full())?;
-        let kept_free = self.room.bytes / UNIT_BYTES / SMALL_SHARE;
         if bytes > SMALL_BYTES && self.room.free.available_permits() < kept_free {
             return Err(full());
         }
@@ -104,8 +112,11 @@ mod tests {
         drop(small);
         one.set(1).unwrap();
         other.set(74 * UNIT_BYTES).unwrap();
-        assert!(other.set(75 * UNIT_BYTES).is_err());
+        let error = other.set(75 * UNIT_BYTES).unwrap_err();
+        assert!(matches!(error.kind(), Kind::QueueFull { .. }), "{error:?}");
         drop(other);
+        // What never fits is not told to come again.
+        assert_eq!(one.set(76 * UNIT_BYTES).unwrap_err().kind(), Kind::TooLarge);
         one.set(75 * UNIT_BYTES).unwrap();
         drop(one);
         assert_eq!(room.free.available_permits(), 100);

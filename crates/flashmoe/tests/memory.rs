@@ -130,7 +130,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
 
 #[test]
 fn the_cap_holds_against_hostile_requests() {
-    for (memory, bytes) in [("250M", 250 << 20), ("300M", 300 << 20), ("1G", 1 << 30)] {
+    for (memory, bytes) in [("265M", 265 << 20), ("300M", 300 << 20), ("1G", 1 << 30)] {
         let server = Server::start(memory);
         let within = |what: &str| {
             let peak = server.peak();

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use engine::engine::PrefillProgress;
 use engine::session::{AnswerOptions, AnswerReport, Session};
-use engine::text::{ChatPrompt, ChatTemplate, Language, Message, RenderOptions};
+use engine::text::{
+    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, TextError,
+};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -17,6 +19,9 @@ use crate::plan::{Plan, Seats};
 use crate::printer::AnswerPrinter;
 use crate::progress::{Progress, Unit, say};
 use crate::sampling::sampling_options;
+
+/// A prompt that is too long is counted up to so many times the context.
+const COUNTED_CONTEXTS: usize = 4;
 
 /// Everything that a conversation on the terminal needs.
 pub(crate) struct Terminal {
@@ -65,7 +70,7 @@ impl Terminal {
         if messages.is_empty() {
             return Ok(0);
         }
-        Ok(self.render(template, messages, think)?.tokens.len())
+        Ok(self.render(template, messages, think, EncodeLimit::NONE)?.tokens.len())
     }
 
     fn render(
@@ -73,14 +78,37 @@ impl Terminal {
         template: &ChatTemplate,
         messages: &[Message],
         think: Option<bool>,
+        limit: EncodeLimit<'_>,
     ) -> Result<ChatPrompt> {
         let options = RenderOptions {
             add_generation_prompt: true,
             enable_thinking: think,
             ..RenderOptions::default()
         };
-        let prompt = self.language.render(template, messages, &[], &options);
-        prompt.map_err(|error| Failure::Run(error.into()).into())
+        let none = &mut |_: &Message| None;
+        let prompt = self.language.render_within(template, messages, &[], &options, none, limit);
+        prompt.map_err(|error| self.refused(error).into())
+    }
+
+    /// Tokens beyond the context are of no use.
+    fn limit<'a>(&self, gone: &'a dyn Fn() -> bool) -> EncodeLimit<'a> {
+        let tokens = self.plan.backend.context;
+        EncodeLimit { tokens, counted: COUNTED_CONTEXTS * tokens, gone }
+    }
+
+    fn refused(&self, error: TextError) -> Failure {
+        let context = self.plan.backend.context;
+        match error {
+            TextError::Gone => Failure::Interrupted,
+            TextError::TooManyTokens { tokens, all } => {
+                let more = if all { "" } else { "more than " };
+                let reason = format!(
+                    "the prompt has {more}{tokens} tokens, the context {context}: see --context"
+                );
+                Failure::Run(anyhow::anyhow!(reason))
+            }
+            other => Failure::Run(other.into()),
+        }
     }
 
     /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
@@ -93,16 +121,19 @@ impl Terminal {
         raw: Option<&str>,
         out: &mut dyn Write,
     ) -> Result<(Message, AnswerReport)> {
+        self.interrupt.reset();
+        let interrupt = self.interrupt.clone();
+        let gone = move || interrupt.is_set();
         let template = self.language.template.as_ref().filter(|_| !arguments.raw);
         let (prompt, marked, opens_reasoning) = match (template, raw) {
             (Some(template), _) => {
-                let prompt = self.render(template, messages, think)?;
+                let prompt = self.render(template, messages, think, self.limit(&gone))?;
                 let marked = prompt.turns.last().copied().unwrap_or(0);
                 (prompt.tokens, marked, prompt.opens_reasoning)
             }
             (None, Some(text)) => {
-                let ids = self.language.tokenizer.encode(text);
-                (ids.map_err(|error| Failure::Run(error.into()))?, 0, false)
+                let ids = self.language.encode_within(text, self.limit(&gone));
+                (ids.map_err(|error| self.refused(error))?, 0, false)
             }
             (None, None) => return Err(no_template().into()),
         };
@@ -123,7 +154,6 @@ impl Terminal {
             out,
         )?;
         let bar = RefCell::new(Some(Progress::new("prefill", Unit::Tokens, prompt.len() as f64)));
-        self.interrupt.reset();
         let mut failed = None;
         let answered = self.session.answer(
             &mut self.loaded.engine,

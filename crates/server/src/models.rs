@@ -12,7 +12,7 @@ use store::shown::shown;
 
 use crate::http::{Answer, ApiError, Kind};
 use crate::protocol::Fields;
-use crate::work::{Failing, Loading, ModelCard, Worker};
+use crate::work::{Failing, Loading, ModelCard, Preparing, Worker};
 
 /// Anthropic's documentation: the epoch where the date of the model's release is unknown.
 const RELEASED: &str = "1970-01-01T00:00:00Z";
@@ -160,8 +160,9 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
 pub(crate) fn tokenize(
     worker: &dyn Worker,
     body: &Map<String, Value>,
+    preparing: Preparing<'_>,
 ) -> Result<Response<Answer>, ApiError> {
     let text = Fields::of(body).required_string("content")?;
-    let prompt = worker.prepare_text(text)?;
+    let prompt = worker.prepare_text(text, preparing)?;
     Ok(Answer::json(StatusCode::OK, &json!({ "tokens": &*prompt.tokens })))
 }

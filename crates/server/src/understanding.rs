@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::sampling::SamplingOptions;
 use serde_json::{Map, Value};
 
-use crate::http::{ApiError, EventWriter, Frames, Shape, object};
+use crate::http::{ApiError, EventWriter, Frames, Shape, VALUES_MAX, object};
 use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};
 use crate::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Prompt, Timings, Usage,
@@ -48,7 +48,7 @@ pub struct Refused {
 pub fn understand(path: &str, body: &[u8]) -> Result<Understood, Refused> {
     let shape = if path.starts_with("/messages") { Shape::Anthropic } else { Shape::OpenAi };
     let read = || {
-        let body = object(body)?;
+        let body = object(body, VALUES_MAX)?;
         match path {
             "/chat/completions" => answered::<chat::Request>(&body),
             "/responses" => answered::<responses::Request>(&body),

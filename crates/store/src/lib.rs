@@ -7,6 +7,7 @@
 pub mod arena;
 pub mod cache;
 pub mod format;
+pub mod heap;
 mod ids;
 pub mod io;
 pub mod pack;

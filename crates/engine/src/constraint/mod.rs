@@ -36,8 +36,9 @@ pub use watch::CallWatch;
 /// What errors call the schema of [`Rule::JsonSchema`]: its place in chat completions. Other protocols name their own.
 pub const SCHEMA_FIELD: &str = "response_format.json_schema.schema";
 
-/// Compiled grammars that are kept.
+/// Compiled grammars that are kept, and the bytes of their texts: compiled, a grammar takes some ninety times its text.
 const CACHED_MAX: usize = 32;
+const CACHED_BYTES_MAX: usize = 256 << 10;
 /// Longest token that the automaton's tree takes; longer ones are never allowed.
 const TOKEN_BYTES_MAX: usize = 512;
 /// Work of compiling a grammar's expressions; a tenth of the default, about 2 ms a unit of 100,000.
@@ -179,8 +180,13 @@ impl Grammars {
             return Err(refused(rule, &problem.to_string()));
         }
         let mut cache = self.cached();
-        if cache.len() == CACHED_MAX {
-            cache.pop_front();
+        let bytes = |cache: &VecDeque<(String, Matcher)>| -> usize {
+            cache.iter().map(|(text, _)| text.len()).sum()
+        };
+        while cache.len() == CACHED_MAX || bytes(&cache) + text.len() > CACHED_BYTES_MAX {
+            if cache.pop_front().is_none() {
+                return Ok(matcher);
+            }
         }
         cache.push_back((text, matcher.deep_clone()));
         Ok(matcher)

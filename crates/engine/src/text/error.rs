@@ -46,6 +46,28 @@ pub enum TextError {
         /// The reason given by the tokenizer.
         problem: String,
     },
+    /// More tokens than the limit of an encoding.
+    #[error("the text has {}{tokens} tokens", if *all { "" } else { "more than " })]
+    TooManyTokens {
+        /// Tokens that were counted.
+        tokens: usize,
+        /// All were.
+        all: bool,
+    },
+    /// More text than its tokens could hold.
+    #[error("the prompt has {}{bytes} bytes of text, more than the {most} that the context holds",
+        if *all { "" } else { "more than " })]
+    TooMuchText {
+        /// Bytes that were seen.
+        bytes: usize,
+        /// All were.
+        all: bool,
+        /// Most bytes.
+        most: usize,
+    },
+    /// Nobody waits for the tokens any more.
+    #[error("given up")]
+    Gone,
     /// The chat template does not parse.
     #[error("chat template: {}", message(problem))]
     TemplateSyntax {
@@ -90,6 +112,8 @@ impl TextError {
         matches!(
             self,
             Self::Encode { .. }
+                | Self::TooManyTokens { .. }
+                | Self::TooMuchText { .. }
                 | Self::TemplateRefused { .. }
                 | Self::Message { .. }
                 | Self::Value { .. }

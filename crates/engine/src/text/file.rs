@@ -8,25 +8,16 @@
 use super::TextError;
 use super::control::ControlToken;
 use super::decode::{TokenTable, byte_to_char, char_to_byte};
+use super::pieces::Pieces;
+use super::words::Words;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use store::shown::quoted;
-use tokenizers::models::bpe::{BPE, BpeBuilder, Vocab};
-use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
-    TokenizerImpl,
-};
-
-type Encoder = TokenizerImpl<
-    BPE,
-    NormalizerWrapper,
-    PreTokenizerWrapper,
-    PostProcessorWrapper,
-    DecoderWrapper,
->;
+use tokenizers::models::bpe::{BpeBuilder, Vocab};
+use tokenizers::{DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper};
 
 /// Far above any known file (12 MiB for 248 k tokens); bounds memory.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -39,7 +30,7 @@ const SPARE_IDS_MAX: usize = 4096;
 
 /// What a tokenizer is made of.
 pub(crate) struct Parts {
-    pub(crate) encoder: Encoder,
+    pub(super) pieces: Pieces,
     pub(crate) table: TokenTable,
     pub(crate) controls: Vec<ControlToken>,
 }
@@ -155,26 +146,27 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
 
     let (blank, control): (Vec<Added>, Vec<Added>) =
         file.added_tokens.into_iter().partition(|token| is_blank(&token.content));
-    let encoder = guarded("model", || {
+    let pieces = guarded("model", || {
+        let lengths = merged_lengths(&file.model.vocab, size);
         let merges = file.model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
+        // The library's cache of words is one for each thread, up to 80 MB of a stranger's words in each.
         let bpe = BpeBuilder::new()
             .vocab_and_merges(file.model.vocab, merges)
             .ignore_merges(file.model.ignore_merges.unwrap_or(false))
+            .cache_capacity(0)
             .build()
             .map_err(|error| TextError::tokenizer("model", error.to_string()))?;
-        let mut encoder = Encoder::new(bpe);
-        encoder.with_pre_tokenizer(pre_tokenizer);
-        encoder
-            .with_normalizer(normalizer)
-            .map_err(|error| TextError::tokenizer("normalizer", error.to_string()))?;
-        add_blank_tokens(&mut encoder, blank)?;
-        Ok(encoder)
+        let blank = blank.into_iter().map(|token| {
+            let normalized = token.normalized;
+            (ControlToken { id: token.id, text: token.content, special: token.special }, normalized)
+        });
+        Pieces::new(normalizer, pre_tokenizer, blank.collect(), Words::new(bpe, lengths))
     })?;
     let controls = control
         .into_iter()
         .map(|token| ControlToken { id: token.id, text: token.content, special: token.special })
         .collect();
-    Ok(Parts { encoder, table, controls })
+    Ok(Parts { pieces, table, controls })
 }
 
 fn component<'a, T: Deserialize<'a>>(
@@ -359,22 +351,12 @@ fn build_table(vocab: &Vocab, added: &[Added], size: usize) -> Result<TokenTable
     Ok(TokenTable::new(tokens.iter().map(|(bytes, control)| (bytes.as_slice(), *control))))
 }
 
-/// White space that is a token of its own stays with the encoder, under the id that the file gives.
-fn add_blank_tokens(encoder: &mut Encoder, blank: Vec<Added>) -> Result<(), TextError> {
-    for token in blank {
-        let added = AddedToken::from(token.content.clone(), false).normalized(token.normalized);
-        encoder
-            .add_tokens([added])
-            .map_err(|error| TextError::tokenizer("added_tokens", error.to_string()))?;
-        if encoder.token_to_id(&token.content) != Some(token.id) {
-            return Err(TextError::tokenizer(
-                "added_tokens",
-                format!(
-                    "the white-space token {} must continue the vocabulary or repeat its id",
-                    quoted(&token.content)
-                ),
-            ));
-        }
+/// Bytes of each token that merging can yield, by id.
+fn merged_lengths(vocab: &Vocab, size: usize) -> Vec<u32> {
+    let mut lengths = vec![0; size];
+    for (text, &id) in vocab {
+        // Spelled in the byte alphabet: a character is a byte.
+        lengths[id as usize] = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
     }
-    Ok(())
+    lengths
 }

@@ -10,9 +10,10 @@ use serde_json::Value;
 use store::format::Checkpoint;
 use thiserror::Error;
 
+use super::least::{self, TextLimit};
 use super::{
-    ChatTemplate, Dialect, Message, RenderOptions, SampledTurn, TemplateTokens, TextError,
-    Thinking, Tokenizer,
+    ChatTemplate, Dialect, EncodeLimit, Message, RenderOptions, SampledTurn, TemplateTokens,
+    TextError, Thinking, Tokenizer,
 };
 use crate::EngineError;
 
@@ -44,6 +45,8 @@ pub struct Language {
     pub tokenizer: Tokenizer,
     /// The chat template, if the model has one.
     pub template: Option<ChatTemplate>,
+    /// The template prints the content of every message.
+    pub prints_contents: bool,
     /// How the template teaches the model to call tools.
     pub dialect: Dialect,
     /// Tokens that end an answer, ascending.
@@ -94,8 +97,10 @@ impl Language {
         end_tokens.extend(listed.into_iter().flatten().flatten());
         end_tokens.sort_unstable();
         end_tokens.dedup();
+        let template = template.transpose()?;
+        let prints_contents = template.as_ref().is_some_and(least::prints_contents);
         let load_time = started.elapsed();
-        Ok(Self { tokenizer, template: template.transpose()?, dialect, end_tokens, load_time })
+        Ok(Self { tokenizer, template, prints_contents, dialect, end_tokens, load_time })
     }
 
     /// Renders `messages` by `template`, which is this language's.
@@ -109,29 +114,56 @@ impl Language {
         tools: &[Value],
         options: &RenderOptions,
     ) -> Result<ChatPrompt, TextError> {
-        self.render_replaying(template, messages, tools, options, &mut |_| None)
+        let none = &mut |_: &Message| None;
+        self.render_within(template, messages, tools, options, none, EncodeLimit::NONE)
     }
 
-    /// [`Language::render`] with answers that were sampled here in the place of their messages
-    /// ([`ChatTemplate::render_replaying`]).
+    /// [`Language::render`] up to a limit of tokens, with answers that were sampled here in the place of their messages
+    /// ([`ChatTemplate::render_replaying`]). Text that cannot fit is refused before it is rendered.
     ///
     /// # Errors
-    /// What the template refuses.
-    pub fn render_replaying(
+    /// What the template refuses; [`TextError::TooMuchText`], [`TextError::TooManyTokens`] and [`TextError::Gone`]
+    /// by the limit.
+    pub fn render_within(
         &self,
         template: &ChatTemplate,
         messages: &[Message],
         tools: &[Value],
         options: &RenderOptions,
         sampled: &mut dyn FnMut(&Message) -> Option<Arc<SampledTurn>>,
+        limit: EncodeLimit<'_>,
     ) -> Result<ChatPrompt, TextError> {
-        let rendered = template.render_replaying(messages, tools, options, sampled)?;
-        let (tokens, places) = self.tokenizer.encode_with_controls(&rendered)?;
+        let most = self.text_limit(limit.tokens);
+        most.map_or(Ok(()), |most| most.check(messages))?;
+        if (limit.gone)() {
+            return Err(TextError::Gone);
+        }
+        let options = RenderOptions { bytes_max: most.map(|most| most.bytes), ..options.clone() };
+        let rendered = template.render_replaying(messages, tools, &options, sampled)?;
+        let (tokens, places) = self.tokenizer.encode_with_controls(&rendered, limit)?;
         // Templates open every turn with the token that opens the first.
         let first = places.first().map(|&place| tokens[place]);
         let turns = places.into_iter().filter(|&place| Some(tokens[place]) == first).collect();
         let thinking = rendered.thinking();
         let opens_reasoning = thinking == Thinking::Open;
         Ok(ChatPrompt { tokens, turns, thinking, opens_reasoning })
+    }
+
+    /// The tokens of a text without a template, up to a limit.
+    ///
+    /// # Errors
+    /// As [`Language::render_within`].
+    pub fn encode_within(&self, text: &str, limit: EncodeLimit<'_>) -> Result<Vec<u32>, TextError> {
+        if let Some(TextLimit { bytes: most, .. }) = self.text_limit(limit.tokens)
+            && text.len() > most
+        {
+            return Err(TextError::TooMuchText { bytes: text.len(), all: true, most });
+        }
+        self.tokenizer.encode_within(text, limit)
+    }
+
+    /// The most text of a prompt of `tokens` tokens.
+    pub fn text_limit(&self, tokens: usize) -> Option<TextLimit> {
+        TextLimit::new(&self.tokenizer, self.prints_contents, tokens)
     }
 }

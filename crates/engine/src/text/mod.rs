@@ -14,12 +14,16 @@ mod decode;
 mod error;
 mod file;
 mod language;
+mod least;
 mod messages;
+mod nfc;
+mod pieces;
 mod python;
 mod replay;
 mod stop;
 mod template;
 mod tokenizer;
+mod words;
 
 pub(crate) use answer::schema;
 pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, collect, joined};
@@ -27,7 +31,9 @@ pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;
 pub use language::{ChatPrompt, Language, LanguageError};
+pub use least::TextLimit;
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+pub use pieces::EncodeLimit;
 pub use replay::{SampledTurn, SampledTurns};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
 pub use template::{

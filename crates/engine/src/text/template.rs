@@ -70,6 +70,8 @@ pub struct RenderOptions {
     pub extra: Map<String, Value>,
     /// The time that `strftime_now` sees, in seconds since 1970 UTC; `None` is the present.
     pub now_s: Option<u64>,
+    /// Most bytes of the prompt; `None` for the limit of all prompts.
+    pub bytes_max: Option<usize>,
 }
 
 /// A control token in a rendered prompt.
@@ -264,7 +266,13 @@ impl ChatTemplate {
         if let Some(now_s) = options.now_s {
             context.insert(python::CLOCK.to_owned(), now_s.into());
         }
-        let output = self.run(&Value::Object(context)).map_err(|error| match error {
+        let bounded = Bounded {
+            bytes: Vec::new(),
+            text_bytes: 0,
+            text_bytes_max: options.bytes_max,
+            marks: [mark, sign],
+        };
+        let output = self.run(&Value::Object(context), bounded).map_err(|error| match error {
             TextError::TemplateRefused { message } => {
                 TextError::TemplateRefused { message: message.replace(mark, "") }
             }
@@ -273,14 +281,16 @@ impl ChatTemplate {
         Ok(unmark(&output, [mark, sign], &self.controls, &turns))
     }
 
-    fn run(&self, context: &Value) -> Result<String, TextError> {
+    fn run(&self, context: &Value, mut output: Bounded) -> Result<String, TextError> {
         let context = minijinja::Value::from(Serde(context));
         let failed = |problem| TextError::TemplateFailed { problem };
         let template =
             self.environment.get_template(NAME).map_err(|error| failed(describe(&error)))?;
-        let mut output = Bounded { bytes: Vec::new() };
         let rendered =
             contained(|| template.render_captured_to(context, &mut output)).map_err(failed)?;
+        if let Some(most) = output.text_bytes_max.filter(|&most| output.text_bytes > most) {
+            return Err(TextError::TooMuchText { bytes: output.text_bytes, all: false, most });
+        }
         rendered.map_err(|error| match python::raised(&error) {
             Some(message) => TextError::TemplateRefused { message },
             None if error.kind() == ErrorKind::OutOfFuel => {
@@ -513,10 +523,19 @@ fn describe(error: &minijinja::Error) -> String {
 /// Output up to the limit.
 struct Bounded {
     bytes: Vec<u8>,
+    /// Without marks, which are removed from the prompt.
+    text_bytes: usize,
+    text_bytes_max: Option<usize>,
+    marks: [char; 2],
 }
 
 impl std::io::Write for Bounded {
     fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        let marks = std::str::from_utf8(piece).unwrap_or_default().matches(self.marks);
+        self.text_bytes += piece.len() - marks.map(str::len).sum::<usize>();
+        if self.text_bytes_max.is_some_and(|most| self.text_bytes > most) {
+            return Err(std::io::Error::other("the output is longer than its context"));
+        }
         if self.bytes.len() + piece.len() > OUTPUT_BYTES_MAX {
             let problem = format!("the output is longer than {OUTPUT_BYTES_MAX} bytes");
             return Err(std::io::Error::other(problem));

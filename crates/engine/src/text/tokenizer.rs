@@ -1,6 +1,6 @@
 //! The tokenizer of a checkpoint: text to token ids and back, exactly and without trust.
 //!
-//! Encoding is the `tokenizers` crate's byte-level BPE behind our own type; everything around it is ours:
+//! Encoding is the `tokenizers` crate's byte-level BPE, word by word (`pieces.rs`); everything around it is ours:
 //! the file is parsed into typed fields and checked before the crate sees a byte of it (the crate panics on
 //! inconsistent merges), and control tokens are kept out of the crate altogether. `encode` therefore cannot yield
 //! one, whatever the text says; only `encode_rendered` can, and only for what a template wrote itself.
@@ -13,26 +13,15 @@
 use super::control::ControlTokens;
 use super::decode::{DecodeStream, TokenTable};
 use super::file::{self, Parts};
+use super::pieces::{EncodeLimit, Ids, Pieces};
 use super::{Rendered, TextError};
 use std::path::Path;
 use std::sync::Arc;
-use tokenizers::models::bpe::BPE;
-use tokenizers::{
-    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
-};
-
-type Encoder = TokenizerImpl<
-    BPE,
-    NormalizerWrapper,
-    PreTokenizerWrapper,
-    PostProcessorWrapper,
-    DecoderWrapper,
->;
 
 /// A loaded tokenizer. Cloning shares everything.
 #[derive(Clone)]
 pub struct Tokenizer {
-    encoder: Arc<Encoder>,
+    pieces: Arc<Pieces>,
     table: Arc<TokenTable>,
     controls: Arc<ControlTokens>,
 }
@@ -55,9 +44,9 @@ impl Tokenizer {
 
     /// Loads the content of a tokenizer.json.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TextError> {
-        let Parts { encoder, table, controls } = file::load(bytes)?;
+        let Parts { pieces, table, controls } = file::load(bytes)?;
         Ok(Self {
-            encoder: Arc::new(encoder),
+            pieces: Arc::new(pieces),
             table: Arc::new(table),
             controls: Arc::new(ControlTokens::new(controls)?),
         })
@@ -65,58 +54,66 @@ impl Tokenizer {
 
     /// Token ids of a text. Control tokens spelled out in it are ordinary text.
     ///
-    /// Fails only if the tokenizer's regular expression passes its backtracking limit.
+    /// Fails only if a tokenizer that is not Qwen's is given a very long text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        let mut ids = Vec::with_capacity(text.len() / 3);
-        self.encode_into(text, &mut ids)?;
-        Ok(ids)
+        self.encode_within(text, EncodeLimit::NONE)
+    }
+
+    /// As [`Tokenizer::encode`], up to a limit.
+    ///
+    /// # Errors
+    /// [`TextError::TooManyTokens`] beyond it, [`TextError::Gone`] when the ids are not wanted any more.
+    pub fn encode_within(&self, text: &str, limit: EncodeLimit<'_>) -> Result<Vec<u32>, TextError> {
+        let mut ids = Ids::new(limit);
+        self.pieces.encode(text, &mut ids)?;
+        ids.finish()
     }
 
     /// Token ids of a rendered prompt: its control spans become their tokens, the rest is ordinary text.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TextError> {
-        Ok(self.encode_with_controls(rendered)?.0)
+        Ok(self.encode_with_controls(rendered, EncodeLimit::NONE)?.0)
     }
 
-    /// As [`Tokenizer::encode_rendered`], with the index of each control span's token.
+    /// As [`Tokenizer::encode_rendered`], up to a limit, with the index of each control span's token.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_within`].
     pub fn encode_with_controls(
         &self,
         rendered: &Rendered,
+        limit: EncodeLimit<'_>,
     ) -> Result<(Vec<u32>, Vec<usize>), TextError> {
         let text = rendered.text();
-        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut ids = Ids::new(limit);
         let mut places = Vec::with_capacity(rendered.controls().len());
         let mut start = 0;
         let mut replayed = rendered.replayed().iter().peekable();
-        let mut replay_before = |end: usize, start: &mut usize, ids: &mut Vec<u32>| {
+        let mut replay_before = |end: usize, start: &mut usize, ids: &mut Ids<'_>| {
             while let Some(span) = replayed.next_if(|span| span.range.end <= end) {
-                self.encode_into(&text[*start..span.range.start], ids)?;
-                ids.extend_from_slice(&span.tokens);
+                self.pieces.encode(&text[*start..span.range.start], ids)?;
+                ids.push(&span.tokens)?;
                 *start = span.range.end;
             }
-            Ok(())
+            Ok::<_, TextError>(())
         };
         for span in rendered.controls() {
             replay_before(span.range.start, &mut start, &mut ids)?;
-            self.encode_into(&text[start..span.range.start], &mut ids)?;
-            places.push(ids.len());
-            ids.push(span.id);
+            self.pieces.encode(&text[start..span.range.start], &mut ids)?;
+            places.push(ids.count());
+            ids.push(&[span.id])?;
             start = span.range.end;
         }
         replay_before(text.len(), &mut start, &mut ids)?;
-        self.encode_into(&text[start..], &mut ids)?;
-        Ok((ids, places))
+        self.pieces.encode(&text[start..], &mut ids)?;
+        Ok((ids.finish()?, places))
     }
 
-    fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
-        if text.is_empty() {
-            return Ok(());
-        }
-        let encoding = self
-            .encoder
-            .encode_fast(text, false)
-            .map_err(|error| TextError::Encode { bytes: text.len(), problem: error.to_string() })?;
-        ids.extend_from_slice(encoding.get_ids());
-        Ok(())
+    /// Bytes of text that `tokens` tokens hold at most, control tokens and replayed turns included; `None` where
+    /// the tokenizer's normalizer has no bound.
+    pub fn text_bytes_max(&self, tokens: usize) -> Option<usize> {
+        let plain = self.pieces.bytes_max(tokens)?;
+        let control = self.controls.tokens().iter().map(|token| token.text.len()).max();
+        Some(plain.max(tokens.saturating_mul(control.unwrap_or(0))))
     }
 
     /// The text of token ids, control tokens included; bytes that are not UTF-8 become U+FFFD.
@@ -156,10 +153,9 @@ impl Tokenizer {
     /// The id of a token given by its exact text: a control token, or a token of the model.
     pub fn token_id(&self, text: &str) -> Option<u32> {
         let control = self.controls.tokens().iter().find(|token| token.text == text);
-        control.map(|token| token.id).or_else(|| {
-            let model = self.encoder.get_model();
-            tokenizers::Model::token_to_id(model, &super::decode::to_byte_alphabet(text))
-        })
+        control
+            .map(|token| token.id)
+            .or_else(|| self.pieces.words().id(&super::decode::to_byte_alphabet(text)))
     }
 
     /// The control tokens: everything a user cannot write and a template can.

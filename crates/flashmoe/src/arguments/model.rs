@@ -21,7 +21,7 @@ pub(crate) struct ModelArguments {
     /// stay the same
     #[arg(long, value_name = "WHEN", default_value = "off")]
     pub(crate) predict: PredictChoice,
-    /// Hard cap on everything the process holds, page cache included where the mode promises it
+    /// Hard cap on everything the process holds, requests of a server included, page cache where the mode promises it
     /// (default: what the machine and its cgroup can spare)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<ByteSize>,

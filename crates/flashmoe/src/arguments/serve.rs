@@ -7,6 +7,9 @@ use clap::Args;
 
 use super::{ByteSize, ModelArguments, SamplingArguments};
 
+/// Requests that may wait, unless said otherwise.
+pub(crate) const QUEUE_DEFAULT: usize = 8;
+
 /// `flashmoe serve`
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
@@ -43,7 +46,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) sequences: Option<u8>,
     /// Requests that may wait; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = QUEUE_DEFAULT)]
     pub(crate) queue: usize,
     /// Points of earlier prompts to return to (default: what a sixteenth of the memory holds)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=4096))]

@@ -12,8 +12,9 @@ use anyhow::Result;
 use engine::backend::cuda::{PREFILL_PART, Prediction, RECORDS_IN_BOTH};
 use store::LayerId;
 
-use crate::arguments::{ByteSize, ModelArguments, RoutingChoice, StorageChoice};
+use crate::arguments::{ByteSize, ModelArguments, QUEUE_DEFAULT, RoutingChoice, StorageChoice};
 use crate::plan::device::DevicePlan;
+use crate::plan::requests::RequestPlan;
 use crate::plan::sweep::hit_rate;
 use crate::plan::{BudgetSource, Plan, Seats};
 use crate::speed::Speeds;
@@ -78,6 +79,13 @@ fn account(plan: &Plan) -> Vec<String> {
         row("expert slots", slots.bytes(), note);
     }
     row("in all", plan.total_bytes(), String::new());
+    let requests = RequestPlan::new(plan.budget, plan.backend.context, 1 + QUEUE_DEFAULT);
+    let note = format!(
+        "with serve: bodies of up to {}, {} connections",
+        ByteSize(requests.limits.body_bytes as u64),
+        requests.limits.connections
+    );
+    row("requests", requests.bytes, note);
     let source = match plan.budget_source {
         BudgetSource::Asked => "asked for with --memory",
         BudgetSource::Group => "85 % of what the control group leaves",

@@ -12,12 +12,21 @@ use crate::failure::Failure;
 use crate::progress::say;
 use crate::terminal::Terminal;
 
+/// Most bytes of a prompt, as of a request's body.
+const PROMPT_BYTES_MAX: u64 = 64 << 20;
+
 pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
     let prompt = match arguments.prompt.as_deref() {
         Some("-") => {
             let mut text = String::new();
-            let read = std::io::stdin().read_to_string(&mut text);
+            let read = std::io::stdin().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text);
             read.map_err(Failure::io).context("cannot read the prompt from standard input")?;
+            if text.len() as u64 > PROMPT_BYTES_MAX {
+                let reason = format!(
+                    "the prompt on standard input has more than {PROMPT_BYTES_MAX} bytes; no context holds that"
+                );
+                return Err(Failure::usage(reason).into());
+            }
             Some(text)
         }
         other => other.map(str::to_owned),

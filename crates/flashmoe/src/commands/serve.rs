@@ -19,6 +19,7 @@ use crate::progress::say;
 use crate::sampling::sampling_options;
 
 pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
+    store::heap::configure();
     let options = ServeOptions {
         address: SocketAddr::new(arguments.host, arguments.port),
         keys: arguments.api_key.clone(),
@@ -30,7 +31,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         ..ServeOptions::default()
     };
     // The address is taken before the model is loaded, so that a mistake is known at once.
-    let server = Server::bind(options).map_err(failure)?;
+    let mut server = Server::bind(options).map_err(failure)?;
     let address = server.address().map_err(failure)?;
     let system = match &arguments.system_file {
         None => None,
@@ -42,8 +43,12 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let seats = Seats {
         sequences: arguments.sequences.map(usize::from),
         snapshots: arguments.snapshots.map(usize::from),
+        waiting: Some(arguments.queue),
     };
     let plan = Plan::resolve(&arguments.model, seats)?;
+    if let Some(requests) = &plan.requests {
+        server.set_limits(requests.limits);
+    }
     let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
     let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
     // The tokenizer takes as long to parse as a small trunk to read: both at once.

@@ -9,6 +9,7 @@ use engine::model::config::ModelConfig;
 use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::Checkpoint;
 
+use super::requests::RequestPlan;
 use super::{Part, Seats, backend_options};
 use crate::arguments::{ByteSize, ModelArguments, SlotCount, StorageChoice};
 use crate::failure::Failure;
@@ -70,7 +71,8 @@ pub(super) fn least_memory(
             (None, _) => Ok(0),
         };
         let fixed: u64 = parts(config, &options, constant).iter().map(|part| part.bytes).sum();
-        let needed = fixed + slots.map_err(refusal)?;
+        let requests = RequestPlan::of(seats, least, &options).map_or(0, |plan| plan.bytes);
+        let needed = fixed + requests + slots.map_err(refusal)?;
         if needed <= least {
             return Ok(least);
         }

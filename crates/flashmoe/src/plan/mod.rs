@@ -7,6 +7,7 @@ pub(crate) mod device;
 mod floor;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod requests;
 pub(crate) mod sweep;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::failure::Failure;
 use crate::requantisation;
 use device::{Choice, DevicePlan};
 use machine::Memory;
+use requests::RequestPlan;
 
 /// Where the budget comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +52,17 @@ pub(crate) struct Seats {
     pub(crate) sequences: Option<usize>,
     /// Points to return to; `None` takes what a small part of the budget holds.
     pub(crate) snapshots: Option<usize>,
+    /// Requests of a server that may wait; `None` where there is no server.
+    pub(crate) waiting: Option<usize>,
 }
 
 impl Seats {
     /// One sequence that is never returned to.
-    pub(crate) const MEASUREMENT: Self = Self { sequences: Some(1), snapshots: Some(0) };
+    pub(crate) const MEASUREMENT: Self =
+        Self { sequences: Some(1), snapshots: Some(0), waiting: None };
     /// One conversation, which returns to the end of its last turn.
-    pub(crate) const CONVERSATION: Self = Self { sequences: Some(1), snapshots: Some(1) };
+    pub(crate) const CONVERSATION: Self =
+        Self { sequences: Some(1), snapshots: Some(1), waiting: None };
 }
 
 /// One line of the memory account.
@@ -84,6 +90,8 @@ pub(crate) struct Plan {
     pub(crate) no_device: Option<String>,
     /// Everything in the process's memory but the slots.
     pub(crate) parts: Vec<Part>,
+    /// What a server's requests may take; `None` where there is no server.
+    pub(crate) requests: Option<RequestPlan>,
     /// The slots; `None` in the modes without a pool.
     pub(crate) slots: Option<StorePlan>,
     /// What the slots were planned from: the store plans them again, and the same.
@@ -167,7 +175,8 @@ impl Plan {
         let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
         let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
         let snapshots = states + pages * page;
-        let parts = match &device {
+        let requests = RequestPlan::of(seats, budget, &backend);
+        let mut parts = match &device {
             None => floor::parts(&config, &backend, constant),
             Some(_) => vec![
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
@@ -175,6 +184,7 @@ impl Plan {
                 Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },
             ],
         };
+        parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let least_memory = device
             .is_none()
@@ -192,6 +202,7 @@ impl Plan {
             device,
             no_device,
             parts,
+            requests,
             slots: None,
             slot_budget: SlotBudget::Slots(0),
         };
@@ -228,10 +239,11 @@ impl Plan {
         };
         let wrap = |error: StoreError| {
             let context = format!(
-                "the budget of {} leaves {} after {} for everything but experts{}",
+                "the budget of {} leaves {} after {} for everything but experts ({}){}",
                 ByteSize(self.budget),
                 ByteSize(self.budget.saturating_sub(fixed)),
                 ByteSize(fixed),
+                self.named_parts(),
                 self.crowd(),
             );
             let failure = match (error, self.least_memory) {
@@ -288,10 +300,7 @@ impl Plan {
             let slots = ByteSize(total - fixed);
             let (total, budget) = (ByteSize(total), ByteSize(self.budget));
             let mut reason = format!("needs {total}, the budget is {budget}:");
-            for part in self.parts.iter().filter(|part| part.bytes > 0) {
-                reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
-            }
-            reason.push_str(&format!(" experts {slots}. "));
+            reason.push_str(&format!(" {}, experts {slots}. ", self.named_parts()));
             reason.push_str(
                 "Lower --context or --prefill-chunk, raise --memory, or use --storage budget",
             );
@@ -308,6 +317,13 @@ impl Plan {
             return Err(Failure::memory(reason).into());
         }
         Ok(())
+    }
+
+    /// The parts with their sizes.
+    fn named_parts(&self) -> String {
+        let parts = self.parts.iter().filter(|part| part.bytes > 0);
+        let parts = parts.map(|part| format!("{} {}", part.name, ByteSize(part.bytes)));
+        parts.collect::<Vec<_>>().join(", ")
     }
 
     /// What several sequences have to do with a lack of memory.
@@ -369,7 +385,7 @@ fn backend_options(
     arguments: &ModelArguments,
     config: &ModelConfig,
     budget: u64,
-    Seats { sequences, snapshots }: Seats,
+    Seats { sequences, snapshots, .. }: Seats,
 ) -> Result<CpuOptions> {
     let trained = config.moe.top_k;
     let top_k = match arguments.experts_per_token {

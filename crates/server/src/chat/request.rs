@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use store::shown::quoted;
 
 use crate::http::ApiError;
-use crate::protocol::{Choice, Defaults, Draft, Fields, function_tool, text_error};
+use crate::protocol::{Choice, Defaults, Draft, Fields, check_tools, function_tool, text_error};
 use crate::work::Constraint;
 
 /// Names under which thinking is sent.
@@ -163,6 +163,7 @@ fn read_format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
 
 fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let tools = fields.list("tools")?.map(Vec::as_slice).unwrap_or_default();
+    check_tools(tools)?;
     let read = |(index, tool): (usize, &Value)| {
         let path = format!("tools[{index}]");
         let tool = Fields::at(tool, &path)?;

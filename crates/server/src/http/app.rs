@@ -5,7 +5,8 @@
 //! that has begun can only fail for reasons that are not the client's.
 //!
 //! Reading a body of JSON and making its prompt can take a tenth of a second, so both run on threads for such
-//! work; what runs on the few threads that serve connections takes microseconds.
+//! work (`prepare`), one request at a time, because each may take as much memory as the server has planned for that;
+//! what runs on the few threads that serve connections takes microseconds.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -24,19 +25,21 @@ use serde_json::json;
 use store::shown::shown;
 use tokio::sync::watch;
 
-use super::body::{Answer, object, read, too_large};
+use super::body::{Answer, read, too_large};
 use super::error::{ApiError, Kind};
 use super::guard::Guard;
 use super::heads::{Framing, Seen};
 use super::identify::Identify;
 use super::options::{Limits, ServeOptions};
+use super::prepare::{Preparation, Received};
+use super::room::Room;
 use super::route::{Route, route, shape};
 use super::stream::stream;
 use super::whole::whole;
 use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
 use crate::throttle::Throttle;
-use crate::work::{Loading, Owner, Prompt, Worker};
+use crate::work::{Conversation, Loading, Owner, Preparing, Prompt, Worker};
 use crate::{chat, messages, metrics, models, responses, temperature, timeline};
 
 /// What a browser may send when it asks first.
@@ -60,6 +63,9 @@ pub(crate) struct App {
     heartbeats: Arc<AtomicU64>,
     /// Answers that are still running are to be ended: the server stops.
     closing: watch::Sender<bool>,
+    /// Where bodies are counted, and what is kept of them.
+    room: Room,
+    preparation: Preparation,
 }
 
 impl App {
@@ -73,8 +79,21 @@ impl App {
         let sink = options.log.clone();
         let log = Throttle::new(move |line| sink(line));
         let (limits, heartbeats) = (options.limits, Arc::default());
+        let room = Room::new(limits.requests_bytes);
+        let preparation = Preparation::default();
         let closing = watch::Sender::new(false);
-        Self { worker, guard, limits, identify, log, started_s, heartbeats, closing }
+        Self {
+            worker,
+            guard,
+            limits,
+            identify,
+            log,
+            started_s,
+            heartbeats,
+            closing,
+            room,
+            preparation,
+        }
     }
 
     /// Ends every answer that is still running, each with its protocol's error.
@@ -167,17 +186,18 @@ impl App {
             false => self.guard.check_key(&head.headers)?,
         };
         let client = Client::of(&head.headers, peer, owner);
-        let Limits { body_bytes, body_idle, .. } = self.limits;
         // A body is not waited for in vain.
         let ready = self.worker().map(|_| ());
+        let (limits, mut share) = (self.limits, self.room.share());
         let bytes = async {
             ready?;
             check_content(&head.headers)?;
-            tokio::select! {
+            let bytes = tokio::select! {
                 biased;
-                () = seen.chunks_too_large() => Err(too_large(body_bytes)),
-                bytes = read(body, body_bytes, body_idle) => bytes,
-            }
+                () = seen.chunks_too_large() => Err(too_large(&limits)),
+                bytes = read(body, &limits, &mut share) => bytes,
+            }?;
+            Ok::<_, ApiError>(Received { bytes, share })
         };
         match route {
             Route::Asset(asset) => Ok(asset.response()),
@@ -193,12 +213,12 @@ impl App {
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
             Route::CountTokens => {
-                let bytes = bytes.await?;
-                let tokens = match self.understand::<messages::Count>(bytes, &client).await {
-                    Ok((_, prompt)) => prompt.tokens.len(),
+                let received = bytes.await?;
+                let tokens = match self.count(received, &client).await {
+                    Ok(tokens) => tokens,
                     // To be told how much too long is what a client asks for.
                     Err(error) => match error.kind() {
-                        Kind::ContextLength { prompt, .. } => prompt,
+                        Kind::ContextLength { prompt, counted: true, .. } => prompt,
                         _ => return Err(error),
                     },
                 };
@@ -206,8 +226,13 @@ impl App {
                 Ok(Answer::json(StatusCode::OK, &count))
             }
             Route::Tokenize => {
-                let bytes = bytes.await?;
-                self.blocking(move |app| models::tokenize(&**app.worker()?, &object(&bytes)?)).await
+                let (received, app) = (bytes.await?, self.clone());
+                let tokenize = move |received: &mut Received, gone: &dyn Fn() -> bool| {
+                    let body = received.object(app.limits.body_values)?;
+                    let preparing = Preparing { count: false, gone };
+                    models::tokenize(&**app.worker()?, &body, preparing)
+                };
+                Ok(self.preparation.run(received, tokenize).await?.0)
             }
         }
     }
@@ -215,33 +240,55 @@ impl App {
     /// Answers a request of a protocol, streamed or whole.
     async fn generate<P: Protocol>(
         self: Arc<Self>,
-        bytes: Vec<u8>,
+        received: Received,
         client: Client,
     ) -> Result<Response<Answer>, ApiError> {
-        let (request, prompt) = self.understand::<P>(bytes, &client).await?;
-        let draft = request.draft();
-        let model = match draft.model.as_str() {
-            "" => self.worker.model().id,
-            named => named.to_owned(),
+        let app = self.clone();
+        let prepare = move |received: &mut Received, gone: &dyn Fn() -> bool| {
+            let preparing = Preparing { count: false, gone };
+            let (mut request, prompt) = app.understand::<P>(received, &client, preparing)?;
+            let draft = request.draft_mut();
+            draft.conversation = Conversation::default();
+            let model = match draft.model.as_str() {
+                "" => app.worker.model().id,
+                named => named.to_owned(),
+            };
+            let envelope = Envelope {
+                id: format!("{}{}", P::ID_PREFIX, app.identify.identifier()),
+                created_s: app.identify.now_s(),
+                model,
+                prompt_tokens: prompt.tokens.len(),
+            };
+            received.share.set(request.kept_bytes())?;
+            let draft = request.draft().clone();
+            let job = draft.into_job(envelope.id.clone(), prompt, client.name, client.owner);
+            let submitted = app.worker()?.submit(job);
+            let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
+            Ok((request, envelope, ticket))
         };
-        let envelope = Envelope {
-            id: format!("{}{}", P::ID_PREFIX, self.identify.identifier()),
-            created_s: self.identify.now_s(),
-            model,
-            prompt_tokens: prompt.tokens.len(),
-        };
-        let id = envelope.id.clone();
-        let job = draft.clone().into_job(id, prompt, client.name, client.owner);
-        let submitted = self.worker()?.submit(job);
-        let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
+        let ((request, envelope, ticket), share) = self.preparation.run(received, prepare).await?;
+        let closing = self.closing.subscribe();
         if request.streams() {
             let heartbeats = Arc::clone(&self.heartbeats);
-            let closing = self.closing.subscribe();
             let writer = request.writer(envelope);
-            return Ok(stream(ticket, writer, self.limits, heartbeats, closing));
+            return Ok(stream(ticket, writer, self.limits, heartbeats, closing, share));
         }
-        let closing = self.closing.subscribe();
-        whole(ticket, closing, move |gathered| request.body(&envelope, &gathered)).await
+        whole(ticket, closing, share, move |gathered| request.body(&envelope, &gathered)).await
+    }
+
+    /// The tokens of a request's prompt.
+    async fn count(
+        self: &Arc<Self>,
+        received: Received,
+        client: &Client,
+    ) -> Result<usize, ApiError> {
+        let (app, client) = (self.clone(), client.clone());
+        let count = move |received: &mut Received, gone: &dyn Fn() -> bool| {
+            let preparing = Preparing { count: true, gone };
+            let (_, prompt) = app.understand::<messages::Count>(received, &client, preparing)?;
+            Ok(prompt.tokens.len())
+        };
+        Ok(self.preparation.run(received, count).await?.0)
     }
 
     /// The worker, or how far it is as an error.
@@ -262,25 +309,22 @@ impl App {
     }
 
     /// Reads a body and makes its prompt.
-    async fn understand<P: Understand>(
-        self: &Arc<Self>,
-        bytes: Vec<u8>,
+    fn understand<P: Understand>(
+        &self,
+        received: &mut Received,
         client: &Client,
+        preparing: Preparing<'_>,
     ) -> Result<(P, Prompt), ApiError> {
-        let session = client.session.clone();
-        self.blocking(move |app| {
-            let card = app.worker.model();
-            let defaults = Defaults {
-                sampling: card.sampling,
-                vocabulary: card.vocabulary,
-                seed: app.identify.seed(),
-                session,
-            };
-            let request = P::parse(&object(&bytes)?, defaults)?;
-            let prompt = app.worker()?.prepare(&request.draft().conversation)?;
-            Ok((request, prompt))
-        })
-        .await
+        let card = self.worker.model();
+        let defaults = Defaults {
+            sampling: card.sampling,
+            vocabulary: card.vocabulary,
+            seed: self.identify.seed(),
+            session: client.session.clone(),
+        };
+        let request = P::parse(&received.object(self.limits.body_values)?, defaults)?;
+        let prompt = self.worker()?.prepare(&request.draft().conversation, preparing)?;
+        Ok((request, prompt))
     }
 
     async fn blocking<T: Send + 'static>(
@@ -294,6 +338,7 @@ impl App {
 }
 
 /// Who asks, as far as the scheduler cares.
+#[derive(Clone)]
 struct Client {
     /// Clients take turns by this name.
     name: String,

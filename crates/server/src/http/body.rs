@@ -1,7 +1,8 @@
 //! Bodies: requests read within limits, responses whole or in pieces.
 //!
-//! A request's body is read frame by frame, with a limit on its size and on the silence between two frames, and then
-//! taken as one JSON object: UTF-8, at most 128 levels deep, numbers finite. A response's body is either there
+//! A request's body is read frame by frame, with limits on its size, on the silence between two frames and on its
+//! slowness, and then taken as one JSON object: UTF-8, at most 128 levels deep, of a bounded number of values, numbers
+//! finite. What is read counts against the room for all requests. A response's body is either there
 //! at once or comes through a bounded channel; when the client goes away the channel's receiver is dropped, which
 //! is how a running job learns of it.
 
@@ -14,8 +15,11 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::error::{ApiError, Kind};
+use super::options::Limits;
+use super::room::Share;
 
 /// Why a response ends before its end: the connection is closed, so that no client takes it for whole.
 #[derive(Debug, thiserror::Error)]
@@ -84,50 +88,106 @@ impl Body for Answer {
     }
 }
 
-/// A body of more than `bytes_max` bytes.
-pub(super) fn too_large(bytes_max: usize) -> ApiError {
-    ApiError::new(Kind::TooLarge, format!("the body has more than {bytes_max} bytes"))
+/// A body of more bytes than the limit.
+pub(super) fn too_large(limits: &Limits) -> ApiError {
+    let Limits { body_bytes, body_reason, .. } = limits;
+    ApiError::new(Kind::TooLarge, format!("the body has more than {body_bytes} bytes{body_reason}"))
 }
 
-/// Reads a body of at most `bytes_max` bytes whose frames are at most `idle_max` apart.
+/// Bytes between two looks at the room.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Reads a body within the limits; `share` grows with it.
 pub(crate) async fn read<B>(
     body: B,
-    bytes_max: usize,
-    idle_max: Duration,
+    limits: &Limits,
+    share: &mut Share,
 ) -> Result<Vec<u8>, ApiError>
 where
     B: Body<Data = Bytes>,
 {
-    if body.size_hint().lower() > bytes_max as u64 {
-        return Err(too_large(bytes_max));
+    let &Limits { body_bytes, body_idle, body_rate, .. } = limits;
+    let length = body.size_hint().lower();
+    if length > body_bytes as u64 {
+        return Err(too_large(limits));
     }
+    let started = Instant::now();
     let mut body = std::pin::pin!(body);
     let mut bytes = Vec::new();
+    let mut counted = 0;
     loop {
         let next = std::future::poll_fn(|context| body.as_mut().poll_frame(context));
-        let frame = match tokio::time::timeout(idle_max, next).await {
+        // As long as a pause may be, and for what has come at the slowest rate.
+        let earned = Duration::from_secs_f64(bytes.len() as f64 / body_rate.max(1) as f64);
+        let end = (started + body_idle + earned).min(Instant::now() + body_idle);
+        let frame = match tokio::time::timeout_at(end, next).await {
             Ok(None) => return Ok(bytes),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => {
                 return Err(ApiError::new(Kind::InvalidRequest, "the body ends before its end"));
             }
             Err(_) => {
-                let message = format!("no byte of the body for {} s", idle_max.as_secs());
+                let message = format!(
+                    "the body is too slow: {} bytes in {} s; send at least {body_rate} bytes each second",
+                    bytes.len(),
+                    started.elapsed().as_secs()
+                );
                 return Err(ApiError::new(Kind::Timeout, message));
             }
         };
         // Trailers say nothing that is used.
         let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > bytes_max {
-            return Err(too_large(bytes_max));
+        let filled = bytes.len() + data.len();
+        if filled > body_bytes {
+            return Err(too_large(limits));
+        }
+        if filled > counted {
+            counted = filled.next_multiple_of(STEP_BYTES);
+            share.set(counted)?;
+        }
+        if bytes.capacity() < filled {
+            // At once where the length is known; no further than the room that was taken where it is not.
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            bytes.reserve_exact(length.max(counted) - bytes.len());
         }
         bytes.extend_from_slice(&data);
     }
 }
 
-/// The JSON object in a body.
-pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
+/// Values and names of JSON in a body, counted without reading it: `,`, `:` and opening brackets outside strings.
+fn count_values(bytes: &[u8]) -> usize {
+    let mut count = 0;
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b',' | b':' | b'[' | b'{' => count += 1,
+            b'"' => {
+                while let Some(byte) = rest.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(rest.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+/// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
+pub(crate) const VALUES_MAX: usize = 100_000;
+
+/// The JSON object in a body of at most `values_max` values and names.
+pub(crate) fn object(bytes: &[u8], values_max: usize) -> Result<Map<String, Value>, ApiError> {
     let refuse = |problem: String| ApiError::new(Kind::InvalidRequest, problem);
+    let values = count_values(bytes);
+    if values > values_max {
+        let problem =
+            format!("the body has {values} JSON values and names; at most {values_max} are read");
+        return Err(refuse(problem));
+    }
     let text = std::str::from_utf8(bytes)
         .map_err(|error| refuse(format!("the body is not UTF-8: {error}")))?;
     match serde_json::from_str(text) {
@@ -139,7 +199,29 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::room::Room;
     use super::*;
+
+    fn object(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
+        super::object(bytes, VALUES_MAX)
+    }
+
+    #[test]
+    fn values_are_counted_before_they_are_read() {
+        for (body, count) in [
+            ("{}", 1),
+            ("{\"a\":[1,2,3]}", 5),
+            ("{\"a,:[{\\\",\":1}", 2),
+            ("[[[[", 4),
+            ("\"", 0),
+            ("\"\\", 0),
+        ] {
+            assert_eq!(count_values(body.as_bytes()), count, "{body}");
+        }
+        let parts = format!("{{\"a\":[{}{{}}]}}", "{},".repeat(VALUES_MAX));
+        let error = object(parts.as_bytes()).expect_err("must be refused");
+        assert!(error.message().contains("at most 100000"), "{}", error.message());
+    }
 
     #[test]
     fn a_body_is_an_object_of_finite_numbers_and_bounded_depth() {
@@ -176,10 +258,19 @@ mod tests {
             sender.try_send(Ok(Bytes::from_static(piece.as_bytes()))).expect("has room");
         }
         drop(sender);
-        let read = |answer, max| runtime.block_on(read(answer, max, Duration::from_secs(1)));
-        assert_eq!(read(Answer::Pieces(receiver), 3), Ok(b"abc".to_vec()));
-        let error =
-            read(Answer::Whole(Some(Bytes::from_static(b"abcd"))), 3).expect_err("is too large");
+        let room = Room::new(1 << 20);
+        let read = |answer, limits| {
+            let mut share = room.share();
+            runtime.block_on(read(answer, &limits, &mut share))
+        };
+        let limits = Limits { body_bytes: 3, ..Limits::default() };
+        assert_eq!(read(Answer::Pieces(receiver), limits), Ok(b"abc".to_vec()));
+        let whole = || Answer::Whole(Some(Bytes::from_static(b"abcd")));
+        let error = read(whole(), limits).expect_err("is too large");
         assert_eq!(error.kind(), Kind::TooLarge);
+        let mut shares: Vec<_> = (0..8).map(|_| room.share()).collect();
+        shares.iter_mut().for_each(|share| share.set(128 << 10).expect("there is room"));
+        let error = read(whole(), Limits::default()).expect_err("there is no room");
+        assert!(matches!(error.kind(), Kind::QueueFull { .. }), "{error:?}");
     }
 }

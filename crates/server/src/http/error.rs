@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     ContextLength {
         prompt: usize,
         context: usize,
+        /// The prompt has so many tokens; false where it has more, and nobody counted them.
+        counted: bool,
     },
     Authentication,
     Permission,
@@ -134,8 +136,11 @@ impl ApiError {
         };
         let mut error =
             json!({ "message": self.message, "type": kind, "param": self.param, "code": code });
-        if let Kind::ContextLength { prompt, context } = self.kind {
+        if let Kind::ContextLength { prompt, context, counted } = self.kind {
             error["n_prompt_tokens"] = prompt.into();
+            if !counted {
+                error["n_prompt_tokens_at_least"] = true.into();
+            }
             error["n_ctx"] = context.into();
         }
         if let Kind::Loading { percent } = self.kind {
@@ -161,8 +166,9 @@ impl ApiError {
             | Kind::MediaType => "invalid_request_error",
         };
         let message = match self.kind {
-            Kind::ContextLength { prompt, context } => {
-                format!("prompt is too long: {prompt} tokens > {context} maximum")
+            Kind::ContextLength { prompt, context, counted } => {
+                let more = if counted { "" } else { "more than " };
+                format!("prompt is too long: {more}{prompt} tokens > {context} maximum")
             }
             _ => self.message.clone(),
         };
@@ -206,8 +212,8 @@ impl ApiError {
     }
 }
 
-fn too_long(message: String, prompt: usize, context: usize) -> ApiError {
-    ApiError::new(Kind::ContextLength { prompt, context }, message)
+fn too_long(message: String, prompt: usize, context: usize, counted: bool) -> ApiError {
+    ApiError::new(Kind::ContextLength { prompt, context, counted }, message)
 }
 
 impl From<PrepareError> for ApiError {
@@ -218,7 +224,11 @@ impl From<PrepareError> for ApiError {
                 Self::new(Kind::InvalidRequest, message).at("messages")
             }
             PrepareError::NoTemplate => Self::new(Kind::InvalidRequest, message),
-            PrepareError::TooLong { prompt, context } => too_long(message, prompt, context),
+            PrepareError::TooLong { prompt, context, counted } => {
+                too_long(message, prompt, context, counted)
+            }
+            PrepareError::TooMuchText { context, .. } => too_long(message, context, context, false),
+            PrepareError::Gone => Self::new(Kind::Timeout, message),
         }
     }
 }
@@ -230,7 +240,7 @@ impl From<Refusal> for ApiError {
             Refusal::QueueFull { retry_after, .. } => {
                 Self::new(Kind::QueueFull { retry_after }, message)
             }
-            Refusal::TooLong { prompt, context } => too_long(message, prompt, context),
+            Refusal::TooLong { prompt, context } => too_long(message, prompt, context, true),
             Refusal::BadRequest(_) => Self::new(Kind::InvalidRequest, message),
             Refusal::BadConstraint { field, .. } => {
                 Self::new(Kind::InvalidRequest, message).at(field)

@@ -29,6 +29,8 @@ const SERVING_THREADS: usize = 2;
 const READING_THREADS: usize = 4;
 /// Headers of a request; hyper's own limit.
 const HEADERS_MAX: usize = 100;
+/// Bytes of a socket that are read ahead; the library's own limit is twelve times this, for each connection.
+const READ_AHEAD_BYTES: usize = 32 << 10;
 /// How long answers that were ended may take to arrive.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Descriptors for everything but connections: shards of checkpoints, rings, timers.
@@ -73,6 +75,11 @@ impl Server {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener, options, stop: watch::Sender::new(false) })
+    }
+
+    /// Takes other limits than those of its options: what is served may decide them.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.options.limits = limits;
     }
 
     /// Where it listens, with the port that was found.
@@ -242,6 +249,7 @@ async fn connection(
         .header_read_timeout(limits.head_time)
         .max_headers(HEADERS_MAX)
         .max_header_size(limits.head_bytes)
+        .max_buf_size(READ_AHEAD_BYTES.max(limits.head_bytes))
         .serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let stop = async {

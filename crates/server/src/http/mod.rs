@@ -13,6 +13,8 @@ mod identify;
 mod idle;
 mod listener;
 mod options;
+mod prepare;
+mod room;
 mod route;
 mod stream;
 mod whole;
@@ -21,6 +23,6 @@ pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, LogLine, ServeError, ServeOptions};
 
-pub(crate) use body::{Answer, object};
+pub(crate) use body::{Answer, VALUES_MAX, object};
 pub(crate) use error::{ApiError, Kind, Shape};
 pub(crate) use stream::{EventWriter, Frames, Waiting};

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::body::VALUES_MAX;
+
 /// Takes the lines of the log. They never contain text of a prompt or an answer.
 pub type LogLine = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -92,8 +94,16 @@ impl ServeOptions {
 /// Bounds on what clients can make a server do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request's body. Anthropic's own limit is half of this.
+    /// Bytes of a request's body. Anthropic's own limit is half of the default.
     pub body_bytes: usize,
+    /// Why no more, as the end of a sentence; empty for no reason.
+    pub body_reason: &'static str,
+    /// JSON values and names of a request's body.
+    pub body_values: usize,
+    /// Bytes of a body that must come each second, but for one pause of [`Limits::body_idle`].
+    pub body_rate: usize,
+    /// Bytes of all requests at once: bodies being read, and what is kept of them until they are answered.
+    pub requests_bytes: usize,
     /// Bytes of a request's line and headers together.
     pub head_bytes: usize,
     /// From the first moment of a connection, or the end of the last answer, to the end of a request's head.
@@ -115,6 +125,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 64 << 20,
+            body_reason: "",
+            body_values: VALUES_MAX,
+            body_rate: 16 << 10,
+            requests_bytes: 256 << 20,
             head_bytes: 32 << 10,
             head_time: Duration::from_secs(10),
             body_idle: Duration::from_secs(30),

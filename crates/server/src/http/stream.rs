@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::{Aborted, Answer};
 use super::options::Limits;
+use super::room::Share;
 use crate::work::{Event, JobError, Ticket};
 
 /// Bytes gathered before they are sent although more events are there.
@@ -128,9 +129,13 @@ pub(crate) fn stream(
     limits: Limits,
     heartbeats: Arc<AtomicU64>,
     closing: watch::Receiver<bool>,
+    share: Share,
 ) -> Response<Answer> {
     let (sender, receiver) = mpsc::channel(BATCHES);
-    tokio::spawn(pump(ticket, writer, sender, limits, heartbeats, closing));
+    tokio::spawn(async move {
+        pump(ticket, writer, sender, limits, heartbeats, closing).await;
+        drop(share);
+    });
     let mut response = Response::new(Answer::Pieces(receiver));
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();

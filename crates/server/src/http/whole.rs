@@ -16,22 +16,29 @@ use tokio::time::timeout;
 
 use super::body::Aborted;
 use super::body::Answer;
-use super::error::ApiError;
+use super::error::{ApiError, Kind};
+use super::room::Share;
 use super::stream::broken;
 use crate::protocol::Gathered;
-use crate::work::{Event, JobError, Ticket};
+use crate::work::{Event, JobError, Ticket, TokenLogprob};
 
 /// Silence after which white space is sent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A log-probability as JSON: an object of three, one of them a list of bytes.
+const LOGPROB_BYTES: usize = 2048;
+/// Copies of an answer's text when it is written.
+const TEXT_COPIES: usize = 4;
 
 /// Waits for a job's end; `write` makes the body.
 pub(crate) async fn whole(
     mut ticket: Ticket,
     mut closing: watch::Receiver<bool>,
+    mut share: Share,
     write: impl FnOnce(Gathered) -> Value + Send + 'static,
 ) -> Result<Response<Answer>, ApiError> {
     let mut gathered = Gathered::default();
-    let gathering = gather(&mut ticket, &mut closing, &mut gathered);
+    let gathering = gather(&mut ticket, &mut closing, &mut gathered, &mut share);
     if let Ok(result) = timeout(SILENCE_MAX, gathering).await {
         result?;
         return Ok(Answer::json(StatusCode::OK, &write(gathered)));
@@ -45,7 +52,7 @@ pub(crate) async fn whole(
                 () = sender.closed() => return,
                 waited = async {
                     if space.await.is_err() { return None; }
-                    let gathering = gather(&mut ticket, &mut closing, &mut gathered);
+                    let gathering = gather(&mut ticket, &mut closing, &mut gathered, &mut share);
                     Some(timeout(SILENCE_MAX, gathering).await)
                 } => waited,
             };
@@ -60,6 +67,7 @@ pub(crate) async fn whole(
             }
         }
         let body = write(gathered).to_string();
+        drop(share);
         let _gone = sender.send(Ok(Bytes::from(body))).await;
     });
     let mut response = Response::new(Answer::Pieces(receiver));
@@ -72,21 +80,43 @@ async fn gather(
     ticket: &mut Ticket,
     closing: &mut watch::Receiver<bool>,
     gathered: &mut Gathered,
-) -> Result<(), JobError> {
+    share: &mut Share,
+) -> Result<(), ApiError> {
     loop {
         let event = tokio::select! {
             biased;
             event = ticket.events.recv() => event,
-            _ = closing.wait_for(|closing| *closing) => return Err(JobError::ShuttingDown),
+            _ = closing.wait_for(|closing| *closing) => return Err(JobError::ShuttingDown.into()),
         };
         match event {
-            Some(Event::Failed(error)) => return Err(error),
+            Some(Event::Failed(error)) => return Err(error.into()),
             Some(event) => {
+                let larger = |_| {
+                    let message = "there is no room for an answer of this size in one piece: stream it, \
+                                   or ask for fewer log-probabilities";
+                    ApiError::new(Kind::InvalidRequest, message)
+                };
+                share.grow(weight(&event)).map_err(larger)?;
                 if gathered.push(event) {
                     return Ok(());
                 }
             }
-            None => return Err(broken()),
+            None => return Err(broken().into()),
         }
+    }
+}
+
+/// Memory, roughly, that an event takes in an answer: its text, and log-probabilities as JSON.
+fn weight(event: &Event) -> usize {
+    let tokens = |tokens: &[TokenLogprob]| -> usize {
+        tokens.iter().map(|token| (1 + token.top.len()) * LOGPROB_BYTES).sum()
+    };
+    match event {
+        Event::Reasoning(piece) | Event::Text(piece) => {
+            TEXT_COPIES * piece.text.len() + tokens(&piece.logprobs)
+        }
+        Event::CallArguments { delta, .. } => TEXT_COPIES * delta.len(),
+        Event::Finished(finish) => tokens(&finish.logprobs),
+        _ => 0,
     }
 }

@@ -26,6 +26,10 @@ impl Understand for Request {
     fn draft(&self) -> &Draft {
         &self.draft
     }
+
+    fn draft_mut(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
 }
 
 impl Protocol for Request {

@@ -9,7 +9,7 @@ use store::shown::quoted;
 
 use super::history;
 use crate::http::ApiError;
-use crate::protocol::{Choice, Defaults, Draft, Fields, Understand, function_tool};
+use crate::protocol::{Choice, Defaults, Draft, Fields, Understand, check_tools, function_tool};
 use crate::work::Constraint;
 
 /// A request as understood.
@@ -51,6 +51,10 @@ impl Understand for Count {
 
     fn draft(&self) -> &Draft {
         &self.0
+    }
+
+    fn draft_mut(&mut self) -> &mut Draft {
+        &mut self.0
     }
 }
 
@@ -102,7 +106,9 @@ fn read_output(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
 
 fn read_tools(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     let mut tools = Vec::new();
-    for (index, tool) in fields.list("tools")?.into_iter().flatten().enumerate() {
+    let list = fields.list("tools")?.map(Vec::as_slice).unwrap_or_default();
+    check_tools(list)?;
+    for (index, tool) in list.iter().enumerate() {
         let path = format!("tools[{index}]");
         let tool = Fields::at(tool, &path)?;
         if tool.string("type")?.is_some_and(|kind| kind != "custom") {

@@ -5,13 +5,20 @@ use engine::text::{StopStrings, TextError};
 use serde_json::Value;
 use store::shown::quoted;
 
-use super::{Choice, Fields};
+use super::{Choice, Fields, weight};
 use crate::http::{ApiError, Kind};
 use crate::work::{Constraint, Conversation, Job, OutputRules, Owner, Priority, Prompt};
 
 /// Suffix of a model's name that asks for low priority: clients let their user name a model for titles and
 /// summaries, and this is the one thing that they say about such requests.
 const SIDE_SUFFIX: &str = ":side";
+
+/// Longest name of a model: every event of an answer repeats it.
+const MODEL_BYTES_MAX: usize = 512;
+
+/// Memory of tools and schemas where they are enforced, in times of their own, copies included: measured over
+/// schemas of 900 properties, which take 5 MB each.
+const GRAMMAR_FACTOR: usize = 10;
 
 /// What requests leave open.
 #[derive(Clone, Debug)]
@@ -49,6 +56,10 @@ impl Draft {
     /// Reads what all protocols name alike: model, sampling, session.
     pub(crate) fn new(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
         let model = fields.string("model")?.unwrap_or_default().to_owned();
+        if model.len() > MODEL_BYTES_MAX {
+            let problem = format!("has {} bytes, more than {MODEL_BYTES_MAX}", model.len());
+            return Err(fields.error("model", problem));
+        }
         let priority = if model.ends_with(SIDE_SUFFIX) { Priority::Side } else { Priority::Normal };
         let mut sampling = defaults.sampling;
         sampling.seed = match fields.integer("seed")? {
@@ -119,6 +130,19 @@ impl Draft {
             variables.insert("reasoning_effort".to_owned(), Value::String(effort.to_owned()));
         }
         Ok(())
+    }
+
+    /// Memory, roughly, that is kept until the answer's end: tools and schema here, in the job, and compiled.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let schema = match &self.constraint {
+            Some(Constraint::JsonSchema(schema)) => weight(schema),
+            _ => 0,
+        };
+        let tools: usize = self.output.tools.iter().map(weight).sum();
+        let session = self.session.as_ref().map_or(0, String::len);
+        GRAMMAR_FACTOR * (tools + schema)
+            + 3 * session
+            + size_of_val(self.sampling.logit_bias.as_slice())
     }
 
     /// The job.

@@ -8,12 +8,14 @@ mod fields;
 mod gathered;
 mod tools;
 mod usage;
+mod weight;
 
 pub(crate) use draft::{Defaults, Draft, text_error};
 pub(crate) use fields::Fields;
 pub(crate) use gathered::{Call, Gathered, Part};
-pub(crate) use tools::{Choice, function_tool};
+pub(crate) use tools::{Choice, check_tools, function_tool};
 pub(crate) use usage::{experts_json, logprob_entries, timings_json};
+pub(crate) use weight::weight;
 
 use serde_json::{Map, Value};
 
@@ -37,6 +39,13 @@ pub(crate) trait Understand: Send + Sized + 'static {
     fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError>;
 
     fn draft(&self) -> &Draft;
+
+    fn draft_mut(&mut self) -> &mut Draft;
+
+    /// Memory, roughly, that is kept until the request is answered.
+    fn kept_bytes(&self) -> usize {
+        self.draft().kept_bytes()
+    }
 }
 
 /// A request and the two ways of answering it.

@@ -8,11 +8,31 @@ use serde_json::{Map, Value, json};
 use store::shown::quoted;
 
 use super::fields::kind;
+use super::weight;
 use crate::http::ApiError;
 use crate::work::{CallConstraint, Constraint};
 
 /// Longest name of a tool; OpenAI's limit is 64, and MCP's clients write longer ones.
 const NAME_BYTES_MAX: usize = 128;
+
+/// Most tools of a request; the largest known agents offer some two hundred.
+const TOOLS_MAX: usize = 512;
+/// JSON values and bytes of all tools, as `weight` has them: each tool's schema is compiled and copied.
+const TOOLS_WEIGHT_MAX: usize = 4 << 20;
+
+/// Refuses more tools than can be offered, before any is looked at.
+pub(crate) fn check_tools(tools: &[Value]) -> Result<(), ApiError> {
+    if tools.len() > TOOLS_MAX {
+        let problem = format!("has {} entries, more than {TOOLS_MAX}", tools.len());
+        return Err(ApiError::field("tools", problem));
+    }
+    let bytes: usize = tools.iter().map(weight).sum();
+    if bytes > TOOLS_WEIGHT_MAX {
+        let problem = format!("take {bytes} bytes of memory, more than {TOOLS_WEIGHT_MAX}");
+        return Err(ApiError::field("tools", problem));
+    }
+    Ok(())
+}
 
 /// What a request says about calling tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::ApiError;
 use crate::protocol::{
-    Defaults, Draft, Envelope, Gathered, Protocol, Understand, experts_json, timings_json,
+    Defaults, Draft, Envelope, Gathered, Protocol, Understand, experts_json, timings_json, weight,
 };
 use crate::work::{Finish, FinishReason};
 
@@ -26,6 +26,16 @@ impl Understand for Request {
 
     fn draft(&self) -> &Draft {
         &self.draft
+    }
+
+    fn draft_mut(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+
+    fn kept_bytes(&self) -> usize {
+        // The response's first and last event repeat what the request said.
+        let echo: usize = self.form.echo.values().map(weight).sum();
+        self.draft.kept_bytes() + 4 * echo
     }
 }
 

@@ -12,7 +12,7 @@ use store::shown::quoted;
 
 use super::{Form, history};
 use crate::http::ApiError;
-use crate::protocol::{Choice, Defaults, Draft, Fields, function_tool};
+use crate::protocol::{Choice, Defaults, Draft, Fields, check_tools, function_tool};
 use crate::work::Constraint;
 
 /// A request as understood.
@@ -104,7 +104,9 @@ fn read_format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
 
 fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let mut tools = Vec::new();
-    for (index, tool) in fields.list("tools")?.into_iter().flatten().enumerate() {
+    let list = fields.list("tools")?.map(Vec::as_slice).unwrap_or_default();
+    check_tools(list)?;
+    for (index, tool) in list.iter().enumerate() {
         let path = format!("tools[{index}]");
         let tool = Fields::at(tool, &path)?;
         if tool.required_string("type")? == "function" {

@@ -335,13 +335,50 @@ pub enum PrepareError {
     #[error("this model has no chat template")]
     NoTemplate,
     /// More tokens than the context has.
-    #[error("the prompt has {prompt} tokens, the context {context}")]
+    #[error(
+        "the prompt has {}{prompt} tokens, the context {context}",
+        if *counted { "" } else { "more than " }
+    )]
     TooLong {
-        /// Tokens of the prompt.
+        /// Tokens of the prompt, as far as they were counted.
         prompt: usize,
         /// Tokens of the context.
         context: usize,
+        /// All were counted.
+        counted: bool,
     },
+    /// More text than the tokens of the context can hold. Nothing was tokenised.
+    #[error(
+        "the prompt has {}{bytes} bytes of text; {context} tokens of context hold {most} at most",
+        if *counted { "" } else { "more than " }
+    )]
+    TooMuchText {
+        /// Bytes of text, as far as they were counted.
+        bytes: usize,
+        /// Most bytes that the context can hold.
+        most: usize,
+        /// Tokens of the context.
+        context: usize,
+        /// All were counted.
+        counted: bool,
+    },
+    /// The client has gone.
+    #[error("given up: the client has gone")]
+    Gone,
+}
+
+/// How far a prompt is looked at, and for whom.
+#[derive(Clone, Copy)]
+pub struct Preparing<'a> {
+    /// Counts all tokens of a prompt that is too long, instead of giving up at some multiple of the context.
+    pub count: bool,
+    /// Whether the client has gone.
+    pub gone: &'a dyn Fn() -> bool,
+}
+
+impl Preparing<'_> {
+    /// For a client that stays.
+    pub const PATIENT: Preparing<'static> = Preparing { count: false, gone: &|| false };
 }
 
 /// A job that is not taken.
@@ -424,13 +461,17 @@ pub trait Worker: Send + Sync + 'static {
     ///
     /// # Errors
     /// The client's mistakes; never the server's.
-    fn prepare(&self, conversation: &Conversation) -> Result<Prompt, PrepareError>;
+    fn prepare(
+        &self,
+        conversation: &Conversation,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError>;
 
     /// A text as a prompt, without a template.
     ///
     /// # Errors
     /// The client's mistakes.
-    fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError>;
+    fn prepare_text(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError>;
 
     /// Most tokens of a conversation, answer included.
     fn context_length(&self) -> usize;

@@ -24,8 +24,8 @@ pub use disk::{DiskOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
-    ModelCard, OutputRules, Piece, PrepareError, Priority, Prompt, Refusal, Ticket, Timings,
-    TokenLogprob, TopLogprob, Usage, Worker,
+    ModelCard, OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, Ticket,
+    Timings, TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
 pub use owner::Owner;

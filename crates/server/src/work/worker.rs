@@ -12,7 +12,9 @@ use std::time::Duration;
 use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
 use engine::routing::Heat;
-use engine::text::{Language, Message, RenderOptions, Role, SampledTurns, TextError, Thinking};
+use engine::text::{
+    EncodeLimit, Language, Message, RenderOptions, Role, SampledTurns, TextError, Thinking,
+};
 use tokio::sync::mpsc;
 
 use super::active::{self, Guide};
@@ -23,8 +25,8 @@ use super::owner::Salt;
 use super::queue::Queue;
 use super::scheduler::Scheduler;
 use super::{
-    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Prompt,
-    Refusal, Status, Ticket, Worker,
+    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Preparing,
+    Prompt, Refusal, Status, Ticket, Worker,
 };
 use crate::throttle::Throttle;
 
@@ -49,6 +51,8 @@ pub struct WorkerOptions {
     pub log: Log,
 }
 
+/// A prompt that is too long is counted up to so many times the context, so that clients learn by how much.
+const COUNTED_CONTEXTS: usize = 2;
 /// Memory for answers with calls as they were sampled; a few hundred of usual length.
 const TURNS_BYTES_MAX: usize = 16 << 20;
 
@@ -245,9 +249,29 @@ impl EngineWorker {
             return Err(PrepareError::Conversation("the prompt is empty".to_owned()));
         }
         if tokens >= context {
-            return Err(PrepareError::TooLong { prompt: tokens, context });
+            return Err(PrepareError::TooLong { prompt: tokens, context, counted: true });
         }
         Ok(prompt)
+    }
+
+    fn limit<'a>(&self, preparing: Preparing<'a>) -> EncodeLimit<'a> {
+        let tokens = self.options.context;
+        let counted = if preparing.count { usize::MAX } else { COUNTED_CONTEXTS * tokens };
+        EncodeLimit { tokens, counted, gone: preparing.gone }
+    }
+
+    fn refused(&self, error: TextError) -> PrepareError {
+        let context = self.options.context;
+        match error {
+            TextError::TooManyTokens { tokens, all } => {
+                PrepareError::TooLong { prompt: tokens, context, counted: all }
+            }
+            TextError::TooMuchText { bytes, all, most } => {
+                PrepareError::TooMuchText { bytes, most, context, counted: all }
+            }
+            TextError::Gone => PrepareError::Gone,
+            other => PrepareError::Conversation(other.to_string()),
+        }
     }
 }
 
@@ -257,12 +281,12 @@ impl Drop for EngineWorker {
     }
 }
 
-fn refused(error: TextError) -> PrepareError {
-    PrepareError::Conversation(error.to_string())
-}
-
 impl Worker for EngineWorker {
-    fn prepare(&self, conversation: &Conversation) -> Result<Prompt, PrepareError> {
+    fn prepare(
+        &self,
+        conversation: &Conversation,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError> {
         let template = self.language.template.as_ref().ok_or(PrepareError::NoTemplate)?;
         let options = RenderOptions {
             add_generation_prompt: true,
@@ -271,17 +295,21 @@ impl Worker for EngineWorker {
             ..RenderOptions::default()
         };
         let tools = &conversation.tools;
-        if let Ok(grammars) = &self.grammars {
-            grammars.prepare_watch(tools);
-        }
         let mut messages = Cow::Borrowed(&conversation.messages);
         let brings_one = messages.first().is_some_and(|message| message.role == Role::System);
         if let Some(system) = self.options.system.as_ref().filter(|_| !brings_one) {
             messages.to_mut().insert(0, Message::new(Role::System, system.as_str()));
         }
         let sampled = &mut |message: &Message| self.shared.turns().find(message);
-        let prompt = self.language.render_replaying(template, &messages, tools, &options, sampled);
-        let prompt = prompt.map_err(refused)?;
+        let limit = self.limit(preparing);
+        let prompt =
+            self.language.render_within(template, &messages, tools, &options, sampled, limit);
+        let prompt = prompt.map_err(|error| self.refused(error))?;
+        if let Ok(grammars) = &self.grammars
+            && !preparing.count
+        {
+            grammars.prepare_watch(tools);
+        }
         // System message and tools are one turn, which other conversations begin with as well.
         let opening = messages.first().is_some_and(|message| message.role == Role::System)
             || !tools.is_empty();
@@ -296,8 +324,9 @@ impl Worker for EngineWorker {
         self.fitting(Prompt { tokens, boundaries, thinking_open, thinking_closed })
     }
 
-    fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError> {
-        let tokens = self.language.tokenizer.encode(text).map_err(refused)?;
+    fn prepare_text(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        let tokens = self.language.encode_within(text, self.limit(preparing));
+        let tokens = tokens.map_err(|error| self.refused(error))?;
         let tokens = tokens.into();
         self.fitting(Prompt { tokens, ..Prompt::default() })
     }

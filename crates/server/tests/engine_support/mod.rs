@@ -20,8 +20,8 @@ use engine::text::{Language, Message, Role};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::work::{
-    Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard, Ticket,
-    TokenLogprob, Worker, WorkerOptions,
+    Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
+    Preparing, Ticket, TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
@@ -135,7 +135,7 @@ pub(crate) fn conversation(system: &str, turns: &[&str]) -> Conversation {
 
 /// A job that answers a conversation greedily.
 pub(crate) fn job(worker: &EngineWorker, conversation: &Conversation, max_tokens: usize) -> Job {
-    let mut job = Job::new("test", worker.prepare(conversation).unwrap());
+    let mut job = Job::new("test", worker.prepare(conversation, Preparing::PATIENT).unwrap());
     job.max_tokens = Some(max_tokens);
     job
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use serde_json::Value;
 use server::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Loading, ModelCard, Piece,
-    PrepareError, Prompt, Refusal, Status, Ticket, Timings, TokenLogprob, TopLogprob, Usage,
-    Worker,
+    PrepareError, Preparing, Prompt, Refusal, Status, Ticket, Timings, TokenLogprob, TopLogprob,
+    Usage, Worker,
 };
 use server::{Identify, ServeOptions, Server, Stopper};
 use tokio::sync::mpsc;
@@ -102,7 +102,11 @@ impl Drop for Running {
 }
 
 impl Worker for Scripted {
-    fn prepare(&self, conversation: &Conversation) -> Result<Prompt, PrepareError> {
+    fn prepare(
+        &self,
+        conversation: &Conversation,
+        _preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError> {
         self.conversations.lock().unwrap().push(conversation.clone());
         let words = conversation.messages.iter().map(|message| {
             if message.content.contains("TEMPLATE-REFUSES") {
@@ -112,13 +116,13 @@ impl Worker for Scripted {
         });
         let count = words.sum::<Result<usize, _>>()?;
         if count > CONTEXT {
-            return Err(PrepareError::TooLong { prompt: count, context: CONTEXT });
+            return Err(PrepareError::TooLong { prompt: count, context: CONTEXT, counted: true });
         }
         let tokens: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
         Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
     }
 
-    fn prepare_text(&self, text: &str) -> Result<Prompt, PrepareError> {
+    fn prepare_text(&self, text: &str, _: Preparing<'_>) -> Result<Prompt, PrepareError> {
         let tokens: Vec<u32> = text.split_whitespace().zip(0..).map(|(_, id)| id).collect();
         Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
     }

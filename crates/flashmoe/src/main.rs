@@ -23,6 +23,9 @@ use arguments::{Arguments, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
+    if engine::text::is_template_process() {
+        return engine::text::template_process();
+    }
     let arguments = Arguments::parse();
     let mut out = std::io::stdout().lock();
     let result = match &arguments.command {

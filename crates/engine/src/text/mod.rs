@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod language;
 mod messages;
+mod program;
 mod python;
 mod replay;
 mod stop;
@@ -28,6 +29,7 @@ pub use decode::DecodeStream;
 pub use error::TextError;
 pub use language::{ChatPrompt, Language, LanguageError};
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+pub use program::{TemplateHost, is_template_process, template_process};
 pub use replay::{SampledTurn, SampledTurns};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
 pub use template::{

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 
 use store::format::open;
@@ -129,6 +129,20 @@ fn files_that_pack_did_not_write_are_refused() {
     refused(false, |partial, _| {
         fs::create_dir(partial).unwrap();
         fs::write(partial.join("journal"), "hello\n").unwrap();
+    });
+}
+
+#[test]
+fn the_folder_of_another_user_is_refused() {
+    let give_away = |path: &Path| chown(path, Some(12345), None).is_ok();
+    let probe = tempfile::tempdir().unwrap();
+    if !give_away(probe.path()) {
+        return; // only the administrator can give folders away
+    }
+    refused(true, |partial, _| assert!(give_away(partial)));
+    refused(false, |partial, _| {
+        fs::create_dir(partial).unwrap();
+        assert!(give_away(partial));
     });
 }
 

@@ -6,9 +6,9 @@
 //! server uses. `FOLDER/written` counts the bytes of the day, restarts included.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -102,15 +102,20 @@ impl Folder {
     pub(super) fn open(options: DiskOptions) -> io::Result<Self> {
         let root = options.folder.join(format!("{:016x}", options.fingerprint));
         DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
-        for folder in [&options.folder, &root] {
-            if fs::metadata(folder)?.permissions().mode() & 0o077 != 0 {
-                let reason = "the folder of kept prompts can be read by others: chmod 700 it";
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-            }
+        // The folder itself may be a link that its user has set; what is in it is the server's own.
+        for found in [fs::metadata(&options.folder)?, fs::symlink_metadata(&root)?] {
+            let reason = if !found.is_dir() {
+                "what lies in the place of kept prompts is not a folder: remove it"
+            } else if found.uid() != rustix::process::geteuid().as_raw() {
+                "the folder of kept prompts belongs to another user: give another --cache-disk"
+            } else if found.mode() & 0o077 != 0 {
+                "the folder of kept prompts can be read by others: chmod 700 it"
+            } else {
+                continue;
+            };
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
-        let mut writable = OpenOptions::new();
-        writable.write(true).create(true).truncate(false).mode(0o600);
-        let lock = writable.open(root.join(LOCK))?;
+        let lock = format::writable().truncate(false).open(root.join(LOCK))?;
         if !try_lock(&lock)? {
             let reason = format!(
                 "{} is used by another server of this model: give this one another --cache-disk",
@@ -118,7 +123,8 @@ impl Folder {
             );
             return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
         }
-        writable.truncate(true).open(root.join(ABOUT))?.write_all(options.model.as_bytes())?;
+        let mut about = format::writable().truncate(true).open(root.join(ABOUT))?;
+        about.write_all(options.model.as_bytes())?;
         let (files, pages) = (Vec::new(), HashMap::new());
         let mut folder =
             Self { options, root, files, pages, others: 0, rejected: 0, purged: None, _lock: lock };
@@ -379,8 +385,7 @@ impl Folder {
 
     fn note_written(&self, bytes: u64) -> io::Result<()> {
         let aside = self.root.join(WRITTEN).with_extension(ASIDE_SUFFIX);
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        let mut file = format::writable().truncate(true).open(&aside)?;
         file.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
         fs::rename(&aside, self.options.folder.join(WRITTEN))
     }

@@ -18,6 +18,7 @@ mod messages;
 mod program;
 mod python;
 mod replay;
+mod steps;
 mod stop;
 mod template;
 mod tokenizer;

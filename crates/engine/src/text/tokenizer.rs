@@ -13,7 +13,7 @@
 use super::control::ControlTokens;
 use super::decode::{DecodeStream, TokenTable};
 use super::file::{self, Parts};
-use super::{Rendered, TextError};
+use super::{Rendered, TextError, steps};
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::models::bpe::BPE;
@@ -65,7 +65,7 @@ impl Tokenizer {
 
     /// Token ids of a text. Control tokens spelled out in it are ordinary text.
     ///
-    /// Fails only if the tokenizer's regular expression passes its backtracking limit.
+    /// Fails only if white space in it runs on beyond what the regular expression takes.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         self.encode_into(text, &mut ids)?;
@@ -111,6 +111,7 @@ impl Tokenizer {
         if text.is_empty() {
             return Ok(());
         }
+        steps::check_text(text)?;
         let encoding = self
             .encoder
             .encode_fast(text, false)

@@ -26,8 +26,6 @@ pub fn is_template_process() -> bool {
 /// Serves the parent on standard input until it hangs up. A program whose `TemplateHost` is itself calls this first
 /// of all in `main` if [`is_template_process`] says so.
 pub fn template_process() -> ExitCode {
-    // Panics are answers here (`Interpreter`); what they print would end up in the parent's report.
-    std::panic::set_hook(Box::new(|_| {}));
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -36,6 +34,9 @@ pub fn template_process() -> ExitCode {
 
 fn serve() -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    socket.peer_addr()?;
+    // Panics are answers here (`Interpreter`); what they print would end up in the parent's report.
+    std::panic::set_hook(Box::new(|_| {}));
     limit(Resource::Core, 0);
     // Advice to the system: end this process before its parent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");

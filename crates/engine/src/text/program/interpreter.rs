@@ -3,7 +3,8 @@
 //! These limits do not make a stranger's program harmless: nesting in its source or its values overflows the
 //! stack, and one filter can ask for any amount of memory. That is what the process is for (`process.rs`).
 
-use super::super::{TextError, python};
+use crate::text::error::one_line;
+use crate::text::{TextError, python};
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
 use serde_json::Value;
@@ -13,8 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const FUEL: u64 = 20_000_000;
 /// Nesting of macros, loops and calls.
 const RECURSION_MAX: usize = 128;
-/// Characters of a message that came out of a template; they may be a whole file.
-const MESSAGE_CHARS_MAX: usize = 400;
 const NAME: &str = "chat_template";
 
 /// A compiled template.
@@ -80,22 +79,6 @@ fn describe(error: &minijinja::Error) -> String {
         Some(line) => format!("line {line}: {}", one_line(&error.to_string())),
         None => one_line(&error.to_string()),
     }
-}
-
-/// The beginning of a text that may be anything, on one line and without a terminal's control characters.
-fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for (count, c) in text.chars().enumerate() {
-        if count == MESSAGE_CHARS_MAX {
-            line.push_str("...");
-            break;
-        }
-        match c {
-            c if c.is_control() => line.extend(c.escape_default()),
-            c => line.push(c),
-        }
-    }
-    line
 }
 
 /// Output up to the limit.

@@ -4,7 +4,10 @@
 //! or an endless loop there must come back as an error here, and the next conversation must be answered.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -209,7 +212,7 @@ fn huge_values_end_the_template_alone() {
         ),
         ("split", double("'aaaaaaaa'", "(ns.l ~ ns.l).split('')", "{{ ns.l }}"), ""),
         ("output", "{% for a in range(9999) %}{{ 'x' * 99999 }}{% endfor %}".into(), "longer than"),
-        ("a long name", format!("{{{{ {} }}}}", "a|b".repeat(100_000)), "..."),
+        ("a long name", format!("{{{{ 1|{} }}}}", "a".repeat(100_000)), "..."),
         (
             "a raised essay",
             "{{ raise_exception('a\nb\x1b[31m' * 10000) }}".into(),
@@ -234,7 +237,7 @@ fn endless_templates_are_ended() {
         (
             "loops",
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}".into(),
-            "steps",
+            "did not finish",
         ),
         ("a macro of itself", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".into(), ""),
         (
@@ -270,4 +273,77 @@ fn a_template_that_behaves_is_answered_after_one_that_does_not() {
             });
         }
     });
+}
+
+/// The demo model with another template.
+fn model(template: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        std::fs::copy(demo().join(name), folder.path().join(name)).unwrap();
+    }
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    folder
+}
+
+#[test]
+fn run_says_one_line_and_the_exit_code_tells_whose_fault_it_is() {
+    let signs = chain("{{ ", "-", 100_000, "1 }}");
+    let cases = [(signs.as_str(), 3), ("{{ messages|indent(10000000000) }}", 1)];
+    for (template, code) in cases {
+        let folder = model(template);
+        let program = Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+            .args(["run", folder.path().to_str().unwrap(), "hello", "--device", "cpu"])
+            .args(["--memory", "300M"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&program.stderr);
+        let lines = said.lines().filter(|line| line.starts_with("flashmoe: "));
+        assert_eq!((program.status.code(), lines.count()), (Some(code), 1), "{said}");
+    }
+}
+
+#[test]
+fn a_server_lives_on() {
+    let folder = model("{{ messages|indent(10000000000) }}");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+        .args(["serve", folder.path().to_str().unwrap(), "--port", "0", "--device", "cpu"])
+        .args(["--memory", "300M"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| {
+        line.unwrap().split_once("http://").map(|(_, address)| address.trim().to_owned())
+    });
+    let address = address.unwrap();
+    // The log goes on; somebody has to read it.
+    std::thread::spawn(move || lines.for_each(drop));
+    let ask = |path: &str, body: &str| {
+        let mut socket = TcpStream::connect(&address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        socket.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let until = Instant::now() + PATIENCE;
+    while !ask("/health", "").contains("\"ok\"") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for _ in 0..3 {
+        let body = r#"{"messages":[{"role":"user","content":"x"}]}"#;
+        let answer = ask("/v1/chat/completions", body);
+        assert!(answer.contains("MiB of memory; its process was ended"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 5"), "{answer}");
+    }
+    let health = ask("/health", "");
+    assert!(health.starts_with("HTTP/1.1 200") && server.try_wait().unwrap().is_none(), "{health}");
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

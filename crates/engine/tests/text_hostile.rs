@@ -43,7 +43,10 @@ fn sequence(steps: Vec<Value>) -> Value {
 
 #[test]
 fn normalizers_of_other_families_are_refused() {
-    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+    let replace = |pattern: &str, content: &str| {
+        let pattern = json!({ "String": pattern });
+        json!({"type": "Replace", "pattern": pattern, "content": content})
+    };
     let sequence = |steps: Vec<Value>| json!({"type": "Sequence", "normalizers": steps});
     for (value, field) in [
         (replace("", "x"), "normalizer"),
@@ -151,17 +154,20 @@ fn expressions_of_the_supported_families_are_taken() {
     let o200k = format!(
         r"{letters}(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     );
-    let cl100k = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    let deepseek = r#"[!"\#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+    let space = r"\s*[\r\n]+|\s+(?!\S)|\s+";
+    let cl100k = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|";
+    let cl100k = format!(r"{cl100k} ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{space}");
+    let deepseek = r#"[!"\#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?"#;
+    let deepseek = format!(r"{deepseek}[\p{{L}}\p{{M}}]+| ?[\p{{P}}\p{{S}}]+[\r\n]*|{space}");
     let expression = |text: &str| split(json!({"Regex": text}));
     let digits = json!({"type": "Digits", "individual_digits": true});
     for steps in [
         vec![expression(&o200k), bytes()],
-        vec![expression(cl100k), bytes()],
+        vec![expression(&cl100k), bytes()],
         vec![
             expression(r"\p{N}{1,3}"),
             expression("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
-            expression(deepseek),
+            expression(&deepseek),
             bytes(),
         ],
         vec![expression("[\r\n]"), expression(r"\s?\p{L}+"), digits, bytes()],

@@ -4,7 +4,8 @@
 //! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
-//! out, and one that this packer did not begin is refused (`folder.rs`). Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums,
+//! out, and one that this packer did not begin is refused (`folder.rs`).
+//! Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums,
 //! one writes and one syncs (`pipeline.rs`), past the page cache where the file system can; memory is at
 //! most seven chunks of 32 MiB (or of one record, where that is larger) and the reads in flight.
 

@@ -2,7 +2,7 @@
 //!
 //! `fuzz` runs every target for `--seconds` (60, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
 //! its own with 2 GiB of memory, so that a crash, a stack overflow or an exhausted memory is found as well
-//! as a panic. An input that takes longer than twenty seconds is a finding. A process writes down
+//! as a panic. An input that takes longer than 45 seconds is a finding. A process writes down
 //! the number of each input before it meets the parser; inputs follow from seed and number alone, so the
 //! one at fault is made again here, kept under target/fuzz, and printed with its seed.
 //!
@@ -16,6 +16,7 @@ mod mutate;
 mod random;
 mod requests;
 mod target;
+mod templates;
 mod text;
 mod traces;
 
@@ -33,8 +34,9 @@ use target::{TARGETS, Target};
 
 /// Memory of a process, all of its mappings.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// A single input may take this long; usual is a thousandth of a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A single input may take this long: usual is a thousandth of a second, but a template has ten seconds to compile and
+/// ten for each of two prompts.
+const PATIENCE: Duration = Duration::from_secs(45);
 /// Bytes of a finding's report that are shown.
 const REPORT_BYTES: usize = 4000;
 
@@ -49,6 +51,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    if engine::text::is_template_process() {
+        return engine::text::template_process();
+    }
     let options = match options() {
         Ok(options) => options,
         Err(problem) => {
@@ -218,7 +223,8 @@ fn judge(mut ended: Running, options: &Options) -> bool {
     let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
     let number = number.unwrap_or(0);
     if status.success() {
-        say(&format!("{name:<18} {number:>9} inputs, nothing found"));
+        let log = std::fs::read_to_string(folder().join(format!("{name}.log"))).unwrap_or_default();
+        say(format!("{name:<18} {number:>9} inputs, nothing found\n{log}").trim_end());
         return true;
     }
     let input = target::input(&make(name), options.seed, number);
@@ -255,6 +261,12 @@ mod tests {
                 assert!(result.is_ok(), "{name}, seed 1, input {number}");
             }
         }
+    }
+
+    /// The process of a template, when one is started by another test; a test like any other when there is no socket.
+    #[test]
+    fn template_process() {
+        engine::text::template_process();
     }
 
     #[test]

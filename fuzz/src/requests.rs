@@ -5,7 +5,7 @@
 
 use engine::constraint::{Grammars, Rule};
 use engine::sampling::Sampler;
-use engine::text::{ChatTemplate, Dialect, RenderOptions, TemplateTokens, Thinking};
+use engine::text::{ChatTemplate, Dialect, RenderOptions, TemplateHost, TemplateTokens, Thinking};
 use serde_json::Value;
 use server::understanding::{Understood, understand};
 use server::work::{CallConstraint, Constraint};
@@ -23,8 +23,9 @@ pub(crate) fn requests() -> Target {
     let tokenizer = good_tokenizer();
     let source = String::from_utf8(golden_file(CASE, "chat_template.jinja")).expect("is text");
     let controls = tokenizer.control_tokens().clone();
-    let template = ChatTemplate::new(&source, TemplateTokens::default(), controls)
-        .expect("a committed template compiles");
+    let template =
+        ChatTemplate::new(&source, TemplateTokens::default(), controls, &TemplateHost::here())
+            .expect("a committed template compiles");
     let vocabulary = tokenizer.vocabulary_size();
     let end = tokenizer.token_id("<|im_end|>").expect("the committed tokenizer has an end");
     let grammars = Grammars::new(&tokenizer, Dialect::QwenXml, &[end], vocabulary)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::{answers, checkpoints, files, requests, text, traces};
+use crate::{answers, checkpoints, files, requests, templates, text, traces};
 
 /// Meets a parser with an input.
 pub(crate) type Attack = Box<dyn FnMut(&[u8])>;
@@ -34,6 +34,7 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("sidecars", checkpoints::sidecars),
     ("tokenizer-json", text::tokenizer),
     ("template", text::template),
+    ("template-hostile", templates::hostile),
     ("messages", text::messages),
     ("answer", answers::answer),
     ("constraint", answers::constraint),

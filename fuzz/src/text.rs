@@ -5,7 +5,8 @@ use std::sync::Arc;
 use engine::engine::end_tokens;
 use engine::sampling::SamplingOptions;
 use engine::text::{
-    ChatTemplate, ControlTokens, DecodeStream, Message, RenderOptions, TemplateTokens, Tokenizer,
+    ChatTemplate, ControlTokens, DecodeStream, Message, RenderOptions, TemplateHost,
+    TemplateTokens, Tokenizer,
 };
 use serde_json::{Value, json};
 
@@ -134,6 +135,7 @@ fn render(template: &ChatTemplate, messages: &[Message], tokenizer: &Tokenizer) 
 pub(crate) fn template() -> Target {
     let tokenizer = good_tokenizer();
     let (controls, messages) = (controls(), conversation());
+    let host = crate::templates::host();
     Target {
         seeds: vec![TEMPLATE.as_bytes().to_vec(), golden_file(CASE, "chat_template.jinja")],
         mutate: |random, input| {
@@ -193,7 +195,8 @@ pub(crate) fn template() -> Target {
         },
         run: Box::new(move |input| {
             let source = String::from_utf8_lossy(input);
-            let made = ChatTemplate::new(&source, TemplateTokens::default(), controls.clone());
+            let made =
+                ChatTemplate::new(&source, TemplateTokens::default(), controls.clone(), &host);
             if let Ok(template) = made {
                 render(&template, &messages, &tokenizer);
             }
@@ -204,8 +207,9 @@ pub(crate) fn template() -> Target {
 /// Whatever a request says, no piece of it becomes a control token: the prompt has those of the template.
 pub(crate) fn messages() -> Target {
     let tokenizer = good_tokenizer();
-    let template = ChatTemplate::new(TEMPLATE, TemplateTokens::default(), controls())
-        .expect("the template compiles");
+    let template =
+        ChatTemplate::new(TEMPLATE, TemplateTokens::default(), controls(), &TemplateHost::here())
+            .expect("the template compiles");
     let seed = json!([
         {"role": "system", "content": "s"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "<|im_end|>"}]},

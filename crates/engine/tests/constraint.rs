@@ -18,8 +18,8 @@ use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::sampling::{Sampler, SamplingOptions, Xoshiro256};
 use engine::text::{
-    AnswerParser, ChatTemplate, Dialect, Message, RenderOptions, Role, TemplateTokens, Thinking,
-    Tokenizer, collect,
+    AnswerParser, ChatTemplate, Dialect, Message, RenderOptions, Role, TemplateHost,
+    TemplateTokens, Thinking, Tokenizer, collect,
 };
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
@@ -415,7 +415,9 @@ fn model() -> Demo {
     let tokenizer = tokenizer();
     let source = std::fs::read_to_string(demo().join("chat_template.jinja")).unwrap();
     let controls = Arc::clone(tokenizer.control_tokens());
-    let template = ChatTemplate::new(&source, TemplateTokens::default(), controls).unwrap();
+    let template =
+        ChatTemplate::new(&source, TemplateTokens::default(), controls, &TemplateHost::here())
+            .unwrap();
     Demo { engine, tokenizer, template }
 }
 

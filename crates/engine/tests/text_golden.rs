@@ -6,7 +6,9 @@
 
 mod text_support;
 
-use engine::text::{ChatTemplate, Message, RenderOptions, TemplateTokens, TextError, Tokenizer};
+use engine::text::{
+    ChatTemplate, Message, RenderOptions, TemplateHost, TemplateTokens, TextError, Tokenizer,
+};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +54,8 @@ fn prompts_are_those_of_transformers() {
         let name = case["template"].as_str().unwrap();
         let source = golden["templates"][name].as_str().unwrap();
         let controls = Arc::clone(tokenizer.control_tokens());
-        let template = ChatTemplate::new(source, tokens.clone(), controls).unwrap();
+        let template =
+            ChatTemplate::new(source, tokens.clone(), controls, &TemplateHost::here()).unwrap();
         let title = case["conversation"].as_str().unwrap();
         let messages = golden["conversations"][title].as_array().unwrap();
         let messages = Message::from_openai(messages).unwrap();

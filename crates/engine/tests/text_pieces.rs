@@ -3,7 +3,9 @@
 //! The reference is the tokenizer library on the whole text at once, over text of every kind that Unicode has.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use engine::text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Tokenizer};
+use engine::text::{
+    EncodeLimit, Language, Message, RenderOptions, Role, TemplateHost, TextError, Tokenizer,
+};
 use proptest::prelude::*;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -179,7 +181,9 @@ fn eight_mebibytes_of_one_letter_end_at_the_limit() {
 #[test]
 fn rendering_ends_where_the_context_would() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
-    let language = Language::load(&store::format::open(&folder).unwrap(), 4096).unwrap();
+    let language =
+        Language::load(&store::format::open(&folder).unwrap(), 4096, &TemplateHost::here())
+            .unwrap();
     let template = language.template.as_ref().unwrap();
     assert!(language.prints_contents);
     let render = |messages: &[Message], tokens| {

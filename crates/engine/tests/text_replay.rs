@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::text::{
     AnswerEvent, AnswerParser, ChatTemplate, Dialect, Message, RenderOptions, Role, SampledTurn,
-    SampledTurns, TemplateTokens, Tokenizer, collect,
+    SampledTurns, TemplateHost, TemplateTokens, Tokenizer, collect,
 };
 use serde_json::{Value, json};
 use text_support::{golden_json, tokenizer};
@@ -21,7 +21,7 @@ fn template(name: &str) -> ChatTemplate {
     let golden = golden_json("conversations.json");
     let source = golden["templates"][name].as_str().unwrap();
     let controls = Arc::clone(tokenizer().control_tokens());
-    ChatTemplate::new(source, TemplateTokens::default(), controls).unwrap()
+    ChatTemplate::new(source, TemplateTokens::default(), controls, &TemplateHost::here()).unwrap()
 }
 
 /// Tokens as a model might write a text: control tokens by id, all else one letter a token, which is never how the

@@ -25,6 +25,9 @@ use failure::Failure;
 use output::Named;
 
 fn main() -> ExitCode {
+    if engine::text::is_template_process() {
+        return engine::text::template_process();
+    }
     let arguments = Arguments::parse();
     let mut out = Named::new("standard output", std::io::stdout().lock());
     let result = match &arguments.command {

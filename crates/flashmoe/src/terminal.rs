@@ -8,7 +8,8 @@ use anyhow::Result;
 use engine::engine::PrefillProgress;
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use engine::text::{
-    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, TextError,
+    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, TemplateHost,
+    TextError,
 };
 
 use crate::arguments::RunArguments;
@@ -39,7 +40,9 @@ impl Terminal {
         let vocabulary = plan.config.vocabulary;
         let checkpoint = plan.checkpoint.clone();
         // The tokenizer takes as long to parse as a small trunk to read: both at once.
-        let language = std::thread::spawn(move || Language::load(&checkpoint, vocabulary));
+        let language = std::thread::spawn(move || {
+            Language::load(&checkpoint, vocabulary, &TemplateHost::own_program())
+        });
         let interrupt = Interrupt::listen()?;
         for line in plan.approximations() {
             say(&line);

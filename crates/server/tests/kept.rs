@@ -201,3 +201,33 @@ fn nobody_waits_for_what_is_being_written() {
     assert!(whole.files > 1 && whole.damaged.is_empty(), "{whole:?}");
     assert!(files(place, "new").is_empty());
 }
+
+/// Links that somebody has left in the folder while it was open to others.
+#[test]
+fn planted_links_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = &folder.path().join("kept");
+    let first = worker(&setting(place));
+    first.stop();
+    drop(first);
+    let root = std::fs::read_dir(place).unwrap().flatten().map(|entry| entry.path());
+    let root = root.into_iter().find(|path| path.is_dir()).unwrap();
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, "keep me").unwrap();
+    let refused = || std::panic::catch_unwind(|| worker(&setting(place)).stop()).is_err();
+    for name in ["lock", "about"] {
+        let link = root.join(name);
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert!(refused(), "{name}");
+        std::fs::remove_file(&link).unwrap();
+        drop(worker(&setting(place)));
+    }
+    std::os::unix::fs::symlink(&victim, root.join("purged")).unwrap();
+    kept::purge(place, None, None).unwrap_err();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "keep me");
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::rename(&root, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &root).unwrap();
+    assert!(refused(), "the folder itself");
+}

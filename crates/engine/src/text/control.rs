@@ -30,6 +30,12 @@ pub struct ControlTokens {
     finder: AhoCorasick,
     /// All occurrences, overlapping ones too: each must be broken.
     overlapping: AhoCorasick,
+    /// The texts in order, to find beginnings.
+    sorted: Vec<String>,
+    /// What follows the first character or a later one of a text, in order: the token and the byte.
+    rests: Vec<(u32, u32)>,
+    /// Bytes of the longest.
+    longest: usize,
 }
 
 impl ControlTokens {
@@ -43,7 +49,18 @@ impl ControlTokens {
         };
         let finder = build(MatchKind::LeftmostLongest)?;
         let overlapping = build(MatchKind::Standard)?;
-        Ok(Self { tokens, finder, overlapping })
+        let mut sorted: Vec<String> = tokens.iter().map(|token| token.text.clone()).collect();
+        sorted.sort_unstable();
+        let mut rests = Vec::new();
+        for (index, token) in (0..).zip(&tokens) {
+            // The file's limits keep texts short.
+            let places = token.text.char_indices().skip(1).map(|(at, _)| (index, at as u32));
+            rests.extend(places);
+        }
+        let rest = |&(token, at): &(u32, u32)| &tokens[token as usize].text[at as usize..];
+        rests.sort_unstable_by(|a, b| rest(a).cmp(rest(b)));
+        let longest = sorted.iter().map(String::len).max().unwrap_or(0);
+        Ok(Self { tokens, finder, overlapping, sorted, rests, longest })
     }
 
     /// All control tokens in the order of the file.
@@ -59,11 +76,17 @@ impl ControlTokens {
     /// Appends `text` to `out` with `marker` inside every occurrence of a control token (after its first
     /// character), and after a trailing beginning of one, so that nothing that follows can complete it.
     pub(crate) fn mark(&self, text: &str, marker: char, out: &mut String) {
-        let mut cuts: Vec<usize> = self
-            .overlapping
-            .find_overlapping_iter(text)
-            .map(|found| found.start() + first_char_len(&text[found.start()..]))
-            .collect();
+        // Many may end at one place and begin at another: each place is noted once.
+        let mut cuts = Vec::new();
+        let mut noted = Vec::new();
+        for found in self.overlapping.find_overlapping_iter(text) {
+            if noted.is_empty() {
+                noted.resize(text.len(), false);
+            }
+            if !std::mem::replace(&mut noted[found.start()], true) {
+                cuts.push(found.start() + first_char_len(&text[found.start()..]));
+            }
+        }
         if let Some(cut) = self.trailing_prefix(text) {
             cuts.push(cut);
         }
@@ -81,11 +104,17 @@ impl ControlTokens {
     /// Whether `text`, put between two strings of the template, could be the inside or the end of a control token.
     pub(crate) fn could_continue(&self, text: &str) -> bool {
         let text = text.trim_start();
-        self.tokens.iter().any(|token| {
-            let inner = token.text.char_indices().skip(1).map(|(at, _)| &token.text[at..]);
-            !text.is_empty()
-                && inner.into_iter().any(|rest| rest.starts_with(text) || text.starts_with(rest))
-        })
+        if text.is_empty() {
+            return false;
+        }
+        let rest = |&(token, at): &(u32, u32)| &self.tokens[token as usize].text[at as usize..];
+        let at = self.rests.partition_point(|place| rest(place) < text);
+        let longer = self.rests.get(at).is_some_and(|place| rest(place).starts_with(text));
+        let shorter = |end: usize| {
+            text.is_char_boundary(end)
+                && self.rests.binary_search_by(|place| rest(place).cmp(&text[..end])).is_ok()
+        };
+        longer || (1..=text.len().min(self.longest)).any(shorter)
     }
 
     /// Whether a string literal of a template source may end in the beginning of a control token, so that
@@ -101,20 +130,64 @@ impl ControlTokens {
     /// Trailing white space does not count, because templates trim.
     fn trailing_prefix(&self, text: &str) -> Option<usize> {
         let text = text.trim_end();
-        let mut best: Option<usize> = None;
-        for token in &self.tokens {
-            let proper = token.text.char_indices().skip(1).map(|(at, _)| at);
-            for len in proper {
-                if text.ends_with(&token.text[..len]) {
-                    let start = text.len() - len;
-                    best = Some(best.map_or(start, |other| other.min(start)));
-                }
+        let begins_a_token = |&start: &usize| {
+            text.is_char_boundary(start) && {
+                let end = &text[start..];
+                let at = self.sorted.partition_point(|token| token.as_str() <= end);
+                // What begins with `end` and is longer follows it at once.
+                self.sorted.get(at).is_some_and(|token| token.starts_with(end))
             }
-        }
-        best.map(|start| start + first_char_len(&text[start..]))
+        };
+        let start = (text.len().saturating_sub(self.longest)..text.len()).find(begins_a_token)?;
+        Some(start + first_char_len(&text[start..]))
     }
 }
 
 fn first_char_len(text: &str) -> usize {
     text.chars().next().map_or(0, char::len_utf8)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn controls(texts: &[String]) -> ControlTokens {
+        let token =
+            |(id, text): (u32, &String)| ControlToken { id, text: text.clone(), special: true };
+        ControlTokens::new((0..).zip(texts).map(token).collect()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn beginnings_and_rests_are_found_as_by_trying_all(
+            texts in proptest::collection::vec("[ab<天]{1,5}", 0..6), text in "[ab<天 ]{0,8}",
+        ) {
+            let controls = controls(&texts);
+            let proper = |token: &str| token.char_indices().skip(1).map(|(at, _)| at).collect::<Vec<_>>();
+            let end = text.trim_end();
+            let all = texts.iter().flat_map(|token| proper(token).into_iter().map(|at| &token[..at]));
+            let longest = all.filter(|start| end.ends_with(start)).map(str::len).max();
+            let start = longest.map(|length| end.len() - length);
+            let cut = start.map(|start| start + first_char_len(&end[start..]));
+            prop_assert_eq!(controls.trailing_prefix(&text), cut);
+            let begin = text.trim_start();
+            let continues = !begin.is_empty() && texts.iter().any(|token| {
+                let mut rests = proper(token).into_iter().map(|at| &token[at..]);
+                rests.any(|rest| rest.starts_with(begin) || begin.starts_with(rest))
+            });
+            prop_assert_eq!(controls.could_continue(&text), continues);
+        }
+    }
+
+    /// 250 tokens that all end at every place of a text: the places are noted once.
+    #[test]
+    fn tokens_inside_tokens_take_no_more_memory() {
+        let texts: Vec<String> = (1..=250).map(|length| "a".repeat(length)).collect();
+        let controls = controls(&texts);
+        let mut marked = String::new();
+        controls.mark(&"a".repeat(100_000), '\u{fdd0}', &mut marked);
+        assert_eq!(marked, "a\u{fdd0}".repeat(100_000));
+    }
 }

@@ -121,7 +121,7 @@ impl TextError {
     }
 
     pub(crate) fn tokenizer(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Tokenizer { field: field.into(), problem: problem.into() }
+        Self::Tokenizer { field: field.into(), problem: one_line(&problem.into()) }
     }
 
     pub(crate) fn message(
@@ -135,4 +135,23 @@ impl TextError {
     pub(crate) fn value(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Value { field: field.into(), problem: problem.into() }
     }
+}
+
+/// Characters of a message that came out of a stranger's file; they may be all of it.
+const MESSAGE_CHARS_MAX: usize = 400;
+
+/// The beginning of a text that may be anything, on one line and without a terminal's control characters.
+pub(super) fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == MESSAGE_CHARS_MAX {
+            line.push_str("...");
+            break;
+        }
+        match c {
+            c if c.is_control() => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line
 }

@@ -9,22 +9,29 @@ use super::TextError;
 use super::control::ControlToken;
 use super::decode::{TokenTable, byte_to_char, char_to_byte};
 use super::pieces::Pieces;
+use super::steps;
 use super::words::Words;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use store::shown::quoted;
 use tokenizers::models::bpe::{BpeBuilder, Vocab};
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper};
 
-/// Far above any known file (12 MiB for 248 k tokens); bounds memory.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Far above any known file (12 MiB for 248 k tokens, 35 MB at most); bounds memory.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+/// Four times the largest known vocabulary.
+const TOKENS_MAX: usize = 1 << 20;
+/// Several merges may make one token.
+const MERGES_MAX: usize = 2 << 20;
 /// Qwen has 33; bounds the search automata.
 const ADDED_TOKENS_MAX: usize = 16 << 10;
 /// The longest known control token has under 40 bytes.
 const ADDED_TOKEN_BYTES_MAX: usize = 256;
+/// All of them together: the search automata take a hundred times that. gpt-oss has 22 KB.
+const ADDED_BYTES_MAX: usize = 256 << 10;
 /// Ids without a token that are tolerated beyond twice the number of tokens (reserved ranges).
 const SPARE_IDS_MAX: usize = 4096;
 
@@ -73,8 +80,65 @@ struct Model {
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     ignore_merges: Option<bool>,
+    #[serde(deserialize_with = "vocabulary")]
     vocab: Vocab,
+    #[serde(deserialize_with = "merges")]
     merges: Vec<Merge>,
+}
+
+/// Ids by token, each token once.
+fn vocabulary<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vocab, D::Error> {
+    struct VocabularyVisitor;
+    impl<'de> Visitor<'de> for VocabularyVisitor {
+        type Value = Vocab;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of tokens and their ids")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocab, A::Error> {
+            let mut vocab = Vocab::default();
+            while let Some((text, id)) = map.next_entry::<String, u32>()? {
+                if vocab.len() == TOKENS_MAX {
+                    let problem = format!("model.vocab has more than {TOKENS_MAX} tokens");
+                    return Err(A::Error::custom(problem));
+                }
+                match vocab.entry(text) {
+                    Entry::Vacant(place) => drop(place.insert(id)),
+                    Entry::Occupied(place) => {
+                        let problem = format!("model.vocab has {:?} twice", place.key());
+                        return Err(A::Error::custom(problem));
+                    }
+                }
+            }
+            Ok(vocab)
+        }
+    }
+    deserializer.deserialize_map(VocabularyVisitor)
+}
+
+fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Merge>, D::Error> {
+    struct MergesVisitor;
+    impl<'de> Visitor<'de> for MergesVisitor {
+        type Value = Vec<Merge>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list of merges")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Merge>, A::Error> {
+            let mut merges = Vec::new();
+            while let Some(merge) = seq.next_element()? {
+                if merges.len() == MERGES_MAX {
+                    let problem = format!("model.merges has more than {MERGES_MAX} entries");
+                    return Err(A::Error::custom(problem));
+                }
+                merges.push(merge);
+            }
+            Ok(merges)
+        }
+    }
+    deserializer.deserialize_seq(MergesVisitor)
 }
 
 /// A merge is `["a", "b"]`, or `"a b"` in older files.
@@ -135,11 +199,11 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             format!("{} is unknown; \"1.0\" is supported", quoted(version)),
         ));
     }
-    let normalizer: Option<NormalizerWrapper> = component("normalizer", file.normalizer)?;
-    let pre_tokenizer: Option<PreTokenizerWrapper> =
-        component("pre_tokenizer", file.pre_tokenizer)?;
-    let decoder: Option<DecoderWrapper> = component("decoder", file.decoder)?;
-    check_byte_level(pre_tokenizer.as_ref(), decoder.as_ref())?;
+    // The library compiles expressions here.
+    let (normalizer, pre_tokenizer) = guarded("pre_tokenizer", || {
+        Ok((steps::normalizer(file.normalizer)?, steps::pre_tokenizer(file.pre_tokenizer)?))
+    })?;
+    steps::check_decoder(file.decoder)?;
     check_model(&file.model)?;
     let size = check_ids(&file.model.vocab, &file.added_tokens)?;
     let table = build_table(&file.model.vocab, &file.added_tokens, size)?;
@@ -160,26 +224,13 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             let normalized = token.normalized;
             (ControlToken { id: token.id, text: token.content, special: token.special }, normalized)
         });
-        Pieces::new(normalizer, pre_tokenizer, blank.collect(), Words::new(bpe, lengths))
+        Pieces::new(normalizer, Some(pre_tokenizer), blank.collect(), Words::new(bpe, lengths))
     })?;
     let controls = control
         .into_iter()
         .map(|token| ControlToken { id: token.id, text: token.content, special: token.special })
         .collect();
     Ok(Parts { pieces, table, controls })
-}
-
-fn component<'a, T: Deserialize<'a>>(
-    field: &str,
-    raw: Option<&'a RawValue>,
-) -> Result<Option<T>, TextError> {
-    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
-    // The crate compiles regular expressions and tables while it deserialises.
-    guarded(field, || {
-        serde_json::from_str(raw.get())
-            .map(Some)
-            .map_err(|error| TextError::tokenizer(field, error.to_string()))
-    })
 }
 
 /// Runs code of the crate on data of the file; a panic there is a refusal of the file.
@@ -191,33 +242,6 @@ fn guarded<T>(field: &str, run: impl FnOnce() -> Result<T, TextError>) -> Result
 
 fn is_blank(text: &str) -> bool {
     text.chars().all(char::is_whitespace)
-}
-
-/// Text becomes bytes of the alphabet on the way in and is put together from them on the way out.
-fn check_byte_level(
-    pre_tokenizer: Option<&PreTokenizerWrapper>,
-    decoder: Option<&DecoderWrapper>,
-) -> Result<(), TextError> {
-    let splits_bytes = match pre_tokenizer {
-        Some(PreTokenizerWrapper::ByteLevel(_)) => true,
-        Some(PreTokenizerWrapper::Sequence(steps)) => {
-            steps.as_ref().iter().any(|step| matches!(step, PreTokenizerWrapper::ByteLevel(_)))
-        }
-        _ => false,
-    };
-    if !splits_bytes {
-        return Err(TextError::tokenizer(
-            "pre_tokenizer",
-            "has no ByteLevel step; only byte-level BPE tokenizers are supported",
-        ));
-    }
-    if !matches!(decoder, None | Some(DecoderWrapper::ByteLevel(_))) {
-        return Err(TextError::tokenizer(
-            "decoder",
-            "is not ByteLevel; only byte-level BPE tokenizers are supported",
-        ));
-    }
-    Ok(())
 }
 
 fn check_model(model: &Model) -> Result<(), TextError> {
@@ -323,6 +347,11 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
                 format!("{} with id {} contradicts an earlier token", quoted(text), token.id),
             ));
         }
+    }
+    let bytes: usize = added.iter().map(|token| token.content.len()).sum();
+    if bytes > ADDED_BYTES_MAX {
+        let problem = format!("{bytes} bytes are more than the limit of {ADDED_BYTES_MAX}");
+        return Err(TextError::tokenizer("added_tokens", problem));
     }
     Ok(size)
 }

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::least::{self, TextLimit};
 use super::{
-    ChatTemplate, Dialect, EncodeLimit, Message, RenderOptions, SampledTurn, TemplateTokens,
-    TextError, Thinking, Tokenizer,
+    ChatTemplate, Dialect, EncodeLimit, Message, RenderOptions, SampledTurn, TemplateHost,
+    TemplateTokens, TextError, Thinking, Tokenizer,
 };
 use crate::EngineError;
 
@@ -69,11 +69,16 @@ pub struct ChatPrompt {
 }
 
 impl Language {
-    /// Loads tokenizer and template of a checkpoint and checks them against an embedding of `vocabulary` rows.
+    /// Loads tokenizer and template of a checkpoint and checks them against an embedding of `vocabulary` rows. The
+    /// template runs where `host` says.
     ///
     /// # Errors
     /// The file that is missing or invalid.
-    pub fn load(checkpoint: &Checkpoint, vocabulary: usize) -> Result<Self, LanguageError> {
+    pub fn load(
+        checkpoint: &Checkpoint,
+        vocabulary: usize,
+        host: &TemplateHost,
+    ) -> Result<Self, LanguageError> {
         let started = Instant::now();
         let folder = &checkpoint.root;
         let path = checkpoint.tokenizer.as_ref();
@@ -84,7 +89,8 @@ impl Language {
         let config = checkpoint.tokenizer_config.clone().unwrap_or_default();
         let template = checkpoint.chat_template.as_ref().map(|source| {
             let tokens = TemplateTokens::from_config(&config);
-            let template = ChatTemplate::new(source, tokens, tokenizer.control_tokens().clone());
+            let controls = tokenizer.control_tokens().clone();
+            let template = ChatTemplate::new(source, tokens, controls, host);
             template.map_err(|source| LanguageError::File { file: folder.clone(), source })
         });
         let dialect = checkpoint.chat_template.as_deref().map_or(Dialect::QwenXml, Dialect::of);

@@ -18,8 +18,10 @@ mod least;
 mod messages;
 mod nfc;
 mod pieces;
+mod program;
 mod python;
 mod replay;
+mod steps;
 mod stop;
 mod template;
 mod tokenizer;
@@ -34,6 +36,7 @@ pub use language::{ChatPrompt, Language, LanguageError};
 pub use least::TextLimit;
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
 pub use pieces::EncodeLimit;
+pub use program::{TemplateHost, is_template_process, template_process};
 pub use replay::{SampledTurn, SampledTurns};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};
 pub use template::{

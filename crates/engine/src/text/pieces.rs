@@ -11,6 +11,7 @@
 use super::TextError;
 use super::control::ControlToken;
 use super::nfc;
+use super::steps;
 use super::words::Words;
 use aho_corasick::{AhoCorasick, MatchKind};
 use std::borrow::Cow;
@@ -199,6 +200,7 @@ impl Pieces {
 
     /// Appends the ids of a text.
     pub(super) fn encode(&self, text: &str, ids: &mut Ids<'_>) -> Result<(), TextError> {
+        steps::check_text(text)?;
         Blanks::each(self.raw.as_ref(), text, |part| match part {
             Err(id) => ids.push(&[id]),
             Ok(part) => {

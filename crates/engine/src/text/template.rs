@@ -1,8 +1,8 @@
 //! The chat template of a checkpoint: a conversation to one prompt text, with its control tokens known.
 //!
-//! Templates are Jinja programs that come with the model. They run in minijinja inside limits (steps, recursion,
-//! output), with the functions that transformers gives them (`python.rs`). The result is compared byte for
-//! byte with transformers in tests/text_template.rs.
+//! Templates are Jinja programs that come with the model. They run in minijinja, with the functions that transformers
+//! gives them (`python.rs`), in a process of their own (`program/`). The result is compared byte for byte with
+//! transformers in tests/text_golden.rs.
 //!
 //! **Text of users never becomes a control token.** Every string that is not the template's own is marked before
 //! the template sees it: a Unicode noncharacter that occurs nowhere in the input is put inside each
@@ -16,27 +16,18 @@
 //! answer; that one is kept, by splitting before marking (`split_reasoning`).
 
 use super::control::ControlTokens;
+use super::program::{OutputLimit, Program, TemplateHost};
 use super::replay::{self, Part, SampledTurn, Segment};
 use super::{Message, Role, TextError, python};
-use minijinja::value::Serde;
-use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Longest known template: 20 KiB.
 const SOURCE_BYTES_MAX: usize = 1 << 20;
-/// Steps of the interpreter; a thousand messages take a few hundred thousand.
-const FUEL: u64 = 20_000_000;
-/// Nesting of macros, loops and calls.
-const RECURSION_MAX: usize = 128;
-/// Longest prompt: several times the longest context.
-const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// Variables that a caller cannot set through `RenderOptions::extra`.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", python::CLOCK];
-const NAME: &str = "chat_template";
 
 /// Special tokens that templates may print, from tokenizer_config.json.
 #[derive(Debug, Clone, Default)]
@@ -149,7 +140,7 @@ impl Rendered {
 /// A compiled chat template together with the control tokens of its tokenizer.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    program: Program,
     tokens: TemplateTokens,
     controls: Arc<ControlTokens>,
     /// The template puts pieces of control tokens together itself, so that the ends of strings matter too.
@@ -161,11 +152,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles a template.
+    /// Compiles a template, where `host` says.
     pub fn new(
         source: &str,
         tokens: TemplateTokens,
         controls: Arc<ControlTokens>,
+        host: &TemplateHost,
     ) -> Result<Self, TextError> {
         if source.len() > SOURCE_BYTES_MAX {
             return Err(TextError::TemplateSyntax {
@@ -175,24 +167,12 @@ impl ChatTemplate {
                 ),
             });
         }
-        let syntax_error =
-            |error: minijinja::Error| TextError::TemplateSyntax { problem: describe(&error) };
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(syntax_error)?);
-        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment.set_fuel(Some(FUEL));
-        environment.set_recursion_limit(RECURSION_MAX);
-        python::install(&mut environment);
-        let plain = python::without_generation_tags(source);
-        contained(|| environment.add_template_owned(NAME, plain))
-            .map_err(|problem| TextError::TemplateSyntax { problem })?
-            .map_err(syntax_error)?;
+        let program = Program::compile(source, host)?;
         let unescaped = source.replace("\\n", "\n").replace("\\t", "\t");
         Ok(Self {
             builds_controls: controls.built_piecewise_in(&unescaped),
             splits_reasoning: source.contains("</think>"),
-            environment,
+            program,
             tokens,
             controls,
             source: source.to_owned(),
@@ -266,39 +246,15 @@ impl ChatTemplate {
         if let Some(now_s) = options.now_s {
             context.insert(python::CLOCK.to_owned(), now_s.into());
         }
-        let bounded = Bounded {
-            bytes: Vec::new(),
-            text_bytes: 0,
-            text_bytes_max: options.bytes_max,
-            marks: [mark, sign],
-        };
-        let output = self.run(&Value::Object(context), bounded).map_err(|error| match error {
-            TextError::TemplateRefused { message } => {
-                TextError::TemplateRefused { message: message.replace(mark, "") }
-            }
-            other => other,
-        })?;
+        let limit = OutputLimit { text_bytes: options.bytes_max, marks: [mark, sign] };
+        let output =
+            self.program.run(Value::Object(context), limit).map_err(|error| match error {
+                TextError::TemplateRefused { message } => {
+                    TextError::TemplateRefused { message: message.replace(mark, "") }
+                }
+                other => other,
+            })?;
         Ok(unmark(&output, [mark, sign], &self.controls, &turns))
-    }
-
-    fn run(&self, context: &Value, mut output: Bounded) -> Result<String, TextError> {
-        let context = minijinja::Value::from(Serde(context));
-        let failed = |problem| TextError::TemplateFailed { problem };
-        let template =
-            self.environment.get_template(NAME).map_err(|error| failed(describe(&error)))?;
-        let rendered =
-            contained(|| template.render_captured_to(context, &mut output)).map_err(failed)?;
-        if let Some(most) = output.text_bytes_max.filter(|&most| output.text_bytes > most) {
-            return Err(TextError::TooMuchText { bytes: output.text_bytes, all: false, most });
-        }
-        rendered.map_err(|error| match python::raised(&error) {
-            Some(message) => TextError::TemplateRefused { message },
-            None if error.kind() == ErrorKind::OutOfFuel => {
-                failed(format!("did not finish within {FUEL} steps"))
-            }
-            None => failed(describe(&error)),
-        })?;
-        String::from_utf8(output.bytes).map_err(|_| failed("the output is not UTF-8".to_owned()))
     }
 
     /// One message as templates expect it, all strings marked.
@@ -353,7 +309,11 @@ impl ChatTemplate {
         let mut note = |text: &str| {
             // All of them begin with 0xEF or a four-byte lead in UTF-8: most texts are done at once.
             if text.bytes().any(|byte| byte >= 0xef) {
-                used.extend(text.chars().filter(|&c| python::is_noncharacter(c)));
+                for c in text.chars().filter(|&c| python::is_noncharacter(c)) {
+                    if !used.contains(&c) {
+                        used.push(c);
+                    }
+                }
             }
         };
         note(&self.source);
@@ -499,52 +459,5 @@ fn for_each_string_in(value: &Value, visit: &mut impl FnMut(&str)) {
         Value::Array(items) => items.iter().for_each(|item| for_each_string_in(item, visit)),
         Value::Object(map) => for_each_string(map, visit),
         _ => {}
-    }
-}
-
-/// Runs the interpreter on a program that came with a model; a panic in it comes back as text. minijinja 3.0.5
-/// indexes past the end in `[][::-1]` (found by fuzzing; `messages[::-1]` is in Qwen's own template).
-fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // What a panic may leave half-done, the environment and the output, is not used after one.
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        format!("the interpreter gave up: {}", text.unwrap_or("without a reason"))
-    })
-}
-
-fn describe(error: &minijinja::Error) -> String {
-    match error.line() {
-        Some(line) => format!("line {line}: {error}"),
-        None => error.to_string(),
-    }
-}
-
-/// Output up to the limit.
-struct Bounded {
-    bytes: Vec<u8>,
-    /// Without marks, which are removed from the prompt.
-    text_bytes: usize,
-    text_bytes_max: Option<usize>,
-    marks: [char; 2],
-}
-
-impl std::io::Write for Bounded {
-    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
-        let marks = std::str::from_utf8(piece).unwrap_or_default().matches(self.marks);
-        self.text_bytes += piece.len() - marks.map(str::len).sum::<usize>();
-        if self.text_bytes_max.is_some_and(|most| self.text_bytes > most) {
-            return Err(std::io::Error::other("the output is longer than its context"));
-        }
-        if self.bytes.len() + piece.len() > OUTPUT_BYTES_MAX {
-            let problem = format!("the output is longer than {OUTPUT_BYTES_MAX} bytes");
-            return Err(std::io::Error::other(problem));
-        }
-        self.bytes.extend_from_slice(piece);
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

@@ -54,7 +54,7 @@ impl Tokenizer {
 
     /// Token ids of a text. Control tokens spelled out in it are ordinary text.
     ///
-    /// Fails only if a tokenizer that is not Qwen's is given a very long text.
+    /// Fails only if white space in it runs on beyond what the regular expression takes.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         self.encode_within(text, EncodeLimit::NONE)
     }

@@ -93,9 +93,10 @@ fn failure(error: PackError) -> anyhow::Error {
         PackError::Format(error) => Failure::model(error.into()).into(),
         PackError::Shape => Failure::model(error.into()).into(),
         PackError::Space { .. } => Failure::disk(error.to_string()).into(),
-        PackError::Exists { .. } | PackError::Locked { .. } | PackError::OtherWork { .. } => {
-            Failure::usage(error.to_string()).into()
-        }
+        PackError::Exists { .. }
+        | PackError::Locked { .. }
+        | PackError::OtherWork { .. }
+        | PackError::Foreign { .. } => Failure::usage(error.to_string()).into(),
         PackError::Recipe { .. } => Failure::usage(error.to_string()).into(),
         PackError::Stopped => anyhow::Error::from(Failure::Interrupted).context(error.to_string()),
         PackError::Io { .. } | PackError::SourceChanged { .. } => Failure::io(error).into(),

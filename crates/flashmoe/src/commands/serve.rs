@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use engine::routing::Heat;
-use engine::text::Language;
+use engine::text::{Language, TemplateHost};
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
 use server::{ServeError, ServeOptions, Server, Stopper};
 
@@ -52,7 +52,9 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
     let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
     // The tokenizer takes as long to parse as a small trunk to read: both at once.
-    let language = std::thread::spawn(move || Language::load(&checkpoint, vocabulary));
+    let language = std::thread::spawn(move || {
+        Language::load(&checkpoint, vocabulary, &TemplateHost::own_program())
+    });
     for line in plan.approximations() {
         say(&line);
     }

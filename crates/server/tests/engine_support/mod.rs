@@ -16,7 +16,7 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::{Language, Message, Role};
+use engine::text::{Language, Message, Role, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::work::{
@@ -105,7 +105,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
     let words = store::format::open(&demo()).unwrap();
-    let language = Language::load(&words, usize::MAX).unwrap();
+    let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
     let engine = Engine::new(config, model, Box::new(backend), setting.chunk);

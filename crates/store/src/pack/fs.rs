@@ -19,9 +19,9 @@ pub trait PackFile: Send {
 
 /// What the packer does to the file system.
 pub trait PackFs: Sync {
-    /// Creates a folder; one that exists is fine.
+    /// Creates a folder; one that exists is fine, a link to one is not.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
-    /// Creates a file, emptying one that exists.
+    /// Creates a file in the place of one that exists; the old one, or what it links to, is not written to.
     fn create(&self, path: &Path) -> io::Result<Box<dyn PackFile>>;
     /// Renames a folder.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -82,13 +82,21 @@ impl PackFile for RealFile {
 impl PackFs for RealFs {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
         match fs::create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let is_folder = path.symlink_metadata()?.is_dir();
+                if is_folder { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+            }
             other => other,
         }
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn PackFile>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // Exclusive: whatever is put there in between, a link above all, is refused.
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         Ok(Box::new(RealFile { buffered: file, direct: create_direct(path), offset: 0 }))
     }
 
@@ -115,7 +123,7 @@ impl PackFs for RealFs {
 fn create_direct(path: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
 
-    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from)
 }
 

@@ -66,7 +66,7 @@ impl Finished {
 impl Journal {
     /// The identity and the finished files, by file number, that a journal holds.
     pub(super) fn read(path: &Path) -> Result<Option<Contents>, PackError> {
-        if !path.exists() {
+        if path.symlink_metadata().is_err() {
             return Ok(None);
         }
         let bytes = files::read_small(path, JOURNAL_BYTES_MAX)?;

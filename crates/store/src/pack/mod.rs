@@ -4,12 +4,14 @@
 //! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
-//! out. Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums,
+//! out, and one that this packer did not begin is refused (`folder.rs`).
+//! Some threads read ahead (and encode, with all processors, what the recipe changes) while one sums,
 //! one writes and one syncs (`pipeline.rs`), past the page cache where the file system can; memory is at
 //! most seven chunks of 32 MiB (or of one record, where that is larger) and the reads in flight.
 
 mod direct;
 mod fill;
+mod folder;
 mod fs;
 mod journal;
 mod pipeline;
@@ -17,7 +19,6 @@ mod plan;
 mod recipe;
 mod verify;
 
-use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
@@ -31,6 +32,7 @@ use crate::format::{
     self, Checkpoint, FormatError, JOURNAL, Requantised, files, layout, native, sidecar,
 };
 use direct::SourceFile;
+use folder::Claimed;
 use journal::{Finished, Journal};
 use kernels::quantize;
 use pipeline::{Work, write_files};
@@ -112,6 +114,14 @@ pub enum PackError {
     OtherWork {
         /// The unfinished folder.
         path: PathBuf,
+    },
+    /// What lies where the unfinished pack would be was not begun by this user's packer.
+    #[error("{}: {problem}; remove it or choose another destination", path.display())]
+    Foreign {
+        /// The unfinished folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// A file of the source is not what it was at open.
     #[error("{}: changed since it was opened; open the checkpoint again", path.display())]
@@ -212,14 +222,8 @@ pub fn pack_on(
     let mut name = destination.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
-    fs.create_folder(&partial).map_err(|error| at("create")(&partial, error))?;
-    let lock = File::open(&partial).map_err(|error| at("open")(&partial, error))?;
-    lock.try_lock().map_err(|_| PackError::Locked { path: partial.clone() })?;
-    let experts = partial.join(layout::EXPERTS);
-    fs.create_folder(&experts).map_err(|error| at("create")(&experts, error))?;
-
+    let Claimed { _lock, finished } = folder::claim(fs, &partial, &identity, &plan)?;
     let journal_path = partial.join(JOURNAL);
-    let finished = resume(&journal_path, &identity, &partial, &plan)?;
     for file in &plan.files[..finished.len()] {
         report.resumed_bytes += file.bytes;
     }
@@ -228,7 +232,10 @@ pub fn pack_on(
     if free < needed {
         return Err(PackError::Space { path: partial, needed, free });
     }
+    // The journal comes first: what else is in the folder is ours because there is one.
     let mut journal = Journal::create(fs, &journal_path, &identity, &finished)?;
+    let experts = partial.join(layout::EXPERTS);
+    fs.create_folder(&experts).map_err(|error| at("create")(&experts, error))?;
     let mut state = PackProgress { done_bytes: report.resumed_bytes, total_bytes: plan.bytes() };
     let opened = open_source(source)?;
     let mut done = finished;
@@ -277,27 +284,6 @@ fn requantised(plan: &Plan, done: &[Finished]) -> Vec<Requantised> {
         largest: error.largest,
     };
     matrices.map(report).collect()
-}
-
-/// What an earlier run finished.
-fn resume(
-    journal: &Path,
-    identity: &str,
-    partial: &Path,
-    plan: &Plan,
-) -> Result<Vec<Finished>, PackError> {
-    let Some((found, mut finished)) = Journal::read(journal)? else { return Ok(Vec::new()) };
-    if found != identity || finished.len() > plan.files.len() {
-        return Err(PackError::OtherWork { path: partial.to_owned() });
-    }
-    let whole = plan.files.iter().zip(&finished).take_while(|(file, finished)| {
-        let metadata = partial.join(&file.name).symlink_metadata();
-        finished.errors.len() == file.matrices.len()
-            && metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.bytes)
-    });
-    let whole = whole.count();
-    finished.truncate(whole);
-    Ok(finished)
 }
 
 fn open_source(source: &Checkpoint) -> Result<Vec<SourceFile>, PackError> {

@@ -286,8 +286,9 @@ fn fill_folder(
     // The last one (a pack's manifest) is what makes the folder a checkpoint.
     for (name, bytes) in small {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(failed(&path))?;
-        File::open(&path).and_then(|file| file.sync_all()).map_err(failed(&path))?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = file.map_err(failed(&path))?;
+        file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()).map_err(failed(&path))?;
     }
     sync_folder(folder)
 }

@@ -5,5 +5,6 @@ mod common;
 mod malformed;
 mod open;
 mod pack;
+mod planted;
 mod requantise;
 mod sweep;

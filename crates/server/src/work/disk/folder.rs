@@ -7,9 +7,9 @@
 //! the day, restarts included.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -112,18 +112,23 @@ impl Folder {
     pub(super) fn open(options: DiskOptions) -> io::Result<Self> {
         let root = options.folder.join(format!("{:016x}", options.fingerprint));
         DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(at(&root))?;
-        for folder in [&options.folder, &root] {
-            let metadata = fs::metadata(folder).map_err(at(folder))?;
-            if metadata.permissions().mode() & 0o077 != 0 {
-                let reason = "the folder of kept prompts can be read by others: chmod 700 it";
-                let error = io::Error::new(io::ErrorKind::PermissionDenied, reason);
-                return Err(at(folder)(error));
-            }
+        // The folder itself may be a link that its user has set; what is in it is the server's own.
+        let found = fs::metadata(&options.folder).map_err(at(&options.folder))?;
+        let own = fs::symlink_metadata(&root).map_err(at(&root))?;
+        for (path, found) in [(&options.folder, found), (&root, own)] {
+            let reason = if !found.is_dir() {
+                "what lies in the place of kept prompts is not a folder: remove it"
+            } else if found.uid() != rustix::process::geteuid().as_raw() {
+                "the folder of kept prompts belongs to another user: give another --cache-disk"
+            } else if found.mode() & 0o077 != 0 {
+                "the folder of kept prompts can be read by others: chmod 700 it"
+            } else {
+                continue;
+            };
+            return Err(at(path)(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
         }
-        let mut writable = OpenOptions::new();
-        writable.write(true).create(true).truncate(false).mode(0o600);
         let lock_path = root.join(LOCK);
-        let lock = writable.open(&lock_path).map_err(at(&lock_path))?;
+        let lock = format::writable().truncate(false).open(&lock_path).map_err(at(&lock_path))?;
         if !try_lock(&lock).map_err(at(&lock_path))? {
             let reason = format!(
                 "{} is used by another server of this model: give this one another --cache-disk",
@@ -132,7 +137,7 @@ impl Folder {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
         }
         let about = root.join(ABOUT);
-        let file = writable.truncate(true).open(&about);
+        let file = format::writable().truncate(true).open(&about);
         let written = file.and_then(|mut file| file.write_all(options.model.as_bytes()));
         written.map_err(at(&about))?;
         let salt = root.join(SALT);
@@ -432,9 +437,8 @@ impl Folder {
     fn note_written(&self, bytes: u64) -> io::Result<()> {
         let aside = self.root.join(WRITTEN).with_extension(ASIDE_SUFFIX);
         let write = || {
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(0o600);
-            file.open(&aside)?.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
+            let mut file = format::writable().truncate(true).open(&aside)?;
+            file.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
             fs::rename(&aside, self.options.folder.join(WRITTEN))
         };
         write().map_err(at(&aside))

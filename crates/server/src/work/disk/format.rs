@@ -140,6 +140,15 @@ impl Write for Output<'_> {
     }
 }
 
+/// How files of the folder are made: for their owner alone, and never through a link that was left there while
+/// others could still write to the folder.
+pub(super) fn writable() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    options.write(true).create(true).mode(0o600).custom_flags(no_links);
+    options
+}
+
 /// Writes a file at `path` or nothing.
 fn write_file(
     path: &Path,
@@ -148,8 +157,7 @@ fn write_file(
 ) -> io::Result<()> {
     let aside = path.with_extension(ASIDE_SUFFIX);
     let write = || {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        let file = writable().truncate(true).open(&aside)?;
         let mut forward = |bytes: usize| gate(bytes);
         let paced = Paced { file, gate: &mut forward, unsynced: 0 };
         let file = BufWriter::with_capacity(BUFFER_BYTES, paced);

@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::folder::{ABOUT, PURGED, in_use, is_kept, model_folders};
 use super::format::{
     ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, check_file, key_of, keys, read_tokens,
-    token_count,
+    token_count, writable,
 };
 
 /// Why kept prompts cannot be looked at.
@@ -235,7 +235,7 @@ pub fn purge(
         }
         // For a server that works: it forgets what is gone.
         let marker = kept.folder.join(PURGED);
-        fs::write(&marker, "").map_err(failed(&marker))?;
+        writable().truncate(true).open(&marker).map_err(failed(&marker))?;
     }
     Ok(purged)
 }

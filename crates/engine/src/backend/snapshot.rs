@@ -15,21 +15,14 @@ pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 /// Keys and values of [`PAGE_TOKENS`] positions in every attention layer, in the layout of the device.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Page {
-    /// As computed.
-    F32(Vec<f32>),
-    /// Rounded to half precision.
-    F16(Vec<u16>),
-    /// As a device stores them, of any type.
+    /// Rows of a [`kernels::KvType`], which the backend knows.
     Bytes(Vec<u8>),
 }
 
 impl Recycled for Page {
     fn spoil(&mut self) {
         match self {
-            Self::F32(values) => values.fill(f32::NAN),
-            // The bits of a NaN.
-            Self::F16(values) => values.fill(0x7e00),
-            // In every type: a scale of eight bits too.
+            // NaN in every type.
             Self::Bytes(bytes) => bytes.fill(0xff),
         }
     }
@@ -39,10 +32,7 @@ impl Page {
     /// A copy of `other`, which has the same type and size.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         match (self, other) {
-            (Self::F32(to), Self::F32(from)) => to.copy_from_slice(from),
-            (Self::F16(to), Self::F16(from)) => to.copy_from_slice(from),
             (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
-            _ => unreachable!("pages of one backend have one type"),
         }
     }
 }
@@ -154,24 +144,18 @@ impl Page {
     /// Bytes that are written of it.
     fn bytes(&self) -> u64 {
         match self {
-            Self::F32(values) => size_of_val(values.as_slice()) as u64,
-            Self::F16(values) => size_of_val(values.as_slice()) as u64,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            Self::F32(values) => write_values(values, f32::to_le_bytes, out),
-            Self::F16(values) => write_values(values, u16::to_le_bytes, out),
             Self::Bytes(bytes) => out.write_all(bytes),
         }
     }
 
     pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
         match self {
-            Self::F32(values) => read_values(values, f32::from_le_bytes, input),
-            Self::F16(values) => read_values(values, u16::from_le_bytes, input),
             Self::Bytes(bytes) => input.read_exact(bytes),
         }
     }

@@ -17,6 +17,7 @@ mod heap;
 mod held;
 mod layout;
 mod mapped;
+mod opening;
 mod options;
 pub mod policy;
 pub(crate) mod state;
@@ -30,7 +31,8 @@ pub use counters::{DeviceCounters, ForetoldCounters, Histogram, PhaseCounters, S
 pub use error::{ReadCause, StoreError};
 pub use held::Held;
 pub use layout::{SlotClass, StorePlan};
+pub use opening::StoreReport;
 pub use options::{LoadProgress, Phase, SlotBudget, StorageMode, StoreOptions};
 pub use policy::PolicyKind;
-pub use store::{ExpertStore, StoreReport};
+pub use store::ExpertStore;
 pub use visit::{ExpertBytes, Visit};

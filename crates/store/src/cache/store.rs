@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::arena::{SlotArena, SlotReader, SlotWriter, Target};
+use crate::cache::StoreCounters;
 use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::mapped::MappedExperts;
+use crate::cache::opening::{StoreReport, allocate, default_depth, refuse_unchecked, used_files};
 use crate::cache::options::{Phase, StorageMode, StoreOptions};
 use crate::cache::state::{Load, NONE, Purpose, Residency};
 use crate::cache::visit::{Scratch, Visit, VisitState};
-use crate::cache::{PolicyKind, StoreCounters};
 use crate::format::{Checkpoint, record_checksum};
 use crate::io::{
     CompletionSink, DirectIo, FileSet, Outcome, Priority, ReadRequest, Storage, start_engine,
@@ -25,35 +26,8 @@ use crate::{ExpertId, LayerId};
 
 /// Interruptions in a row after which a read is given up.
 const INTERRUPTIONS_MAX: u16 = 64;
-/// Reads in flight for megabyte records: more only multiplies latency (docs/experiments.tsv).
-const QUEUE_DEPTH: usize = 4;
-/// Reads in flight for records that lie in several pieces.
-const QUEUE_DEPTH_PIECES: usize = 12;
 /// Visits for which memory is set aside at open.
 const EXPECTED_VISITS: usize = 8;
-
-/// How a store was opened: what was asked for and what was obtained.
-#[derive(Clone, Debug)]
-pub struct StoreReport {
-    /// Where experts come from.
-    pub mode: StorageMode,
-    /// The engine that reads.
-    pub engine: &'static str,
-    /// Reads in flight.
-    pub queue_depth: usize,
-    /// True when reads bypass the page cache.
-    pub direct: bool,
-    /// What is evicted.
-    pub policy: PolicyKind,
-    /// Slots.
-    pub slots: usize,
-    /// Experts of the checkpoint.
-    pub experts: usize,
-    /// Bytes of the slots.
-    pub slot_bytes: u64,
-    /// Bytes of them on huge pages, where the system tells.
-    pub huge_page_bytes: Option<u64>,
-}
 
 /// Expert records of a checkpoint, in memory as far as the budget goes.
 pub struct ExpertStore {
@@ -557,60 +531,4 @@ impl CompletionSink for Shared {
         state.counters.retries += 1;
         Some(request)
     }
-}
-
-/// Checksums can only be compared where there are some, and of what is read.
-fn refuse_unchecked(checkpoint: &Checkpoint, mode: StorageMode) -> Result<(), StoreError> {
-    if checkpoint.pack.is_none() {
-        return Err(StoreError::Unchecked {
-            cause: "only native packs carry checksums; make one with `flashmoe pack`",
-        });
-    }
-    if mode == StorageMode::Mmap {
-        return Err(StoreError::Unchecked {
-            cause: "mapped experts are not read; choose another storage mode",
-        });
-    }
-    Ok(())
-}
-
-/// Allocates the slots of every class: the arenas, and the first slot of each.
-fn allocate(
-    plan: &StorePlan,
-    options: &StoreOptions,
-) -> Result<(Vec<Arc<SlotArena>>, Vec<u32>), StoreError> {
-    let mut arenas = Vec::with_capacity(plan.classes.len());
-    let mut first_slots = Vec::with_capacity(plan.classes.len());
-    let mut slots = 0;
-    for class in plan.classes.iter().filter(|class| class.slots > 0) {
-        let arena = SlotArena::new(class.slots, class.slot_bytes, options.huge_pages);
-        arenas.push(arena.map_err(|cause| StoreError::Memory {
-            bytes: SlotArena::bytes_for(class.slots, class.slot_bytes) as u64,
-            cause: cause.to_string(),
-        })?);
-        first_slots.push(slots);
-        slots += class.slots as u32;
-    }
-    Ok((arenas, first_slots))
-}
-
-/// Reads in flight by the size of a read: megabytes saturate a drive with few, and more only
-/// lengthens the queue; the small pieces of records read in place need more (docs/experiments.tsv).
-fn default_depth(plan: &StorePlan) -> usize {
-    let reads = plan.layers.iter().flatten().flat_map(|layer| layer.records.first());
-    let pieces = reads.map(|record| record.reads().len()).max().unwrap_or(1);
-    if pieces == 1 { QUEUE_DEPTH } else { QUEUE_DEPTH_PIECES }
-}
-
-/// The files in which some expert lies.
-fn used_files(checkpoint: &Checkpoint) -> Vec<bool> {
-    let mut used = vec![false; checkpoint.files.len()];
-    for expert in checkpoint.experts.iter().flatten().flat_map(|layer| &layer.experts) {
-        for piece in crate::record::pieces(expert).into_iter().flatten() {
-            if let Some(known) = used.get_mut(piece.file.0 as usize) {
-                *known = true;
-            }
-        }
-    }
-    used
 }

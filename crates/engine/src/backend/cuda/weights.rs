@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use cuda::{Device, DeviceBuffer, Matrix, launch};
+use cuda::launch::{self, AttentionShape};
+use cuda::{Device, DeviceBuffer, Matrix};
 use store::trunk::LoadMode;
 
 use super::{CudaOptions, padded, requirements};
@@ -30,6 +31,17 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     }
     if config.attention.head_dim > launch::HEAD_DIM_LIMIT {
         return refuse("head_dim", config.attention.head_dim, launch::HEAD_DIM_LIMIT);
+    }
+    let shape = AttentionShape {
+        query_heads: config.attention.query_heads,
+        key_value_heads: config.attention.key_value_heads,
+        dim: config.attention.head_dim,
+    };
+    if !launch::serves_cache(&shape, options.kv_type) {
+        let (dim, kind) = (shape.dim, options.kv_type);
+        let problem =
+            format!("is {dim}; on a GPU --kv-type {kind} needs a multiple of 32: use f16");
+        return Err(EngineError::Config { key: "head_dim", problem });
     }
     if let Some(delta) = &config.delta
         && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))

@@ -34,7 +34,10 @@ pub enum EngineError {
     #[error("cancelled")]
     Cancelled,
     /// A computation produced a value that is not a number, so no token can be chosen.
-    #[error("the logits at position {position} are not finite: the model's weights are damaged")]
+    #[error(
+        "the logits at position {position} are not finite: the model's weights are damaged, or its keys and values \
+         are beyond what f16 holds (--kv-type bf16 would tell)"
+    )]
     NotFinite {
         /// Position in the sequence.
         position: usize,

@@ -21,7 +21,12 @@ use store::trunk::LoadMode;
 const CASES: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
 const CONTEXT: usize = 640;
 
+/// With keys and values of the default type.
 fn engine(case: &str) -> Engine {
+    engine_of(case, KvType::F16, CONTEXT)
+}
+
+fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
@@ -36,9 +41,9 @@ fn engine(case: &str) -> Engine {
         logit_rows: 8,
         sequences: 3,
         snapshots: 6,
-        context: CONTEXT,
+        context,
         kv_growth: KvGrowth::Grow,
-        kv_type: KvType::F32,
+        kv_type,
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
     };
@@ -89,9 +94,33 @@ fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
 }
 
 #[test]
+fn a_deep_text_has_the_same_bits_however_it_is_cut() {
+    let whole = text(3, 4096 + 30);
+    for kv_type in [KvType::F16, KvType::Q8] {
+        let mut engine = engine_of("qwen3-calm-hf", kv_type, whole.len() + 1);
+        let expected = alone(&mut engine, &whole);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &whole[..1000]);
+        feed(&mut engine, sequence, &whole[1000..3001]);
+        let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+        engine.drop_sequence(sequence);
+        let found = resumed(&mut engine, &snapshot, &whole[3001..]);
+        assert!(found == expected, "{kv_type}: a snapshot at 3001");
+        let sequence = engine.create_sequence().unwrap();
+        engine.backend().restore(sequence, &snapshot).unwrap();
+        feed(&mut engine, sequence, &whole[3001..4100]);
+        let mut last = Vec::new();
+        for token in &whole[4100..] {
+            last = feed(&mut engine, sequence, std::slice::from_ref(token));
+        }
+        assert!(last == expected, "{kv_type}: token by token at the end");
+    }
+}
+
+#[test]
 fn branches_of_a_snapshot_are_those_computed_from_the_start() {
-    for case in CASES {
-        let mut engine = engine(case);
+    for (case, kv_type) in CASES.iter().flat_map(|case| KvType::ALL.map(|kind| (*case, kind))) {
+        let mut engine = engine_of(case, kv_type, CONTEXT);
         let trunk = text(1, PAGE_TOKENS + 77);
         for cut in [1, 63, 64, PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, PAGE_TOKENS + 50] {
             let sequence = engine.create_sequence().unwrap();
@@ -105,7 +134,7 @@ fn branches_of_a_snapshot_are_those_computed_from_the_start() {
                 let whole = [&trunk[..cut], &rest[..]].concat();
                 let expected = alone(&mut engine, &whole);
                 let found = resumed(&mut engine, &snapshot, &rest);
-                assert!(found == expected, "{case}: cut {cut}, branch {branch}");
+                assert!(found == expected, "{case} {kv_type}: cut {cut}, branch {branch}");
             }
         }
     }

@@ -10,6 +10,18 @@ const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen35-hf", "qwen3-calm-hf"]
 #[test]
 fn no_setting_that_only_moves_bytes_changes_a_bit() {
     for case in CASES {
+        for kv_type in ["f32", "q8"] {
+            let kind = ["--kv-type", kv_type];
+            let one = ["--storage", "resident", "--threads", "1"];
+            let reference = Scored::compute(case, &[&kind[..], &one].concat());
+            for options in [
+                &["--prefill-chunk", "1", "--threads", "3"][..],
+                &["--prefill-chunk", "37", "--kv", "ahead"],
+            ] {
+                let out = Scored::compute(case, &[&kind[..], options].concat());
+                assert!(out == reference, "{case} {kv_type} {options:?}: the bits differ");
+            }
+        }
         let reference = Scored::compute(case, &["--storage", "resident", "--threads", "1"]);
         for options in [
             &["--storage", "budget"][..],

@@ -1,5 +1,5 @@
 //! Prints what the kernels reach on this machine: read bandwidth, products of one token against it,
-//! products of many tokens, attention and the delta rule. Best of several runs each.
+//! products of many tokens and the delta rule. Best of several runs each. (`attention.rs` measures attention.)
 //!
 //! `cargo run --release -p flashmoe-kernels --example bandwidth [isa]`
 
@@ -7,8 +7,8 @@
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
-    Activations, Arithmetic, AttentionShape, BLOCK_TOKENS, Compute, ComputeOptions, DeltaForm,
-    DeltaInputs, DeltaShape, Isa, KeyValueBlock, KeyValues, MatmulJob, Tokens,
+    Activations, Arithmetic, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa,
+    MatmulJob, Tokens,
 };
 use std::time::Instant;
 
@@ -82,22 +82,6 @@ fn prefill(compute: &Compute, tokens: usize, rows: usize, columns: usize, pool: 
     2.0 * (tokens * rows * columns) as f64 / seconds / 1e9
 }
 
-fn attention(compute: &Compute, tokens: usize, context: usize) -> f64 {
-    let shape =
-        AttentionShape { query_heads: 16, key_value_heads: 2, head_dim: 256, scale: 1.0 / 16.0 };
-    let blocks = (context + tokens).div_ceil(BLOCK_TOKENS);
-    let cache: Vec<f32> = (0..2 * BLOCK_TOKENS * 256).map(|i| (i as f32).sin()).collect();
-    let caches: Vec<_> = (0..2 * blocks).map(|_| cache.clone()).collect();
-    let blocks: Vec<_> = caches
-        .chunks(2)
-        .map(|c| KeyValueBlock { keys: KeyValues::F32(&c[0]), values: KeyValues::F32(&c[1]) })
-        .collect();
-    let q: Vec<f32> = (0..tokens * 16 * 256).map(|i| (i as f32).cos()).collect();
-    let mut out = vec![0.0; q.len()];
-    1e6 * best_seconds(5, || compute.attention(&shape, &q, context, &blocks, &mut out))
-        / tokens as f64
-}
-
 fn delta(compute: &Compute, tokens: usize, form: DeltaForm) -> f64 {
     let shape = DeltaShape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128 };
     let mut state = vec![0.0; shape.state_len()];
@@ -163,13 +147,6 @@ fn main() {
                 rates[0], rates[1]
             );
         }
-    }
-    for (tokens, context) in [(1, 1024), (1, 8192), (64, 4096)] {
-        let micros = [&one, &two].map(|c| attention(c, tokens, context));
-        println!(
-            "attention {tokens:3} tokens at {context}: us per token {:6.0} {:6.0}",
-            micros[0], micros[1]
-        );
     }
     for (tokens, form) in [(1, DeltaForm::Step), (64, DeltaForm::Step), (64, DeltaForm::Chunked)] {
         let micros = [&one, &two].map(|c| delta(c, tokens, form));

@@ -1,6 +1,6 @@
 //! Types of causal attention: shape, cache blocks, and how rows are written into them.
 
-use crate::float::f16_from_f32;
+use crate::kv_type::KvType;
 
 /// Positions of one cache block. Attention merges blocks of this size in order, so the size is part
 /// of what decides the bits of a result.
@@ -18,29 +18,14 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// Factor of the scores, usually `head_dim^-0.5`.
     pub scale: f32,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
 }
 
-/// Cached keys or values of one block, `[key_value_heads, BLOCK_TOKENS, head_dim]`.
-#[derive(Clone, Copy, Debug)]
-pub enum KeyValues<'a> {
-    /// binary32
-    F32(&'a [f32]),
-    /// IEEE binary16 bits
-    F16(&'a [u16]),
-}
-
-impl KeyValues<'_> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::F16(values) => values.len(),
-        }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+impl AttentionShape {
+    /// Bytes of the keys of one block, `[key_value_heads, BLOCK_TOKENS]` rows; its values take as many.
+    pub const fn block_bytes(&self) -> usize {
+        self.key_value_heads * BLOCK_TOKENS * self.kv_type.bytes_of_head(self.head_dim)
     }
 }
 
@@ -48,53 +33,19 @@ impl KeyValues<'_> {
 /// hold anything.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyValueBlock<'a> {
-    /// Keys, after rotation.
-    pub keys: KeyValues<'a>,
-    /// Values.
-    pub values: KeyValues<'a>,
-}
-
-/// The writable form of [`KeyValues`].
-#[derive(Debug)]
-pub enum KeyValuesMut<'a> {
-    /// binary32
-    F32(&'a mut [f32]),
-    /// IEEE binary16 bits
-    F16(&'a mut [u16]),
+    /// Keys, after rotation: `[key_value_heads, BLOCK_TOKENS]` rows of the shape's type.
+    pub keys: &'a [u8],
+    /// Values, as the keys.
+    pub values: &'a [u8],
 }
 
 /// The writable form of [`KeyValueBlock`].
 #[derive(Debug)]
 pub struct KeyValueBlockMut<'a> {
     /// Keys, after rotation.
-    pub keys: KeyValuesMut<'a>,
+    pub keys: &'a mut [u8],
     /// Values.
-    pub values: KeyValuesMut<'a>,
-}
-
-impl KeyValuesMut<'_> {
-    /// Writes `rows [tokens, heads, head_dim]` at the positions from `first` of the block.
-    fn store(&mut self, first: usize, heads: usize, head_dim: usize, rows: &[f32]) {
-        let expected = heads * BLOCK_TOKENS * head_dim;
-        let found = match self {
-            Self::F32(values) => values.len(),
-            Self::F16(values) => values.len(),
-        };
-        assert_eq!(found, expected, "elements of a key-value block");
-        for (token, row) in rows.chunks_exact(heads * head_dim).enumerate() {
-            for (head, row) in row.chunks_exact(head_dim).enumerate() {
-                let at = (head * BLOCK_TOKENS + first + token) * head_dim;
-                match self {
-                    Self::F32(values) => values[at..at + head_dim].copy_from_slice(row),
-                    Self::F16(values) => {
-                        for (to, &from) in values[at..at + head_dim].iter_mut().zip(row) {
-                            *to = f16_from_f32(from);
-                        }
-                    }
-                }
-            }
-        }
-    }
+    pub values: &'a mut [u8],
 }
 
 /// Writes `keys` and `values [tokens, key_value_heads, head_dim]` into one block, token `t` at
@@ -115,6 +66,19 @@ pub fn store_keys_values(
     assert_eq!(keys.len(), values.len(), "as many keys as values");
     assert_eq!(keys.len() % row, 0, "whole rows of keys");
     assert!(first + keys.len() / row <= BLOCK_TOKENS, "tokens past the end of a block");
-    block.keys.store(first, shape.key_value_heads, shape.head_dim, keys);
-    block.values.store(first, shape.key_value_heads, shape.head_dim, values);
+    store_rows(shape, first, keys, block.keys);
+    store_rows(shape, first, values, block.values);
+}
+
+/// Writes `rows [tokens, key_value_heads, head_dim]` at the positions from `first` of a block.
+fn store_rows(shape: &AttentionShape, first: usize, rows: &[f32], block: &mut [u8]) {
+    assert_eq!(block.len(), shape.block_bytes(), "bytes of a key-value block");
+    let (heads, dim) = (shape.key_value_heads, shape.head_dim);
+    let bytes = shape.kv_type.bytes_of_head(dim);
+    for (token, row) in rows.chunks_exact(heads * dim).enumerate() {
+        for (head, row) in row.chunks_exact(dim).enumerate() {
+            let at = (head * BLOCK_TOKENS + first + token) * bytes;
+            shape.kv_type.encode(row, &mut block[at..at + bytes]);
+        }
+    }
 }

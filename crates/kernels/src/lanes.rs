@@ -21,6 +21,9 @@ pub(crate) const LANES: usize = 16;
 /// For all methods: the instruction set must be available, and pointers must be valid for the
 /// number of elements that the method says; no alignment is asked for.
 pub(crate) trait Lanes: Copy {
+    /// Whether sixteen vectors and what they are made of fit the registers.
+    const WIDE: bool = false;
+
     /// All lanes equal.
     unsafe fn splat(value: f32) -> Self;
     /// Reads 16 floats.
@@ -31,6 +34,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_bf16(from: *const u8) -> Self;
     /// Reads 16 binary16 values (32 bytes).
     unsafe fn load_f16(from: *const u8) -> Self;
+    /// Reads 16 signed bytes.
+    unsafe fn load_i8(from: *const u8) -> Self;
     /// Writes 16 values rounded to nearest even; values must lie within the range of `i16`.
     unsafe fn store_rounded(self, to: *mut i16);
     /// `self + other`
@@ -56,6 +61,17 @@ pub(crate) trait Lanes: Copy {
     /// The largest bit pattern of the absolute values: at least `0x7f80_0000` if any lane is
     /// infinite or NaN.
     unsafe fn max_magnitude_bits(self) -> u32;
+
+    /// The sum of each of sixteen vectors: `to[4 * i + j]` of `vectors[i][j]`, by the tree of [`Lanes::sum`].
+    #[inline(always)]
+    unsafe fn sum_each(vectors: &[[Self; 4]; 4], to: &mut [f32; LANES]) {
+        for (four, to) in vectors.iter().zip(to.as_chunks_mut::<4>().0) {
+            for (vector, to) in four.iter().zip(to) {
+                // SAFETY: passed on to the caller.
+                *to = unsafe { vector.sum() };
+            }
+        }
+    }
 
     /// Reads `count < 16` floats, the other lanes are zero.
     #[inline(always)]
@@ -163,6 +179,11 @@ impl Lanes for ScalarLanes {
         // SAFETY: see above the impl.
         let bits = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         Self(bits.map(f32_from_f16))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        Self(unsafe { from.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from))
     }
     #[inline(always)]
     unsafe fn store_rounded(self, to: *mut i16) {

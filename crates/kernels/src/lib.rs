@@ -33,10 +33,11 @@ mod x86_64;
 
 pub use activations::Activations;
 pub use attention::{
-    AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut,
-    store_keys_values,
+    AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, store_keys_values,
 };
-pub use compute::{Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens};
+pub use compute::{
+    ATTENTION_BYTES, Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens,
+};
 pub use delta::{DeltaForm, DeltaInputs, DeltaShape};
 pub use float::{bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_f16};
 pub use kv_type::{KvType, Q8_GROUP, UnknownKvType};

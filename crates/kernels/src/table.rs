@@ -6,7 +6,7 @@
 //! choice is a matter of speed.
 
 use crate::activations::{IntegerKey, Packing};
-use crate::generic::attention::AttentionTask;
+use crate::generic::attention::{AttentionTask, BlockTask, MergeTask};
 use crate::generic::delta::DeltaTask;
 use crate::generic::elementwise::ConvolutionTask;
 use crate::generic::float_product::FloatTask;
@@ -32,6 +32,8 @@ pub(crate) struct Table {
     pub(crate) exp_shifted: unsafe fn(&[f32], f32, &mut [f32]) -> f32,
     pub(crate) convolution: unsafe fn(&ConvolutionTask),
     pub(crate) attend: unsafe fn(&mut AttentionTask<'_>),
+    pub(crate) attend_block: unsafe fn(&mut BlockTask<'_>),
+    pub(crate) attend_merge: unsafe fn(&mut MergeTask<'_>),
     pub(crate) delta_step: unsafe fn(&mut DeltaTask<'_>),
     pub(crate) delta_chunked: unsafe fn(&mut DeltaTask<'_>),
 }
@@ -70,6 +72,10 @@ macro_rules! table {
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 attention::attend(task: &mut generic::attention::AttentionTask<'_>));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
+                attention::attend_block(task: &mut generic::attention::BlockTask<'_>));
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
+                attention::merge(task: &mut generic::attention::MergeTask<'_>));
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 delta::step(task: &mut generic::delta::DeltaTask<'_>));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 delta::chunked(task: &mut generic::delta::DeltaTask<'_>));
@@ -91,6 +97,8 @@ macro_rules! table {
             exp_shifted: instances::exp_shifted,
             convolution: instances::convolution,
             attend: instances::attend,
+            attend_block: instances::attend_block,
+            attend_merge: instances::merge,
             delta_step: instances::step,
             delta_chunked: instances::chunked,
         };

@@ -1,43 +1,12 @@
-//! Attention, convolution, delta rule, norms and routing against binary64 references; and that
+//! Convolution, delta rule, norms and routing against binary64 references; and that
 //! neither batch nor threads nor instruction set change a bit.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
-use common::{Random, compute, isas};
-use kernels::{
-    Arithmetic, AttentionShape, BLOCK_TOKENS, Compute, DeltaForm, DeltaInputs, DeltaShape,
-    KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut, f16_from_f32, f32_from_f16,
-    store_keys_values,
-};
-
-fn close(got: &[f32], want: &[f64], limit: f64, case: &str) {
-    assert_eq!(got.len(), want.len(), "{case}");
-    let norm = (want.iter().map(|w| w * w).sum::<f64>() / want.len() as f64).sqrt().max(1e-6);
-    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
-        let error = (f64::from(got) - want).abs() / norm.max(want.abs());
-        assert!(error < limit, "{case}: element {i} is {got}, not {want}");
-    }
-}
-
-/// Runs on every instruction set with one and three threads; all must give the same bits.
-fn everywhere(mut body: impl FnMut(&Compute) -> Vec<f32>) -> Vec<f32> {
-    let mut first: Option<Vec<f32>> = None;
-    for isa in isas() {
-        for threads in [1, 3] {
-            let got = body(&compute(threads, Arithmetic::Int16, isa));
-            let first = first.get_or_insert_with(|| got.clone());
-            let same = first.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{isa:?} with {threads} threads: other bits");
-        }
-    }
-    first.unwrap()
-}
-
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| f64::from(x)).collect()
-}
+use common::{Random, close, compute, everywhere, wide};
+use kernels::{Arithmetic, DeltaForm, DeltaInputs, DeltaShape};
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -149,116 +118,6 @@ fn routing_ranks_by_probability_and_breaks_ties_by_id() {
     let compute = compute(1, Arithmetic::Int16, kernels::Isa::Auto);
     compute.softmax_top_k(&broken, experts, k, true, &mut ids, &mut weights);
     assert!(weights.iter().all(|w| w.is_nan()) && !ids.contains(&7));
-}
-
-/// A cache of `positions` random rows in blocks, in both storage types.
-struct Cache {
-    floats: Vec<(Vec<f32>, Vec<f32>)>,
-    halves: Vec<(Vec<u16>, Vec<u16>)>,
-}
-
-fn cache(shape: &AttentionShape, keys: &[f32], values: &[f32], positions: usize) -> Cache {
-    let row = shape.key_value_heads * shape.head_dim;
-    let len = row * BLOCK_TOKENS;
-    let mut cache = Cache { floats: Vec::new(), halves: Vec::new() };
-    for start in (0..positions).step_by(BLOCK_TOKENS) {
-        let range = start * row..(start + BLOCK_TOKENS).min(positions) * row;
-        // What is not written holds NaN: reading it would show.
-        let (mut k, mut v) = (vec![f32::NAN; len], vec![f32::NAN; len]);
-        let (mut kh, mut vh) = (vec![0x7e00; len], vec![0x7e00; len]);
-        let middle = range.start + (range.len() / row / 2) * row;
-        for (first, range) in
-            [(0, range.start..middle), ((middle - range.start) / row, middle..range.end)]
-        {
-            let (keys, values) = (&keys[range.clone()], &values[range]);
-            let mut block = KeyValueBlockMut {
-                keys: KeyValuesMut::F32(&mut k),
-                values: KeyValuesMut::F32(&mut v),
-            };
-            store_keys_values(shape, first, keys, values, &mut block);
-            let mut block = KeyValueBlockMut {
-                keys: KeyValuesMut::F16(&mut kh),
-                values: KeyValuesMut::F16(&mut vh),
-            };
-            store_keys_values(shape, first, keys, values, &mut block);
-        }
-        cache.floats.push((k, v));
-        cache.halves.push((kh, vh));
-    }
-    cache
-}
-
-#[test]
-fn attention_matches_softmax_and_ignores_the_batch() {
-    let mut random = Random::new(4);
-    for (heads, kv, dim) in [(4, 2, 32), (6, 1, 40), (2, 2, 8), (4, 2, 256)] {
-        let shape = AttentionShape {
-            query_heads: heads,
-            key_value_heads: kv,
-            head_dim: dim,
-            scale: (dim as f32).powf(-0.5),
-        };
-        let positions = 530;
-        let keys = random.normals(positions * kv * dim);
-        let values = random.normals(positions * kv * dim);
-        let cache = cache(&shape, &keys, &values, positions);
-        for (first, tokens) in [(0, 3), (250, 9), (510, 20)] {
-            let q: Vec<f32> =
-                random.normals(tokens * heads * dim).iter().map(|q| q * 2.0).collect();
-            for half in [false, true] {
-                let blocks: Vec<_> = if half {
-                    cache
-                        .halves
-                        .iter()
-                        .map(|(k, v)| KeyValueBlock {
-                            keys: KeyValues::F16(k),
-                            values: KeyValues::F16(v),
-                        })
-                        .collect()
-                } else {
-                    cache
-                        .floats
-                        .iter()
-                        .map(|(k, v)| KeyValueBlock {
-                            keys: KeyValues::F32(k),
-                            values: KeyValues::F32(v),
-                        })
-                        .collect()
-                };
-                let got = everywhere(|c| {
-                    let mut out = vec![0.0; q.len()];
-                    c.attention(&shape, &q, first, &blocks, &mut out);
-                    let mut single = vec![0.0; q.len()];
-                    for (t, out) in single.chunks_mut(heads * dim).enumerate() {
-                        let q = &q[t * heads * dim..][..heads * dim];
-                        c.attention(&shape, q, first + t, &blocks, out);
-                    }
-                    assert_eq!(out, single, "a token's bits depend on the batch");
-                    out
-                });
-                let stored =
-                    |x: f32| f64::from(if half { f32_from_f16(f16_from_f32(x)) } else { x });
-                let mut want = Vec::new();
-                for (index, q) in q.chunks(dim).enumerate() {
-                    let (t, head) = (index / heads, index % heads / (heads / kv));
-                    let row = |p: usize| (p * kv + head) * dim..(p * kv + head + 1) * dim;
-                    let scores: Vec<f64> = (0..=first + t)
-                        .map(|p| {
-                            let pairs = q.iter().zip(&keys[row(p)]);
-                            let dot: f64 = pairs.map(|(&q, &k)| f64::from(q) * stored(k)).sum();
-                            (dot * f64::from(shape.scale)).exp()
-                        })
-                        .collect();
-                    let total: f64 = scores.iter().sum();
-                    want.extend((0..dim).map(|d| {
-                        let terms = scores.iter().enumerate();
-                        terms.map(|(p, s)| s * stored(values[row(p)][d])).sum::<f64>() / total
-                    }));
-                }
-                close(&got, &want, 5e-6, &format!("{shape:?} from {first}, half {half}"));
-            }
-        }
-    }
 }
 
 #[test]

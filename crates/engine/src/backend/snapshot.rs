@@ -17,9 +17,7 @@ pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 pub(crate) enum Page {
     /// As computed.
     F32(Vec<f32>),
-    /// Rounded to half precision.
-    F16(Vec<u16>),
-    /// As a device stores them, of any type.
+    /// Rows of a [`kernels::KvType`], which the backend knows.
     Bytes(Vec<u8>),
 }
 
@@ -27,9 +25,7 @@ impl Recycled for Page {
     fn spoil(&mut self) {
         match self {
             Self::F32(values) => values.fill(f32::NAN),
-            // The bits of a NaN.
-            Self::F16(values) => values.fill(0x7e00),
-            // In every type: a scale of eight bits too.
+            // NaN in every type.
             Self::Bytes(bytes) => bytes.fill(0xff),
         }
     }
@@ -40,7 +36,6 @@ impl Page {
     pub(crate) fn copy_from(&mut self, other: &Self) {
         match (self, other) {
             (Self::F32(to), Self::F32(from)) => to.copy_from_slice(from),
-            (Self::F16(to), Self::F16(from)) => to.copy_from_slice(from),
             (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
             _ => unreachable!("pages of one backend have one type"),
         }
@@ -155,7 +150,6 @@ impl Page {
     fn bytes(&self) -> u64 {
         match self {
             Self::F32(values) => size_of_val(values.as_slice()) as u64,
-            Self::F16(values) => size_of_val(values.as_slice()) as u64,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
@@ -163,7 +157,6 @@ impl Page {
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::F32(values) => write_values(values, f32::to_le_bytes, out),
-            Self::F16(values) => write_values(values, u16::to_le_bytes, out),
             Self::Bytes(bytes) => out.write_all(bytes),
         }
     }
@@ -171,7 +164,6 @@ impl Page {
     pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
         match self {
             Self::F32(values) => read_values(values, f32::from_le_bytes, input),
-            Self::F16(values) => read_values(values, u16::from_le_bytes, input),
             Self::Bytes(bytes) => input.read_exact(bytes),
         }
     }

@@ -79,9 +79,9 @@ pub(crate) struct BenchArguments {
     /// Mapped files: advise the kernel which records come and which are done
     #[arg(long)]
     pub(crate) residency_advice: bool,
-    /// How keys and values are stored; f16 is lossy
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    pub(crate) kv_type: KvTypeChoice,
+    /// How keys and values are stored (list; default: f16, a GPU stores f32)
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) kv_type: Vec<KvTypeChoice>,
     /// Tokens of a prompt processed at once
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) prefill_chunk: Option<u32>,
@@ -125,7 +125,10 @@ impl BenchArguments {
             for &storage in &self.storage {
                 for &io in &self.io {
                     for &load in &self.load {
-                        for kv in optional(self.kv.len()) {
+                        let kvs = optional(self.kv.len()).flat_map(|kv| {
+                            optional(self.kv_type.len()).map(move |kv_type| (kv, kv_type))
+                        });
+                        for (kv, kv_type) in kvs {
                             for &policy in &self.policy {
                                 for k in optional(self.experts_per_token.len()) {
                                     all.push(ModelArguments {
@@ -144,7 +147,7 @@ impl BenchArguments {
                                         residency_advice: self.residency_advice,
                                         load,
                                         kv: self.kv.get(kv).copied(),
-                                        kv_type: self.kv_type,
+                                        kv_type: self.kv_type.get(kv_type).copied(),
                                         context: Some(context as u32),
                                         prefill_chunk: self.prefill_chunk,
                                         threads: self.threads,

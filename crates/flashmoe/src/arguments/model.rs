@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use engine::backend::cpu::KvType;
 
 use super::values::{ByteSize, DeviceChoice, SlotCount};
 
@@ -58,9 +59,9 @@ pub(crate) struct ModelArguments {
     /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
     #[arg(long, value_name = "WHEN")]
     pub(crate) kv: Option<KvChoice>,
-    /// How keys and values are stored; f16 halves their memory and is lossy
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    pub(crate) kv_type: KvTypeChoice,
+    /// How keys and values are stored (default: f16; a GPU stores f32)
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) kv_type: Option<KvTypeChoice>,
     /// Most tokens of a conversation
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) context: Option<u32>,
@@ -194,8 +195,24 @@ pub(crate) enum KvChoice {
 pub(crate) enum KvTypeChoice {
     /// As computed
     F32,
-    /// Half precision
+    /// Half precision: half the memory
     F16,
+    /// The upper half of f32: half the memory, any magnitude, coarser than f16
+    Bf16,
+    /// Bytes with a scale for 32 values: about a quarter of the memory
+    Q8,
+}
+
+impl KvTypeChoice {
+    /// The type.
+    pub(crate) fn kv_type(self) -> KvType {
+        match self {
+            Self::F32 => KvType::F32,
+            Self::F16 => KvType::F16,
+            Self::Bf16 => KvType::Bf16,
+            Self::Q8 => KvType::Q8,
+        }
+    }
 }
 
 /// `--arithmetic`

@@ -8,6 +8,7 @@ use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
+use kernels::KvType;
 use kernels::format::{Encoding, FloatType};
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
@@ -75,6 +76,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         ),
     );
     field("context", format!("{} positions", config.max_positions));
+    field("key-value cache", format!("per token {}", key_value_bytes(config, attention)));
     field("trunk", ByteSize(checkpoint.trunk_bytes()).to_string());
     field("experts, bytes", ByteSize(checkpoint.expert_bytes()).to_string());
     let records =
@@ -124,6 +126,15 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// Bytes of one token's keys and values in every attention layer, by type.
+fn key_value_bytes(config: &ModelConfig, layers: usize) -> String {
+    let heads = &config.attention;
+    let rows = 2 * layers * heads.key_value_heads;
+    let bytes = |kind: KvType| ByteSize((rows * kind.bytes_of_head(heads.head_dim)) as u64);
+    let each = KvType::ALL.map(|kind| format!("{} in {kind}", bytes(kind)));
+    each.join(", ")
 }
 
 fn layout_name(kind: SourceKind) -> &'static str {

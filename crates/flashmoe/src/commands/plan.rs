@@ -9,6 +9,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use engine::backend::cpu::Requirements;
 use engine::backend::cuda::{PREFILL_PART, Prediction, RECORDS_IN_BOTH};
 use store::LayerId;
 
@@ -68,7 +69,11 @@ fn account(plan: &Plan) -> Vec<String> {
     }
     for part in &plan.parts {
         let note = match part.name {
-            "key-value cache" => format!("context of {} tokens", plan.backend.context),
+            "key-value cache" => {
+                let each = Requirements::key_value_bytes_per_token(&plan.config, &plan.backend);
+                let (context, kv_type) = (plan.backend.context, plan.backend.kv_type);
+                format!("context of {context} tokens, {} each in {kv_type}", ByteSize(each))
+            }
             "activations" => format!("prefill chunk of {} tokens", plan.backend.batch_tokens),
             _ => String::new(),
         };

@@ -252,7 +252,6 @@ mod tests {
     #[test]
     fn a_gpu_refuses_what_is_the_processors_and_says_what_it_does_instead() {
         for (options, flag, instead) in [
-            ("--kv-type f16", "--kv-type", "f32"),
             ("--kv grow", "--kv", "ahead"),
             ("--delta-rule chunked", "--delta-rule", "token by token"),
             ("--arithmetic int16", "--arithmetic", "f32"),

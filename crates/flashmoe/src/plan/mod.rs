@@ -98,6 +98,9 @@ pub(crate) struct Plan {
     pub(crate) slot_budget: SlotBudget,
 }
 
+/// How keys and values are stored where nothing is said (docs/decisions.md, "keys and values in sixteen bits").
+pub(crate) const DEFAULT_KV_TYPE: KvType = KvType::F16;
+
 /// Share of the spare memory that an automatic budget takes: the rest stays for the system, for other
 /// processes' growth, and for the page cache of everything that is not the model.
 const AUTOMATIC_SHARE: f64 = 0.85;
@@ -152,7 +155,8 @@ impl Plan {
             Choice::Cpu { because } => (None, because),
         };
         let sizing = found.as_ref().map_or(budget, |found| found.budget);
-        let mut backend = backend_options(arguments, &config, sizing, seats)?;
+        let kv_type = if found.is_some() { KvType::F32 } else { DEFAULT_KV_TYPE };
+        let mut backend = backend_options(arguments, &config, sizing, kv_type, seats)?;
         let device = match found {
             None => None,
             Some(found) => {
@@ -288,8 +292,9 @@ impl Plan {
             let text = "experts are chosen by the calibrated generator: for speed, not for answers";
             lines.push(format!("approximation: {text}"));
         }
-        if self.backend.kv_type == KvType::F16 {
-            lines.push("approximation: keys and values are stored in half precision".to_owned());
+        let kv_type = self.backend.kv_type;
+        if ![KvType::F32, DEFAULT_KV_TYPE].contains(&kv_type) {
+            lines.push(format!("approximation: keys and values are stored as {kv_type}"));
         }
         lines
     }
@@ -368,10 +373,7 @@ pub(crate) fn cuda_options(
         snapshots: options.snapshots,
         snapshot_pages,
         context: options.context,
-        kv_type: match options.kv_type {
-            KvType::F32 => kernels::KvType::F32,
-            KvType::F16 => kernels::KvType::F16,
-        },
+        kv_type: options.kv_type,
         top_k: options.top_k,
         prediction: match arguments.predict {
             PredictChoice::Off => Prediction::Off,
@@ -385,6 +387,7 @@ fn backend_options(
     arguments: &ModelArguments,
     config: &ModelConfig,
     budget: u64,
+    default_kv_type: KvType,
     Seats { sequences, snapshots, .. }: Seats,
 ) -> Result<CpuOptions> {
     let trained = config.moe.top_k;
@@ -407,10 +410,7 @@ fn backend_options(
             None | Some(KvChoice::Grow) => KvGrowth::Grow,
             Some(KvChoice::Ahead) => KvGrowth::Ahead,
         },
-        kv_type: match arguments.kv_type {
-            KvTypeChoice::F32 => KvType::F32,
-            KvTypeChoice::F16 => KvType::F16,
-        },
+        kv_type: arguments.kv_type.map_or(default_kv_type, KvTypeChoice::kv_type),
         delta_form: match arguments.delta_rule {
             None | Some(DeltaChoice::Step) => DeltaForm::Step,
             Some(DeltaChoice::Chunked) => DeltaForm::Chunked,

@@ -96,6 +96,20 @@ impl Lanes for NeonLanes {
         }))
     }
     #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        unsafe {
+            let bytes = vreinterpretq_s8_u8(vld1q_u8(from));
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            Self([
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+                vcvtq_f32_s32(vmovl_high_s16(low)),
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+                vcvtq_f32_s32(vmovl_high_s16(high)),
+            ])
+        }
+    }
+    #[inline(always)]
     unsafe fn store_rounded(self, to: *mut i16) {
         for (i, quarter) in self.0.into_iter().enumerate() {
             // SAFETY: see above the impl.

@@ -3,11 +3,14 @@
 //! Methods check every length (a wrong one is a programmer's error and panics with the numbers;
 //! hostile input has been refused by [`Matrix::new`]), split the work over rows, heads, channels or
 //! tokens, and never over a sum: so the number of threads cannot change a bit. Nothing here
-//! allocates except [`Compute::prepare`] when the activations must grow.
+//! allocates except [`Compute::prepare`] when the activations must grow, and the first steps of attention.
 
+mod attention;
 mod combine;
 mod operations;
 mod sequence;
+
+pub use attention::ATTENTION_BYTES;
 
 use crate::activations::{Activations, IntegerKey};
 use crate::format::{Encoding, Matrix};
@@ -16,6 +19,7 @@ use crate::pool::Pool;
 use crate::quantised::QuantisedTask;
 use crate::table::Table;
 use std::ops::Range;
+use std::sync::Mutex;
 use thiserror::Error;
 
 /// How quantised weights meet activations. Float weights are always multiplied in binary32.
@@ -106,6 +110,8 @@ pub struct Compute {
     table: &'static Table,
     pool: Pool,
     arithmetic: Arithmetic,
+    /// What attention keeps between its regions.
+    parts: Mutex<Vec<f32>>,
 }
 
 /// A slice that several workers write in disjoint parts.
@@ -161,7 +167,7 @@ impl Compute {
         }
         let table = Table::choose(isa)?;
         let pool = Pool::new(threads).map_err(|source| ComputeError::Spawn { threads, source })?;
-        Ok(Self { table, pool, arithmetic })
+        Ok(Self { table, pool, arithmetic, parts: Mutex::default() })
     }
 
     /// Name of the chosen instruction set.

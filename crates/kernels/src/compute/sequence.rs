@@ -1,89 +1,12 @@
-//! The operations of [`Compute`] that carry state along a sequence: attention, convolution, delta
-//! rule.
+//! The operations of [`Compute`] that carry a recurrent state along a sequence: convolution, delta rule.
 
 use super::{Compute, Parts};
-use crate::attention::{AttentionShape, BLOCK_TOKENS, KeyValueBlock};
 use crate::delta::{DeltaForm, DeltaInputs, DeltaShape};
-use crate::generic::attention::{AttentionTask, MAX_HEAD_DIM, TASK_HEADS};
 use crate::generic::delta::{DeltaTask, MAX_KEY_DIM};
 use crate::generic::elementwise::ConvolutionTask;
 use crate::lanes::LANES;
 
 impl Compute {
-    /// Causal attention: token `i` of `q [tokens, query_heads, head_dim]` sees the positions
-    /// `0..=first_position + i`, which lie in `blocks` (block `b` from position `b * BLOCK_TOKENS`).
-    /// `out` has the shape of `q`.
-    ///
-    /// # Panics
-    ///
-    /// If lengths do not fit the shape or blocks are missing.
-    pub fn attention(
-        &self,
-        shape: &AttentionShape,
-        q: &[f32],
-        first_position: usize,
-        blocks: &[KeyValueBlock<'_>],
-        out: &mut [f32],
-    ) {
-        let AttentionShape { query_heads, key_value_heads, head_dim, scale } = *shape;
-        let row = query_heads * head_dim;
-        assert!(
-            row > 0 && q.len().is_multiple_of(row),
-            "attention: {} floats in rows of {row}",
-            q.len()
-        );
-        assert_eq!(q.len(), out.len(), "attention: outputs");
-        assert!(head_dim <= MAX_HEAD_DIM, "attention: head_dim {head_dim} above {MAX_HEAD_DIM}");
-        assert!(
-            key_value_heads > 0 && query_heads % key_value_heads == 0,
-            "attention: {query_heads} query heads over {key_value_heads}"
-        );
-        let tokens = q.len() / row;
-        let needed = (first_position + tokens).div_ceil(BLOCK_TOKENS);
-        assert!(needed <= blocks.len(), "attention: {needed} blocks needed, {}", blocks.len());
-        let elements = key_value_heads * BLOCK_TOKENS * head_dim;
-        for block in &blocks[..needed] {
-            assert_eq!(block.keys.len(), elements, "elements of a key block");
-            assert_eq!(block.values.len(), elements, "elements of a value block");
-        }
-        let share = query_heads / key_value_heads;
-        // Heads of a task share a key-value head; small enough that every worker has several.
-        let mut together = share.min(TASK_HEADS);
-        while together > 1 && tokens * query_heads / together < 2 * self.pool.workers() {
-            together /= 2;
-        }
-        let per_share = share.div_ceil(together);
-        let per_token = key_value_heads * per_share;
-        let out = Parts::new(out);
-        let body = |range: std::ops::Range<usize>| {
-            for item in range {
-                let (token, item) = (item / per_token, item % per_token);
-                let (key_value_head, part) = (item / per_share, item % per_share);
-                let first = key_value_head * share + part * together;
-                let heads = together.min(share - part * together);
-                let range =
-                    token * row + first * head_dim..token * row + (first + heads) * head_dim;
-                // SAFETY: tasks are disjoint heads; `new` has checked the features; sizes above.
-                unsafe {
-                    (self.table.attend)(&mut AttentionTask {
-                        q: &q[range.clone()],
-                        out: out.part(range),
-                        head_dim,
-                        scale,
-                        key_value_head,
-                        visible: first_position + token + 1,
-                        blocks,
-                    });
-                }
-            }
-        };
-        if first_position + tokens < 16 {
-            body(0..tokens * per_token);
-        } else {
-            self.pool.for_each(tokens * per_token, 1, body);
-        }
-    }
-
     /// Depthwise causal convolution, then SiLU: `out[t, c] = silu(sum_j weight[c, j] * u[t + j, c])`
     /// with `u` the rows of `state [kernel - 1, channels]` (raw inputs, oldest first; zeros at the start
     /// of a sequence) followed by `x [tokens, channels]`. Then the state takes the last rows of `u`.

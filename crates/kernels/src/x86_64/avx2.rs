@@ -84,6 +84,16 @@ impl Lanes for Avx2Lanes {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.cast());
+            let low = _mm256_cvtepi8_epi32(bytes);
+            let high = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
+    #[inline(always)]
     unsafe fn store_rounded(self, to: *mut i16) {
         // SAFETY: see above the impl.
         unsafe {

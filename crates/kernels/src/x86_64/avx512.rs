@@ -30,6 +30,8 @@ fn first(count: usize) -> __mmask16 {
 // SAFETY (for every `unsafe` block below): the caller of each method vouches for AVX-512 and for 16
 // elements at the pointer; masked accesses touch only the first `count`.
 impl Lanes for Avx512Lanes {
+    const WIDE: bool = true;
+
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         // SAFETY: see above the impl.
@@ -57,6 +59,11 @@ impl Lanes for Avx512Lanes {
     unsafe fn load_f16(from: *const u8) -> Self {
         // SAFETY: see above the impl.
         unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        unsafe { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
     }
     #[inline(always)]
     unsafe fn store_rounded(self, to: *mut i16) {
@@ -121,6 +128,34 @@ impl Lanes for Avx512Lanes {
             let low = _mm512_castps512_ps256(self.0);
             let high = _mm512_extractf32x8_ps::<1>(self.0);
             super::avx2::sum_of_eight(_mm256_add_ps(low, high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_each(vectors: &[[Self; 4]; 4], to: &mut [f32; 16]) {
+        // SAFETY: see above the impl; `to` has 16 elements.
+        unsafe {
+            // Each level of the tree halves the lanes of a vector and joins two vectors into one.
+            let zero = _mm512_setzero_ps();
+            let (mut eight, mut four, mut two) = ([zero; 8], [zero; 4], [zero; 2]);
+            for i in 0..8 {
+                // Vectors that end side by side are four apart here: column by column.
+                let (a, b) = (vectors[2 * i % 4][i / 2].0, vectors[(2 * i + 1) % 4][i / 2].0);
+                let low = _mm512_shuffle_f32x4::<0x44>(a, b);
+                eight[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a, b));
+            }
+            for i in 0..4 {
+                let (a, b) = (eight[2 * i], eight[2 * i + 1]);
+                let low = _mm512_shuffle_f32x4::<0x88>(a, b);
+                four[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xdd>(a, b));
+            }
+            for i in 0..2 {
+                let (a, b) = (four[2 * i], four[2 * i + 1]);
+                let low = _mm512_shuffle_ps::<0x44>(a, b);
+                two[i] = _mm512_add_ps(low, _mm512_shuffle_ps::<0xee>(a, b));
+            }
+            let low = _mm512_shuffle_ps::<0x88>(two[0], two[1]);
+            let sums = _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(two[0], two[1]));
+            _mm512_storeu_ps(to.as_mut_ptr(), sums);
         }
     }
     #[inline(always)]

@@ -123,3 +123,32 @@ pub(crate) fn isas() -> Vec<Isa> {
         })
         .collect()
 }
+
+/// Fails where `got` is further from `want` than `limit`, relative to the larger of it and the mean magnitude.
+pub(crate) fn close(got: &[f32], want: &[f64], limit: f64, case: &str) {
+    assert_eq!(got.len(), want.len(), "{case}");
+    let norm = (want.iter().map(|w| w * w).sum::<f64>() / want.len() as f64).sqrt().max(1e-6);
+    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(got) - want).abs() / norm.max(want.abs());
+        assert!(error < limit, "{case}: element {i} is {got}, not {want}");
+    }
+}
+
+/// Runs on every instruction set with one and three threads; all must give the same bits.
+pub(crate) fn everywhere(mut body: impl FnMut(&Compute) -> Vec<f32>) -> Vec<f32> {
+    let mut first: Option<Vec<f32>> = None;
+    for isa in isas() {
+        for threads in [1, 3] {
+            let got = body(&compute(threads, Arithmetic::Int16, isa));
+            let first = first.get_or_insert_with(|| got.clone());
+            let same = first.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{isa:?} with {threads} threads: other bits");
+        }
+    }
+    first.unwrap()
+}
+
+/// As binary64.
+pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&x| f64::from(x)).collect()
+}

@@ -11,6 +11,7 @@ mod state;
 use std::io::Read;
 use std::sync::Arc;
 
+pub use kernels::KvType;
 use kernels::{
     Activations, AttentionShape, Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens,
 };
@@ -21,7 +22,7 @@ use store::{ExpertId, LayerId};
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
-pub use self::state::{KvGrowth, KvType};
+pub use self::state::KvGrowth;
 use self::state::{Sequences, StateLayout};
 use super::snapshot::Mark;
 use super::{
@@ -375,6 +376,7 @@ impl Backend for CpuBackend {
             key_value_heads: attention.key_value_heads,
             head_dim: attention.head_dim,
             scale: (attention.head_dim as f32).powf(-0.5),
+            kv_type: self.options.kv_type,
         };
         let (query_width, key_width) = (
             attention.query_heads * attention.head_dim,

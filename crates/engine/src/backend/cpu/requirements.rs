@@ -32,6 +32,7 @@ impl Requirements {
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
             + tokens * config.hidden * float
+            + kernels::ATTENTION_BYTES
             // Batches put aside while another runs.
             + (options.sequences - 1) * tokens * config.hidden * float
             + options.logit_rows * config.vocabulary * float;

@@ -1,7 +1,7 @@
 //! What a sequence carries from token to token: key-value blocks, recurrent states, convolution tails.
 //!
 //! Keys and values lie in pages of `PAGE_TOKENS` positions, in each per attention layer `[key_value_heads,
-//! PAGE_TOKENS, head_dim]`, so that a head's keys are contiguous. Pages come from one pool: allocated
+//! PAGE_TOKENS]` rows of the cache's type, so that a head's keys are contiguous. Pages come from one pool: allocated
 //! ahead ([`KvGrowth::Ahead`]: nothing grows while generating) or as a sequence reaches them
 //! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A page
 //! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size.
@@ -9,9 +9,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use kernels::{
-    AttentionShape, KeyValueBlock, KeyValueBlockMut, KeyValues, KeyValuesMut, store_keys_values,
-};
+use kernels::{AttentionShape, KeyValueBlock, KeyValueBlockMut, store_keys_values};
 use store::LayerId;
 
 use super::super::SequenceId;
@@ -31,26 +29,15 @@ pub enum KvGrowth {
     Ahead,
 }
 
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvType {
-    /// As computed.
-    #[default]
-    F32,
-    /// Rounded to half precision: half the memory, lossy.
-    F16,
-}
-
 /// Sizes of a sequence's state.
 #[derive(Clone, Debug)]
 pub(super) struct StateLayout {
-    kv_type: KvType,
     /// For each layer, its index among the layers of its kind.
     index: Vec<usize>,
     attention_layers: usize,
     delta_layers: usize,
-    /// Values of one page's keys (its values take as many).
-    page_values: usize,
+    /// Bytes of a page's keys in one layer (its values take as many).
+    keys_bytes: usize,
     /// Values of one recurrent state.
     recurrent_values: usize,
     /// Values of one convolution tail.
@@ -78,11 +65,12 @@ impl StateLayout {
         };
         let attention = &config.attention;
         Self {
-            kv_type: options.kv_type,
             index,
             attention_layers,
             delta_layers,
-            page_values: attention.key_value_heads * PAGE_TOKENS * attention.head_dim,
+            keys_bytes: attention.key_value_heads
+                * PAGE_TOKENS
+                * options.kv_type.bytes_of_head(attention.head_dim),
             recurrent_values,
             tail_values,
         }
@@ -95,11 +83,7 @@ impl StateLayout {
 
     /// Bytes of one page over all attention layers.
     pub(super) fn page_bytes(&self) -> usize {
-        let value = match self.kv_type {
-            KvType::F32 => 4,
-            KvType::F16 => 2,
-        };
-        2 * self.attention_layers * self.page_values * value
+        2 * self.attention_layers * self.keys_bytes
     }
 
     /// Values of the recurrent part of one sequence: states of all delta layers, then their tails.
@@ -109,11 +93,7 @@ impl StateLayout {
 
     /// A page: per attention layer keys, then values.
     fn new_page(&self) -> Page {
-        let values = 2 * self.attention_layers * self.page_values;
-        match self.kv_type {
-            KvType::F32 => Page::F32(vec![0.0; values]),
-            KvType::F16 => Page::F16(vec![0; values]),
-        }
+        Page::Coded(vec![0; self.page_bytes()])
     }
 }
 
@@ -269,8 +249,8 @@ impl Sequences {
         keys: &[f32],
         values: &[f32],
     ) {
-        let page_values = self.layout.page_values;
-        let start = 2 * self.layout.index[layer.index()] * page_values;
+        let keys_bytes = self.layout.keys_bytes;
+        let start = 2 * self.layout.index[layer.index()] * keys_bytes;
         let width = shape.key_value_heads * shape.head_dim;
         let tokens = keys.len() / width;
         let sequence = self.get(sequence);
@@ -281,7 +261,9 @@ impl Sequences {
             let page = Arc::get_mut(&mut sequence.pages[(position + done) / PAGE_TOKENS]);
             let page = page.expect("`reserve` gave the sequence a page of its own");
             let rows = done * width..(done + count) * width;
-            let mut block = layer_mut(page, start, page_values);
+            let (layer_keys, layer_values) =
+                bytes_mut(page)[start..start + 2 * keys_bytes].split_at_mut(keys_bytes);
+            let mut block = KeyValueBlockMut { keys: layer_keys, values: layer_values };
             store_keys_values(shape, first, &keys[rows.clone()], &values[rows], &mut block);
             done += count;
         }
@@ -294,14 +276,15 @@ impl Sequences {
         layer: LayerId,
         length: usize,
     ) -> Vec<KeyValueBlock<'_>> {
-        let values = self.layout.page_values;
-        let start = 2 * self.layout.index[layer.index()] * values;
+        let keys_bytes = self.layout.keys_bytes;
+        let start = 2 * self.layout.index[layer.index()] * keys_bytes;
         let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
         let pages = sequence.pages[..length.div_ceil(PAGE_TOKENS)].iter();
         pages
-            .map(|page| KeyValueBlock {
-                keys: slice(page, start..start + values),
-                values: slice(page, start + values..start + 2 * values),
+            .map(|page| {
+                let (keys, values) =
+                    bytes(page)[start..start + 2 * keys_bytes].split_at(keys_bytes);
+                KeyValueBlock { keys, values }
             })
             .collect()
     }
@@ -360,26 +343,14 @@ impl Sequences {
     }
 }
 
-/// One layer's part of a page, which starts at value `start`.
-fn layer_mut(page: &mut Page, start: usize, values: usize) -> KeyValueBlockMut<'_> {
-    let end = start + 2 * values;
-    match page {
-        Page::F32(data) => {
-            let (keys, values) = data[start..end].split_at_mut(values);
-            KeyValueBlockMut { keys: KeyValuesMut::F32(keys), values: KeyValuesMut::F32(values) }
-        }
-        Page::F16(data) => {
-            let (keys, values) = data[start..end].split_at_mut(values);
-            KeyValueBlockMut { keys: KeyValuesMut::F16(keys), values: KeyValuesMut::F16(values) }
-        }
-        Page::Bytes(_) => unreachable!("pages of another device"),
-    }
+/// The rows of a page.
+fn bytes(page: &Page) -> &[u8] {
+    let Page::Bytes(bytes) = page else { unreachable!("the processor's pages are bytes") };
+    bytes
 }
 
-fn slice(page: &Page, range: std::ops::Range<usize>) -> KeyValues<'_> {
-    match page {
-        Page::F32(data) => KeyValues::F32(&data[range]),
-        Page::F16(data) => KeyValues::F16(&data[range]),
-        Page::Bytes(_) => unreachable!("pages of another device"),
-    }
+/// The rows of a page that is the sequence's own.
+fn bytes_mut(page: &mut Page) -> &mut [u8] {
+    let Page::Bytes(bytes) = page else { unreachable!("the processor's pages are bytes") };
+    bytes
 }

@@ -113,6 +113,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
             None => KvChoice::Grow,
             Some(_) => KvChoice::Ahead,
         })),
+        "kv type": plan.backend.kv_type.name(),
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
         "hits %": pooled.then(|| percent(hits, requests)),

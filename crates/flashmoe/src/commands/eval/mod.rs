@@ -101,7 +101,7 @@ fn plans(arguments: &EvalArguments) -> Result<(Plan, Option<Plan>)> {
     model.model.clone_from(folder);
     model.context = Some(plan.backend.context as u32);
     model.experts_per_token = None;
-    model.kv_type = KvTypeChoice::F32;
+    model.kv_type = Some(KvTypeChoice::F32);
     model.routing = RoutingChoice::Model;
     let reference = Plan::resolve(&model, Seats::MEASUREMENT).context("the reference")?;
     let (found, expected) = (reference.config.vocabulary, plan.config.vocabulary);

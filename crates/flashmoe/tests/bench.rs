@@ -45,6 +45,48 @@ fn arms_that_only_move_bytes_agree_and_count_what_they_read() {
     assert_eq!(resident.unwrap()["hits %"], 100.0);
 }
 
+/// A context is computed once and gone on from; a test's logits are those of a context computed for it alone.
+#[test]
+fn a_depth_has_the_same_logits_whatever_was_measured_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let rows = |depths: &str| -> Vec<Value> {
+        let options = ["-p", "20", "-n", "3", "-d", depths, "-r", "2", "-o", "json"];
+        let text = bench(&model, &options);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let check = |rows: &[Value], test: &str| {
+        let row = rows.iter().find(|row| row["test"] == test).unwrap();
+        row["check"].clone()
+    };
+    let several = rows("0,40,300,7");
+    assert_eq!(several.len(), 4 * 2 * 2);
+    for depth in [7, 40, 300] {
+        let alone = rows(&depth.to_string());
+        for test in [format!("pp20 @ d{depth}"), format!("tg3 @ d{depth} cold")] {
+            assert_eq!(check(&several, &test), check(&alone, &test), "{test}");
+        }
+    }
+}
+
+/// A lossy type is named in the rows, and every type gives other logits.
+#[test]
+fn types_of_keys_and_values_are_arms_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let options = ["-p", "40", "-n", "0", "-r", "1", "-o", "json", "--kv-type", "f32,f16,bf16,q8"];
+    let rows = bench(&model, &options);
+    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let warm: Vec<_> = rows.iter().filter(|row| row["test"] == "pp40").collect();
+    assert_eq!(
+        warm.iter().map(|row| &row["kv type"]).collect::<Vec<_>>(),
+        ["f32", "f16", "bf16", "q8"]
+    );
+    for (index, row) in warm.iter().enumerate() {
+        assert!(warm[..index].iter().all(|other| other["check"] != row["check"]), "{row}");
+    }
+}
+
 #[test]
 fn tables_and_csv_have_a_header_and_a_line_per_row() {
     let folder = tempfile::tempdir().unwrap();

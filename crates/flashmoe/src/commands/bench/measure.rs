@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::EngineError;
-use engine::backend::{Run, SequenceId};
+use engine::backend::{Run, SequenceId, Snapshot};
 use engine::engine::Engine;
 use store::cache::StoreCounters;
 
@@ -68,6 +68,8 @@ pub(super) struct Bench<'a> {
     vocabulary: u64,
     chunk: usize,
     seed: u64,
+    /// A context that has been computed: tests at its depth begin there, deeper ones go on from there.
+    context: Option<Snapshot>,
 }
 
 impl<'a> Bench<'a> {
@@ -78,7 +80,7 @@ impl<'a> Bench<'a> {
         seed: u64,
     ) -> Self {
         let (vocabulary, chunk) = (plan.config.vocabulary as u64, plan.backend.batch_tokens);
-        Self { loaded, interrupt, vocabulary, chunk, seed }
+        Self { loaded, interrupt, vocabulary, chunk, seed, context: None }
     }
 
     /// Runs a test; `number` decides its tokens.
@@ -96,17 +98,8 @@ impl<'a> Bench<'a> {
         number: u64,
     ) -> Result<Sample, EngineError> {
         let kind = ((test.depth as u64) << 32) | ((test.tokens as u64) << 1) | test.decode as u64;
-        let mut state = self.seed ^ hash_word(hash_word(FNV_START, number), kind);
-        let vocabulary = self.vocabulary;
-        let mut token = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) % vocabulary) as u32
-        };
-        let context: Vec<u32> = (0..test.depth).map(|_| token()).collect();
-        let tokens: Vec<u32> = (0..test.tokens).map(|_| token()).collect();
-        self.prefill(sequence, "context", &context)?;
+        let tokens = self.tokens(hash_word(hash_word(FNV_START, number), kind), test.tokens);
+        self.fill(sequence, test.depth)?;
         let before = self.loaded.engine.counters();
         let cached = cached_bytes();
         let started = Instant::now();
@@ -133,6 +126,41 @@ impl<'a> Bench<'a> {
             cache_growth: cached_bytes() as i64 - cached as i64,
             check,
         })
+    }
+
+    /// Random tokens that `stream` decides.
+    fn tokens(&self, stream: u64, count: usize) -> Vec<u32> {
+        let mut state = self.seed ^ stream;
+        let next = |_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % self.vocabulary) as u32
+        };
+        (0..count).map(next).collect()
+    }
+
+    /// Brings an empty sequence to `depth`. The same context serves every test, so it is computed once: what has been
+    /// computed is taken from the snapshot, and only what is deeper is added.
+    fn fill(&mut self, sequence: SequenceId, depth: usize) -> Result<(), EngineError> {
+        if depth == 0 {
+            return Ok(());
+        }
+        let kept = self.context.take().filter(|kept| kept.length() <= depth);
+        let done = kept.as_ref().map_or(0, Snapshot::length);
+        if let Some(kept) = &kept {
+            self.loaded.engine.backend().restore(sequence, kept)?;
+        }
+        if done < depth {
+            // Dropped before the next is taken: there is room for one.
+            drop(kept);
+            let context = self.tokens(FNV_START, depth);
+            self.prefill(sequence, "context", &context[done..])?;
+            self.context = Some(self.loaded.engine.backend().snapshot(sequence, None)?);
+        } else {
+            self.context = kept;
+        }
+        Ok(())
     }
 
     /// Feeds given tokens one by one, looking at the logits of each as an answer would.

@@ -3,10 +3,11 @@
 //! Each combination of settings is an arm: planned, loaded and measured for itself. One arm is loaded
 //! once and its repetitions follow each other. Several arms do not fit side by side, so every
 //! repetition loads each arm in turn, which interleaves them against drift of the machine. After every
-//! load each test runs once with empty slots (`cold`), then the counted runs follow (`warm`): all of
-//! them for a single arm, one per load for several.
+//! load each test runs once before anything of its kind (`cold`), then the counted runs follow (`warm`): all of
+//! them for a single arm, one per load for several. The tests of one depth come together: its context is
+//! computed once, and every test begins from a snapshot of it; a deeper context goes on from there.
 //!
-//! Tokens are random, as in llama-bench, and never repeat; the same seed feeds every arm the same
+//! Tokens are random, as in llama-bench, and those of tests never repeat; the same seed feeds every arm the same
 //! tokens, so the `check` column (a hash over all logits that were looked at) must agree between arms
 //! that differ only in where bytes come from. Rows go to standard output, everything else to standard
 //! error.
@@ -40,9 +41,10 @@ struct Arm {
 pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<()> {
     let tests = tests(arguments)?;
     let context = tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(1) + 1;
+    let deep = tests.iter().any(|test| test.depth > 0);
     let mut arms = Vec::new();
     for combination in arguments.combinations(context) {
-        arms.push(Arm::prepare(&combination, tests.len())?);
+        arms.push(Arm::prepare(&combination, tests.len(), deep)?);
     }
     let interrupt = Interrupt::listen()?;
     let count = arms.len();
@@ -57,12 +59,15 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             reset_peak();
             let mut loaded = arm.plan.load()?;
             let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, arguments.seed);
-            for run in 0..=runs {
-                for (test, samples) in tests.iter().zip(&mut arm.samples) {
-                    let number = (round * (runs + 1) + run) as u64;
-                    let sample = bench.run(test, number)?;
-                    say(&format!("{}: {:.2} tok/s", test.name(run == 0), sample.rate()));
-                    samples[usize::from(run > 0)].push(sample);
+            let mut measured = tests.iter().zip(&mut arm.samples).collect::<Vec<_>>();
+            for same_depth in measured.chunk_by_mut(|a, b| a.0.depth == b.0.depth) {
+                for run in 0..=runs {
+                    for (test, samples) in &mut *same_depth {
+                        let number = (round * (runs + 1) + run) as u64;
+                        let sample = bench.run(test, number)?;
+                        say(&format!("{}: {:.2} tok/s", test.name(run == 0), sample.rate()));
+                        samples[usize::from(run > 0)].push(sample);
+                    }
                 }
             }
         }
@@ -98,8 +103,10 @@ fn tests(arguments: &BenchArguments) -> Result<Vec<Test>> {
 
 impl Arm {
     /// Plans the arm and measures the bandwidths that bound it, while nothing is loaded.
-    fn prepare(arguments: &ModelArguments, tests: usize) -> Result<Self> {
-        let plan = Plan::resolve(arguments, Seats::MEASUREMENT)?;
+    /// `deep` where a context is kept for several tests.
+    fn prepare(arguments: &ModelArguments, tests: usize, deep: bool) -> Result<Self> {
+        let seats = if deep { Seats::CONVERSATION } else { Seats::MEASUREMENT };
+        let plan = Plan::resolve(arguments, seats)?;
         plan.approximations().iter().for_each(|line| say(line));
         let speeds = Speeds::measure(&plan)?;
         say(&format!(

@@ -85,7 +85,8 @@ fn main() {
                 best_seconds(threads, 25, || compute.attention(&shape, q, depth - 1, &blocks, out));
             let bytes = (2 * depth * shape.key_value_heads * kv_type.bytes_of_head(256)) as f64;
             println!(
-                "{kv_type:>4} at {depth:5}: chunk {:6.1} GFLOP/s, {:7.1} us a token; step {:5.1} GB/s = {:3.0} % of reading",
+                "{kv_type:>4} at {depth:5}: chunk {:6.1} GFLOP/s, {:7.1} us a token; \
+                 step {:5.1} GB/s = {:3.0} % of reading",
                 flops / chunk / 1e9,
                 1e6 * chunk / CHUNK as f64,
                 bytes / step / 1e9,

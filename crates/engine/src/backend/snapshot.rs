@@ -15,8 +15,6 @@ pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 /// Keys and values of [`PAGE_TOKENS`] positions in every attention layer, in the layout of the device.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Page {
-    /// As computed.
-    F32(Vec<f32>),
     /// Rows of a [`kernels::KvType`], which the backend knows.
     Bytes(Vec<u8>),
 }
@@ -24,7 +22,6 @@ pub(crate) enum Page {
 impl Recycled for Page {
     fn spoil(&mut self) {
         match self {
-            Self::F32(values) => values.fill(f32::NAN),
             // NaN in every type.
             Self::Bytes(bytes) => bytes.fill(0xff),
         }
@@ -35,9 +32,7 @@ impl Page {
     /// A copy of `other`, which has the same type and size.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         match (self, other) {
-            (Self::F32(to), Self::F32(from)) => to.copy_from_slice(from),
             (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
-            _ => unreachable!("pages of one backend have one type"),
         }
     }
 }
@@ -149,21 +144,18 @@ impl Page {
     /// Bytes that are written of it.
     fn bytes(&self) -> u64 {
         match self {
-            Self::F32(values) => size_of_val(values.as_slice()) as u64,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            Self::F32(values) => write_values(values, f32::to_le_bytes, out),
             Self::Bytes(bytes) => out.write_all(bytes),
         }
     }
 
     pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
         match self {
-            Self::F32(values) => read_values(values, f32::from_le_bytes, input),
             Self::Bytes(bytes) => input.read_exact(bytes),
         }
     }

@@ -93,7 +93,7 @@ impl StateLayout {
 
     /// A page: per attention layer keys, then values.
     fn new_page(&self) -> Page {
-        Page::Coded(vec![0; self.page_bytes()])
+        Page::Bytes(vec![0; self.page_bytes()])
     }
 }
 
@@ -345,12 +345,12 @@ impl Sequences {
 
 /// The rows of a page.
 fn bytes(page: &Page) -> &[u8] {
-    let Page::Bytes(bytes) = page else { unreachable!("the processor's pages are bytes") };
+    let Page::Bytes(bytes) = page;
     bytes
 }
 
 /// The rows of a page that is the sequence's own.
 fn bytes_mut(page: &mut Page) -> &mut [u8] {
-    let Page::Bytes(bytes) = page else { unreachable!("the processor's pages are bytes") };
+    let Page::Bytes(bytes) = page;
     bytes
 }

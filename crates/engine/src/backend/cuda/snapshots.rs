@@ -171,9 +171,7 @@ impl CudaBackend {
         length: usize,
         page: &Shared,
     ) -> Result<(), CudaError> {
-        let Page::Bytes(bytes) = &***page else {
-            unreachable!("pages of this device are bytes");
-        };
+        let Page::Bytes(bytes) = &***page;
         let (place, part) = self.page_part(sequence, number, length);
         let layers = self.buffers.keys.iter().zip(&self.buffers.values);
         for ((keys, rows), page) in layers.zip(bytes.chunks_exact(2 * self.sizes.page_side())) {
@@ -216,9 +214,7 @@ impl CudaBackend {
                 continue;
             }
             let Some(mut page) = self.snapshots.pages.take() else { return Ok(None) };
-            let Page::Bytes(bytes) = &mut *page else {
-                unreachable!("pages of this device are bytes");
-            };
+            let Page::Bytes(bytes) = &mut *page;
             if !full {
                 // What the buffer held before is nobody's business, on disk neither.
                 bytes.fill(0);

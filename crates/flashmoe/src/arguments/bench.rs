@@ -79,7 +79,7 @@ pub(crate) struct BenchArguments {
     /// Mapped files: advise the kernel which records come and which are done
     #[arg(long)]
     pub(crate) residency_advice: bool,
-    /// How keys and values are stored (list; default: f16, a GPU stores f32)
+    /// How keys and values are stored (list; default: f16, on a GPU f32)
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
     pub(crate) kv_type: Vec<KvTypeChoice>,
     /// Tokens of a prompt processed at once

@@ -59,7 +59,7 @@ pub(crate) struct ModelArguments {
     /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
     #[arg(long, value_name = "WHEN")]
     pub(crate) kv: Option<KvChoice>,
-    /// How keys and values are stored (default: f16; a GPU stores f32)
+    /// How keys and values are stored (default: f16, on a GPU f32)
     #[arg(long, value_name = "TYPE")]
     pub(crate) kv_type: Option<KvTypeChoice>,
     /// Most tokens of a conversation

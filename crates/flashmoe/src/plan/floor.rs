@@ -10,7 +10,7 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::Checkpoint;
 
 use super::requests::RequestPlan;
-use super::{Part, Seats, backend_options};
+use super::{DEFAULT_KV_TYPE, Part, Seats, backend_options};
 use crate::arguments::{ByteSize, ModelArguments, SlotCount, StorageChoice};
 use crate::failure::Failure;
 
@@ -61,7 +61,7 @@ pub(super) fn least_memory(
 ) -> Result<u64> {
     let mut least = 0;
     loop {
-        let options = backend_options(arguments, config, least, seats)?;
+        let options = backend_options(arguments, config, least, DEFAULT_KV_TYPE, seats)?;
         let step = step_slots(config, &options, options.sequences);
         let slots = match (least_slots(arguments), arguments.storage) {
             (Some(slots), _) => StorePlan::budget(checkpoint, slots, step).map(|plan| plan.bytes()),

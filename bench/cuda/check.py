@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 BOUND = 2e-3
 PROMPTS = 50
 CONTINUED = 1000
-BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "64"], ["--vram", "230M", "--slots", "128"]]
+BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
 PREDICTED = [[*budget, "--predict", "on"] for budget in BUDGETS[:2]]
 
 

@@ -205,8 +205,8 @@ impl Drop for DeviceBuffer {
 }
 
 /// Host memory of somebody else, pinned and mapped into the device. The device only reads it: there is no [`Span`] of
-/// it, which could be written to, and kernels read the records that its addresses name. So whoever makes one cannot hand
-/// out write access to memory that is not theirs.
+/// it, which could be written to, and kernels read the records that its addresses name. So whoever makes one cannot
+/// hand out write access to memory that is not theirs.
 pub struct Registration {
     device: Device,
     host: *mut c_void,

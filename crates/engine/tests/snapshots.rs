@@ -34,7 +34,7 @@ fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
     let model = Model::declare(&config, &mut catalog).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
-    options.slots = SlotBudget::Slots(config.moe.experts);
+    options.slots = SlotBudget::Steps(1);
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
         batch_tokens: 64,

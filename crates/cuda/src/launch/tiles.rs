@@ -273,7 +273,9 @@ mirrors! {
         x, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add, first_piece,
         grouped
     } for Tile2, Tile3, Tile4, Tile5, Tile6, Tile8, TileAny;
-    SplitTokensArguments as SplitTokensArguments { x, up, parts, sums, tiles, tile_count, columns, rows } for SplitTokens;
+    SplitTokensArguments as SplitTokensArguments {
+        x, up, parts, sums, tiles, tile_count, columns, rows
+    } for SplitTokens;
     TileSplitArguments as TileSplitArguments {
         parts, sums, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add,
         first_piece, grouped, stages, tile

@@ -41,7 +41,8 @@ pub(crate) struct EvalArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Compare with this model over the text: KL divergence and top-1 agreement. It runs as trained,
-    /// with keys and values in f32, whatever -k and --kv-type say, so it may be the same folder. The two share the memory equally
+    /// with keys and values in f32, whatever -k and --kv-type say, so it may be the same folder. The two
+    /// share the memory equally
     #[arg(long, value_name = "MODEL", requires = "text")]
     pub(crate) reference: Option<PathBuf>,
     /// How the results are printed

@@ -85,7 +85,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
                 Fault::Late(Duration::from_micros(micros.load(Ordering::Relaxed)))
             };
             let storage = Some(Box::new(Simulator::new(Box::new(late), 1)) as _);
-            let slots = SlotBudget::Slots(2 * config.moe.experts);
+            let slots = SlotBudget::Steps(2);
             StoreOptions { slots, storage, ..StoreOptions::new(StorageMode::Budget, minimum) }
         }
     };

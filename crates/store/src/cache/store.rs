@@ -292,9 +292,9 @@ impl State {
 }
 
 impl Shared {
-    /// The bookkeeping. After a panic that has cut a change of it short it still takes completions and gives slots back,
-    /// so that nobody waits for ever and leases end: what lies in memory is guarded by the arena, not by this state.
-    /// Nothing new is served from it: see [`whole`](Self::whole).
+    /// The bookkeeping. After a panic that has cut a change of it short it still takes completions and gives slots
+    /// back, so that nobody waits for ever and leases end: what lies in memory is guarded by the arena, not by this
+    /// state. Nothing new is served from it: see [`whole`](Self::whole).
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -35,8 +35,8 @@ impl Default for RequestQueue {
 }
 
 impl RequestQueue {
-    /// A panic under this lock leaves whole lists: requests are moved by single operations, and the one foreign function
-    /// that is called under it ([`withdraw`](Self::withdraw)) is called while every request is in its list.
+    /// A panic under this lock leaves whole lists: requests are moved by single operations, and the one foreign
+    /// function that is called under it ([`withdraw`](Self::withdraw)) is called while every request is in its list.
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -216,8 +216,8 @@ impl Foretell {
         self.copier.advance(protocol::ended_layers(self.ended.words()))
     }
 
-    /// A step has run. `uses_and_guesses` has what each layer used, `[layers, tokens, k]`, then what was guessed of it; `uses` the
-    /// first by layer, sorted and distinct; `tier` says where records were when the step began.
+    /// A step has run. `uses_and_guesses` has what each layer used, `[layers, tokens, k]`, then what was guessed of
+    /// it; `uses` the first by layer, sorted and distinct; `tier` says where records were when the step began.
     pub(super) fn judge(
         &mut self,
         tokens: usize,

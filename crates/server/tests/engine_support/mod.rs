@@ -85,7 +85,9 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
                 Fault::Late(Duration::from_micros(micros.load(Ordering::Relaxed)))
             };
             let storage = Some(Box::new(Simulator::new(Box::new(late), 1)) as _);
-            let slots = SlotBudget::Steps(2);
+            // Two layers' experts of the demo model; what a small net with two sizes of records needs.
+            let layers = SlotBudget::Slots(2 * config.moe.experts);
+            let slots = if setting.golden.is_none() { layers } else { SlotBudget::Steps(2) };
             StoreOptions { slots, storage, ..StoreOptions::new(StorageMode::Budget, minimum) }
         }
     };

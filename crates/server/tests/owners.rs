@@ -11,6 +11,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::sampling::Xoshiro256;
@@ -128,8 +129,13 @@ fn what_is_cached_is_explained_by_the_owner_s_own_requests() {
 /// Two jobs of one prompt at a time: one owner's waits for the snapshot of the other's only if it may have it.
 #[test]
 fn nobody_waits_for_a_beginning_that_another_owner_computes() {
-    let slow = Arc::new(std::sync::atomic::AtomicU64::new(300));
-    let setting = Setting { slow: Some(slow), golden: Some(FAMILIES[0]), ..Setting::default() };
+    // A read takes so long that the first cannot end before the second is admitted, however fast the machine is.
+    let micros = Arc::new(AtomicU64::new(20_000));
+    let setting = Setting {
+        slow: Some(Arc::clone(&micros)),
+        golden: Some(FAMILIES[0]),
+        ..Setting::default()
+    };
     let worker = worker(&setting);
     let prompt: Vec<u32> = (0..400).map(|n| n * 7 % 60).collect();
     let [_, first, second] = owners();
@@ -138,6 +144,7 @@ fn nobody_waits_for_a_beginning_that_another_owner_computes() {
     let two = worker.submit(asked(&prompt, &second)).unwrap();
     wait_until(&worker, |status| status.running.len() == 2 || status.running.is_empty());
     assert_eq!(worker.status().running.len(), 2, "the second waited for the first");
+    micros.store(0, Ordering::Relaxed);
     assert_eq!((collect(one).cached(), collect(two).cached()), (0, 0));
 }
 

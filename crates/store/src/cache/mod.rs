@@ -27,7 +27,7 @@ mod visit;
 mod withdraw;
 
 pub use admit::Admission;
-pub use counters::{DeviceCounters, ForetoldCounters, Histogram, PhaseCounters, StoreCounters};
+pub use counters::{DeviceCounters, Histogram, PhaseCounters, PrefetchCounters, StoreCounters};
 pub use error::{ReadCause, StoreError};
 pub use held::Held;
 pub use layout::{SlotClass, StorePlan};

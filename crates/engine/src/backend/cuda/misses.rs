@@ -359,8 +359,8 @@ impl Prefetched {
         self.wanted = 0;
     }
 
-    /// A request of `layer` has come: the layers before it have chosen, and it has as well unless it is prefetched. What
-    /// is still listed for them either was asked for or never will be.
+    /// A request of `layer` has come: the layers before it have chosen, and it has as well unless it is prefetched.
+    /// What is still listed for them either was asked for or never will be.
     fn note_progress(&mut self, layer: LayerId, prefetched: bool) {
         let chosen = layer.0 + u16::from(!prefetched);
         if chosen > self.chosen {

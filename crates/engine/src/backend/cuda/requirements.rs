@@ -68,9 +68,9 @@ pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) 
         + 2 * padded(rows * encoding.scale_row_bytes(columns))
 }
 
-/// Bytes of the slots into which a step copies records that are only prefetched: as many as one token uses, twice, since
-/// one layer still reads its own while those of the next arrive. Nothing has to be prefetched where every record has a
-/// slot.
+/// Bytes of the slots into which a step copies records that are only prefetched: as many as one token uses, twice,
+/// since one layer still reads its own while those of the next arrive. Nothing has to be prefetched where every record
+/// has a slot.
 pub(super) fn prefetch_bytes(options: &CudaOptions, slot_bytes: usize, all: bool) -> usize {
     if all || options.prediction == Prediction::Off { 0 } else { 2 * options.top_k * slot_bytes }
 }

@@ -15,9 +15,10 @@ use super::layout::{self, MatrixSpans, RecordLayout, Span};
 use super::manifest::{Layer, Manifest, ProjectionEntry, Spans, encoding_of};
 use super::names::{self, Meaning};
 use super::sidecar::{self, Sidecar};
+use super::source::Place;
 use super::{
-    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
-    PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
+    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, JOURNAL,
+    LayerExperts, PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
 };
 use crate::shown::{quoted, shown};
 
@@ -25,6 +26,21 @@ use crate::shown::{quoted, shown};
 pub(crate) const TABLE_MAGIC: [u8; 8] = *b"FLASHSUM";
 /// Magic, version (u32), zero (u32), trunk parts (u64), records (u64).
 pub(crate) const TABLE_HEADER_BYTES: usize = 32;
+
+/// True for a folder with a manifest.
+pub(super) fn probe(place: &Place<'_>) -> Result<bool, FormatError> {
+    place.has(layout::MANIFEST)
+}
+
+/// True for a folder that a packer began and did not finish.
+pub(super) fn probe_unfinished(place: &Place<'_>) -> Result<bool, FormatError> {
+    place.has(JOURNAL)
+}
+
+/// An unfinished pack is no checkpoint.
+pub(super) fn refuse_unfinished(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
+    Err(FormatError::Unfinished { path: place.folder.to_owned() })
+}
 
 pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let manifest_path = folder.join(layout::MANIFEST);

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::FormatError;
-use super::{Configuration, files, json};
+use super::{Configuration, Vocabulary, files, json};
 use crate::shown::shown;
 
 /// Templates are programs of a few kilobytes.
-const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// tokenizer.json: the largest known has 35 MB.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
 /// tokenizer_config.json lists added tokens; real ones are below 100 KB.
@@ -31,10 +31,37 @@ pub(crate) const FILES: [&str; 5] = [
     GENERATION_CONFIG,
 ];
 
+/// Where a checkpoint has its tokenizer.
+#[derive(Clone, Debug)]
+pub enum TokenizerSource {
+    /// In a tokenizer.json.
+    File(PathBuf),
+    /// In the keys of a GGUF file.
+    Gguf(Box<Vocabulary>),
+}
+
+impl TokenizerSource {
+    /// The file to blame.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::Gguf(vocabulary) => vocabulary.path(),
+        }
+    }
+
+    /// About how many bytes its tokenizer.json has.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::File(path) => path.metadata().map_or(0, |file| file.len()),
+            Self::Gguf(vocabulary) => vocabulary.bytes(),
+        }
+    }
+}
+
 /// What lies beside the weights.
 pub(crate) struct Sidecar {
     pub(crate) generation_config: Option<Value>,
-    pub(crate) tokenizer: Option<PathBuf>,
+    pub(crate) tokenizer: Option<TokenizerSource>,
     pub(crate) tokenizer_config: Option<Value>,
     pub(crate) chat_template: Option<String>,
 }
@@ -55,6 +82,7 @@ impl Sidecar {
             config.generation_end_tokens(&folder.join(GENERATION_CONFIG), json)?;
         }
         let chat_template = chat_template(folder, tokenizer_config.as_ref())?;
+        let tokenizer = tokenizer.map(TokenizerSource::File);
         Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
     }
 }

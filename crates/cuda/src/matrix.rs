@@ -49,13 +49,25 @@ fn code(float: FloatType) -> u32 {
 }
 
 impl Matrix {
+    /// Whether the kernels serve an encoding.
+    pub fn serves(encoding: Encoding) -> bool {
+        match encoding {
+            Encoding::Float(_) | Encoding::Affine { .. } => true,
+            Encoding::Block(_) => false,
+        }
+    }
+
     /// A shape without memory, as experts have it.
+    ///
+    /// # Panics
+    /// For an encoding that the kernels do not serve.
     pub fn shape(encoding: Encoding, rows: usize, columns: usize) -> Self {
         let (kind, bits, group, scale_kind) = match encoding {
             Encoding::Float(float) => (code(float), 0, 1, 0),
             Encoding::Affine { bits, group, scale } => {
                 (Kind::Affine as u32, u32::from(bits), u32::from(group), code(scale))
             }
+            Encoding::Block(format) => panic!("no kernel reads {}", format.name()),
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));
@@ -65,7 +77,7 @@ impl Matrix {
     /// A matrix whose pieces are at the given places.
     ///
     /// # Panics
-    /// When a piece has another length than shape and encoding ask for.
+    /// When a piece has another length than shape and encoding ask for, or no kernel serves the encoding.
     pub fn new(
         encoding: Encoding,
         rows: usize,

@@ -53,6 +53,7 @@ pub enum VectorRole {
 
 #[derive(Clone, Debug)]
 struct MatrixPlace {
+    name: String,
     rows: usize,
     columns: usize,
     tensor: Tensor,
@@ -111,7 +112,8 @@ impl<'a> Catalog<'a> {
             return Err(EngineError::tensor(name, found));
         }
         tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
-        self.matrices.push(MatrixPlace { rows, columns, tensor: tensor.clone() });
+        let (name, tensor) = (name.to_owned(), tensor.clone());
+        self.matrices.push(MatrixPlace { name, rows, columns, tensor });
         Ok(MatrixId(self.matrices.len() as u32 - 1))
     }
 
@@ -237,6 +239,11 @@ impl<'a> Catalog<'a> {
     /// Matrices declared: rows, columns and encoding of each, in order.
     pub fn matrices(&self) -> impl Iterator<Item = (usize, usize, Encoding)> {
         self.matrices.iter().map(|place| (place.rows, place.columns, place.tensor.encoding))
+    }
+
+    /// Name and encoding of each matrix declared, in order.
+    pub fn encodings(&self) -> impl Iterator<Item = (&str, Encoding)> {
+        self.matrices.iter().map(|place| (&*place.name, place.tensor.encoding))
     }
 
     /// Values of each vector declared, in order.

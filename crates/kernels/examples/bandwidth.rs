@@ -126,12 +126,9 @@ fn main() {
             [2, 3, 4, 5, 6, 8].map(affine).into_iter().chain([Encoding::Float(FloatType::Bf16)])
         {
             let rates = [&one, &two].map(|c| decode(c, encoding, rows, columns, &pool));
-            let name = match encoding {
-                Encoding::Affine { bits, .. } => format!("{bits} bits"),
-                Encoding::Float(float) => format!("{float:?}"),
-            };
+            let name = encoding.label();
             println!(
-                "{rows:5} x {columns:4} {name:7} GB/s {:5.1} {:5.1}, share of read {:3.0}% {:3.0}%",
+                "{rows:5} x {columns:4} {name:9} GB/s {:5.1} {:5.1}, share of read {:3.0}% {:3.0}%",
                 rates[0],
                 rates[1],
                 100.0 * rates[0] / read[0],

@@ -15,6 +15,7 @@
 mod aarch64;
 mod activations;
 mod attention;
+mod blocks;
 mod compute;
 mod delta;
 mod float;

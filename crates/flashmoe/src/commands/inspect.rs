@@ -9,7 +9,6 @@ use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
-use kernels::format::{Encoding, FloatType};
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
 
@@ -116,7 +115,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             continue;
         };
         let [gate, up, down] = [Projection::Gate, Projection::Up, Projection::Down]
-            .map(|projection| encoding_name(experts.shapes[projection as usize].encoding));
+            .map(|projection| experts.shapes[projection as usize].encoding.label());
         let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
         lines.push(format!("{index:<6} {mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B"));
     }
@@ -144,15 +143,5 @@ fn layout_name(kind: SourceKind) -> &'static str {
         SourceKind::Native => "native pack",
         SourceKind::Ancestor => "model_weights.bin with packed_experts",
         SourceKind::Gguf => "GGUF",
-    }
-}
-
-/// Short name of an encoding: `4-bit g64`, `bf16`.
-pub(crate) fn encoding_name(encoding: Encoding) -> String {
-    match encoding {
-        Encoding::Float(FloatType::F32) => "f32".to_owned(),
-        Encoding::Float(FloatType::F16) => "f16".to_owned(),
-        Encoding::Float(FloatType::Bf16) => "bf16".to_owned(),
-        Encoding::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
     }
 }

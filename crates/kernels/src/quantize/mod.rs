@@ -2,7 +2,7 @@
 //!
 //! [`Method::MinMax`] is what MLX does, [`Method::SeedMinMax`] what the first streaming engines did, and
 //! [`Method::Search`] minimises the squared error of each group. All write the same format
-//! (`format.rs`): packed values, scales, biases. A group depends on its own values alone, so rows may
+//! (`format/`): packed values, scales, biases. A group depends on its own values alone, so rows may
 //! be encoded in any order by any number of threads; this module starts none.
 
 mod group;
@@ -38,6 +38,12 @@ pub enum QuantizeError {
         /// The value.
         value: f32,
     },
+    /// There is no way to write the encoding, only to read it.
+    #[error("nothing is encoded as {encoding}: take an affine encoding or a float type")]
+    Unsupported {
+        /// The encoding's name.
+        encoding: &'static str,
+    },
 }
 
 /// Destination of encoded rows; lengths as in [`Matrix`](crate::format::Matrix).
@@ -55,7 +61,7 @@ pub struct Encoded<'a> {
 ///
 /// # Errors
 ///
-/// If a length does not fit the encoding or a value is infinite or NaN.
+/// If a length does not fit the encoding, a value is infinite or NaN, or the encoding is one of blocks.
 pub fn encode(
     values: &[f32],
     columns: usize,
@@ -81,6 +87,9 @@ pub fn encode(
                 write(float, value, place);
             }
             return Ok(());
+        }
+        Encoding::Block(format) => {
+            return Err(QuantizeError::Unsupported { encoding: format.name() });
         }
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
 use kernels::{Arithmetic, Compute, ComputeOptions, Isa, bf16_from_f32, f16_from_f32};
 
 /// xorshift64*: small, seeded, the same on every machine.
@@ -105,8 +105,55 @@ pub(crate) fn random_matrix(
                 append(-s * largest * (0.45 + 0.1 * random.uniform()), scale, &mut bytes);
             }
         }
+        Encoding::Block(format) => {
+            for _ in 0..rows * columns / format.values() {
+                random_block(random, format, &mut bytes);
+            }
+        }
     }
     Owned { encoding, rows, columns, bytes }
+}
+
+/// A block of random bits whose values are of a magnitude near 1.
+fn random_block(random: &mut Random, format: BlockFormat, bytes: &mut Vec<u8>) {
+    let mut block: Vec<u8> = (0..format.bytes()).map(|_| random.next() as u8).collect();
+    let mut values = vec![0.0; format.values()];
+    // What the scales of the block must shrink by is found with scales of one.
+    set_scales(&mut block, format, 1.0);
+    format.decode(&block, &mut values);
+    let squares: f32 = values.iter().map(|v| v * v).sum();
+    let factor = (0.5 + random.uniform()) / (squares / values.len() as f32).sqrt().max(1e-3);
+    set_scales(&mut block, format, factor);
+    bytes.extend(block);
+}
+
+/// Writes the scale that stands over a whole block, and its minimum where it has one.
+fn set_scales(block: &mut [u8], format: BlockFormat, factor: f32) {
+    let mut half = |at: usize, value: f32| {
+        block[at..at + 2].copy_from_slice(&f16_from_f32(value).to_le_bytes());
+    };
+    let last = format.bytes() - 2;
+    match format {
+        BlockFormat::Mxfp4 => block[0] = (128.0 + factor.log2()) as u8,
+        // Floats of eight bits between 1/16 and 1.
+        BlockFormat::Nvfp4 => block[..4].iter_mut().for_each(|byte| *byte = *byte % 32 + 24),
+        BlockFormat::Q4_1 | BlockFormat::Q5_1 => {
+            half(0, factor);
+            half(2, -8.0 * factor);
+        }
+        BlockFormat::Q4K | BlockFormat::Q5K => {
+            half(0, factor);
+            half(2, 8.0 * factor);
+        }
+        BlockFormat::Q2K => {
+            half(last - 2, factor);
+            half(last, factor);
+        }
+        BlockFormat::Q3K | BlockFormat::Q6K | BlockFormat::Tq1_0 | BlockFormat::Tq2_0 => {
+            half(last, factor);
+        }
+        _ => half(0, factor),
+    }
 }
 
 pub(crate) fn compute(threads: usize, arithmetic: Arithmetic, isa: Isa) -> Compute {

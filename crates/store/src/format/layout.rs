@@ -78,7 +78,7 @@ impl Cursor {
         let (weight, scale) = matrix_bytes(rows, columns, encoding)?;
         let weight = self.take(weight)?;
         let scales_biases = match encoding {
-            Encoding::Float(_) => None,
+            Encoding::Float(_) | Encoding::Block(_) => None,
             Encoding::Affine { .. } => Some((self.take(scale)?, self.take(scale)?)),
         };
         Some(MatrixSpans { weight, scales_biases })

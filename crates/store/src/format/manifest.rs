@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kernels::format::{Encoding, FloatType};
+use kernels::format::Encoding;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twox_hash::XxHash3_64;
@@ -146,8 +146,8 @@ impl Requantised {
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "name": self.name,
-            "from": encoding_name(self.from),
-            "to": encoding_name(self.to),
+            "from": self.from.name(),
+            "to": self.to.name(),
             "rmse": self.rmse,
             "relative": self.relative,
             "largest": self.largest,
@@ -213,7 +213,7 @@ impl Manifest {
         for matrix in requantised {
             if let Some(place) = places.get_mut(&matrix.name) {
                 **place = Some(ErrorEntry {
-                    from: encoding_name(matrix.from),
+                    from: matrix.from.name(),
                     rmse: matrix.rmse,
                     relative: matrix.relative,
                     largest: matrix.largest,
@@ -235,7 +235,7 @@ impl Manifest {
         let tensors = self.tensors.iter().map(|t| (t.name.clone(), &t.encoding, &t.error));
         let read = |(name, to, error): (String, &String, &Option<ErrorEntry>)| {
             let ErrorEntry { from, rmse, relative, largest } = error.as_ref()?;
-            let (from, to) = (encoding_of(from)?, encoding_of(to)?);
+            let (from, to) = (Encoding::parse(from)?, Encoding::parse(to)?);
             Some(Requantised {
                 name,
                 from,
@@ -292,47 +292,4 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::Checksum { file: path.to_owned(), field, expected, found });
     }
     Ok(expected)
-}
-
-/// `bf16`, or `affine:BITS:GROUP:SCALETYPE`.
-pub(crate) fn encoding_name(encoding: Encoding) -> String {
-    match encoding {
-        Encoding::Float(float) => float_name(float).to_owned(),
-        Encoding::Affine { bits, group, scale } => {
-            format!("affine:{bits}:{group}:{}", float_name(scale))
-        }
-    }
-}
-
-/// The encoding of a name; `None` for any other text.
-pub(crate) fn encoding_of(name: &str) -> Option<Encoding> {
-    let Some(rest) = name.strip_prefix("affine:") else {
-        return float_of(name).map(Encoding::Float);
-    };
-    let (bits, rest) = rest.split_once(':')?;
-    let (group, scale) = rest.split_once(':')?;
-    let encoding = Encoding::Affine {
-        bits: bits.parse().ok()?,
-        group: group.parse().ok()?,
-        scale: float_of(scale)?,
-    };
-    // One spelling only ("04" is not 4), and only encodings that exist.
-    (encoding_name(encoding) == name && encoding.check(0).is_ok()).then_some(encoding)
-}
-
-fn float_name(float: FloatType) -> &'static str {
-    match float {
-        FloatType::F32 => "f32",
-        FloatType::F16 => "f16",
-        FloatType::Bf16 => "bf16",
-    }
-}
-
-fn float_of(name: &str) -> Option<FloatType> {
-    match name {
-        "f32" => Some(FloatType::F32),
-        "f16" => Some(FloatType::F16),
-        "bf16" => Some(FloatType::Bf16),
-        _ => None,
-    }
 }

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kernels::format::Encoding;
 use twox_hash::XxHash3_64;
 
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{self, MatrixSpans, RecordLayout, Span};
-use super::manifest::{Layer, Manifest, ProjectionEntry, Spans, encoding_of};
+use super::manifest::{Layer, Manifest, ProjectionEntry, Spans};
 use super::names::{self, Meaning};
 use super::sidecar::{self, Sidecar};
 use super::source::Place;
@@ -133,7 +134,7 @@ impl Reader<'_> {
                 let found = tensor.shape.len() as u64;
                 return Err(FormatError::limit(self.manifest, field(".shape"), found, 8));
             }
-            let encoding = encoding_of(&tensor.encoding).ok_or_else(|| {
+            let encoding = Encoding::parse(&tensor.encoding).ok_or_else(|| {
                 self.invalid(field(".encoding"), quoted(&tensor.encoding).to_string())
             })?;
             let fits = layout::flat(&tensor.shape).is_some_and(|(rows, columns)| {
@@ -197,7 +198,7 @@ impl Reader<'_> {
             return Err(self.invalid(field("experts"), found));
         }
         let shape = |name: &str, projection, entry: &ProjectionEntry| {
-            let encoding = encoding_of(&entry.encoding).ok_or_else(|| {
+            let encoding = Encoding::parse(&entry.encoding).ok_or_else(|| {
                 self.invalid(
                     field(&format!("{name}.encoding")),
                     quoted(&entry.encoding).to_string(),

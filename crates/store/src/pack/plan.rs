@@ -129,7 +129,7 @@ impl Plan {
             tensors.push(TrunkTensor {
                 name: name.clone(),
                 shape: tensor.shape.clone(),
-                encoding: manifest::encoding_name(to),
+                encoding: to.name(),
                 at: Spans::from(spans),
                 error: None,
             });
@@ -205,7 +205,7 @@ fn plan_layer(
     };
     let entry = |index: usize| {
         let ProjectionShape { rows, columns, encoding } = shapes[index];
-        let encoding = manifest::encoding_name(encoding);
+        let encoding = encoding.name();
         let at = Spans::from(&spans[index]);
         ProjectionEntry { shape: [rows, columns], encoding, at, error: None }
     };

@@ -63,12 +63,13 @@ impl Recipe {
         if target.check(columns).is_ok() { target } else { source }
     }
 
-    /// Scales keep the source's type; a source without scales gets bf16, as MLX writes, or its own f16.
+    /// Scales keep the source's type; a source without scales gets bf16, as MLX writes, or its own f16 (that of its blocks).
     fn affine(&self, bits: u8, source: Encoding) -> Encoding {
         let scale = match source {
             Encoding::Affine { scale, .. } => scale,
             Encoding::Float(FloatType::F16) => FloatType::F16,
             Encoding::Float(FloatType::Bf16 | FloatType::F32) => FloatType::Bf16,
+            Encoding::Block(_) => FloatType::F16,
         };
         Encoding::Affine { bits, group: self.group, scale }
     }

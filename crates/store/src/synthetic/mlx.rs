@@ -155,6 +155,10 @@ fn parts(
             let bytes = values * float.bytes();
             all.push(owned(weight, float_name(float), shape.to_vec(), Piece::Weight, bytes));
         }
+        Encoding::Block(format) => {
+            let reason = format!("MLX has no {}", format.name());
+            return Err(GenerateError::Shape { name: path.to_owned(), reason });
+        }
         Encoding::Affine { bits, group, scale } => {
             let (&columns, outer) = shape.split_last().unwrap_or((&0, &[]));
             encoding.check(columns).map_err(|error| GenerateError::Shape {

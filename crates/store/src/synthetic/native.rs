@@ -8,7 +8,6 @@ use super::{Finish, GenerateError, GeneratedModel, Job, Output, OutputFile, Owne
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{
     Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
-    encoding_name,
 };
 use crate::format::native::table_header;
 use crate::format::{Projection, ProjectionShape};
@@ -59,12 +58,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         let entry = |index: usize| {
             let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
             let at = (&record.projections[index]).into();
-            ProjectionEntry {
-                shape: [rows, columns],
-                encoding: encoding_name(encoding),
-                at,
-                error: None,
-            }
+            ProjectionEntry { shape: [rows, columns], encoding: encoding.name(), at, error: None }
         };
         layers.push(Some(Layer {
             experts: experts.experts,
@@ -77,7 +71,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     let tensors = model.tensors.iter().zip(&spans).map(|(tensor, spans)| TrunkTensor {
         name: tensor.name.clone(),
         shape: tensor.shape.clone(),
-        encoding: encoding_name(tensor.encoding),
+        encoding: tensor.encoding.name(),
         at: spans.into(),
         error: None,
     });

@@ -64,8 +64,7 @@ pub const PREFILL_PART: usize = 8;
 
 /// Bytes of a matrix in device memory.
 pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) -> usize {
-    padded(rows * encoding.weight_row_bytes(columns))
-        + 2 * padded(rows * encoding.scale_row_bytes(columns))
+    encoding.plane_bytes(rows, columns).into_iter().map(padded).sum()
 }
 
 /// Bytes of the slots into which a step copies records that are only foretold: as many as one token uses, twice, since

@@ -1,9 +1,11 @@
-//! Dense weights in device memory, and the shapes that the kernels do not serve.
+//! Dense weights in device memory, and the shapes and encodings that the kernels do not serve.
 
 use std::ops::ControlFlow;
 
 use cuda::launch::{self, AttentionShape};
 use cuda::{Device, DeviceBuffer, Matrix};
+use kernels::format::Encoding;
+use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use super::{CudaOptions, padded, requirements};
@@ -58,6 +60,30 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
         && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
     {
         return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
+    }
+    Ok(())
+}
+
+/// Refuses encodings that the kernels do not read, by the name of the first tensor.
+pub(super) fn check_encodings(
+    catalog: &Catalog<'_>,
+    experts: &[[ProjectionShape; 3]],
+) -> Result<(), EngineError> {
+    let refuse = |name: &str, encoding: Encoding| {
+        let label = encoding.label();
+        let problem =
+            format!("is stored as {label}, which the CUDA kernels do not read: use --device cpu");
+        Err(EngineError::tensor(name, problem))
+    };
+    if let Some((name, encoding)) = catalog.encodings().find(|&(_, e)| !Matrix::serves(e)) {
+        return refuse(name, encoding);
+    }
+    for (layer, shapes) in experts.iter().enumerate() {
+        for (shape, projection) in shapes.iter().zip(["gate", "up", "down"]) {
+            if !Matrix::serves(shape.encoding) {
+                return refuse(&format!("layers.{layer}.experts.{projection}"), shape.encoding);
+            }
+        }
     }
     Ok(())
 }

@@ -115,7 +115,9 @@ impl Content for RandomContent<'_> {
         let key = self.key(owner);
         match (encoding, piece) {
             (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
-            (Encoding::Affine { .. }, Piece::Weight) => self.packed(key, start, out),
+            (Encoding::Affine { .. }, Piece::Weight) | (Encoding::Block(_), _) => {
+                self.packed(key, start, out);
+            }
             (Encoding::Affine { bits, scale, .. }, _) => {
                 self.scales(key, values, (bits, scale), piece, start, out);
             }

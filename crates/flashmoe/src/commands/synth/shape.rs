@@ -273,7 +273,7 @@ fn quantization(
         let model = if tensor.name == "lm_head" { "" } else { "model." };
         let bits = match tensor.encoding {
             Encoding::Affine { bits, .. } => Some(bits),
-            Encoding::Float(_) => None,
+            Encoding::Float(_) | Encoding::Block(_) => None,
         };
         differ(format!("{prefix}{model}{}", tensor.name), bits);
     }

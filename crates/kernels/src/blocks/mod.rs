@@ -1,0 +1,219 @@
+//! Block encodings: GGUF's number formats, one row of a table each.
+//!
+//! A block holds 32, 64 or 256 consecutive values of a row in a fixed number of bytes, with its scales
+//! inside, so a matrix of blocks is one plane. Whatever a format does inside, a block unpacks to unsigned
+//! codes of one byte, and to one scale for each group of 16 or 32 values: `value = (code - offset) * scale`, or
+//! `code * scale + minimum`. All of these are exact in binary32 but the last addition, so decoding, products in
+//! integers and products in binary32 start from the same numbers.
+//!
+//! A new format needs a row below and an unpacking function; it then works in every product.
+
+mod k_quants;
+mod legacy;
+mod tables;
+mod ternary;
+
+use crate::blocks::CodeRange::{Minimum, Offset};
+use crate::float::f32_from_f16;
+
+/// Most values of a block.
+pub(crate) const VALUES_MAX: usize = 256;
+
+/// Most groups of a block.
+pub(crate) const GROUPS_MAX: usize = VALUES_MAX / 16;
+
+/// A block taken apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacked {
+    /// One for each value, in column order.
+    pub(crate) codes: [u8; VALUES_MAX],
+    /// One for each group.
+    pub(crate) scales: [f32; GROUPS_MAX],
+    /// One for each group, in formats with [`CodeRange::Minimum`].
+    pub(crate) minima: [f32; GROUPS_MAX],
+}
+
+/// How the codes of a format become values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeRange {
+    /// `(code - offset) * scale`; the offset is a power of two.
+    Offset(u8),
+    /// `code * scale + minimum`
+    Minimum,
+}
+
+/// What a format is: its numbers, and the scalar reference that takes a block apart.
+struct Layout {
+    name: &'static str,
+    type_id: u32,
+    values: usize,
+    bytes: usize,
+    group: usize,
+    range: CodeRange,
+    unpack: fn(&[u8], &mut Unpacked),
+}
+
+/// Defines [`BlockFormat`] from its table.
+macro_rules! formats {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal [$type_id:literal]:
+        $values:literal values in $bytes:literal bytes, groups of $group:literal, $range:expr, $unpack:path;)*) => {
+        /// A block encoding of GGUF (docs/formats.md describes each).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum BlockFormat {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl BlockFormat {
+            /// Every format.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The format's row.
+            const fn layout(self) -> Layout {
+                match self {
+                    $(Self::$variant => Layout {
+                        name: $name,
+                        type_id: $type_id,
+                        values: $values,
+                        bytes: $bytes,
+                        group: $group,
+                        range: $range,
+                        unpack: $unpack,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+// Name in lower case and number of the type in a GGUF file, sizes, how codes become values, scalar reference.
+formats! {
+    /// 4 bits, one scale.
+    Q4_0 = "q4_0" [2]: 32 values in 18 bytes, groups of 32, Offset(8), legacy::q4_0;
+    /// 4 bits, one scale, one minimum.
+    Q4_1 = "q4_1" [3]: 32 values in 20 bytes, groups of 32, Minimum, legacy::q4_1;
+    /// 5 bits, one scale.
+    Q5_0 = "q5_0" [6]: 32 values in 22 bytes, groups of 32, Offset(16), legacy::q5_0;
+    /// 5 bits, one scale, one minimum.
+    Q5_1 = "q5_1" [7]: 32 values in 24 bytes, groups of 32, Minimum, legacy::q5_1;
+    /// 8 bits, one scale.
+    Q8_0 = "q8_0" [8]: 32 values in 34 bytes, groups of 32, Offset(128), legacy::q8_0;
+    /// 2 bits, scales and minima of 4 bits.
+    Q2K = "q2_k" [10]: 256 values in 84 bytes, groups of 16, Minimum, k_quants::q2_k;
+    /// 3 bits, scales of 6 bits.
+    Q3K = "q3_k" [11]: 256 values in 110 bytes, groups of 16, Offset(4), k_quants::q3_k;
+    /// 4 bits, scales and minima of 6 bits.
+    Q4K = "q4_k" [12]: 256 values in 144 bytes, groups of 32, Minimum, k_quants::q4_k;
+    /// 5 bits, scales and minima of 6 bits.
+    Q5K = "q5_k" [13]: 256 values in 176 bytes, groups of 32, Minimum, k_quants::q5_k;
+    /// 6 bits, scales of 8 bits.
+    Q6K = "q6_k" [14]: 256 values in 210 bytes, groups of 16, Offset(32), k_quants::q6_k;
+    /// 4-bit indices of a table that is not linear, one scale.
+    Iq4Nl = "iq4_nl" [20]: 32 values in 18 bytes, groups of 32, Offset(128), tables::iq4_nl;
+    /// 4-bit indices of the same table, scales of 6 bits.
+    Iq4Xs = "iq4_xs" [23]: 256 values in 136 bytes, groups of 32, Offset(128), tables::iq4_xs;
+    /// Ternary digits, five to a byte, one scale.
+    Tq1_0 = "tq1_0" [34]: 256 values in 54 bytes, groups of 32, Offset(1), ternary::tq1_0;
+    /// Ternary digits of two bits, one scale.
+    Tq2_0 = "tq2_0" [35]: 256 values in 66 bytes, groups of 32, Offset(1), ternary::tq2_0;
+    /// 4-bit floats, one power of two.
+    Mxfp4 = "mxfp4" [39]: 32 values in 17 bytes, groups of 32, Offset(16), tables::mxfp4;
+    /// 4-bit floats, an 8-bit float for each 16.
+    Nvfp4 = "nvfp4" [40]: 64 values in 36 bytes, groups of 16, Offset(16), tables::nvfp4;
+}
+
+impl BlockFormat {
+    /// The format's name in lower case: `q4_k`.
+    pub const fn name(self) -> &'static str {
+        self.layout().name
+    }
+
+    /// The format of a name in lower case; `None` for any other text.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.name() == name)
+    }
+
+    /// The number that stands for the format in a GGUF file.
+    pub const fn type_id(self) -> u32 {
+        self.layout().type_id
+    }
+
+    /// The format of a number in a GGUF file; `None` for floats and for formats unknown here.
+    pub fn of_type_id(type_id: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.type_id() == type_id)
+    }
+
+    /// Values of a block: 32, 64 or 256. A row is whole blocks.
+    pub const fn values(self) -> usize {
+        self.layout().values
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> usize {
+        self.layout().bytes
+    }
+
+    /// Decodes one block: `block` is [`Self::bytes`] long, `out` is [`Self::values`] floats.
+    ///
+    /// # Panics
+    ///
+    /// If a length is another.
+    pub fn decode(self, block: &[u8], out: &mut [f32]) {
+        let Layout { values, bytes, group, range, unpack, .. } = self.layout();
+        assert_eq!(block.len(), bytes, "bytes of a block of {}", self.name());
+        assert_eq!(out.len(), values, "values of a block of {}", self.name());
+        let mut unpacked = Unpacked::EMPTY;
+        unpack(block, &mut unpacked);
+        let Unpacked { codes, scales, minima } = &unpacked;
+        for (g, (out, codes)) in out.chunks_exact_mut(group).zip(codes.chunks(group)).enumerate() {
+            for (value, &code) in out.iter_mut().zip(codes) {
+                *value = match range {
+                    Offset(offset) => f32::from(i16::from(code) - i16::from(offset)) * scales[g],
+                    Minimum => f32::from(code) * scales[g] + minima[g],
+                };
+            }
+        }
+    }
+}
+
+impl Unpacked {
+    /// Zeros.
+    pub(crate) const EMPTY: Self =
+        Self { codes: [0; VALUES_MAX], scales: [0.0; GROUPS_MAX], minima: [0.0; GROUPS_MAX] };
+}
+
+/// The binary16 number at a byte of a block.
+fn half(block: &[u8], at: usize) -> f32 {
+    f32_from_f16(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_unique_and_sizes_fit() {
+        for (index, &format) in BlockFormat::ALL.iter().enumerate() {
+            assert_eq!(BlockFormat::parse(format.name()), Some(format));
+            assert_eq!(BlockFormat::of_type_id(format.type_id()), Some(format));
+            assert_eq!(format as usize, index);
+            let Layout { values, group, range, .. } = format.layout();
+            assert!(VALUES_MAX.is_multiple_of(values) && values.is_multiple_of(group));
+            assert!(matches!(group, 16 | 32));
+            assert!(
+                range == Minimum || matches!(range, Offset(offset) if offset.is_power_of_two())
+            );
+        }
+        assert_eq!(BlockFormat::parse("Q4_K"), None);
+        assert_eq!(BlockFormat::of_type_id(1), None);
+    }
+
+    #[test]
+    fn any_bytes_decode() {
+        for &format in BlockFormat::ALL {
+            for byte in [0, 0x55, 0xff] {
+                let mut out = vec![0.0; format.values()];
+                format.decode(&vec![byte; format.bytes()], &mut out);
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What an encoding is: its planes, its sizes and its names.
+
+use crate::blocks::BlockFormat;
+use crate::float::{f32_from_bf16, f32_from_f16};
+use thiserror::Error;
+
+/// A floating-point storage type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FloatType {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16: the upper half of binary32.
+    Bf16,
+}
+
+impl FloatType {
+    /// Bytes of one value.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The type's name: `f16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The type of a name; `None` for any other text.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::F32, Self::F16, Self::Bf16].into_iter().find(|float| float.name() == name)
+    }
+
+    /// Decodes value `index` of a byte slice of this type.
+    #[inline]
+    pub fn decode(self, bytes: &[u8], index: usize) -> f32 {
+        let half = || u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]);
+        match self {
+            Self::F32 => {
+                let at = &bytes[4 * index..4 * index + 4];
+                f32::from_le_bytes([at[0], at[1], at[2], at[3]])
+            }
+            Self::F16 => f32_from_f16(half()),
+            Self::Bf16 => f32_from_bf16(half()),
+        }
+    }
+}
+
+/// How the values of a matrix are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// One float per value.
+    Float(FloatType),
+    /// Groups of `group` consecutive inputs share one scale and one bias of type `scale`.
+    Affine {
+        /// Bits of one value: 2, 3, 4, 5, 6 or 8.
+        bits: u8,
+        /// Values per group: 32, 64 or 128.
+        group: u16,
+        /// Storage type of scales and biases.
+        scale: FloatType,
+    },
+    /// Blocks that hold their own scales: one plane.
+    Block(BlockFormat),
+}
+
+/// A matrix description that does not fit its bytes or its encoding.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{what}: expected {expected}, found {found}")]
+pub struct MatrixError {
+    /// The quantity that is wrong.
+    pub what: &'static str,
+    /// The value that the shape and encoding ask for.
+    pub expected: usize,
+    /// The value found.
+    pub found: usize,
+}
+
+impl Encoding {
+    /// Runs of bytes that a matrix consists of: weights alone, or weights, scales and biases.
+    pub const fn planes(self) -> usize {
+        match self {
+            Self::Float(_) | Self::Block(_) => 1,
+            Self::Affine { .. } => 3,
+        }
+    }
+
+    /// Columns of a matrix are a multiple of this many.
+    pub const fn block_values(self) -> usize {
+        match self {
+            Self::Float(_) => 1,
+            Self::Affine { group, .. } => group as usize,
+            Self::Block(format) => format.values(),
+        }
+    }
+
+    /// Bytes of one row of the first plane: packed values, or whole blocks.
+    pub const fn weight_row_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::Float(float) => columns * float.bytes(),
+            Self::Affine { bits, .. } => columns * bits as usize / 8,
+            Self::Block(format) => columns / format.values() * format.bytes(),
+        }
+    }
+
+    /// Bytes of one row of scales; the biases take as many. Zero for encodings of one plane.
+    pub const fn scale_row_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::Float(_) | Self::Block(_) => 0,
+            Self::Affine { group, scale, .. } => columns / group as usize * scale.bytes(),
+        }
+    }
+
+    /// Bytes of one row of all planes.
+    pub const fn row_bytes(self, columns: usize) -> usize {
+        self.weight_row_bytes(columns) + 2 * self.scale_row_bytes(columns)
+    }
+
+    /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks.
+    pub const fn plane_bytes(self, rows: usize, columns: usize) -> [usize; 3] {
+        let scales = rows * self.scale_row_bytes(columns);
+        [rows * self.weight_row_bytes(columns), scales, scales]
+    }
+
+    /// Bytes of a whole matrix: all planes.
+    pub const fn matrix_bytes(self, rows: usize, columns: usize) -> usize {
+        rows * self.row_bytes(columns)
+    }
+
+    /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Float(float) => float.name().to_owned(),
+            Self::Affine { bits, group, scale } => {
+                format!("affine:{bits}:{group}:{}", scale.name())
+            }
+            Self::Block(format) => format.name().to_owned(),
+        }
+    }
+
+    /// The encoding of a name; `None` for any other text.
+    pub fn parse(name: &str) -> Option<Self> {
+        let Some(rest) = name.strip_prefix("affine:") else {
+            let float = FloatType::parse(name).map(Self::Float);
+            return float.or_else(|| BlockFormat::parse(name).map(Self::Block));
+        };
+        let (bits, rest) = rest.split_once(':')?;
+        let (group, scale) = rest.split_once(':')?;
+        let encoding = Self::Affine {
+            bits: bits.parse().ok()?,
+            group: group.parse().ok()?,
+            scale: FloatType::parse(scale)?,
+        };
+        // One spelling only ("04" is not 4), and only encodings that exist.
+        (encoding.name() == name && encoding.check(0).is_ok()).then_some(encoding)
+    }
+
+    /// The encoding in few words, for people: `bf16`, `4-bit g64`, `q4_k`.
+    pub fn label(self) -> String {
+        match self {
+            Self::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
+            Self::Float(_) | Self::Block(_) => self.name(),
+        }
+    }
+
+    /// Checks that the encoding exists and that `columns` is a whole number of groups or blocks.
+    pub fn check(self, columns: usize) -> Result<(), MatrixError> {
+        let what = match self {
+            Self::Float(_) => return Ok(()),
+            Self::Block(_) => "columns past the last block",
+            Self::Affine { bits, group, .. } => {
+                if !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
+                    let found = bits.into();
+                    return Err(MatrixError { what: "bits per value", expected: 4, found });
+                }
+                if !matches!(group, 32 | 64 | 128) {
+                    let found = group.into();
+                    return Err(MatrixError { what: "group size", expected: 64, found });
+                }
+                "columns past the last group"
+            }
+        };
+        match columns % self.block_values() {
+            0 => Ok(()),
+            found => Err(MatrixError { what, expected: 0, found }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_encodings() {
+        let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+        let blocks = BlockFormat::ALL.iter().copied().map(Encoding::Block);
+        for encoding in blocks.chain([affine, Encoding::Float(FloatType::F16)]) {
+            assert_eq!(Encoding::parse(&encoding.name()), Some(encoding));
+        }
+        assert_eq!(affine.name(), "affine:4:64:bf16");
+        assert_eq!((affine.label(), affine.planes()), ("4-bit g64".to_owned(), 3));
+        for other in
+            ["", "affine", "affine:04:64:bf16", "affine:7:64:bf16", "affine:4:64", "Q4_K", "q4_k "]
+        {
+            assert_eq!(Encoding::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_one_plane_of_whole_blocks() {
+        let q4_k = Encoding::Block(BlockFormat::Q4K);
+        assert_eq!((q4_k.planes(), q4_k.block_values()), (1, 256));
+        assert_eq!(q4_k.plane_bytes(3, 512), [3 * 288, 0, 0]);
+        assert_eq!(q4_k.matrix_bytes(3, 512), 3 * q4_k.row_bytes(512));
+        assert!(q4_k.check(512).is_ok());
+        let error = q4_k.check(544).unwrap_err();
+        assert_eq!(error.to_string(), "columns past the last block: expected 0, found 32");
+    }
+}

@@ -1,0 +1,117 @@
+//! How a weight matrix is encoded: float types, affine group quantisation, and blocks (`blocks/`).
+//!
+//! Affine quantisation is MLX's: `value = q * scale + bias`, `q` unsigned, groups along the input
+//! dimension (docs/formats.md). Value `i` of a row occupies bits `[i*bits, (i+1)*bits)` of the row's
+//! little-endian bit stream. Byte slices may start at any address: checkpoints written by MLX are
+//! read in place and their tensors begin at odd file offsets.
+
+mod bits;
+mod encoding;
+
+pub use crate::blocks::BlockFormat;
+use crate::blocks::VALUES_MAX;
+pub use bits::{pack, unpack};
+pub use encoding::{Encoding, FloatType, MatrixError};
+
+/// A borrowed weight matrix `[rows, columns]`, row-major; a product maps `columns` inputs to `rows`
+/// outputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// Encoding of the values.
+    pub encoding: Encoding,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub columns: usize,
+    /// Packed values or blocks, `rows * weight_row_bytes(columns)`; any alignment.
+    pub weight: &'a [u8],
+    /// Scales `[rows, columns / group]`, or empty; any alignment.
+    pub scales: &'a [u8],
+    /// Biases `[rows, columns / group]`, or empty; any alignment.
+    pub biases: &'a [u8],
+}
+
+impl<'a> Matrix<'a> {
+    /// Checks every length against shape and encoding, so that kernels need not.
+    pub fn new(
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        weight: &'a [u8],
+        scales: &'a [u8],
+        biases: &'a [u8],
+    ) -> Result<Self, MatrixError> {
+        encoding.check(columns)?;
+        let expect = |what, expected, found| {
+            if expected == found { Ok(()) } else { Err(MatrixError { what, expected, found }) }
+        };
+        expect("weight bytes", rows * encoding.weight_row_bytes(columns), weight.len())?;
+        expect("scale bytes", rows * encoding.scale_row_bytes(columns), scales.len())?;
+        expect("bias bytes", rows * encoding.scale_row_bytes(columns), biases.len())?;
+        Ok(Self { encoding, rows, columns, weight, scales, biases })
+    }
+}
+
+/// Decodes `out.len()` values of one row, starting at column `first`: `q * scale + bias` in
+/// binary32 for affine encodings, the reference of its format for blocks.
+///
+/// # Panics
+///
+/// If row or columns lie outside the matrix.
+pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [f32]) {
+    assert!(row < matrix.rows, "row {row} of {}", matrix.rows);
+    assert!(first + out.len() <= matrix.columns, "columns past {}", matrix.columns);
+    let row_bytes = matrix.encoding.weight_row_bytes(matrix.columns);
+    let stream = &matrix.weight[row * row_bytes..(row + 1) * row_bytes];
+    let (bits, group, scale_type) = match matrix.encoding {
+        Encoding::Float(float) => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = float.decode(stream, first + i);
+            }
+            return;
+        }
+        Encoding::Block(format) => return decode_blocks(format, stream, first, out),
+        Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
+    };
+    let first_group = row * (matrix.columns / group);
+    let mut quantised = [0u8; 32];
+    let mut done = 0;
+    while done < out.len() {
+        // Pieces of at most 32 values that do not cross a group.
+        let column = first + done;
+        let count = (32 - column % 32).min(out.len() - done);
+        unpack(stream, bits, column, &mut quantised[..count]);
+        let scale = scale_type.decode(matrix.scales, first_group + column / group);
+        let bias = scale_type.decode(matrix.biases, first_group + column / group);
+        for (value, &q) in out[done..done + count].iter_mut().zip(&quantised) {
+            *value = f32::from(q) * scale + bias;
+        }
+        done += count;
+    }
+}
+
+/// Decodes values of a row of blocks, starting at column `first`.
+fn decode_blocks(format: BlockFormat, row: &[u8], first: usize, out: &mut [f32]) {
+    let values = format.values();
+    let mut decoded = [0.0; VALUES_MAX];
+    let decoded = &mut decoded[..values];
+    let mut done = 0;
+    while done < out.len() {
+        let column = first + done;
+        let count = (values - column % values).min(out.len() - done);
+        let block = column / values * format.bytes();
+        format.decode(&row[block..block + format.bytes()], decoded);
+        out[done..done + count].copy_from_slice(&decoded[column % values..column % values + count]);
+        done += count;
+    }
+}
+
+/// Decodes one row: `out.len()` is the number of columns.
+///
+/// # Panics
+///
+/// If `row` lies outside the matrix or `out` has another length.
+pub fn decode_row(matrix: &Matrix<'_>, row: usize, out: &mut [f32]) {
+    assert_eq!(out.len(), matrix.columns, "length of a decoded row");
+    decode_columns(matrix, row, 0, out);
+}

@@ -10,6 +10,9 @@ use super::Projection;
 const PREFIXES: [&str; 4] =
     ["model.language_model.", "language_model.model.", "language_model.", "model."];
 
+/// The decays of the delta rule as GGUF has them: already `-exp(A_log)`.
+pub(crate) const DECAY: &str = "linear_attn.A";
+
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
 const LAYER_TENSORS: [&str; 29] = [
     "input_layernorm",
@@ -28,8 +31,7 @@ const LAYER_TENSORS: [&str; 29] = [
     "linear_attn.in_proj_ba",
     "linear_attn.conv1d",
     "linear_attn.A_log",
-    // Already -exp(A_log), as GGUF has it.
-    "linear_attn.A",
+    DECAY,
     "linear_attn.dt_bias",
     "linear_attn.norm",
     "linear_attn.out_proj",

@@ -13,7 +13,7 @@ use twox_hash::XxHash3_64;
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{self, MatrixSpans, RecordLayout, Span};
-use super::manifest::{Layer, Manifest, ProjectionEntry, Spans};
+use super::manifest::{self, Layer, Manifest, ProjectionEntry, Spans};
 use super::names::{self, Meaning};
 use super::sidecar::{self, Sidecar};
 use super::source::Place;
@@ -50,6 +50,11 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let reader = Reader { folder, manifest: &manifest_path };
     let config = Configuration::new(&manifest_path, manifest.config.clone())?;
     let dimensions = Dimensions::read(&config)?;
+    let version = manifest::version(&manifest.tensors, &manifest.layers);
+    if manifest.version != version {
+        let found = format!("{} for a pack of version {version}", manifest.version);
+        return Err(reader.invalid("version", found));
+    }
     let (tensors, trunk_parts) = reader.trunk(&manifest, dimensions)?;
     let mut opened = vec![reader.file(layout::TRUNK, manifest.trunk_bytes, checksum)?];
     let mut experts = Vec::new();

@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::FormatError;
-use super::{Configuration, Vocabulary, files, json};
+use super::{Checkpoint, Configuration, Vocabulary, files, json};
 use crate::shown::shown;
 
 /// Templates are programs of a few kilobytes.
 pub(crate) const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// tokenizer.json: the largest known has 35 MB.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
+/// tokenizer.json and its neighbours, of which it is the largest.
+pub(crate) const COPIED_BYTES_MAX: u64 = TOKENIZER_BYTES_MAX;
 /// tokenizer_config.json lists added tokens; real ones are below 100 KB.
 const TOKENIZER_CONFIG_BYTES_MAX: u64 = 16 << 20;
 
@@ -85,6 +87,23 @@ impl Sidecar {
         let tokenizer = tokenizer.map(TokenizerSource::File);
         Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
     }
+}
+
+/// The small files of a checkpoint, as a pack copies them: name and bytes.
+pub(crate) fn copies(source: &Checkpoint) -> Result<Vec<(&'static str, Vec<u8>)>, FormatError> {
+    let mut copies = Vec::new();
+    for name in FILES {
+        let bytes = match &source.tokenizer {
+            // Other files in the folder belong to other models.
+            Some(TokenizerSource::Gguf(vocabulary)) => vocabulary.file(name)?,
+            _ => match files::find(&source.root, name)? {
+                Some(path) => Some(files::read_small(&path, COPIED_BYTES_MAX)?),
+                None => None,
+            },
+        };
+        copies.extend(bytes.map(|bytes| (name, bytes)));
+    }
+    Ok(copies)
 }
 
 fn object(folder: &Path, name: &str, limit: u64) -> Result<Option<Value>, FormatError> {

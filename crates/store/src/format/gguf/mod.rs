@@ -120,7 +120,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
     let found = assemble::assemble(metadata.path(), &files, raw, dimensions, &schemes)?;
     let vocabulary = Vocabulary::read(metadata, described.config.get(&keys::VOCAB_SIZE)?)?;
     let generation_config = vocabulary.generation_config();
-    let tokenizer_config = vocabulary.tokenizer_config()?;
+    let tokenizer_config = vocabulary.tokenizer_config();
     let chat_template = vocabulary.chat_template()?;
     Ok(Checkpoint {
         kind: SourceKind::Gguf,

@@ -3,7 +3,7 @@
 //! Every type that a file may hold is listed, also those that are not computed with: where a tensor ends decides
 //! where the next one begins. Numbers that are missing were given up, or are never stored.
 
-use kernels::format::{Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType};
 
 /// A type of tensor elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl GgmlType {
             0 => Encoding::Float(FloatType::F32),
             1 => Encoding::Float(FloatType::F16),
             30 => Encoding::Float(FloatType::Bf16),
-            _ => return None,
+            id => return BlockFormat::of_type_id(id).map(Encoding::Block),
         })
     }
 }

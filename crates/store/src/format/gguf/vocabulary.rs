@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
 use crate::format::error::FormatError;
-use crate::format::sidecar::{TEMPLATE_BYTES_MAX, TOKENIZER_BYTES_MAX};
+use crate::format::sidecar::{GENERATION_CONFIG, TEMPLATE_BYTES_MAX, TOKENIZER_BYTES_MAX};
 use crate::shown::quoted;
 
 const MODEL: &str = "tokenizer.ggml.model";
@@ -170,14 +170,26 @@ impl Vocabulary {
     }
 
     /// What tokenizer_config.json would say: the texts of named tokens, which templates print.
-    pub(super) fn tokenizer_config(&self) -> Result<Value, FormatError> {
+    pub(super) fn tokenizer_config(&self) -> Value {
         let named = self.named.iter().map(|(name, text)| ((*name).to_owned(), text.clone().into()));
-        Ok(Value::Object(named.collect::<Map<_, _>>()))
+        Value::Object(named.collect::<Map<_, _>>())
     }
 
     /// The chat template; of several the one without a name.
     pub(super) fn chat_template(&self) -> Result<Option<String>, FormatError> {
         self.metadata.text(TEMPLATE, TEMPLATE_BYTES_MAX)
+    }
+
+    /// The content of one of the small files that other layouts have beside their weights.
+    pub(crate) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FormatError> {
+        let json = |value: Value| value.to_string().into_bytes();
+        Ok(match name {
+            "tokenizer.json" => Some(self.tokenizer_json()?),
+            "tokenizer_config.json" => Some(json(self.tokenizer_config())),
+            "chat_template.jinja" => self.chat_template()?.map(String::into_bytes),
+            GENERATION_CONFIG => self.generation_config().map(json),
+            _ => None,
+        })
     }
 
     /// The bytes of tokenizer.json.

@@ -8,6 +8,8 @@
 //!
 //! A new format needs a row below and an unpacking function; it then works in every product.
 
+mod codebooks;
+mod grids;
 mod k_quants;
 mod legacy;
 mod tables;
@@ -107,10 +109,24 @@ formats! {
     Q5K = "q5_k" [13]: 256 values in 176 bytes, groups of 32, Minimum, k_quants::q5_k;
     /// 6 bits, scales of 8 bits.
     Q6K = "q6_k" [14]: 256 values in 210 bytes, groups of 16, Offset(32), k_quants::q6_k;
+    /// Points of a grid of 256, eight values each, signs, scales of 4 bits.
+    Iq2Xxs = "iq2_xxs" [16]: 256 values in 66 bytes, groups of 32, Offset(64), codebooks::iq2_xxs;
+    /// The same with a grid of 512 and more scales.
+    Iq2Xs = "iq2_xs" [17]: 256 values in 74 bytes, groups of 16, Offset(64), codebooks::iq2_xs;
+    /// Points of a grid of 256, four values each, signs, scales of 4 bits.
+    Iq3Xxs = "iq3_xxs" [18]: 256 values in 98 bytes, groups of 32, Offset(64), codebooks::iq3_xxs;
+    /// Ternary points of a grid of 2048, eight values each, shifted by an eighth, scales of 3 bits.
+    Iq1S = "iq1_s" [19]: 256 values in 50 bytes, groups of 32, Offset(16), codebooks::iq1_s;
     /// 4-bit indices of a table that is not linear, one scale.
     Iq4Nl = "iq4_nl" [20]: 32 values in 18 bytes, groups of 32, Offset(128), tables::iq4_nl;
-    /// 4-bit indices of the same table, scales of 6 bits.
+    /// Points of a grid of 512, four values each, free signs, scales of 4 bits.
+    Iq3S = "iq3_s" [21]: 256 values in 110 bytes, groups of 32, Offset(64), codebooks::iq3_s;
+    /// Points of a grid of 1024, eight values each, free signs, scales of 4 bits.
+    Iq2S = "iq2_s" [22]: 256 values in 82 bytes, groups of 16, Offset(64), codebooks::iq2_s;
+    /// 4-bit indices of the same table as IQ4_NL, scales of 6 bits.
     Iq4Xs = "iq4_xs" [23]: 256 values in 136 bytes, groups of 32, Offset(128), tables::iq4_xs;
+    /// As IQ1_S with more scales and shifts.
+    Iq1M = "iq1_m" [29]: 256 values in 56 bytes, groups of 16, Offset(16), codebooks::iq1_m;
     /// Ternary digits, five to a byte, one scale.
     Tq1_0 = "tq1_0" [34]: 256 values in 54 bytes, groups of 32, Offset(1), ternary::tq1_0;
     /// Ternary digits of two bits, one scale.

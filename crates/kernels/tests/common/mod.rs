@@ -137,6 +137,14 @@ fn set_scales(block: &mut [u8], format: BlockFormat, factor: f32) {
         BlockFormat::Mxfp4 => block[0] = (128.0 + factor.log2()) as u8,
         // Floats of eight bits between 1/16 and 1.
         BlockFormat::Nvfp4 => block[..4].iter_mut().for_each(|byte| *byte = *byte % 32 + 24),
+        // The scale lies in the highest nibbles of four words.
+        BlockFormat::Iq1M => {
+            let bits = f16_from_f32(factor);
+            for k in 0..4 {
+                let place = &mut block[49 + 2 * k];
+                *place = (*place & 15) | (bits >> (4 * k) & 15) as u8 * 16;
+            }
+        }
         BlockFormat::Q4_1 | BlockFormat::Q5_1 => {
             half(0, factor);
             half(2, -8.0 * factor);

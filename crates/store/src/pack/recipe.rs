@@ -63,7 +63,8 @@ impl Recipe {
         if target.check(columns).is_ok() { target } else { source }
     }
 
-    /// Scales keep the source's type; a source without scales gets bf16, as MLX writes, or its own f16 (that of its blocks).
+    /// Scales keep the source's type; a source without scales gets bf16, as MLX writes, or its own f16 (that of its
+    /// blocks).
     fn affine(&self, bits: u8, source: Encoding) -> Encoding {
         let scale = match source {
             Encoding::Affine { scale, .. } => scale,

@@ -16,6 +16,7 @@ import hugging_face
 import mlx_format
 from nets import Net
 
+FLOATS = ("f32", "f16", "bf16")
 TOKENS = 150  # two chunks of the delta rule (64 tokens) and a part of one
 
 
@@ -65,6 +66,14 @@ QWEN3 = Net(
     "qwen3", family="qwen3_moe", experts=11, top_k=3, expert_width=128, heads=4, kv_heads=2,
 )
 QWEN3_RAW_WEIGHTS = dataclasses.replace(QWEN3, name="qwen3-raw-weights", norm_topk=False, tied=True)
+# Rows of every matrix are whole blocks of 256 values.
+BLOCKS = Net(
+    "blocks", hidden=256, experts=9, top_k=3, expert_width=256, shared_width=256, heads=4, kv_heads=2,
+    key_heads=2, value_heads=4, linear_dim=64,
+)
+QWEN3_BLOCKS = dataclasses.replace(
+    QWEN3, name="qwen3-blocks", hidden=256, expert_width=256, head_dim=64
+)
 NETS = [
     BASE, RATIO_1, RATIO_2, RATIO_3, RATIO_4, RAGGED, TIED, ALL_EXPERTS, QWEN3, QWEN3_RAW_WEIGHTS,
 ]
@@ -92,6 +101,20 @@ def mlx_lm_case(net, suffix, dtype="bfloat16", **options):
     return Case(
         f"{net.name}-mlxlm-{suffix}", net, write, quantized, mlx_reference=dtype == "float32"
     )
+
+
+def gguf_case(net, suffix, *kinds, **layout):
+    """Written with the format's own package; tensors take the types of `kinds` in turn."""
+
+    def write(folder):
+        import gguf_format  # the package is loaded only by those who need it
+
+        def kind(name):
+            return gguf_format.Type[kinds[sum(name.encode()) % len(kinds)]]
+
+        gguf_format.write(folder, net, kind, **layout)
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
 
 
 def every_width_and_group(path):
@@ -167,6 +190,23 @@ def all_cases():
         own_mlx_case(RATIO_3.calm(), "plain-trunk", plain_trunk, group=32, bits=5),
         own_mlx_case(RATIO_1.calm(), "4bit-routers", four_bit_routers),
         own_mlx_case(QWEN3.calm(), "every-width", every_width_and_group),
+    ]
+    blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
+    cases += [
+        gguf_case(RATIO_3.calm(), "f32", "F32"),
+        gguf_case(RATIO_4.calm(), "f16", "F16", fused=True),
+        gguf_case(RATIO_1.calm(), "bf16", "BF16", parts=20),
+        gguf_case(RATIO_3.calm(), "q8", "Q8_0"),
+        gguf_case(TIED.calm(), "q8", "Q8_0", parts=16),
+        gguf_case(qwen3, "f32", "F32"),
+        gguf_case(qwen3, "q8", "Q8_0", fused=True),
+        gguf_case(qwen3, "legacy", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
+        gguf_case(qwen3, "k-quants", "Q4_K", "Q6_K", "Q5_K", "Q3_K", "Q2_K"),
+        gguf_case(qwen3, "tables", "IQ4_NL", "IQ4_XS", "MXFP4", "TQ1_0", "TQ2_0"),
+        gguf_case(blocks, "legacy", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
+        *(gguf_case(blocks, kind.lower(), kind) for kind in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")),
+        gguf_case(blocks, "tables", "IQ4_NL", "IQ4_XS", "MXFP4", "TQ1_0", "TQ2_0"),
+        gguf_case(blocks, "mixed", "Q4_K", "Q6_K", "Q8_0", "F16", "Q2_K", "Q5_K", "IQ4_XS", "F32", "Q3_K"),
     ]
     return cases
 

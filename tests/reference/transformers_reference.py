@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+import gguf_format
 import mlx_format
 from safetensors_file import Stored
 
@@ -33,7 +34,7 @@ SPECIAL_TOKENS = 3  # ids below are control tokens, which the scored text does n
 
 
 def load(folder):
-    """The checkpoint in `folder`, Hugging Face or MLX, as a transformers model in float32."""
+    """The checkpoint in `folder`, Hugging Face, MLX or GGUF, as a transformers model in float32."""
     folder = pathlib.Path(folder)
     config = json.loads((folder / "config.json").read_text())
     text = config["model_type"].removesuffix("_text")
@@ -41,7 +42,8 @@ def load(folder):
         "qwen3_5_moe": transformers.Qwen3_5MoeForCausalLM,
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
     }[text]
-    if not mlx_format.is_mlx(folder):
+    in_gguf = gguf_format.is_gguf(folder)
+    if not in_gguf and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager"
         )
@@ -51,7 +53,7 @@ def load(folder):
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
-    tensors = mlx_format.read_as_hugging_face(folder)
+    tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
     if settings.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     state = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}

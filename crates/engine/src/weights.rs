@@ -47,6 +47,8 @@ pub enum VectorRole {
     Norm,
     /// A logarithm whose exponential is used (`A_log`).
     Exponential,
+    /// A value whose negative is used (`A`, which is `-exp(A_log)`).
+    Negative,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +84,11 @@ impl<'a> Catalog<'a> {
     /// Loads without comparing the tensors with their checksums, where the layout has some.
     pub fn decline_check(&mut self) {
         self.checked = false;
+    }
+
+    /// True when the checkpoint has the tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.checkpoint.tensors.contains_key(name)
     }
 
     fn tensor(&self, name: &str) -> Result<&'a Tensor, EngineError> {
@@ -275,6 +282,7 @@ fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
     match place.role {
         VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
         VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),
+        VectorRole::Negative => values.iter_mut().for_each(|value| *value = -*value),
         VectorRole::Norm | VectorRole::Plain => {}
     }
     values

@@ -39,13 +39,24 @@ pub struct AttentionConfig {
     pub output_gate: bool,
 }
 
+/// The order of value heads, which decides whose key head is whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Value head `h` uses key head `h / (value_heads / key_heads)`.
+    Grouped,
+    /// Value head `h` uses key head `h % key_heads`, as GGUF files store them.
+    Tiled,
+}
+
 /// Shape of the GatedDeltaNet layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaConfig {
     /// Key (and query) heads.
     pub key_heads: usize,
-    /// Value heads; value head `h` uses key head `h / (value_heads / key_heads)`.
+    /// Value heads; a multiple of the key heads.
     pub value_heads: usize,
+    /// Which key head a value head uses.
+    pub order: HeadOrder,
     /// Values per key head.
     pub key_dim: usize,
     /// Values per value head.

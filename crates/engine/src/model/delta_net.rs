@@ -20,7 +20,7 @@ pub struct DeltaNet {
     pub decay: MatrixId,
     /// `[channels, kernel]`, newest tap last.
     pub convolution: VectorId,
-    /// `[value_heads]`, `exp(A_log)`.
+    /// `[value_heads]`, `exp(A_log)`, from its logarithm or its negative.
     pub decay_rate: VectorId,
     /// `[value_heads]`, added before the softplus.
     pub decay_bias: VectorId,
@@ -53,7 +53,10 @@ impl DeltaNet {
                 shape.channels() * shape.convolution_kernel,
                 VectorRole::Plain,
             )?,
-            decay_rate: catalog.vector(&name("A_log"), heads, VectorRole::Exponential)?,
+            decay_rate: match catalog.has(&name("A")) {
+                true => catalog.vector(&name("A"), heads, VectorRole::Negative)?,
+                false => catalog.vector(&name("A_log"), heads, VectorRole::Exponential)?,
+            },
             decay_bias: catalog.vector(&name("dt_bias"), heads, VectorRole::Plain)?,
             norm: catalog.vector(&name("norm"), shape.value_dim, VectorRole::Plain)?,
             output: catalog.matrix(&name("out_proj"), hidden, width)?,

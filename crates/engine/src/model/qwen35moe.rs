@@ -4,7 +4,9 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{AttentionConfig, DeltaConfig, Family, Mixer, ModelConfig, MoeConfig};
+use super::config::{
+    AttentionConfig, DeltaConfig, Family, HeadOrder, Mixer, ModelConfig, MoeConfig,
+};
 
 /// Reads the shapes.
 ///
@@ -30,6 +32,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
             value_heads: from.required(&keys::LINEAR_NUM_VALUE_HEADS)?,
+            order: match from.get(&keys::LINEAR_VALUE_HEAD_ORDER)? {
+                Some("tiled") => HeadOrder::Tiled,
+                _ => HeadOrder::Grouped,
+            },
             key_dim: from.required(&keys::LINEAR_KEY_HEAD_DIM)?,
             value_dim: from.required(&keys::LINEAR_VALUE_HEAD_DIM)?,
             convolution_kernel: from.get(&keys::LINEAR_CONV_KERNEL_DIM)?.unwrap_or(4),

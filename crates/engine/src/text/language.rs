@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use store::format::Checkpoint;
+use store::format::{Checkpoint, TokenizerSource};
 use thiserror::Error;
 
 use super::least::{self, TextLimit};
@@ -81,10 +81,16 @@ impl Language {
     ) -> Result<Self, LanguageError> {
         let started = Instant::now();
         let folder = &checkpoint.root;
-        let path = checkpoint.tokenizer.as_ref();
-        let path = path.ok_or_else(|| LanguageError::NoTokenizer { folder: folder.clone() })?;
-        let wrap = |source| LanguageError::File { file: path.clone(), source };
-        let tokenizer = Tokenizer::from_file(path).map_err(wrap)?;
+        let source = checkpoint.tokenizer.as_ref();
+        let source = source.ok_or_else(|| LanguageError::NoTokenizer { folder: folder.clone() })?;
+        let wrap = |error| LanguageError::File { file: source.path().to_owned(), source: error };
+        let tokenizer = match source {
+            TokenizerSource::File(path) => Tokenizer::from_file(path).map_err(wrap)?,
+            TokenizerSource::Gguf(vocabulary) => {
+                let bytes = vocabulary.tokenizer_json().map_err(EngineError::from)?;
+                Tokenizer::from_bytes(&bytes).map_err(wrap)?
+            }
+        };
         tokenizer.check_vocabulary(vocabulary).map_err(wrap)?;
         let config = checkpoint.tokenizer_config.clone().unwrap_or_default();
         let template = checkpoint.chat_template.as_ref().map(|source| {

@@ -84,7 +84,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     field("read per token", format!("{} when no expert is in memory", ByteSize(per_token)));
     field(
         "tokenizer",
-        checkpoint.tokenizer.as_ref().map_or("none".to_owned(), |path| path.display().to_string()),
+        checkpoint.tokenizer.as_ref().map_or("none".to_owned(), |t| t.path().display().to_string()),
     );
     field(
         "chat template",
@@ -142,5 +142,6 @@ fn layout_name(kind: SourceKind) -> &'static str {
         SourceKind::HuggingFace => "Hugging Face safetensors",
         SourceKind::Native => "native pack",
         SourceKind::Ancestor => "model_weights.bin with packed_experts",
+        SourceKind::Gguf => "GGUF",
     }
 }

@@ -22,7 +22,7 @@ use engine::model::mixture::expert_shapes;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StoreError, StorePlan};
-use store::format::Checkpoint;
+use store::format::{Checkpoint, TokenizerSource};
 
 use crate::arguments::{
     ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, PredictChoice,
@@ -171,8 +171,8 @@ impl Plan {
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
-        let tokenizer = checkpoint.tokenizer.as_ref().and_then(|path| path.metadata().ok());
-        let process = PROCESS_BYTES + tokenizer.map_or(0, |file| file.len() * TOKENIZER_FACTOR);
+        let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
+        let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
         let constant = floor::Constant { trunk: catalog.required_bytes(), process };
         let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
         let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);

@@ -15,6 +15,7 @@ use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::safetensors::{RawTensor, RawType};
 use super::sidecar::Sidecar;
+use super::source::Place;
 use super::{
     Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
     Projection, ProjectionShape, SourceKind, files, json,
@@ -26,6 +27,11 @@ const WEIGHTS: &str = "model_weights.bin";
 const GROUP: u16 = 64;
 /// Tensors of the trunk begin at multiples of it.
 const ALIGNMENT: u64 = 64;
+
+/// True for a folder with the index.
+pub(super) fn probe(place: &Place<'_>) -> Result<bool, FormatError> {
+    place.has(INDEX)
+}
 
 pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let index = folder.join(INDEX);

@@ -232,7 +232,11 @@ fn float(
     raw: RawTensor,
     schemes: &Schemes<'_>,
 ) -> Result<Tensor, FormatError> {
-    let Some(float) = float_type(raw.dtype) else {
+    let encoding = match raw.dtype {
+        RawType::Encoded(encoding) => Some(encoding),
+        dtype => float_type(dtype).map(Encoding::Float),
+    };
+    let Some(encoding) = encoding else {
         return Err(match raw.dtype {
             RawType::Float8(dtype) => FormatError::unsupported(
                 path,
@@ -258,7 +262,7 @@ fn float(
         return Err(FormatError::invalid(path, name, found, DOWNLOAD_AGAIN));
     }
     let weight = Extent { file, offset: raw.offset, length: raw.length };
-    Ok(Tensor { shape: raw.shape, encoding: Encoding::Float(float), weight, scales_biases: None })
+    Ok(Tensor { shape: raw.shape, encoding, weight, scales_biases: None })
 }
 
 fn float_type(dtype: RawType) -> Option<FloatType> {

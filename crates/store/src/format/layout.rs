@@ -15,8 +15,10 @@ use kernels::format::Encoding;
 
 use super::ProjectionShape;
 
-/// Version of the layout and of the manifest.
+/// Version of the checksum table, and of the manifest of a pack that any version of this program can read.
 pub(crate) const VERSION: u32 = 1;
+/// Version of the manifest of a pack that holds what GGUF files brought: blocks, or decays stored as they are used.
+pub(crate) const VERSION_BLOCKS: u32 = 2;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.

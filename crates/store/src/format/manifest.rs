@@ -13,8 +13,8 @@ use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use super::json;
-use super::layout::{MatrixSpans, Span, VERSION};
+use super::layout::{MatrixSpans, Span, VERSION, VERSION_BLOCKS};
+use super::{json, names};
 use crate::shown::shown;
 
 pub(crate) const FORMAT: &str = "flashmoe-pack";
@@ -122,6 +122,17 @@ pub(crate) struct Copied {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Hex(pub(crate) u64);
+
+/// The version of a manifest with these tensors and layers: the oldest that every reader of it understands.
+pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 {
+    let block = |name: &str| matches!(Encoding::parse(name), Some(Encoding::Block(_)));
+    let newer =
+        |tensor: &TrunkTensor| block(&tensor.encoding) || tensor.name.ends_with(names::DECAY);
+    let mut entries =
+        layers.iter().flatten().flat_map(|layer| [&layer.gate, &layer.up, &layer.down]);
+    let any = tensors.iter().any(newer) || entries.any(|entry| block(&entry.encoding));
+    if any { VERSION_BLOCKS } else { VERSION }
+}
 
 /// A matrix whose encoding a pack changed, and the error of the new values against the source's.
 #[derive(Clone, Debug, PartialEq)]
@@ -272,8 +283,10 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    if version.as_u64() != Some(VERSION.into()) {
-        let remedy = "this program reads version 1; use the program that wrote it, or pack again";
+    let known = [VERSION, VERSION_BLOCKS].map(|version| Some(u64::from(version)));
+    if !known.contains(&version.as_u64()) {
+        let remedy =
+            "this program reads versions 1 and 2; use the program that wrote it, or pack again";
         return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));

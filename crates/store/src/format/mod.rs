@@ -1,6 +1,6 @@
 //! Checkpoints: what a folder contains, where, and in which encoding.
 //!
-//! Every source (MLX, Hugging Face, native pack, the ancestor's folders) is described by the same
+//! Every source (MLX, Hugging Face, GGUF, native pack, the ancestor's folders) is described by the same
 //! [`Checkpoint`]: canonical tensor names, encodings, and byte extents. Nothing is read but headers;
 //! every length and offset is checked against the file before it is believed.
 //!
@@ -16,6 +16,8 @@ mod assemble;
 pub mod config;
 mod error;
 pub(crate) mod files;
+mod gguf;
+mod hugging_face;
 mod json;
 pub(crate) mod layout;
 pub(crate) mod manifest;
@@ -25,6 +27,7 @@ mod quantization;
 mod safetensors;
 mod shards;
 pub(crate) mod sidecar;
+mod source;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -32,15 +35,11 @@ use std::path::{Path, PathBuf};
 
 use kernels::format::Encoding;
 
-use assemble::{Assembled, Schemes};
-use config::Dimensions;
-use quantization::Quantization;
-use shards::Shards;
-use sidecar::Sidecar;
-
 pub use config::{Configuration, Family};
 pub use error::FormatError;
+pub use gguf::Vocabulary;
 pub use manifest::Requantised;
+pub use sidecar::TokenizerSource;
 pub use summary::{PartSum, record_checksum};
 
 /// Index of a file in [`Checkpoint::files`].
@@ -84,6 +83,8 @@ pub enum SourceKind {
     Native,
     /// `model_weights.bin` with `packed_experts/`.
     Ancestor,
+    /// GGUF files.
+    Gguf,
 }
 
 /// A matrix or vector in one encoding: its shape and where its parts lie.
@@ -153,8 +154,8 @@ pub struct Checkpoint {
     pub config: Configuration,
     /// generation_config.json, when present.
     pub generation_config: Option<serde_json::Value>,
-    /// tokenizer.json, when present.
-    pub tokenizer: Option<PathBuf>,
+    /// The tokenizer, when present.
+    pub tokenizer: Option<TokenizerSource>,
     /// tokenizer_config.json as parsed, when present.
     pub tokenizer_config: Option<serde_json::Value>,
     /// The chat template's text (chat_template.jinja, chat_template.json or tokenizer_config.json).
@@ -201,105 +202,14 @@ pub struct PackInfo {
 pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
     let metadata = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
     if metadata.is_dir() {
-        return open_folder(path);
+        return source::open(&source::Place { folder: path, file: None });
     }
     // A named pipe or device is refused before its name is looked at.
     files::open_regular(path)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name.ends_with(".gguf") {
-        return Err(FormatError::unsupported(path, "format", "GGUF", SUPPORTED_LAYOUTS));
-    }
-    let inside = name.ends_with(".safetensors")
-        || name == shards::INDEX
-        || name == CONFIG
-        || name == layout::MANIFEST;
-    match path.parent() {
-        Some(folder) if inside && folder.as_os_str().is_empty() => open_folder(Path::new(".")),
-        Some(folder) if inside => open_folder(folder),
-        _ => Err(FormatError::NotACheckpoint {
-            path: path.to_owned(),
-            reason: format!("not a file of a checkpoint; {SUPPORTED_LAYOUTS}"),
-        }),
-    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    source::open(&source::Place { folder, file: Some(path) })
 }
 
-const CONFIG: &str = "config.json";
 /// Present in a pack from its first byte written to its last.
 pub(crate) const JOURNAL: &str = "journal";
-const SUPPORTED_LAYOUTS: &str =
-    "give the folder of an MLX or Hugging Face checkpoint (config.json and safetensors files)";
-
-fn open_folder(folder: &Path) -> Result<Checkpoint, FormatError> {
-    if files::find(folder, layout::MANIFEST)?.is_some() {
-        return native::open(folder);
-    }
-    if files::find(folder, JOURNAL)?.is_some() {
-        return Err(FormatError::Unfinished { path: folder.to_owned() });
-    }
-    if files::find(folder, ancestor::INDEX)?.is_some() {
-        return ancestor::open(folder);
-    }
-    if files::find(folder, CONFIG)?.is_some() {
-        return open_safetensors(folder);
-    }
-    Err(FormatError::NotACheckpoint {
-        path: folder.to_owned(),
-        reason: format!("no config.json here; {SUPPORTED_LAYOUTS}"),
-    })
-}
-
-/// MLX and Hugging Face folders.
-fn open_safetensors(folder: &Path) -> Result<Checkpoint, FormatError> {
-    let config_path = folder.join(CONFIG);
-    let config = json::read(&config_path, json::CONFIG_BYTES_MAX)?;
-    let config = Configuration::new(&config_path, config)?;
-    let dimensions = Dimensions::read(&config)?;
-    let quantization = Quantization::read(&config)?;
-    let shards = Shards::read(folder)?;
-    let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
-    let is_mlx = quantization.is_present()
-        || shards.written_by_mlx
-        || shards.tensors.iter().any(|(_, tensor)| from_mlx(&tensor.name));
-    let schemes = Schemes::Config(&quantization);
-    let Shards { files, tensors, .. } = shards;
-    let found = assemble::assemble(&config_path, &files, tensors, dimensions, &schemes)?;
-    refuse_routers_without_experts(&config_path, &found)?;
-    // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
-    // the presence of other tensors has misled several readers.
-    let converted = found.convolutions_converted.unwrap_or(is_mlx);
-    let zero_centred = has_zero_centred_norms(&config)? && !converted;
-    let sidecar = Sidecar::read(folder, &config)?;
-    Ok(Checkpoint {
-        kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
-        root: folder.to_owned(),
-        files,
-        norms_are_zero_centred: zero_centred,
-        config,
-        generation_config: sidecar.generation_config,
-        tokenizer: sidecar.tokenizer,
-        tokenizer_config: sidecar.tokenizer_config,
-        chat_template: sidecar.chat_template,
-        tensors: found.tensors,
-        experts: found.experts,
-        skipped: found.skipped,
-        unused: found.unused,
-        pack: None,
-    })
-}
-
-/// True for the families whose norms are trained around zero (`1 + w`). Only they have the question;
-/// Qwen3-MoE's norms are plain in every layout.
-fn has_zero_centred_norms(config: &Configuration) -> Result<bool, FormatError> {
-    Ok(config.family()? == Some(Family::Qwen35Moe))
-}
-
-/// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.
-fn refuse_routers_without_experts(config: &Path, found: &Assembled) -> Result<(), FormatError> {
-    for (layer, experts) in found.experts.iter().enumerate() {
-        if experts.is_none() && found.tensors.contains_key(&format!("layers.{layer}.mlp.gate")) {
-            let (field, found) = (format!("layers.{layer}.mlp.experts"), "missing beside a router");
-            return Err(FormatError::invalid(config, field, found, error::DOWNLOAD_AGAIN));
-        }
-    }
-    Ok(())
-}

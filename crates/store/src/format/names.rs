@@ -10,8 +10,11 @@ use super::Projection;
 const PREFIXES: [&str; 4] =
     ["model.language_model.", "language_model.model.", "language_model.", "model."];
 
+/// The decays of the delta rule as GGUF has them: already `-exp(A_log)`.
+pub(crate) const DECAY: &str = "linear_attn.A";
+
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 28] = [
+const LAYER_TENSORS: [&str; 29] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -28,6 +31,7 @@ const LAYER_TENSORS: [&str; 28] = [
     "linear_attn.in_proj_ba",
     "linear_attn.conv1d",
     "linear_attn.A_log",
+    DECAY,
     "linear_attn.dt_bias",
     "linear_attn.norm",
     "linear_attn.out_proj",
@@ -137,7 +141,7 @@ fn expert_matrix(name: &str) -> Option<ExpertMatrix> {
 }
 
 /// A decimal index without sign or leading zeros, so that one tensor has one name.
-fn number(text: &str) -> Option<usize> {
+pub(crate) fn number(text: &str) -> Option<usize> {
     let canonical = text == "0" || !text.starts_with('0');
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if canonical && digits { text.parse().ok() } else { None }

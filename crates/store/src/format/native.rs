@@ -13,12 +13,13 @@ use twox_hash::XxHash3_64;
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{self, MatrixSpans, RecordLayout, Span};
-use super::manifest::{Layer, Manifest, ProjectionEntry, Spans};
+use super::manifest::{self, Layer, Manifest, ProjectionEntry, Spans};
 use super::names::{self, Meaning};
 use super::sidecar::{self, Sidecar};
+use super::source::Place;
 use super::{
-    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
-    PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
+    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, JOURNAL,
+    LayerExperts, PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
 };
 use crate::shown::{quoted, shown};
 
@@ -27,6 +28,21 @@ pub(crate) const TABLE_MAGIC: [u8; 8] = *b"FLASHSUM";
 /// Magic, version (u32), zero (u32), trunk parts (u64), records (u64).
 pub(crate) const TABLE_HEADER_BYTES: usize = 32;
 
+/// True for a folder with a manifest.
+pub(super) fn probe(place: &Place<'_>) -> Result<bool, FormatError> {
+    place.has(layout::MANIFEST)
+}
+
+/// True for a folder that a packer began and did not finish.
+pub(super) fn probe_unfinished(place: &Place<'_>) -> Result<bool, FormatError> {
+    place.has(JOURNAL)
+}
+
+/// An unfinished pack is no checkpoint.
+pub(super) fn refuse_unfinished(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
+    Err(FormatError::Unfinished { path: place.folder.to_owned() })
+}
+
 pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let manifest_path = folder.join(layout::MANIFEST);
     let bytes = files::read_small(&manifest_path, json::INDEX_BYTES_MAX)?;
@@ -34,6 +50,11 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let reader = Reader { folder, manifest: &manifest_path };
     let config = Configuration::new(&manifest_path, manifest.config.clone())?;
     let dimensions = Dimensions::read(&config)?;
+    let version = manifest::version(&manifest.tensors, &manifest.layers);
+    if manifest.version != version {
+        let found = format!("{} for a pack of version {version}", manifest.version);
+        return Err(reader.invalid("version", found));
+    }
     let (tensors, trunk_parts) = reader.trunk(&manifest, dimensions)?;
     let mut opened = vec![reader.file(layout::TRUNK, manifest.trunk_bytes, checksum)?];
     let mut experts = Vec::new();

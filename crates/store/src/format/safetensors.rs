@@ -14,6 +14,7 @@ use std::hash::Hasher;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use kernels::format::Encoding;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use twox_hash::XxHash3_64;
@@ -60,6 +61,8 @@ pub(crate) enum RawType {
     Float8(&'static str),
     /// Types that no part of a model that we read has.
     Other(&'static str),
+    /// What another layout says in full.
+    Encoded(Encoding),
 }
 
 impl RawType {
@@ -95,6 +98,7 @@ impl RawType {
             Self::U32 => "U32",
             Self::U8 => "U8",
             Self::Float8(name) | Self::Other(name) => name,
+            Self::Encoded(_) => "encoded",
         }
     }
 
@@ -107,6 +111,8 @@ impl RawType {
             Self::Other("I16" | "U16") => 2,
             Self::Other("I32") => 4,
             Self::Other(_) => 8,
+            // Its bytes are counted where it is read.
+            Self::Encoded(_) => 0,
         }
     }
 }

@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::FormatError;
-use super::{Configuration, files, json};
+use super::{Checkpoint, Configuration, Vocabulary, files, json};
 use crate::shown::shown;
 
 /// Templates are programs of a few kilobytes.
-const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// tokenizer.json: the largest known has 35 MB.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
+/// tokenizer.json and its neighbours, of which it is the largest.
+pub(crate) const COPIED_BYTES_MAX: u64 = TOKENIZER_BYTES_MAX;
 /// tokenizer_config.json lists added tokens; real ones are below 100 KB.
 const TOKENIZER_CONFIG_BYTES_MAX: u64 = 16 << 20;
 
@@ -31,10 +33,37 @@ pub(crate) const FILES: [&str; 5] = [
     GENERATION_CONFIG,
 ];
 
+/// Where a checkpoint has its tokenizer.
+#[derive(Clone, Debug)]
+pub enum TokenizerSource {
+    /// In a tokenizer.json.
+    File(PathBuf),
+    /// In the keys of a GGUF file.
+    Gguf(Box<Vocabulary>),
+}
+
+impl TokenizerSource {
+    /// The file to blame.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::Gguf(vocabulary) => vocabulary.path(),
+        }
+    }
+
+    /// About how many bytes its tokenizer.json has.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::File(path) => path.metadata().map_or(0, |file| file.len()),
+            Self::Gguf(vocabulary) => vocabulary.bytes(),
+        }
+    }
+}
+
 /// What lies beside the weights.
 pub(crate) struct Sidecar {
     pub(crate) generation_config: Option<Value>,
-    pub(crate) tokenizer: Option<PathBuf>,
+    pub(crate) tokenizer: Option<TokenizerSource>,
     pub(crate) tokenizer_config: Option<Value>,
     pub(crate) chat_template: Option<String>,
 }
@@ -55,8 +84,26 @@ impl Sidecar {
             config.generation_end_tokens(&folder.join(GENERATION_CONFIG), json)?;
         }
         let chat_template = chat_template(folder, tokenizer_config.as_ref())?;
+        let tokenizer = tokenizer.map(TokenizerSource::File);
         Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
     }
+}
+
+/// The small files of a checkpoint, as a pack copies them: name and bytes.
+pub(crate) fn copies(source: &Checkpoint) -> Result<Vec<(&'static str, Vec<u8>)>, FormatError> {
+    let mut copies = Vec::new();
+    for name in FILES {
+        let bytes = match &source.tokenizer {
+            // Other files in the folder belong to other models.
+            Some(TokenizerSource::Gguf(vocabulary)) => vocabulary.file(name)?,
+            _ => match files::find(&source.root, name)? {
+                Some(path) => Some(files::read_small(&path, COPIED_BYTES_MAX)?),
+                None => None,
+            },
+        };
+        copies.extend(bytes.map(|bytes| (name, bytes)));
+    }
+    Ok(copies)
 }
 
 fn object(folder: &Path, name: &str, limit: u64) -> Result<Option<Value>, FormatError> {

@@ -33,6 +33,7 @@ impl SourceKind {
             Self::HuggingFace => "hugging-face",
             Self::Native => "native",
             Self::Ancestor => "ancestor",
+            Self::Gguf => "gguf",
         }
     }
 }

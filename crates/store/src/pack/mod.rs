@@ -44,8 +44,6 @@ pub use verify::{VerifyReport, verify};
 
 /// Room for manifest, checksums and the file system's own bookkeeping.
 const SPARE_BYTES: u64 = 16 << 20;
-/// tokenizer.json and its neighbours, of which it is the largest.
-const COPIED_BYTES_MAX: u64 = sidecar::TOKENIZER_BYTES_MAX;
 
 /// Choices of one run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -204,6 +202,8 @@ pub fn pack_on(
     if options.dry_run {
         return Ok(report);
     }
+    // Read first: what is wrong with a tokenizer is better said before hours of writing.
+    let copied = sidecar::copies(source)?;
     let identity = identity(source, &options.recipe);
     let at = |action: &'static str| move |path: &Path, error| PackError::io(path, action, error);
     if destination.symlink_metadata().is_ok() {
@@ -250,7 +250,7 @@ pub fn pack_on(
     let written = write_files(&work, &mut journal, &journal_path, &mut state, progress)?;
     done.extend(written);
     report.requantised = requantised(&plan, &done);
-    finish(fs, source, plan, &partial, &done, &report.requantised)?;
+    finish(fs, plan, copied, &partial, &done, &report.requantised)?;
     fs.rename(&partial, destination).map_err(|error| at("rename")(&partial, error))?;
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -302,8 +302,8 @@ fn open_source(source: &Checkpoint) -> Result<Vec<SourceFile>, PackError> {
 /// Checksum table, copied files, manifest: the small files, in this order.
 fn finish(
     fs: &dyn PackFs,
-    source: &Checkpoint,
     mut plan: Plan,
+    copied: Vec<(&'static str, Vec<u8>)>,
     partial: &Path,
     done: &[Finished],
     requantised: &[Requantised],
@@ -325,13 +325,10 @@ fn finish(
     let xxh3 = Hex(XxHash3_64::oneshot(&table));
     plan.manifest.checksums = Table { bytes: table.len() as u64, xxh3 };
     plan.manifest.note_errors(requantised);
-    for name in sidecar::FILES {
-        if let Some(path) = files::find(&source.root, name)? {
-            let bytes = files::read_small(&path, COPIED_BYTES_MAX)?;
-            write(name, &bytes)?;
-            let (length, xxh3) = (bytes.len() as u64, Hex(XxHash3_64::oneshot(&bytes)));
-            plan.manifest.copied.push(Copied { name: name.to_owned(), bytes: length, xxh3 });
-        }
+    for (name, bytes) in copied {
+        write(name, &bytes)?;
+        let (length, xxh3) = (bytes.len() as u64, Hex(XxHash3_64::oneshot(&bytes)));
+        plan.manifest.copied.push(Copied { name: name.to_owned(), bytes: length, xxh3 });
     }
     for folder in [&partial.join(layout::EXPERTS), partial] {
         fs.sync_folder(folder).map_err(|error| PackError::io(folder, "sync", error))?;

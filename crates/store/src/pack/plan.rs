@@ -152,7 +152,7 @@ impl Plan {
         }
         let manifest = Manifest {
             format: manifest::FORMAT.to_owned(),
-            version: layout::VERSION,
+            version: manifest::version(&tensors, &layers),
             source: manifest::Source {
                 kind: source.kind.name().to_owned(),
                 fingerprint: Hex(source.fingerprint()),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 
 use super::{PackError, PackProgress, Progress};
-use crate::format::{Checkpoint, Extent, FormatError, files, record_checksum};
+use crate::format::{Checkpoint, Extent, FormatError, files, record_checksum, sidecar};
 
 /// What was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn verify(
     for (name, expected) in &pack.copied {
         let path = files::find(&checkpoint.root, name)?;
         let path = path.unwrap_or_else(|| checkpoint.root.join(name));
-        let bytes = files::read_small(&path, super::COPIED_BYTES_MAX)?;
+        let bytes = files::read_small(&path, sidecar::COPIED_BYTES_MAX)?;
         report.checked_bytes += bytes.len() as u64;
         let found = record_checksum(&bytes);
         if found != *expected {

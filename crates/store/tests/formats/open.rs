@@ -166,5 +166,5 @@ fn templates_in_order_of_precedence() {
     folder.write("tokenizer.json", "{}");
     let checkpoint = open(folder.path()).unwrap();
     assert_eq!(checkpoint.generation_config.unwrap()["top_k"], 20);
-    assert!(checkpoint.tokenizer.unwrap().ends_with("tokenizer.json"));
+    assert!(checkpoint.tokenizer.unwrap().path().ends_with("tokenizer.json"));
 }

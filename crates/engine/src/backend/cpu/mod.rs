@@ -7,6 +7,7 @@ mod mixture;
 mod registers;
 mod requirements;
 mod state;
+mod tiled;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ use self::registers::Registers;
 pub use self::requirements::Requirements;
 pub use self::state::KvGrowth;
 use self::state::{Sequences, StateLayout};
+use self::tiled::Tiled;
 use super::snapshot::Mark;
 use super::{
     Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
 };
 use crate::EngineError;
-use crate::model::config::{DeltaConfig, ModelConfig};
+use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::weights::{MatrixId, VectorId, Weights};
@@ -88,6 +90,8 @@ pub struct CpuBackend {
     compute: Compute,
     sequences: Sequences,
     registers: Registers,
+    /// Where value heads are in tiled order.
+    tiled: Option<Tiled>,
     /// The input of the product in progress, prepared for its encodings.
     prepared: Activations,
     scratch: MixtureScratch,
@@ -123,6 +127,7 @@ impl CpuBackend {
         Ok(Self {
             sequences: Sequences::new(layout, &options),
             registers: Registers::new(&config, tokens),
+            tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
             scratch: MixtureScratch::new(&config, &options),
             routing: Routing::default(),
@@ -170,6 +175,14 @@ impl CpuBackend {
     fn delta_config(&self) -> &DeltaConfig {
         self.config.delta.as_ref().expect("only called for families with delta layers")
     }
+}
+
+/// The shape of delta layers with value heads in tiled order; with one for each key head both orders are the same.
+fn tiled_shape(config: &ModelConfig) -> Option<DeltaShape> {
+    let tiled = |delta: &&DeltaConfig| {
+        delta.order == HeadOrder::Tiled && delta.key_heads != delta.value_heads
+    };
+    config.delta.as_ref().filter(tiled).map(delta_shape)
 }
 
 /// The kernels' view of a delta layer.
@@ -449,7 +462,11 @@ impl Backend for CpuBackend {
                 dt_bias: decay_bias,
             };
             let out = &mut context[rows(config.value_width())];
-            self.compute.delta_rule(&shape, state, &inputs, self.options.delta_form, out);
+            let form = self.options.delta_form;
+            match &mut self.tiled {
+                Some(tiled) => tiled.delta_rule(&self.compute, state, &inputs, form, out),
+                None => self.compute.delta_rule(&shape, state, &inputs, form, out),
+            }
             for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
                 self.sequences.keep_state(span.sequence, layer, mark.state.as_deref_mut());
             }

@@ -5,6 +5,7 @@ use kernels::Activations;
 use super::mixture::MixtureScratch;
 use super::registers::Registers;
 use super::state::StateLayout;
+use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::model::config::ModelConfig;
 
@@ -33,6 +34,7 @@ impl Requirements {
             + MixtureScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
+            + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))
             // Batches put aside while another runs.
             + (options.sequences - 1) * tokens * config.hidden * float
             + options.logit_rows * config.vocabulary * float;

@@ -10,7 +10,7 @@ use store::trunk::LoadMode;
 
 use super::{CudaOptions, padded, requirements};
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{HeadOrder, ModelConfig};
 use crate::weights::Catalog;
 
 /// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, as the CPU backend rounds them.
@@ -44,6 +44,17 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
         let problem =
             format!("is {dim}; on a GPU --kv-type {kind} needs a multiple of 32: use f16");
         return Err(EngineError::Config { key: "head_dim", problem });
+    }
+    if let Some(delta) = &config.delta
+        && delta.order == HeadOrder::Tiled
+        && delta.value_heads != delta.key_heads
+    {
+        let problem =
+            "is \"tiled\", as in GGUF files; the CUDA kernels serve \"grouped\": use --device cpu";
+        return Err(EngineError::Config {
+            key: "linear_value_head_order",
+            problem: problem.into(),
+        });
     }
     if let Some(delta) = &config.delta
         && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))

@@ -185,6 +185,9 @@ keys! {
         "values of its value heads.";
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, false, Size(2..=16),
         "taps of its convolution.";
+    LINEAR_VALUE_HEAD_ORDER: OneOf = "linear_value_head_order", Place::Text, false,
+        OneOf(&["grouped", "tiled"]),
+        "whether value heads of one key head lie side by side, or one of each key head after another (GGUF).";
     ROPE_PARAMETERS: Object = "rope_parameters", Place::Text, false, Object,
         "rotation, as transformers 5 has it.";
     ROPE_SCALING: Object = "rope_scaling", Place::Text, true, Object, "rotation, as before that.";

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::error::FormatError;
+use super::error::{DOWNLOAD_AGAIN, FormatError};
 use crate::shown::quoted;
 use keys::{AnyKey, Key, Place};
 use kind::Kind;
@@ -64,6 +64,8 @@ impl Family {
 pub struct Configuration {
     file: PathBuf,
     json: Value,
+    /// Where the entries come from keys of another name, that name by ours.
+    names: Vec<(&'static str, String)>,
 }
 
 impl Configuration {
@@ -72,7 +74,19 @@ impl Configuration {
     /// # Errors
     /// The first key whose value has a wrong type or range, or contradicts another.
     pub fn new(file: &Path, json: Value) -> Result<Self, FormatError> {
-        let this = Self { file: file.to_owned(), json };
+        Self::from_keys(file, json, Vec::new())
+    }
+
+    /// Takes a configuration that was put together from keys of other names; errors name those.
+    ///
+    /// # Errors
+    /// As [`Configuration::new`].
+    pub(crate) fn from_keys(
+        file: &Path,
+        json: Value,
+        names: Vec<(&'static str, String)>,
+    ) -> Result<Self, FormatError> {
+        let this = Self { file: file.to_owned(), json, names };
         if !this.json.is_object() {
             return Err(FormatError::invalid(file, "config", "not a JSON object", REMEDY));
         }
@@ -123,7 +137,16 @@ impl Configuration {
 
     /// An error about a key's value.
     pub fn invalid<K>(&self, key: &Key<K>, found: impl AsRef<str>) -> FormatError {
-        FormatError::invalid(&self.file, key.name(), found, REMEDY)
+        FormatError::invalid(&self.file, self.written(key.name()), found, self.remedy())
+    }
+
+    /// A key's name in the file.
+    fn written<'a>(&'a self, name: &'a str) -> &'a str {
+        self.names.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs)
+    }
+
+    fn remedy(&self) -> &'static str {
+        if self.names.is_empty() { REMEDY } else { DOWNLOAD_AGAIN }
     }
 
     /// The family; `None` for one that is not supported.
@@ -251,8 +274,9 @@ impl Configuration {
         // "text_config" is where everything is; naming it each time says nothing.
         let path = path.trim_start_matches(&format!("/{}", keys::TEXT_CONFIG.name()));
         let path = path.trim_start_matches('/').replace('/', ".");
+        let name = self.written(name);
         let field = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        FormatError::invalid(&self.file, field, found, REMEDY)
+        FormatError::invalid(&self.file, field, found, self.remedy())
     }
 
     /// The rotation may be told in several places, but only once.

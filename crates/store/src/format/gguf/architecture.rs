@@ -1,0 +1,296 @@
+//! The architectures of GGUF files that are read, one row each, and their keys as a model's configuration.
+//!
+//! The keys become the JSON object that config.json of the same model would be, and are checked as that is: one
+//! reader for every layout. Which key an entry comes from is kept, so that errors name what the file has. A key
+//! whose effect no configuration of ours has must say that it has none.
+
+use serde_json::{Map, Value, json};
+
+use super::metadata::Metadata;
+use crate::format::config::keys::{self, Key};
+use crate::format::error::FormatError;
+use crate::format::{Configuration, Family};
+use crate::shown::quoted;
+
+/// The key that names the architecture.
+const ARCHITECTURE: &str = "general.architecture";
+/// Longest text among the keys of an architecture.
+const TEXT_BYTES_MAX: u64 = 4096;
+/// Layers of any model, those that predict further tokens included.
+const LAYERS_MAX: u64 = 1024;
+
+/// An architecture that is read.
+pub(super) struct Architecture {
+    /// As in `general.architecture`.
+    pub(super) name: &'static str,
+    family: Family,
+    /// Name of the norm before the experts.
+    pub(super) second_norm: &'static str,
+}
+
+/// Every architecture that is read.
+const ARCHITECTURES: [Architecture; 2] = [
+    Architecture { name: "qwen3moe", family: Family::Qwen3Moe, second_norm: "ffn_norm.weight" },
+    Architecture {
+        name: "qwen35moe",
+        family: Family::Qwen35Moe,
+        second_norm: "post_attention_norm.weight",
+    },
+];
+const SUPPORTED: &str =
+    "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3moe (Qwen3-MoE)";
+
+/// Keys below the architecture's name that change the computation, and the values that do not.
+const WITHOUT_EFFECT: [(&str, &[f64]); 8] = [
+    ("attention.sliding_window", &[0.0]),
+    ("expert_group_count", &[0.0, 1.0]),
+    ("expert_weights_scale", &[0.0, 1.0]),
+    ("expert_gating_func", &[0.0, 1.0]),
+    ("leading_dense_block_count", &[0.0]),
+    ("rope.scaling.factor", &[0.0, 1.0]),
+    ("final_logit_softcapping", &[0.0]),
+    ("logit_scale", &[0.0, 1.0]),
+];
+
+/// What the keys of a file say about its model.
+pub(super) struct Described {
+    pub(super) config: Configuration,
+    pub(super) second_norm: &'static str,
+    /// Layers of the trunk.
+    pub(super) trunk: usize,
+    /// Blocks beyond the trunk.
+    pub(super) further: usize,
+    /// For each layer of the trunk, whether the delta rule mixes its tokens.
+    pub(super) linear: Vec<bool>,
+    /// Rows of query, key and value in one matrix of attention.
+    pub(super) fused_rows: [usize; 3],
+}
+
+/// Entries of the configuration while they are gathered.
+struct Entries<'a> {
+    metadata: &'a Metadata,
+    architecture: &'static str,
+    json: Map<String, Value>,
+    /// Which key an entry was taken from.
+    names: Vec<(&'static str, String)>,
+}
+
+impl Entries<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn size(&self, name: &str) -> Result<Option<u64>, FormatError> {
+        self.metadata.unsigned(&self.key(name))
+    }
+
+    /// Takes a count, which must be there if it is `required`.
+    fn count<K>(&mut self, key: &Key<K>, name: &str, required: bool) -> Result<(), FormatError> {
+        let full = self.key(name);
+        let found = match required {
+            true => Some(self.metadata.required(&full, Metadata::unsigned)?),
+            false => self.metadata.unsigned(&full)?,
+        };
+        if let Some(found) = found {
+            self.enter(key, full, found.into());
+        }
+        Ok(())
+    }
+
+    /// Takes a number that must be there. What was written as binary32 is its shortest decimal form.
+    fn number<K>(&mut self, key: &Key<K>, name: &str) -> Result<(), FormatError> {
+        let full = self.key(name);
+        let found = self.metadata.required(&full, Metadata::number)?;
+        let short = (found as f32).to_string().parse().unwrap_or(found);
+        let same = f64::from(found as f32) == found;
+        self.enter(key, full, json!(if same { short } else { found }));
+        Ok(())
+    }
+
+    fn enter<K>(&mut self, key: &Key<K>, from: String, value: Value) {
+        self.names.push((key.name(), from));
+        self.json.insert(key.name().to_owned(), value);
+    }
+}
+
+/// Reads the keys. `rows` are the rows of the embedding; `own_head` says whether there is a head beside it.
+pub(super) fn describe(
+    metadata: &Metadata,
+    rows: Option<usize>,
+    own_head: bool,
+) -> Result<Described, FormatError> {
+    let name = metadata.required(ARCHITECTURE, |m, key| m.text(key, TEXT_BYTES_MAX))?;
+    let Some(known) = ARCHITECTURES.into_iter().find(|known| known.name == name) else {
+        let found = quoted(&name).to_string();
+        return Err(metadata.unsupported(ARCHITECTURE, found, SUPPORTED));
+    };
+    let (json, names) = (Map::new(), Vec::new());
+    let mut entries = Entries { metadata, architecture: known.name, json, names };
+    refuse_effects(&entries)?;
+    entries.json.insert(keys::MODEL_TYPE.name().to_owned(), known.family.model_type().into());
+    let (trunk, further) = layers(&mut entries)?;
+    entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
+    vocabulary(&mut entries, rows)?;
+    entries.count(&keys::NUM_EXPERTS, "expert_count", true)?;
+    entries.count(&keys::NUM_EXPERTS_PER_TOK, "expert_used_count", true)?;
+    entries.count(&keys::MOE_INTERMEDIATE_SIZE, "expert_feed_forward_length", true)?;
+    entries.count(&keys::NUM_ATTENTION_HEADS, "attention.head_count", true)?;
+    entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
+    entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;
+    entries.count(&keys::MAX_POSITION_EMBEDDINGS, "context_length", false)?;
+    entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
+    entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
+    entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!own_head).into());
+    let linear = match known.family {
+        Family::Qwen3Moe => {
+            let normalised = entries.metadata.flag(&entries.key("expert_weights_norm"))?;
+            // The runtime of this format divides whether the key is there or not.
+            let key = entries.key("expert_weights_norm");
+            entries.enter(&keys::NORM_TOPK_PROB, key, normalised.unwrap_or(true).into());
+            vec![false; trunk]
+        }
+        Family::Qwen35Moe => delta(&mut entries, trunk, trunk + further)?,
+    };
+    rotation(&mut entries)?;
+    let Entries { json, names, .. } = entries;
+    let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
+    let fused_rows = fused_rows(&config, known.family)?;
+    let second_norm = known.second_norm;
+    Ok(Described { config, second_norm, trunk, further, linear, fused_rows })
+}
+
+/// Refuses keys that change the computation in a way that is not computed.
+fn refuse_effects(entries: &Entries<'_>) -> Result<(), FormatError> {
+    let scaling = entries.key("rope.scaling.type");
+    let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
+    if let Some(kind) = kind.filter(|kind| kind != "none") {
+        let remedy = "models with their own, unscaled rotation are read";
+        return Err(entries.metadata.unsupported(&scaling, quoted(&kind).to_string(), remedy));
+    }
+    for (name, harmless) in WITHOUT_EFFECT {
+        let key = entries.key(name);
+        let Some(found) = entries.metadata.number(&key)? else { continue };
+        if !harmless.contains(&found) {
+            let remedy = "no model of this architecture that is read has it";
+            return Err(entries.metadata.unsupported(&key, found.to_string(), remedy));
+        }
+    }
+    let (keys, values) =
+        (entries.size("attention.key_length")?, entries.size("attention.value_length")?);
+    if let (Some(keys), Some(values)) = (keys, values)
+        && keys != values
+    {
+        let found = format!("{values} for keys of {keys}");
+        let key = entries.key("attention.value_length");
+        return Err(entries.metadata.unsupported(
+            &key,
+            found,
+            "keys and values of one length are read",
+        ));
+    }
+    Ok(())
+}
+
+/// Layers of the trunk and blocks beyond it.
+fn layers(entries: &mut Entries<'_>) -> Result<(usize, usize), FormatError> {
+    let key = entries.key("block_count");
+    let blocks = entries.metadata.required(&key, Metadata::unsigned)?;
+    if blocks > LAYERS_MAX {
+        return Err(FormatError::limit(entries.metadata.path(), key, blocks, LAYERS_MAX));
+    }
+    let further = entries.size("nextn_predict_layers")?.unwrap_or(0);
+    let Some(trunk) = blocks.checked_sub(further).filter(|&trunk| trunk > 0) else {
+        let found = format!("{blocks}, {further} of them beyond the trunk");
+        return Err(entries.metadata.invalid(&key, found));
+    };
+    entries.enter(&keys::NUM_HIDDEN_LAYERS, key, trunk.into());
+    Ok((trunk as usize, further as usize))
+}
+
+/// The size of the vocabulary: as the key says, or the rows of the embedding.
+fn vocabulary(entries: &mut Entries<'_>, rows: Option<usize>) -> Result<(), FormatError> {
+    let key = entries.key("vocab_size");
+    let told = entries.metadata.unsigned(&key)?;
+    if let (Some(told), Some(rows)) = (told, rows)
+        && told != rows as u64
+    {
+        let found = format!("{told}, but token_embd.weight has {rows} rows");
+        return Err(entries.metadata.invalid(&key, found));
+    }
+    match told.or(rows.map(|rows| rows as u64)) {
+        Some(size) => entries.enter(&keys::VOCAB_SIZE, key, size.into()),
+        None => return Err(entries.metadata.invalid("token_embd.weight", "is missing")),
+    }
+    Ok(())
+}
+
+/// How much of a head is rotated. Sections by axis are those of pictures: for text all axes have one position.
+fn rotation(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+    let head =
+        entries.metadata.required(&entries.key("attention.key_length"), Metadata::unsigned)?;
+    let key = entries.key("rope.dimension_count");
+    let Some(rotated) = entries.metadata.unsigned(&key)? else { return Ok(()) };
+    let factor = rotated as f64 / head.max(1) as f64;
+    if rotated == 0 || rotated > head || (head as f64 * factor) as u64 != rotated {
+        return Err(entries.metadata.invalid(&key, format!("{rotated} of heads of {head}")));
+    }
+    entries.enter(&keys::ROTARY_FACTOR, key, json!(factor));
+    Ok(())
+}
+
+/// The keys of the delta rule; which layers it mixes.
+fn delta(entries: &mut Entries<'_>, trunk: usize, blocks: usize) -> Result<Vec<bool>, FormatError> {
+    entries.count(
+        &keys::SHARED_EXPERT_INTERMEDIATE_SIZE,
+        "expert_shared_feed_forward_length",
+        true,
+    )?;
+    entries.count(&keys::LINEAR_NUM_KEY_HEADS, "ssm.group_count", true)?;
+    entries.count(&keys::LINEAR_NUM_VALUE_HEADS, "ssm.time_step_rank", true)?;
+    entries.count(&keys::LINEAR_KEY_HEAD_DIM, "ssm.state_size", true)?;
+    entries.count(&keys::LINEAR_CONV_KERNEL_DIM, "ssm.conv_kernel", true)?;
+    let key = entries.key("ssm.inner_size");
+    let inner = entries.metadata.required(&key, Metadata::unsigned)?;
+    let heads = entries.size("ssm.time_step_rank")?.unwrap_or(0);
+    let Some(width) =
+        inner.checked_div(heads).filter(|width| width.checked_mul(heads) == Some(inner))
+    else {
+        return Err(entries.metadata.invalid(&key, format!("{inner} for {heads} heads")));
+    };
+    entries.enter(&keys::LINEAR_VALUE_HEAD_DIM, key, width.into());
+    // The converter orders value heads by their place among those that share a key head.
+    entries.json.insert(keys::LINEAR_VALUE_HEAD_ORDER.name().to_owned(), "tiled".into());
+    let key = entries.key("attention.recurrent_layers");
+    let linear = match entries.metadata.flags(&key)? {
+        Some(flags) if flags.len() == blocks => flags[..trunk].to_vec(),
+        Some(flags) if flags.len() == 1 => vec![flags[0]; trunk],
+        Some(flags) => {
+            let found = format!("has {} entries for {blocks} layers", flags.len());
+            return Err(entries.metadata.invalid(&key, found));
+        }
+        None => {
+            let interval_key = entries.key("full_attention_interval");
+            let interval = entries.metadata.unsigned(&interval_key)?.unwrap_or(4);
+            if interval == 0 {
+                return Err(entries.metadata.invalid(&interval_key, "is zero"));
+            }
+            (1..=trunk as u64).map(|layer| !layer.is_multiple_of(interval)).collect()
+        }
+    };
+    let names = linear.iter().map(|linear| match linear {
+        true => "linear_attention",
+        false => "full_attention",
+    });
+    let names: Vec<&str> = names.collect();
+    entries.enter(&keys::LAYER_TYPES, key, json!(names));
+    Ok(linear)
+}
+
+/// Rows of query (with its gate), key and value.
+fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], FormatError> {
+    let head = config.required(&keys::HEAD_DIM)?;
+    let gates = if family == Family::Qwen35Moe { 2 } else { 1 };
+    let queries = config.required(&keys::NUM_ATTENTION_HEADS)? * head * gates;
+    let others = config.required(&keys::NUM_KEY_VALUE_HEADS)? * head;
+    Ok([queries, others, others])
+}

@@ -1,0 +1,138 @@
+//! Names of tensors in GGUF files, and the canonical names that they stand for.
+//!
+//! A name alone does not say everything: `attn_qkv` is the input of the delta rule in one layer and query, key and
+//! value together in another. The kinds of layers come from the keys, never from the names that are there.
+
+/// What a tensor is, of a layer or of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A tensor by its canonical name.
+    Canonical(String),
+    /// Query, key and value of attention in one matrix, rows of one after the other's.
+    FusedAttention {
+        /// The layer.
+        layer: usize,
+    },
+    /// Knowingly not used: vision, or prediction of further tokens.
+    Skipped,
+    /// One expert alone, as files of before 2024 have it.
+    LoneExpert,
+    /// Nothing that the architecture has.
+    Unknown,
+}
+
+/// Names below `blk.N.` in every architecture that is read, with the canonical ones below `layers.N.`.
+const LAYER: [(&str, &str); 23] = [
+    ("attn_norm.weight", "input_layernorm"),
+    ("attn_q.weight", "self_attn.q_proj"),
+    ("attn_k.weight", "self_attn.k_proj"),
+    ("attn_v.weight", "self_attn.v_proj"),
+    ("attn_output.weight", "self_attn.o_proj"),
+    ("attn_q_norm.weight", "self_attn.q_norm"),
+    ("attn_k_norm.weight", "self_attn.k_norm"),
+    ("ffn_gate_inp.weight", "mlp.gate"),
+    ("ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj"),
+    ("ffn_up_exps.weight", "mlp.switch_mlp.up_proj"),
+    ("ffn_down_exps.weight", "mlp.switch_mlp.down_proj"),
+    ("ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"),
+    ("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate"),
+    ("ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp.weight", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp.weight", "mlp.shared_expert.down_proj"),
+    ("attn_gate.weight", "linear_attn.in_proj_z"),
+    ("ssm_alpha.weight", "linear_attn.in_proj_a"),
+    ("ssm_beta.weight", "linear_attn.in_proj_b"),
+    ("ssm_conv1d.weight", "linear_attn.conv1d"),
+    // Already -exp(A_log), hence another name.
+    ("ssm_a", "linear_attn.A"),
+    ("ssm_dt.bias", "linear_attn.dt_bias"),
+    ("ssm_norm.weight", "linear_attn.norm"),
+];
+
+/// What the layers of a model are, as far as names depend on it.
+pub(super) struct Layers<'a> {
+    /// Layers of the trunk; blocks beyond them predict further tokens.
+    pub(super) trunk: usize,
+    /// Blocks beyond the trunk.
+    pub(super) further: usize,
+    /// Name of the norm before the experts.
+    pub(super) second_norm: &'a str,
+    /// For each layer of the trunk, whether the delta rule mixes its tokens.
+    pub(super) linear: &'a [bool],
+}
+
+impl Layers<'_> {
+    /// The meaning of a file's tensor name.
+    pub(super) fn meaning(&self, name: &str) -> Meaning {
+        let canonical = |name: &str| Meaning::Canonical(name.to_owned());
+        match name {
+            "token_embd.weight" => return canonical("embed_tokens"),
+            "output_norm.weight" => return canonical("norm"),
+            "output.weight" => return canonical("lm_head"),
+            _ if name.starts_with("v.") || name.starts_with("mm.") => return Meaning::Skipped,
+            _ => {}
+        }
+        let Some((layer, rest)) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
+        else {
+            return Meaning::Unknown;
+        };
+        let Some(layer) = super::super::names::number(layer) else { return Meaning::Unknown };
+        if (self.trunk..self.trunk + self.further).contains(&layer) {
+            return Meaning::Skipped;
+        }
+        if layer >= self.trunk {
+            return Meaning::Unknown;
+        }
+        let linear = self.linear.get(layer).copied().unwrap_or(false);
+        let rest = match rest {
+            "attn_qkv.weight" if linear => "linear_attn.in_proj_qkv",
+            "attn_qkv.weight" => return Meaning::FusedAttention { layer },
+            "ssm_out.weight" => "linear_attn.out_proj",
+            rest if rest == self.second_norm => "post_attention_layernorm",
+            rest => match LAYER.iter().find(|(known, _)| *known == rest) {
+                Some((_, canonical)) => canonical,
+                None if lone_expert(rest) => return Meaning::LoneExpert,
+                None => return Meaning::Unknown,
+            },
+        };
+        Meaning::Canonical(format!("layers.{layer}.{rest}"))
+    }
+}
+
+/// `ffn_gate.7.weight`
+fn lone_expert(rest: &str) -> bool {
+    let mut parts = rest.split('.');
+    let matrix = matches!(parts.next(), Some("ffn_gate" | "ffn_up" | "ffn_down"));
+    matrix && parts.next().is_some_and(|part| super::super::names::number(part).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Layers, Meaning};
+
+    #[test]
+    fn one_name_means_what_the_kind_of_its_layer_says() {
+        let layers = Layers {
+            trunk: 2,
+            further: 1,
+            second_norm: "post_attention_norm.weight",
+            linear: &[true, false],
+        };
+        let canonical = |name: &str| Meaning::Canonical(name.to_owned());
+        for (name, expected) in [
+            ("blk.0.attn_qkv.weight", canonical("layers.0.linear_attn.in_proj_qkv")),
+            ("blk.1.attn_qkv.weight", Meaning::FusedAttention { layer: 1 }),
+            ("blk.1.post_attention_norm.weight", canonical("layers.1.post_attention_layernorm")),
+            ("blk.1.ffn_norm.weight", Meaning::Unknown),
+            ("blk.2.nextn.eh_proj.weight", Meaning::Skipped),
+            ("blk.3.attn_q.weight", Meaning::Unknown),
+            ("blk.01.attn_q.weight", Meaning::Unknown),
+            ("blk.1.ffn_up.12.weight", Meaning::LoneExpert),
+            ("blk.1.attn_q.bias", Meaning::Unknown),
+            ("v.blk.0.attn_q.weight", Meaning::Skipped),
+            ("rope_freqs.weight", Meaning::Unknown),
+        ] {
+            assert_eq!(layers.meaning(name), expected, "{name}");
+        }
+    }
+}

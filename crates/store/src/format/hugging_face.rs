@@ -1,0 +1,94 @@
+//! Folders of safetensors files with a config.json: as Hugging Face and mlx-lm write them.
+
+use std::fs;
+use std::path::Path;
+
+use super::assemble::{self, Assembled, Schemes};
+use super::config::Dimensions;
+use super::error::{self, FormatError};
+use super::quantization::Quantization;
+use super::shards::{self, Shards};
+use super::sidecar::Sidecar;
+use super::source::Place;
+use super::{Checkpoint, Configuration, Family, SourceKind, files, json};
+
+/// The configuration's file.
+pub(super) const CONFIG: &str = "config.json";
+
+/// True for a folder with a configuration, unless its weights are GGUF files: their publishers often put the
+/// original's configuration beside them.
+pub(super) fn probe(place: &Place<'_>) -> Result<bool, FormatError> {
+    if !place.has(CONFIG)? {
+        return Ok(false);
+    }
+    if files::find(place.folder, shards::INDEX)?.is_some() {
+        return Ok(true);
+    }
+    let failed = |error| FormatError::io(place.folder, "list the folder", error);
+    let mut foreign = false;
+    for entry in fs::read_dir(place.folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.ends_with(".safetensors") {
+            return Ok(true);
+        }
+        foreign |= name.ends_with(".gguf");
+    }
+    Ok(!foreign)
+}
+
+/// Opens a folder of this layout.
+pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
+    let config_path = folder.join(CONFIG);
+    let config = json::read(&config_path, json::CONFIG_BYTES_MAX)?;
+    let config = Configuration::new(&config_path, config)?;
+    let dimensions = Dimensions::read(&config)?;
+    let quantization = Quantization::read(&config)?;
+    let shards = Shards::read(folder)?;
+    let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
+    let is_mlx = quantization.is_present()
+        || shards.written_by_mlx
+        || shards.tensors.iter().any(|(_, tensor)| from_mlx(&tensor.name));
+    let schemes = Schemes::Config(&quantization);
+    let Shards { files, tensors, .. } = shards;
+    let found = assemble::assemble(&config_path, &files, tensors, dimensions, &schemes)?;
+    refuse_routers_without_experts(&config_path, &found)?;
+    // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
+    // the presence of other tensors has misled several readers.
+    let converted = found.convolutions_converted.unwrap_or(is_mlx);
+    let zero_centred = has_zero_centred_norms(&config)? && !converted;
+    let sidecar = Sidecar::read(folder, &config)?;
+    Ok(Checkpoint {
+        kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
+        root: folder.to_owned(),
+        files,
+        norms_are_zero_centred: zero_centred,
+        config,
+        generation_config: sidecar.generation_config,
+        tokenizer: sidecar.tokenizer,
+        tokenizer_config: sidecar.tokenizer_config,
+        chat_template: sidecar.chat_template,
+        tensors: found.tensors,
+        experts: found.experts,
+        skipped: found.skipped,
+        unused: found.unused,
+        pack: None,
+    })
+}
+
+/// True for the families whose norms are trained around zero (`1 + w`). Only they have the question;
+/// Qwen3-MoE's norms are plain in every layout.
+fn has_zero_centred_norms(config: &Configuration) -> Result<bool, FormatError> {
+    Ok(config.family()? == Some(Family::Qwen35Moe))
+}
+
+/// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.
+fn refuse_routers_without_experts(config: &Path, found: &Assembled) -> Result<(), FormatError> {
+    for (layer, experts) in found.experts.iter().enumerate() {
+        if experts.is_none() && found.tensors.contains_key(&format!("layers.{layer}.mlp.gate")) {
+            let (field, found) = (format!("layers.{layer}.mlp.experts"), "missing beside a router");
+            return Err(FormatError::invalid(config, field, found, error::DOWNLOAD_AGAIN));
+        }
+    }
+    Ok(())
+}

@@ -49,10 +49,10 @@ def panels_keep_to_themselves(tab, fake):
         for name in ("chats", "engine"):
             assert tab.is_hidden(f"#{name}")
             tab.click(f"#show-{name}")
-            assert tab.is_visible(f"#{name}") and tab.evaluate("document.getElementById('main').inert")
+            assert tab.is_visible(f"#{name}") and tab.evaluate("document.getElementById('form').inert")
             assert tab.evaluate(f"document.getElementById('{name}').contains(document.activeElement)")
             tab.keyboard.press("Escape")
-            assert tab.is_hidden(f"#{name}") and not tab.evaluate("document.getElementById('main').inert")
+            assert tab.is_hidden(f"#{name}") and not tab.evaluate("document.getElementById('form').inert")
             assert tab.evaluate("document.activeElement.id") == f"show-{name}"
     else:
         for name in ("chats", "engine"):

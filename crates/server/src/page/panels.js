@@ -10,10 +10,11 @@ function state(name) {
   return { panel, over, button: element(`show-${name}`) };
 }
 
-/// What lies under a panel that is over the page is out of reach while it is open.
+/// What lies under a panel that is over the page is out of reach while it is open, all but the page's heading.
 function cover() {
   const open = Object.keys(panels).find((name) => state(name).over && !element(name).hidden);
-  element("main").inert = Boolean(open);
+  const under = document.querySelectorAll("#main > :not(header), #main > header > :not(h1)");
+  for (const node of under) node.inert = Boolean(open);
   for (const name of Object.keys(panels)) element(name).inert = Boolean(open) && name !== open;
 }
 

@@ -200,7 +200,7 @@ impl App {
             Ok::<_, ApiError>(Received { bytes, share })
         };
         match route {
-            Route::Asset(asset) => Ok(asset.response()),
+            Route::Asset(asset) => Ok(asset.response(&head.headers)),
             Route::Health => Ok(models::health(&self.worker)),
             Route::Metrics => self.blocking(|app| Ok(app.metrics())).await,
             Route::Models => Ok(models::list(&self.worker, self.started_s)),

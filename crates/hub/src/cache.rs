@@ -195,11 +195,19 @@ impl Cache {
             if fs::read_link(&link).is_ok_and(|found| found == target) {
                 continue;
             }
-            if link.symlink_metadata().is_ok() {
-                fs::remove_file(&link).map_err(|error| HubError::io(&link, "replace", error))?;
+            if fs::read_link(&link).is_ok_and(|found| found != target) || link.is_file() {
+                match fs::remove_file(&link) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(HubError::io(&link, "replace", error));
+                    }
+                    _ => {}
+                }
             }
-            let linked = std::os::unix::fs::symlink(&target, &link);
-            linked.map_err(|error| HubError::io(&link, "create", error))?;
+            match std::os::unix::fs::symlink(&target, &link) {
+                // Another program has linked the same meanwhile.
+                Err(_) if fs::read_link(&link).is_ok_and(|found| found == target) => {}
+                linked => linked.map_err(|error| HubError::io(&link, "create", error))?,
+            }
         }
         let refs = places.repository.join("refs");
         fs::create_dir_all(&refs).map_err(|error| HubError::io(&refs, "create", error))?;

@@ -17,6 +17,10 @@ use crate::writer::{Begun, BlobWriter, Places};
 /// How often a waiting connection looks again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Files shorter than so many of the largest segments have shorter ones, but for these bytes.
+const FILE_SEGMENTS: u64 = 128;
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+
 /// A file in progress.
 pub(crate) struct Job {
     pub(crate) file: RepositoryFile,
@@ -99,16 +103,23 @@ impl<'a> Segments<'a> {
                 }
                 continue;
             };
-            let window = self.limits.segment_bytes * self.limits.connections as u64;
+            let segment = self.segment_bytes(job.file.size);
+            let window = segment * self.limits.connections as u64;
             if next.saturating_sub(job.written.load(Ordering::Relaxed)) >= window {
                 order = self.wait(order);
                 continue;
             }
-            let length = self.limits.segment_bytes.min(job.file.size - next);
+            let length = segment.min(job.file.size - next);
             let end = next + length;
             order.current = (end < job.file.size).then(|| (Arc::clone(&job), end));
             return Some(Segment { job, offset: next, length });
         }
+    }
+
+    /// Bytes of a file's segments: a kill shall lose a small part of a small file too.
+    fn segment_bytes(&self, size: u64) -> u64 {
+        let most = self.limits.segment_bytes;
+        (size / FILE_SEGMENTS).clamp(SEGMENT_BYTES_MIN.min(most), most)
     }
 
     /// Opens the first of the files that are left, unless it is there or busy.

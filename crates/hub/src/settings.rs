@@ -32,7 +32,7 @@ pub struct Settings {
 /// Bounds on what a hub may send and on how long it is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a range request; what a kill can lose is this times `connections`.
+    /// Bytes of a range request at most; what a kill can lose is this times `connections`.
     pub segment_bytes: u64,
     /// Requests at once.
     pub connections: usize,

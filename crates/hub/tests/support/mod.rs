@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) asked: Mutex<Vec<Asked>>,
     /// Bytes of files that were sent.
     pub(crate) sent: AtomicU64,
+    /// Milliseconds of rest after each piece that is sent.
+    pub(crate) pace: AtomicU64,
     content: String,
 }
 
@@ -76,6 +78,7 @@ impl TestHub {
             faults: Mutex::default(),
             asked: Mutex::default(),
             sent: AtomicU64::new(0),
+            pace: AtomicU64::new(0),
             content: format!("http://{}", content.local_addr().unwrap()),
         });
         for (listener, at_hub) in [(hub, true), (content, false)] {
@@ -231,6 +234,7 @@ impl State {
         for piece in body[..cut].chunks(16 << 10) {
             out.write_all(piece)?;
             self.sent.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(self.pace.load(Ordering::SeqCst)));
         }
         out.flush()
     }

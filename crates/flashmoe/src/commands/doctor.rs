@@ -164,7 +164,7 @@ fn gpu() -> Finding {
 
 /// Five seconds of random reads at the model's record size.
 fn disk(model: &Path) -> Result<Finding> {
-    let checkpoint = store::format::open(model).map_err(|error| Failure::model(error.into()))?;
+    let checkpoint = crate::models::open(model)?;
     let record = checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
     let probe = crate::speed::probe_disk(&checkpoint, record as usize)?;
     let kind = if probe.direct { "direct" } else { "buffered" };

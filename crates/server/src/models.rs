@@ -1,4 +1,4 @@
-//! What is served and how it is doing: `/v1/models`, `/health`, `/props`, `/slots`, `/tokenize`.
+//! What is served and how it is doing: `/v1/models`, `/health`, `/props`, `/slots`, `/version`.
 //!
 //! One object per model has the fields of OpenAI, of Anthropic, and those by which llama.cpp's and vLLM's clients
 //! learn the context length. All of it comes from the worker's card and its latest status, so it is answered at
@@ -7,12 +7,11 @@
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use store::shown::shown;
 
 use crate::http::{Answer, ApiError, Kind};
-use crate::protocol::Fields;
-use crate::work::{Failing, Loading, ModelCard, Preparing, Worker};
+use crate::work::{Failing, Loading, ModelCard, Worker};
 
 /// Anthropic's documentation: the epoch where the date of the model's release is unknown.
 const RELEASED: &str = "1970-01-01T00:00:00Z";
@@ -156,13 +155,7 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     Answer::json(StatusCode::OK, &slots)
 }
 
-/// The tokens of a text.
-pub(crate) fn tokenize(
-    worker: &dyn Worker,
-    body: &Map<String, Value>,
-    preparing: Preparing<'_>,
-) -> Result<Response<Answer>, ApiError> {
-    let text = Fields::of(body).required_string("content")?;
-    let prompt = worker.prepare_text(text, preparing)?;
-    Ok(Answer::json(StatusCode::OK, &json!({ "tokens": &*prompt.tokens })))
+/// The program's version, as vLLM's routers and ollama's clients ask for it.
+pub(crate) fn version() -> Response<Answer> {
+    Answer::json(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION") }))
 }

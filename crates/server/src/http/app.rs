@@ -34,13 +34,16 @@ use super::options::{Limits, ServeOptions};
 use super::prepare::{Preparation, Received};
 use super::room::Room;
 use super::route::{Route, route, shape};
+use super::several::one_after_another;
 use super::stream::stream;
 use super::whole::whole;
 use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Protocol, Understand};
 use crate::throttle::Throttle;
-use crate::work::{Conversation, Loading, Owner, Preparing, Prompt, Worker};
-use crate::{chat, messages, metrics, models, responses, temperature, timeline};
+use crate::work::{Conversation, Job, Loading, Owner, Preparing, Prompt, Worker};
+use crate::{
+    chat, completions, messages, metrics, models, ollama, responses, temperature, timeline, tokens,
+};
 
 /// What a browser may send when it asks first.
 const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
@@ -209,6 +212,17 @@ impl App {
             Route::Slots => Ok(models::slots(&**self.worker()?)),
             Route::Status => Ok(metrics::status(&self.worker)),
             Route::Trace => timeline::response(head.uri.query()).await,
+            Route::Version => Ok(models::version()),
+            Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.worker, self.started_s)),
+            Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.worker)),
+            Route::Ollama(ollama::Place::Show) => Ok(ollama::show(&self.worker)),
+            Route::Ollama(ollama::Place::Chat) => {
+                self.generate::<ollama::Chat>(bytes.await?, client).await
+            }
+            Route::Ollama(ollama::Place::Generate) => {
+                self.generate::<ollama::Generate>(bytes.await?, client).await
+            }
+            Route::Completions => self.generate::<completions::Request>(bytes.await?, client).await,
             Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
@@ -230,9 +244,18 @@ impl App {
                 let tokenize = move |received: &mut Received, gone: &dyn Fn() -> bool| {
                     let body = received.object(app.limits.body_values)?;
                     let preparing = Preparing { count: false, gone };
-                    models::tokenize(&**app.worker()?, &body, preparing)
+                    tokens::tokenize(&**app.worker()?, &body, app.defaults(&client), preparing)
                 };
                 Ok(self.preparation.run(received, tokenize).await?.0)
+            }
+            Route::Detokenize => {
+                let (received, app) = (bytes.await?, self.clone());
+                let detokenize = move |received: &mut Received, _: &dyn Fn() -> bool| {
+                    let body = received.object(app.limits.body_values)?;
+                    let vocabulary = app.worker.model().vocabulary;
+                    tokens::detokenize(&**app.worker()?, &body, vocabulary)
+                };
+                Ok(self.preparation.run(received, detokenize).await?.0)
             }
         }
     }
@@ -246,7 +269,7 @@ impl App {
         let app = self.clone();
         let prepare = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: false, gone };
-            let (mut request, prompt) = app.understand::<P>(received, &client, preparing)?;
+            let (mut request, prompts) = app.understand::<P>(received, &client, preparing)?;
             let draft = request.draft_mut();
             draft.conversation = Conversation::default();
             let model = match draft.model.as_str() {
@@ -257,13 +280,22 @@ impl App {
                 id: format!("{}{}", P::ID_PREFIX, app.identify.identifier()),
                 created_s: app.identify.now_s(),
                 model,
-                prompt_tokens: prompt.tokens.len(),
+                prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             };
-            received.share.set(request.kept_bytes())?;
-            let draft = request.draft().clone();
-            let job = draft.into_job(envelope.id.clone(), prompt, client.name, client.owner);
-            let submitted = app.worker()?.submit(job);
+            received.share.set(request.kept_bytes() + further_bytes(&prompts))?;
+            let mut jobs = prompts.into_iter().enumerate().map(|(index, prompt)| {
+                let id = match index {
+                    0 => envelope.id.clone(),
+                    _ => format!("{}-{index}", envelope.id),
+                };
+                let (name, owner) = (client.name.clone(), client.owner.clone());
+                request.draft().clone().into_job(id, prompt, name, owner)
+            });
+            let worker = app.worker()?;
+            let first = jobs.next().ok_or_else(no_prompt)?;
+            let submitted = worker.submit(first);
             let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
+            let ticket = one_after_another(Arc::clone(worker), ticket, jobs.collect());
             Ok((request, envelope, ticket))
         };
         let ((request, envelope, ticket), share) = self.preparation.run(received, prepare).await?;
@@ -285,8 +317,8 @@ impl App {
         let (app, client) = (self.clone(), client.clone());
         let count = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: true, gone };
-            let (_, prompt) = app.understand::<messages::Count>(received, &client, preparing)?;
-            Ok(prompt.tokens.len())
+            let (_, prompts) = app.understand::<messages::Count>(received, &client, preparing)?;
+            Ok(prompts.iter().map(|prompt| prompt.tokens.len()).sum())
         };
         Ok(self.preparation.run(received, count).await?.0)
     }
@@ -308,23 +340,29 @@ impl App {
         metrics::response(&self.worker, &outside)
     }
 
-    /// Reads a body and makes its prompt.
+    /// Reads a body and makes its prompts.
     fn understand<P: Understand>(
         &self,
         received: &mut Received,
         client: &Client,
         preparing: Preparing<'_>,
-    ) -> Result<(P, Prompt), ApiError> {
+    ) -> Result<(P, Vec<Prompt>), ApiError> {
+        let body = received.object(self.limits.body_values)?;
+        let mut request = P::parse(&body, self.defaults(client))?;
+        drop(body);
+        let prompts = request.prepare(&**self.worker()?, preparing)?;
+        Ok((request, prompts))
+    }
+
+    /// What a request leaves open.
+    fn defaults(&self, client: &Client) -> Defaults {
         let card = self.worker.model();
-        let defaults = Defaults {
+        Defaults {
             sampling: card.sampling,
             vocabulary: card.vocabulary,
             seed: self.identify.seed(),
             session: client.session.clone(),
-        };
-        let request = P::parse(&received.object(self.limits.body_values)?, defaults)?;
-        let prompt = self.worker()?.prepare(&request.draft().conversation, preparing)?;
-        Ok((request, prompt))
+        }
     }
 
     async fn blocking<T: Send + 'static>(
@@ -335,6 +373,15 @@ impl App {
         let done = tokio::task::spawn_blocking(move || work(&app)).await;
         done.unwrap_or_else(|_| Err(ApiError::new(Kind::Server, "the request could not be read")))
     }
+}
+
+/// Bytes of prompts that wait for the first of their request.
+fn further_bytes(prompts: &[Prompt]) -> usize {
+    prompts.iter().skip(1).map(|prompt| size_of_val(&*prompt.tokens) + size_of::<Job>()).sum()
+}
+
+fn no_prompt() -> ApiError {
+    ApiError::field("prompt", "is missing")
 }
 
 /// Who asks, as far as the scheduler cares.

@@ -16,6 +16,7 @@ mod options;
 mod prepare;
 mod room;
 mod route;
+mod several;
 mod stream;
 mod whole;
 
@@ -24,5 +25,6 @@ pub use listener::{Server, Stopper};
 pub use options::{Limits, LogLine, ServeError, ServeOptions};
 
 pub(crate) use body::{Answer, VALUES_MAX, object};
-pub(crate) use error::{ApiError, Kind, Shape};
+pub(crate) use error::{ApiError, Kind};
+pub(crate) use route::shape;
 pub(crate) use stream::{EventWriter, Frames, Waiting};

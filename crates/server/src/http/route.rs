@@ -5,6 +5,7 @@
 use hyper::Method;
 
 use super::error::{ApiError, Kind, Shape};
+use crate::ollama::Place;
 use crate::page::Asset;
 
 /// What is asked for.
@@ -23,7 +24,12 @@ pub(crate) enum Route {
     Responses,
     Messages,
     CountTokens,
+    Completions,
     Tokenize,
+    Detokenize,
+    Version,
+    /// A path of ollama's protocol.
+    Ollama(Place),
 }
 
 impl Route {
@@ -37,7 +43,13 @@ impl Route {
 /// The shape of errors of a path, whether it is served or not.
 pub(crate) fn shape(path: &str) -> Shape {
     let path = path.strip_prefix("/v1").unwrap_or(path);
-    if path.starts_with("/messages") { Shape::Anthropic } else { Shape::OpenAi }
+    if path.starts_with("/messages") {
+        Shape::Anthropic
+    } else if path.starts_with("/api/") {
+        Shape::Ollama
+    } else {
+        Shape::OpenAi
+    }
 }
 
 /// Finds the route of a request.
@@ -60,22 +72,35 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/messages" => post(Route::Messages),
         "/messages/count_tokens" => post(Route::CountTokens),
         "/tokenize" => post(Route::Tokenize),
-        "/completions"
-        | "/embeddings"
-        | "/rerank"
+        "/completions" => post(Route::Completions),
+        "/detokenize" => post(Route::Detokenize),
+        "/version" | "/api/version" => get(Route::Version),
+        "/api/tags" => get(Route::Ollama(Place::Tags)),
+        "/api/ps" => get(Route::Ollama(Place::Running)),
+        "/api/show" => post(Route::Ollama(Place::Show)),
+        "/api/chat" => post(Route::Ollama(Place::Chat)),
+        "/api/generate" => post(Route::Ollama(Place::Generate)),
+        "/embeddings" | "/api/embed" | "/api/embeddings" => {
+            Err(not_supported("a text model is served, which makes no embeddings"))
+        }
+        "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" => {
+            Err(not_supported("models are managed on the command line, not by clients"))
+        }
+        "/rerank"
         | "/infill"
         | "/apply-template"
         | "/audio/transcriptions"
         | "/images/generations"
-        | "/responses/compact" => {
-            let message = "this model answers conversations; the endpoint is not supported";
-            Err(ApiError::new(Kind::NotSupported, message))
-        }
+        | "/responses/compact" => Err(not_supported("the endpoint is not supported")),
         other => match other.strip_prefix("/models/") {
             Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
             _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),
         },
     }
+}
+
+fn not_supported(message: &str) -> ApiError {
+    ApiError::new(Kind::NotSupported, message)
 }
 
 fn allow(method: &Method, allow: &'static str, route: Route) -> Result<Route, ApiError> {

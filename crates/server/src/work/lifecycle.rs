@@ -55,7 +55,7 @@ impl Scheduler {
         if job.priority == Priority::Side && self.active.iter().any(|active| !active.is_side()) {
             return false;
         }
-        if !job.cache_prompt {
+        if !job.cache_prompt || job.prompt_logprobs {
             return true;
         }
         let reach = self.prefix.reach(*domain, &job.prompt.tokens);
@@ -77,7 +77,7 @@ impl Scheduler {
 
     fn start(&mut self, waiting: Waiting) {
         let job = &waiting.job;
-        let found = if !job.cache_prompt {
+        let found = if !job.cache_prompt || job.prompt_logprobs {
             Err(Miss { reason: "not_wanted", shared: 0 })
         } else if self.engine.backend().cut_tokens() != 1 {
             Err(Miss { reason: "device", shared: 0 })

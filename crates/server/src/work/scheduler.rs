@@ -351,6 +351,9 @@ impl Scheduler {
             let (domain, tokens) = (active.domain, &active.tokens[..length]);
             self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
         }
+        if self.active[index].job.prompt_logprobs && !self.judge(index, tokens) {
+            return;
+        }
         let active = &mut self.active[index];
         let held = self.engine.sequence_length(active.sequence);
         let layers = self.engine.config().layers.len();
@@ -375,6 +378,42 @@ impl Scheduler {
             return;
         }
         self.draw(&[(index, tokens - 1)]);
+    }
+
+    /// Tells the client what the model said of the prompt's tokens after each of the last chunk's; false when that
+    /// ended the job.
+    fn judge(&mut self, index: usize, tokens: usize) -> bool {
+        let active = &self.active[index];
+        let (first, prompt) =
+            (self.engine.sequence_length(active.sequence) - tokens, active.prompt());
+        let vocabulary = self.engine.config().vocabulary;
+        let known = tokens.min(prompt.saturating_sub(first + 1));
+        // The plan's buffer has a row for each sequence.
+        for start in (0..known).step_by(self.sequences) {
+            let active = &mut self.active[index];
+            if active.outbox.is_closed() || self.shared.is_stopping() {
+                self.cancel(index, true);
+                return false;
+            }
+            let rows: Vec<usize> = (start..known.min(start + self.sequences)).collect();
+            let judged = match self.engine.logits(&rows) {
+                Ok(logits) => {
+                    let each = rows.iter().zip(logits.chunks_exact(vocabulary));
+                    let judge =
+                        |(row, logits): (&usize, &[f32])| active.judge(first + row + 1, logits);
+                    each.map(judge).collect::<Result<Vec<_>, _>>()
+                }
+                Err(error) => Err(error.into()),
+            };
+            match judged {
+                Ok(judged) => active.outbox.send(Event::Prompt(judged)),
+                Err(fault) => {
+                    self.fail(index, &fault);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Keeps a snapshot of where a job's sequence is.

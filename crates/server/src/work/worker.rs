@@ -53,6 +53,8 @@ pub struct WorkerOptions {
 
 /// A prompt that is too long is counted up to so many times the context, so that clients learn by how much.
 const COUNTED_CONTEXTS: usize = 2;
+/// Control tokens around what stands before and after a gap, and where it is filled: Qwen's, which others took over.
+const INFILL_MARKERS: [&str; 3] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
 /// Memory for answers with calls as they were sampled; a few hundred of usual length.
 const TURNS_BYTES_MAX: usize = 16 << 20;
 
@@ -329,6 +331,48 @@ impl Worker for EngineWorker {
         let tokens = tokens.map_err(|error| self.refused(error))?;
         let tokens = tokens.into();
         self.fitting(Prompt { tokens, ..Prompt::default() })
+    }
+
+    fn prepare_marked(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        let tokens = self.language.encode_marked(text, self.limit(preparing));
+        let tokens = tokens.map_err(|error| self.refused(error))?;
+        self.fitting(Prompt { tokens: tokens.into(), ..Prompt::default() })
+    }
+
+    fn prepare_infill(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError> {
+        let marker = |text| {
+            let id = self.language.tokenizer.token_id(text);
+            id.filter(|&id| self.language.tokenizer.is_control(id))
+        };
+        let markers = INFILL_MARKERS.map(marker);
+        let [Some(before), Some(after), Some(middle)] = markers else {
+            let problem = format!("the vocabulary has no {}", INFILL_MARKERS.join(", "));
+            return Err(PrepareError::Conversation(problem));
+        };
+        let encode = |text| {
+            let tokens = self.language.encode_within(text, self.limit(preparing));
+            tokens.map_err(|error| self.refused(error))
+        };
+        let tokens = [vec![before], encode(prefix)?, vec![after], encode(suffix)?, vec![middle]];
+        self.fitting(Prompt { tokens: tokens.concat().into(), ..Prompt::default() })
+    }
+
+    fn prepare_tokens(&self, tokens: Vec<u32>) -> Result<Prompt, PrepareError> {
+        let vocabulary = self.options.vocabulary;
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let problem = format!("token {token} is not in the vocabulary of {vocabulary}");
+            return Err(PrepareError::Conversation(problem));
+        }
+        self.fitting(Prompt { tokens: tokens.into(), ..Prompt::default() })
+    }
+
+    fn token_bytes(&self, token: u32) -> Vec<u8> {
+        self.language.tokenizer.token_bytes(token).to_vec()
     }
 
     fn context_length(&self) -> usize {

@@ -92,6 +92,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         }
     };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let vocabulary = config.vocabulary;
     let limits = CpuOptions {
         batch_tokens: setting.chunk,
         logit_rows: 8,
@@ -112,7 +113,12 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
     let engine = Engine::new(config, model, Box::new(backend), setting.chunk);
     let options = WorkerOptions {
-        model: ModelCard { id: "demo".into(), context: setting.context, ..ModelCard::default() },
+        model: ModelCard {
+            id: "demo".into(),
+            context: setting.context,
+            vocabulary,
+            ..ModelCard::default()
+        },
         context: setting.context,
         sequences: setting.sequences,
         queue: setting.queue,
@@ -176,7 +182,7 @@ pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
     while let Some(event) = ticket.events.blocking_recv() {
         assert!(outcome.finish.is_none() && outcome.error.is_none(), "{event:?} after the end");
         match event {
-            Event::Queued { .. } => {}
+            Event::Queued { .. } | Event::Prompt(_) | Event::Next(_) => {}
             Event::Progress { processed, total, cached, .. } => {
                 outcome.progress.push((processed, total, cached));
             }

@@ -7,9 +7,11 @@
 //! tensor. `http` has the sockets and everything that keeps strangers out.
 #![forbid(unsafe_code)]
 
+mod calendar;
 mod chat;
 mod completions;
 mod http;
+mod log;
 mod messages;
 mod metrics;
 mod models;
@@ -24,4 +26,5 @@ mod tokens;
 pub mod understanding;
 pub mod work;
 
-pub use http::{Identify, Limits, LogLine, ServeError, ServeOptions, Server, Stopper, System};
+pub use http::{Identify, Limits, ServeError, ServeOptions, Server, Stopper, System};
+pub use log::{Level, Line, Log};

@@ -26,7 +26,7 @@ pub(crate) use model::{
     PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
 pub(crate) use pack::PackArguments;
-pub(crate) use serve::{QUEUE_DEFAULT, ServeArguments};
+pub(crate) use serve::{LogFormat, QUEUE_DEFAULT, ServeArguments};
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,

@@ -6,6 +6,7 @@
 
 mod app;
 mod body;
+mod drain;
 mod error;
 mod guard;
 mod heads;
@@ -18,13 +19,15 @@ mod room;
 mod route;
 mod several;
 mod stream;
+mod told;
 mod whole;
 
 pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
-pub use options::{Limits, LogLine, ServeError, ServeOptions};
+pub use options::{Limits, ServeError, ServeOptions};
 
 pub(crate) use body::{Answer, VALUES_MAX, object};
+pub(crate) use drain::Phase;
 pub(crate) use error::{ApiError, Kind};
 pub(crate) use route::shape;
 pub(crate) use stream::{EventWriter, Frames, Waiting};

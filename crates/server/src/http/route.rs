@@ -13,6 +13,7 @@ use crate::page::Asset;
 pub(crate) enum Route {
     Asset(&'static Asset),
     Health,
+    Live,
     Metrics,
     Models,
     Model(String),
@@ -33,10 +34,27 @@ pub(crate) enum Route {
 }
 
 impl Route {
+    /// Whether monitors ask it again and again.
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self, Self::Health | Self::Live | Self::Metrics | Self::Status)
+    }
+
+    /// Whether the model has to work for it.
+    pub(crate) fn is_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Chat
+                | Self::Responses
+                | Self::Messages
+                | Self::Completions
+                | Self::Ollama(Place::Chat | Place::Generate)
+        )
+    }
+
     /// Whether it is answered without a key: what a monitor asks, and the page, which has no secrets and asks its
     /// user for the key.
     pub(crate) fn is_public(&self) -> bool {
-        matches!(self, Self::Health | Self::Asset(_))
+        matches!(self, Self::Health | Self::Live | Self::Asset(_))
     }
 }
 
@@ -60,7 +78,8 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         return get(Route::Asset(asset));
     }
     match path.strip_prefix("/v1").unwrap_or(path) {
-        "/health" => get(Route::Health),
+        "/health" | "/readyz" => get(Route::Health),
+        "/livez" => get(Route::Live),
         "/metrics" => get(Route::Metrics),
         "/models" => get(Route::Models),
         "/props" => get(Route::Props),

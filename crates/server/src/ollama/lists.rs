@@ -4,7 +4,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::time::rfc3339;
+use crate::calendar::rfc3339;
 use crate::http::Answer;
 use crate::work::{Loading, ModelCard};
 

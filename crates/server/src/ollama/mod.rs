@@ -8,7 +8,6 @@
 mod chat;
 mod generate;
 mod lists;
-mod time;
 
 pub(crate) use chat::Request as Chat;
 pub(crate) use generate::Request as Generate;
@@ -17,6 +16,7 @@ pub(crate) use lists::{running, show, tags};
 use serde_json::{Map, Value, json};
 use store::shown::quoted;
 
+use crate::calendar::rfc3339;
 use crate::http::{ApiError, EventWriter, Frames};
 use crate::protocol::{Call, Defaults, Draft, Envelope, Fields, Gathered};
 use crate::work::{Constraint, Event, Finish, FinishReason};
@@ -91,7 +91,7 @@ fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<(), ApiError> {
 }
 
 fn object(envelope: &Envelope) -> Value {
-    json!({ "model": envelope.model, "created_at": time::rfc3339(envelope.created_s) })
+    json!({ "model": envelope.model, "created_at": rfc3339(envelope.created_s) })
 }
 
 fn calls_json<'a>(calls: impl Iterator<Item = &'a Call>) -> Value {

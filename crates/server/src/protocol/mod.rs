@@ -7,6 +7,7 @@ mod draft;
 mod fields;
 mod gathered;
 mod tools;
+mod typo;
 mod usage;
 mod weight;
 
@@ -14,6 +15,7 @@ pub(crate) use draft::{Defaults, Draft, text_error};
 pub(crate) use fields::{Fields, kind};
 pub(crate) use gathered::{Call, Gathered, Part};
 pub(crate) use tools::{Choice, check_tools, function_tool};
+pub(crate) use typo::near_miss;
 pub(crate) use usage::{experts_json, logprob_entries, timings_json};
 pub(crate) use weight::weight;
 

@@ -520,6 +520,11 @@ pub trait Worker: Send + Sync + 'static {
     /// Why it is not taken.
     fn submit(&self, job: Job) -> Result<Ticket, Refusal>;
 
+    /// Since the engine's thread last gave a sign of life, which it does between experts and while it waits for them.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Numbers of the moment; never waits for the engine.
     fn status(&self) -> Status;
 }

@@ -45,10 +45,11 @@ const SPILL_AFTER: Duration = Duration::from_secs(10);
 pub(super) const WORTH_WAITING: usize = 64;
 
 /// Cancels a step when nobody waits for any of its answers.
-struct Gone<'a>(Vec<&'a Outbox>);
+struct Gone<'a>(Vec<&'a Outbox>, &'a Shared);
 
 impl Cancel for Gone<'_> {
     fn is_cancelled(&self) -> bool {
+        self.1.beat();
         self.0.iter().all(|outbox| outbox.is_closed())
     }
 }
@@ -58,6 +59,7 @@ struct Abandoned<'a>(&'a Outbox, &'a Shared);
 
 impl Cancel for Abandoned<'_> {
     fn is_cancelled(&self) -> bool {
+        self.1.beat();
         self.0.is_closed() || self.1.is_stopping()
     }
 }
@@ -126,6 +128,7 @@ impl Scheduler {
     /// Works until the server stops.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
+            self.shared.beat();
             self.shared.tell_log();
             self.forget_gone();
             self.admit();
@@ -390,6 +393,7 @@ impl Scheduler {
         let known = tokens.min(prompt.saturating_sub(first + 1));
         // The plan's buffer has a row for each sequence.
         for start in (0..known).step_by(self.sequences) {
+            self.shared.beat();
             let active = &mut self.active[index];
             if active.outbox.is_closed() || self.shared.is_stopping() {
                 self.cancel(index, true);
@@ -495,7 +499,8 @@ impl Scheduler {
         let runs =
             runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
         let runs: Vec<_> = runs.collect();
-        let gone = Gone(answers.iter().map(|&index| &self.active[index].outbox).collect());
+        let waiting = answers.iter().map(|&index| &self.active[index].outbox).collect();
+        let gone = Gone(waiting, &self.shared);
         let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
         let span = timeline::span("decode step", answers_at_once);
         let result = self.engine.forward(&runs, &gone);

@@ -19,6 +19,7 @@ use engine::model::mixture::expert_shapes;
 use engine::text::{Language, Message, Role, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
     Preparing, Ticket, TokenLogprob, Worker, WorkerOptions,
@@ -40,6 +41,7 @@ pub(crate) struct Setting {
     pub(crate) disk: Option<DiskOptions>,
     /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
     pub(crate) slow: Option<Arc<AtomicU64>>,
+    pub(crate) log: Log,
 }
 
 impl Default for Setting {
@@ -53,6 +55,7 @@ impl Default for Setting {
             golden: None,
             disk: None,
             slow: None,
+            log: Log::default(),
         }
     }
 }
@@ -124,7 +127,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         queue: setting.queue,
         system: None,
         disk: setting.disk.clone(),
-        log: Box::new(|_| {}),
+        log: setting.log.clone(),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()
 }

@@ -1,7 +1,7 @@
 //! A time as RFC 3339 writes it, in UTC.
 
 /// Seconds since 1970 as `2026-11-22T07:30:00Z`.
-pub(super) fn rfc3339(seconds: u64) -> String {
+pub(crate) fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Civil from days, with years that begin in March: the leap day is the last of its year, and an era has 400 years.
     let shifted = days + 719_468;

@@ -14,6 +14,7 @@ mod progress;
 mod requantisation;
 mod sampling;
 mod speed;
+mod supervisor;
 mod terminal;
 
 use std::io::Write;

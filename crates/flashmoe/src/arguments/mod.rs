@@ -28,7 +28,7 @@ pub(crate) use model::{
 };
 pub(crate) use models::{ListArguments, PullArguments, RemoveArguments, ShowArguments};
 pub(crate) use pack::PackArguments;
-pub(crate) use serve::{QUEUE_DEFAULT, ServeArguments};
+pub(crate) use serve::{LogFormat, QUEUE_DEFAULT, ServeArguments};
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,

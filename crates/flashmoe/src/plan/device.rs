@@ -1,6 +1,7 @@
 //! The GPU's part of a plan: which device, how much of its memory, and what goes there.
 
 use anyhow::Result;
+use engine::EngineError;
 use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, probe};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
@@ -81,7 +82,7 @@ pub(crate) enum Choice {
 ///
 /// # Errors
 /// A device asked for by name that cannot be used, or options that it does not know.
-pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
+fn choose(arguments: &ModelArguments) -> Result<Choice> {
     if arguments.io == IoChoice::Gds {
         let reason =
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
@@ -134,6 +135,26 @@ pub(crate) fn choose(arguments: &ModelArguments) -> Result<Choice> {
         None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
     Ok(Choice::Gpu(FoundDevice { info, budget }))
+}
+
+/// Takes the processor instead where the user left the choice open and the GPU's kernels do not serve the model.
+///
+/// # Errors
+/// The GPU was asked for, by its name or by an option of its own: what it does not serve.
+pub(crate) fn choose_for(
+    arguments: &ModelArguments,
+    serves: Result<(), EngineError>,
+) -> Result<Choice> {
+    let Err(error) = serves else { return choose(arguments) };
+    if arguments.device == DeviceChoice::Auto && gpus_own(arguments).is_none() {
+        let because = error.to_string();
+        let because = because.trim_end_matches(": use --device cpu").to_owned();
+        return Ok(Choice::Cpu { because: Some(because) });
+    }
+    match choose(arguments)? {
+        Choice::Gpu(_) => Err(Failure::engine(error).into()),
+        found => Ok(found),
+    }
 }
 
 /// The first option that means nothing without a GPU, and why where that is not plain.
@@ -236,6 +257,29 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    /// A model that the kernels do not serve is computed on the processor, unless a GPU was asked for.
+    #[test]
+    fn a_model_that_no_kernel_serves_is_the_processors() {
+        let unserved = || -> Result<(), EngineError> {
+            let problem = "is stored as q4_k, which the CUDA kernels do not read: use --device cpu";
+            Err(EngineError::Request(problem.to_owned()))
+        };
+        for options in ["", "--threads 1", "--storage mmap"] {
+            match choose_for(&parse(options), unserved()).expect(options) {
+                Choice::Cpu { because: Some(reason) } => assert!(
+                    reason.contains("q4_k") && !reason.contains("--device"),
+                    "{options}: {reason}"
+                ),
+                _ => panic!("{options}: not the processor, or without a reason"),
+            }
+        }
+        let named = choose_for(&parse("--device cpu"), unserved()).expect("cpu");
+        assert!(matches!(named, Choice::Cpu { because: None }));
+        for options in ["--device cuda", "--vram 4G", "--predict on"] {
+            assert!(choose_for(&parse(options), unserved()).is_err(), "{options}");
+        }
+    }
 
     /// The arguments of a model alone.
     #[derive(Parser)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
-use engine::backend::cuda::{CudaOptions, Prediction};
+use engine::backend::cuda::{CudaOptions, Prediction, check_model};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
@@ -147,8 +147,10 @@ impl Plan {
         };
         let mut catalog = Catalog::new(&checkpoint);
         Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
-        expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let (found, no_device) = match device::choose(arguments)? {
+        let shapes =
+            expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
+        let serves = check_model(&config, &catalog, &shapes);
+        let (found, no_device) = match device::choose_for(arguments, serves)? {
             Choice::Gpu(found) => (Some(found), None),
             Choice::Cpu { because } => (None, because),
         };

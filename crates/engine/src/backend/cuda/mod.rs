@@ -49,7 +49,8 @@ pub use self::requirements::{CudaOptions, CudaRequirements, PREFILL_PART, RECORD
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
-use self::weights::{check_encodings, check_limits, inverse_frequencies, load_trunk};
+pub use self::weights::check_model;
+use self::weights::{check_limits, inverse_frequencies, load_trunk};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
@@ -149,7 +150,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
-        check_encodings(catalog, expert_shapes)?;
+        check_model(&config, catalog, expert_shapes)?;
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);

@@ -46,6 +46,24 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
         return Err(EngineError::Config { key: "head_dim", problem });
     }
     if let Some(delta) = &config.delta
+        && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
+    {
+        return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
+    }
+    Ok(())
+}
+
+/// Whether the kernels compute a model as its checkpoint stores it. Asked before anything is loaded, so that the
+/// processor can be taken instead.
+///
+/// # Errors
+/// The configuration key, or the first tensor, that they do not serve.
+pub fn check_model(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+    experts: &[[ProjectionShape; 3]],
+) -> Result<(), EngineError> {
+    if let Some(delta) = &config.delta
         && delta.order == HeadOrder::Tiled
         && delta.value_heads != delta.key_heads
     {
@@ -56,19 +74,6 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
             problem: problem.into(),
         });
     }
-    if let Some(delta) = &config.delta
-        && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
-    {
-        return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
-    }
-    Ok(())
-}
-
-/// Refuses encodings that the kernels do not read, by the name of the first tensor.
-pub(super) fn check_encodings(
-    catalog: &Catalog<'_>,
-    experts: &[[ProjectionShape; 3]],
-) -> Result<(), EngineError> {
     let refuse = |name: &str, encoding: Encoding| {
         let label = encoding.label();
         let problem =

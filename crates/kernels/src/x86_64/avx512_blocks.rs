@@ -4,6 +4,8 @@
 //! format that stores 32 bytes for two or four runs of 32 columns costs no shuffle: a load fills both halves of a
 //! register, and a shift of each half by its own amount gives 64 consecutive columns.
 
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
 use super::avx512_codebooks as codebooks;
 use super::avx512_formats::{self as formats, Format};
 use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};

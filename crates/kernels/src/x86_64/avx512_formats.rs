@@ -371,7 +371,7 @@ unpacker!(
         let high = twice(from.add(128 + v / 2 * 32));
         let mask = _mm512_set1_epi8(15);
         // The pair of bits of each column comes to bits 4 and 5.
-        let (low, high) = if v % 2 == 0 {
+        let (low, high) = if v.is_multiple_of(2) {
             (_mm512_and_si512(low, mask), _mm512_sllv_epi16(high, words(4, 2)))
         } else {
             let low = _mm512_and_si512(_mm512_srli_epi16::<4>(low), mask);

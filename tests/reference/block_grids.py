@@ -64,8 +64,8 @@ def main() -> None:
         words = [0] * -(-(base**coordinates) // 64)
         for index in indices.tolist():
             words[index // 64] |= 1 << index % 64
-        text += f"\n/// {meaning}\npub(crate) static {name}: [u64; {count}] = points(&{name}_SET, {levels});\n"
-        text += f"\nconst {name}_SET: [u64; {len(words)}] = [\n"
+        text += f"\n/// {meaning}\n#[rustfmt::skip]\npub(crate) static {name}: [u64; {count}] = points(&{name}_SET, {levels});\n"
+        text += f"\n#[rustfmt::skip]\nconst {name}_SET: [u64; {len(words)}] = [\n"
         row = [f"0x{word:x}" for word in words]
         for start in range(0, len(row), 5):
             text += "    " + ", ".join(row[start : start + 5]) + ",\n"

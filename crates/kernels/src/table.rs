@@ -122,10 +122,10 @@ pub(crate) use table;
 /// The reference table.
 pub(crate) mod scalar {
     use crate::activations::Packing;
+    use crate::blocks::product::scalar_rows as block_rows;
     use crate::lanes::ScalarLanes;
     use crate::quantised::scalar_rows;
 
-    crate::blocks::product::by_format!([], crate::blocks::product::ScalarSums);
     super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows, block_rows);
 }
 

@@ -7,7 +7,7 @@ use crate::float::f32_from_f16;
 const ZERO: u8 = 64;
 
 /// Eight signs of seven bits: the eighth makes their number even.
-pub(crate) fn even_signs(code: u32) -> u8 {
+pub(crate) const fn even_signs(code: u32) -> u8 {
     let code = (code & 127) as u8;
     code | (code.count_ones() as u8 & 1) << 7
 }

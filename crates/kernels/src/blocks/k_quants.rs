@@ -2,10 +2,29 @@
 
 use super::{Unpacked, half};
 
+/// Each of 32 bytes shifted and masked: the loop that becomes vectors.
+#[inline(always)]
+fn shifted(bytes: &[u8], shift: usize, mask: u8, codes: &mut [u8]) {
+    for (code, &byte) in codes[..32].iter_mut().zip(&bytes[..32]) {
+        *code = byte >> shift & mask;
+    }
+}
+
+/// Adds bit `j` of byte `m` to value `32j + m`, as bit `place`.
+#[inline(always)]
+fn add_bits(bytes: &[u8], place: usize, codes: &mut [u8; 256]) {
+    for (j, codes) in codes.chunks_exact_mut(32).enumerate() {
+        for (code, &byte) in codes.iter_mut().zip(&bytes[..32]) {
+            *code |= (byte >> j & 1) << place;
+        }
+    }
+}
+
 /// Bits `2j` and `2j + 1` of byte `32n + m` belong to value `128n + 32j + m`.
-fn pairs_of_bits(bytes: &[u8], codes: &mut [u8; 256]) {
-    for (i, code) in codes.iter_mut().enumerate() {
-        *code = bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+#[inline(always)]
+pub(super) fn pairs_of_bits(bytes: &[u8], codes: &mut [u8; 256]) {
+    for (index, codes) in codes.chunks_exact_mut(32).enumerate() {
+        shifted(&bytes[index / 4 * 32..], index % 4 * 2, 3, codes);
     }
 }
 
@@ -23,12 +42,9 @@ pub(crate) fn q2_k(block: &[u8], out: &mut Unpacked) {
 /// Third bits (32 bytes), pairs of bits (64), scales of 6 bits (12), scale.
 #[inline(always)]
 pub(crate) fn q3_k(block: &[u8], out: &mut Unpacked) {
-    let (third, small) = (&block[..32], &block[96..108]);
     pairs_of_bits(&block[32..96], &mut out.codes);
-    for (i, code) in out.codes.iter_mut().enumerate() {
-        *code |= (third[i % 32] >> (i / 32) & 1) << 2;
-    }
-    let scale = half(block, 108);
+    add_bits(&block[..32], 2, &mut out.codes);
+    let (small, scale) = (&block[96..108], half(block, 108));
     for (g, out) in out.scales.iter_mut().enumerate() {
         let low = small[g % 8] >> (g / 8 * 4) & 15;
         let high = small[8 + g % 4] >> (g / 4 * 2) & 3;
@@ -37,6 +53,7 @@ pub(crate) fn q3_k(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Scale, minimum, and eight scales and minima of 6 bits in 12 bytes.
+#[inline(always)]
 fn scales_and_minima(block: &[u8], out: &mut Unpacked) {
     let (scale, minimum, small) = (half(block, 0), half(block, 2), &block[4..16]);
     for g in 0..8 {
@@ -52,9 +69,10 @@ fn scales_and_minima(block: &[u8], out: &mut Unpacked) {
 }
 
 /// The low nibble of byte `32c + m` belongs to value `64c + m`, the high one to value `64c + 32 + m`.
+#[inline(always)]
 fn nibbles(bytes: &[u8], codes: &mut [u8; 256]) {
-    for (i, code) in codes.iter_mut().enumerate() {
-        *code = bytes[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    for (index, codes) in codes.chunks_exact_mut(32).enumerate() {
+        shifted(&bytes[index / 2 * 32..], index % 2 * 4, 15, codes);
     }
 }
 
@@ -70,18 +88,17 @@ pub(crate) fn q4_k(block: &[u8], out: &mut Unpacked) {
 pub(crate) fn q5_k(block: &[u8], out: &mut Unpacked) {
     scales_and_minima(block, out);
     nibbles(&block[48..176], &mut out.codes);
-    for (i, code) in out.codes.iter_mut().enumerate() {
-        *code |= (block[16 + i % 32] >> (i / 32) & 1) << 4;
-    }
+    add_bits(&block[16..48], 4, &mut out.codes);
 }
 
 /// Nibbles (128 bytes), pairs of bits (64), signed scales of 8 bits (16), scale.
 #[inline(always)]
 pub(crate) fn q6_k(block: &[u8], out: &mut Unpacked) {
     pairs_of_bits(&block[128..192], &mut out.codes);
-    for (i, code) in out.codes.iter_mut().enumerate() {
-        let nibble = block[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        *code = *code << 4 | nibble;
+    for (index, codes) in out.codes.chunks_exact_mut(64).enumerate() {
+        for (code, &byte) in codes.iter_mut().zip(&block[index / 2 * 64..][..64]) {
+            *code = *code << 4 | (byte >> (index % 2 * 4) & 15);
+        }
     }
     let scale = half(block, 208);
     for (out, &small) in out.scales.iter_mut().zip(&block[192..208]) {

@@ -3,14 +3,16 @@
 use super::{Unpacked, half};
 
 /// Sixteen bytes of nibbles: byte `j` holds value `j` below and value `j + 16` above.
+#[inline(always)]
 pub(super) fn nibbles(bytes: &[u8], codes: &mut [u8]) {
-    for (j, &byte) in bytes[..16].iter().enumerate() {
-        codes[j] = byte & 15;
-        codes[j + 16] = byte >> 4;
+    let (low, high) = codes[..32].split_at_mut(16);
+    for ((low, high), &byte) in low.iter_mut().zip(high).zip(&bytes[..16]) {
+        (*low, *high) = (byte & 15, byte >> 4);
     }
 }
 
 /// Adds bit `i` of the little-endian word as the fifth bit of value `i`.
+#[inline(always)]
 fn fifth_bits(word: &[u8], codes: &mut [u8]) {
     for (i, code) in codes[..32].iter_mut().enumerate() {
         *code |= (word[i / 8] >> (i % 8) & 1) << 4;

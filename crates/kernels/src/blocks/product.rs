@@ -189,6 +189,22 @@ impl GroupSums for ScalarSums {
     }
 }
 
+/// The reference.
+///
+/// # Safety
+///
+/// `out` is valid for the shape and nobody else writes the rows of this task.
+pub(crate) unsafe fn scalar_rows(task: &BlocksTask<'_>) {
+    let unpack = task.format.layout().unpack;
+    // SAFETY: scalar sums need no instruction set; the rest is passed on to the caller.
+    unsafe {
+        match task.format.group() {
+            16 => rows::<ScalarSums, 16>(task, unpack),
+            _ => rows::<ScalarSums, 32>(task, unpack),
+        }
+    }
+}
+
 /// Defines `block_rows` of an instruction set: `$kernel` compiled with its features, once for each format.
 macro_rules! by_format {
     ([$(#[$feature:meta])*], $kernel:ty) => {

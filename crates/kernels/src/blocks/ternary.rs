@@ -1,5 +1,6 @@
 //! Blocks of 256 values that are minus one, zero or one times a scale.
 
+use super::k_quants::pairs_of_bits;
 use super::{GROUPS_MAX, Unpacked, half};
 
 /// Five digits to a byte (48 bytes), four to a byte (4), scale. Digit `n` of a byte is the integer part of
@@ -23,8 +24,6 @@ pub(crate) fn tq1_0(block: &[u8], out: &mut Unpacked) {
 /// Pairs of bits (64 bytes), scale: bits `2l` and `2l + 1` of byte `32c + m` belong to value `128c + 32l + m`.
 #[inline(always)]
 pub(crate) fn tq2_0(block: &[u8], out: &mut Unpacked) {
-    for (i, code) in out.codes.iter_mut().enumerate() {
-        *code = block[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-    }
+    pairs_of_bits(&block[..64], &mut out.codes);
     out.scales = [half(block, 64); GROUPS_MAX];
 }

@@ -4,7 +4,10 @@
 //! format that stores 32 bytes for two or four runs of 32 columns costs no shuffle: a load fills both halves of a
 //! register, and a shift of each half by its own amount gives 64 consecutive columns.
 
-use super::avx512_formats::{Format, Step};
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
+use super::avx512_codebooks as codebooks;
+use super::avx512_formats::{self as formats, Format};
 use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
 use crate::blocks::product::{BlocksTask, TOKENS};
@@ -30,13 +33,15 @@ unsafe fn sums<const GROUP: usize>(codes: &[[__m512i; 4]; 2], x: [*const u8; 2])
         let zero = _mm512_setzero_si512();
         let mut quads = [zero; 4];
         for h in 0..if GROUP == 32 { 2 } else { 1 } {
-            let unit = |v: usize| {
+            let mut units = [zero; 4];
+            for v in 0..4 {
                 let at = x[h].add(128 * v);
                 let high = _mm512_dpbusd_epi32(zero, codes[h][v], _mm512_load_si512(at.cast()));
                 let high = _mm512_slli_epi32::<8>(high);
-                _mm512_dpbusd_epi32(high, codes[h][v], _mm512_load_si512(at.add(64).cast()))
-            };
-            quads[h] = sum_blocks(unit(0), unit(1), unit(2), unit(3));
+                units[v] =
+                    _mm512_dpbusd_epi32(high, codes[h][v], _mm512_load_si512(at.add(64).cast()));
+            }
+            quads[h] = sum_blocks(units[0], units[1], units[2], units[3]);
         }
         if GROUP == 32 { sum_groups::<2>(quads) } else { sum_groups::<4>(quads) }
     }
@@ -86,7 +91,9 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
                         copies[h].as_ptr()
                     };
                 }
-                let Step { codes, scale, bias } = F::read(from);
+                let first_half = F::half(from[0]);
+                let codes = [first_half, if halves == 2 { F::half(from[1]) } else { first_half }];
+                let (scale, bias) = F::factors(from);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x = values[t].add(2 * step * halves * HALF);
@@ -124,8 +131,8 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &BlocksTask
 }
 
 /// Defines the function of each format and the choice among them.
-macro_rules! formats {
-    ($($format:ident $group:literal),* $(,)?) => {
+macro_rules! block_rows {
+    ($($module:ident::$format:ident $group:literal),* $(,)?) => {
         /// Runs a task.
         ///
         /// # Safety
@@ -139,7 +146,7 @@ macro_rules! formats {
                     #[target_feature(enable = "avx2,fma,f16c")]
                     unsafe fn rows(task: &BlocksTask<'_>) {
                         // SAFETY: passed on to the caller.
-                        unsafe { all_tokens::<super::avx512_formats::$format, $group>(task) }
+                        unsafe { all_tokens::<$module::$format, $group>(task) }
                     }
                     const { assert!(crate::format::BlockFormat::$format.group() == $group) };
                     // SAFETY: passed on to the caller.
@@ -150,7 +157,10 @@ macro_rules! formats {
     };
 }
 
-formats! {
-    Q4_0 32, Q4_1 32, Q5_0 32, Q5_1 32, Q8_0 32, Q2K 16, Q3K 16, Q4K 32, Q5K 32, Q6K 16, Iq2Xxs 32, Iq2Xs 16,
-    Iq3Xxs 32, Iq1S 32, Iq4Nl 32, Iq3S 32, Iq2S 16, Iq4Xs 32, Iq1M 16, Tq1_0 32, Tq2_0 32, Mxfp4 32, Nvfp4 16,
+block_rows! {
+    formats::Q4_0 32, formats::Q4_1 32, formats::Q5_0 32, formats::Q5_1 32, formats::Q8_0 32,
+    formats::Q2K 16, formats::Q3K 16, formats::Q4K 32, formats::Q5K 32, formats::Q6K 16,
+    formats::Iq4Nl 32, formats::Iq4Xs 32, formats::Mxfp4 32, codebooks::Nvfp4 16,
+    codebooks::Iq2Xxs 32, codebooks::Iq2Xs 16, codebooks::Iq2S 16, codebooks::Iq3Xxs 32, codebooks::Iq3S 32,
+    codebooks::Iq1S 32, codebooks::Iq1M 16, codebooks::Tq1_0 32, codebooks::Tq2_0 32,
 }

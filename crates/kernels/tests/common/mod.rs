@@ -142,7 +142,7 @@ fn set_scales(block: &mut [u8], format: BlockFormat, factor: f32) {
             let bits = f16_from_f32(factor);
             for k in 0..4 {
                 let place = &mut block[49 + 2 * k];
-                *place = (*place & 15) | (bits >> (4 * k) & 15) as u8 * 16;
+                *place = (*place & 15) | ((bits >> (4 * k) & 15) as u8 * 16);
             }
         }
         BlockFormat::Q4_1 | BlockFormat::Q5_1 => {

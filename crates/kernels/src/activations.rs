@@ -158,7 +158,7 @@ impl Activations {
     /// Most bytes that buffers for `tokens` rows of `columns` come to occupy with `packings` integer
     /// packings, whatever their groups: for plans that must not be exceeded.
     pub fn bytes_bound(tokens: usize, columns: usize, packings: usize) -> usize {
-        let groups = (columns / 32).next_multiple_of(GROUP_LANES);
+        let groups = (columns / 16).next_multiple_of(GROUP_LANES);
         let packed = columns.next_multiple_of(COLUMN_PAD) * 2 + groups * 2 * 4;
         tokens * (columns * 4 + packings * packed)
     }

@@ -6,6 +6,7 @@
 //! choice is a matter of speed.
 
 use crate::activations::{IntegerKey, Packing};
+use crate::blocks::product::BlocksTask;
 use crate::generic::attention::{AttentionTask, BlockTask, MergeTask};
 use crate::generic::delta::DeltaTask;
 use crate::generic::elementwise::ConvolutionTask;
@@ -22,6 +23,8 @@ pub(crate) struct Table {
     pub(crate) packing: fn(bits: u8) -> Packing,
     pub(crate) prepare: unsafe fn(&[f32], IntegerKey, &mut [u8], &mut [f32], &mut [f32]),
     pub(crate) quantised_rows: unsafe fn(&QuantisedTask<'_>),
+    /// Activations are packed as for 8 bits.
+    pub(crate) block_rows: unsafe fn(&BlocksTask<'_>),
     pub(crate) float_rows: unsafe fn(&FloatTask<'_>),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) gated_rms_norm: unsafe fn(&[f32], &[f32], &[f32], f32, &mut [f32]),
@@ -40,7 +43,8 @@ pub(crate) struct Table {
 
 /// Defines `TABLE` with the generic kernels compiled for some lanes and target features.
 macro_rules! table {
-    ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr) => {
+    ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr,
+        $blocks:expr) => {
         mod instances {
             use super::*;
             use $crate::generic;
@@ -87,6 +91,7 @@ macro_rules! table {
             packing: $packing,
             prepare: instances::prepare,
             quantised_rows: $quantised,
+            block_rows: $blocks,
             float_rows: instances::float_rows,
             rms_norm: instances::rms_norm,
             gated_rms_norm: instances::gated_rms_norm,
@@ -120,7 +125,8 @@ pub(crate) mod scalar {
     use crate::lanes::ScalarLanes;
     use crate::quantised::scalar_rows;
 
-    super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows);
+    crate::blocks::product::by_format!([], crate::blocks::product::ScalarSums);
+    super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows, block_rows);
 }
 
 impl Table {

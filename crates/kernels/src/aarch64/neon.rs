@@ -1,5 +1,6 @@
 //! NEON: sixteen lanes are four registers.
 
+use super::neon_blocks::block_rows;
 use super::neon_quantised::{packing, quantised_rows};
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
@@ -195,5 +196,6 @@ crate::table::table!(
     NeonLanes,
     [#[target_feature(enable = "neon,dotprod")]],
     packing,
-    quantised_rows
+    quantised_rows,
+    block_rows
 );

@@ -29,7 +29,8 @@ fn short(block: &[u8], at: usize) -> u16 {
 }
 
 /// Scale, then for each 32 values four indices and a word: four times seven bits of signs, four of scale.
-pub(super) fn iq2_xxs(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq2_xxs(block: &[u8], out: &mut Unpacked) {
     let scale = half(block, 0);
     for g in 0..8 {
         let signs = word(block, 6 + 8 * g);
@@ -42,7 +43,8 @@ pub(super) fn iq2_xxs(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Scale, 32 times nine bits of index and seven of signs, a nibble of scale for each 16 values.
-pub(super) fn iq2_xs(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq2_xs(block: &[u8], out: &mut Unpacked) {
     quarter_scales(half(block, 0), &block[66..74], out);
     for l in 0..32 {
         let index = short(block, 2 + 2 * l);
@@ -52,7 +54,8 @@ pub(super) fn iq2_xs(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Scale, low bytes of indices (32), signs (32), two high bits of each index (8), nibbles of scales (8).
-pub(super) fn iq2_s(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq2_s(block: &[u8], out: &mut Unpacked) {
     quarter_scales(half(block, 0), &block[74..82], out);
     for l in 0..32 {
         let high = usize::from(block[66 + l / 4] >> (l % 4 * 2) & 3);
@@ -69,7 +72,8 @@ fn quarter_scales(scale: f32, nibbles: &[u8], out: &mut Unpacked) {
 }
 
 /// Scale, an index for each four values (64), then a word for each 32 as in IQ2_XXS.
-pub(super) fn iq3_xxs(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq3_xxs(block: &[u8], out: &mut Unpacked) {
     let scale = half(block, 0);
     for g in 0..8 {
         let signs = word(block, 66 + 4 * g);
@@ -83,7 +87,8 @@ pub(super) fn iq3_xxs(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Scale, low bytes of indices (64), their ninth bits (8), signs (32), a nibble of scale for each 32 values (4).
-pub(super) fn iq3_s(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq3_s(block: &[u8], out: &mut Unpacked) {
     let scale = half(block, 0);
     for g in 0..8 {
         let small = block[106 + g / 2] >> (g % 2 * 4) & 15;
@@ -108,7 +113,8 @@ fn shifted(point: u64, minus: bool, codes: &mut [u8]) {
 
 /// Scale, low bytes of indices (32), then for each 32 values four times three high bits, three bits of scale and
 /// the sign of a shift by an eighth.
-pub(super) fn iq1_s(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq1_s(block: &[u8], out: &mut Unpacked) {
     let scale = half(block, 0);
     for g in 0..8 {
         let rest = short(block, 34 + 2 * g);
@@ -123,7 +129,8 @@ pub(super) fn iq1_s(block: &[u8], out: &mut Unpacked) {
 
 /// Low bytes of indices (32), a nibble for each (three high bits, the sign of a shift by an eighth), and four
 /// words: three bits of scale for each 16 values, and the scale in the four highest nibbles.
-pub(super) fn iq1_m(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq1_m(block: &[u8], out: &mut Unpacked) {
     let words: [u16; 4] = std::array::from_fn(|k| short(block, 48 + 2 * k));
     let scale = words.iter().rev().fold(0, |bits, word| bits << 4 | word >> 12);
     let scale = f32_from_f16(scale);

@@ -10,7 +10,8 @@ fn pairs_of_bits(bytes: &[u8], codes: &mut [u8; 256]) {
 }
 
 /// Scales and minima of 4 bits (16 bytes), pairs of bits (64), scale, minimum.
-pub(super) fn q2_k(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q2_k(block: &[u8], out: &mut Unpacked) {
     let (scale, minimum) = (half(block, 80), half(block, 82));
     for (g, &byte) in block[..16].iter().enumerate() {
         out.scales[g] = scale * f32::from(byte & 15);
@@ -20,7 +21,8 @@ pub(super) fn q2_k(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Third bits (32 bytes), pairs of bits (64), scales of 6 bits (12), scale.
-pub(super) fn q3_k(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q3_k(block: &[u8], out: &mut Unpacked) {
     let (third, small) = (&block[..32], &block[96..108]);
     pairs_of_bits(&block[32..96], &mut out.codes);
     for (i, code) in out.codes.iter_mut().enumerate() {
@@ -57,13 +59,15 @@ fn nibbles(bytes: &[u8], codes: &mut [u8; 256]) {
 }
 
 /// Scales and minima (16 bytes), nibbles (128).
-pub(super) fn q4_k(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q4_k(block: &[u8], out: &mut Unpacked) {
     scales_and_minima(block, out);
     nibbles(&block[16..144], &mut out.codes);
 }
 
 /// Scales and minima (16 bytes), fifth bits (32), nibbles (128).
-pub(super) fn q5_k(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q5_k(block: &[u8], out: &mut Unpacked) {
     scales_and_minima(block, out);
     nibbles(&block[48..176], &mut out.codes);
     for (i, code) in out.codes.iter_mut().enumerate() {
@@ -72,7 +76,8 @@ pub(super) fn q5_k(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Nibbles (128 bytes), pairs of bits (64), signed scales of 8 bits (16), scale.
-pub(super) fn q6_k(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q6_k(block: &[u8], out: &mut Unpacked) {
     pairs_of_bits(&block[128..192], &mut out.codes);
     for (i, code) in out.codes.iter_mut().enumerate() {
         let nibble = block[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;

@@ -18,33 +18,38 @@ fn fifth_bits(word: &[u8], codes: &mut [u8]) {
 }
 
 /// Scale, nibbles.
-pub(super) fn q4_0(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q4_0(block: &[u8], out: &mut Unpacked) {
     out.scales[0] = half(block, 0);
     nibbles(&block[2..], &mut out.codes);
 }
 
 /// Scale, minimum, nibbles.
-pub(super) fn q4_1(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q4_1(block: &[u8], out: &mut Unpacked) {
     (out.scales[0], out.minima[0]) = (half(block, 0), half(block, 2));
     nibbles(&block[4..], &mut out.codes);
 }
 
 /// Scale, fifth bits, nibbles.
-pub(super) fn q5_0(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q5_0(block: &[u8], out: &mut Unpacked) {
     out.scales[0] = half(block, 0);
     nibbles(&block[6..], &mut out.codes);
     fifth_bits(&block[2..6], &mut out.codes);
 }
 
 /// Scale, minimum, fifth bits, nibbles.
-pub(super) fn q5_1(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q5_1(block: &[u8], out: &mut Unpacked) {
     (out.scales[0], out.minima[0]) = (half(block, 0), half(block, 2));
     nibbles(&block[8..], &mut out.codes);
     fifth_bits(&block[4..8], &mut out.codes);
 }
 
 /// Scale, signed bytes.
-pub(super) fn q8_0(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn q8_0(block: &[u8], out: &mut Unpacked) {
     out.scales[0] = half(block, 0);
     for (code, &byte) in out.codes.iter_mut().zip(&block[2..34]) {
         *code = byte ^ 0x80;

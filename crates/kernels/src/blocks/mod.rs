@@ -8,12 +8,13 @@
 //!
 //! A new format needs a row below and an unpacking function; it then works in every product.
 
-mod codebooks;
-mod grids;
-mod k_quants;
-mod legacy;
-mod tables;
-mod ternary;
+pub(crate) mod codebooks;
+pub(crate) mod grids;
+pub(crate) mod k_quants;
+pub(crate) mod legacy;
+pub(crate) mod product;
+pub(crate) mod tables;
+pub(crate) mod ternary;
 
 use crate::blocks::CodeRange::{Minimum, Offset};
 use crate::float::f32_from_f16;
@@ -57,8 +58,9 @@ struct Layout {
 
 /// Defines [`BlockFormat`] from its table.
 macro_rules! formats {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal [$type_id:literal]:
-        $values:literal values in $bytes:literal bytes, groups of $group:literal, $range:expr, $unpack:path;)*) => {
+    ($dollar:tt $($(#[$doc:meta])* $variant:ident = $name:literal [$type_id:literal]:
+        $values:literal values in $bytes:literal bytes, groups of $group:literal, $range:expr,
+        $family:ident::$unpack:ident;)*) => {
         /// A block encoding of GGUF (docs/formats.md describes each).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum BlockFormat {
@@ -79,16 +81,28 @@ macro_rules! formats {
                         bytes: $bytes,
                         group: $group,
                         range: $range,
-                        unpack: $unpack,
+                        unpack: $family::$unpack,
                     },)*
                 }
             }
         }
+
+        /// Calls the macro `run` with unpacking function and group of a format.
+        macro_rules! for_format {
+            ($dollar format:expr, $dollar run:ident) => {
+                match $dollar format {
+                    $($crate::blocks::BlockFormat::$variant => {
+                        $dollar run!($crate::blocks::$family::$unpack, $group)
+                    })*
+                }
+            };
+        }
+        pub(crate) use for_format;
     };
 }
 
 // Name in lower case and number of the type in a GGUF file, sizes, how codes become values, scalar reference.
-formats! {
+formats! { $
     /// 4 bits, one scale.
     Q4_0 = "q4_0" [2]: 32 values in 18 bytes, groups of 32, Offset(8), legacy::q4_0;
     /// 4 bits, one scale, one minimum.
@@ -166,6 +180,16 @@ impl BlockFormat {
     /// Bytes of a block.
     pub const fn bytes(self) -> usize {
         self.layout().bytes
+    }
+
+    /// Values that share a scale: 16 or 32.
+    pub(crate) const fn group(self) -> usize {
+        self.layout().group
+    }
+
+    /// How the codes become values.
+    pub(crate) const fn range(self) -> CodeRange {
+        self.layout().range
     }
 
     /// Decodes one block: `block` is [`Self::bytes`] long, `out` is [`Self::values`] floats.

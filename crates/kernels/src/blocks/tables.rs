@@ -4,10 +4,11 @@ use super::legacy::nibbles;
 use super::{Unpacked, half};
 
 /// The values of IQ4_NL and IQ4_XS, plus 128.
-const IQ4: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+pub(crate) const IQ4: [u8; 16] =
+    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
 /// Twice the 4-bit floats (two bits of exponent, one of mantissa), plus 16.
-const FP4: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
+pub(crate) const FP4: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
 fn look_up(table: &[u8; 16], codes: &mut [u8]) {
     for code in codes {
@@ -16,14 +17,16 @@ fn look_up(table: &[u8; 16], codes: &mut [u8]) {
 }
 
 /// Scale, nibbles.
-pub(super) fn iq4_nl(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq4_nl(block: &[u8], out: &mut Unpacked) {
     out.scales[0] = half(block, 0);
     nibbles(&block[2..], &mut out.codes);
     look_up(&IQ4, &mut out.codes[..32]);
 }
 
 /// Scale, scales of 6 bits (two bytes of high pairs, four of low nibbles), nibbles of eight groups.
-pub(super) fn iq4_xs(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn iq4_xs(block: &[u8], out: &mut Unpacked) {
     let scale = half(block, 0);
     for g in 0..8 {
         let low = block[4 + g / 2] >> (g % 2 * 4) & 15;
@@ -35,7 +38,8 @@ pub(super) fn iq4_xs(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Exponent of half the scale, nibbles.
-pub(super) fn mxfp4(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn mxfp4(block: &[u8], out: &mut Unpacked) {
     let exponent = u32::from(block[0]);
     // 2^(exponent - 128), which is subnormal for the two smallest.
     let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
@@ -45,7 +49,8 @@ pub(super) fn mxfp4(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Four 8-bit floats, then for each 16 values eight bytes: value `j` below, value `j + 8` above.
-pub(super) fn nvfp4(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn nvfp4(block: &[u8], out: &mut Unpacked) {
     for g in 0..4 {
         out.scales[g] = half_of_e4m3(block[g]);
         for j in 0..8 {

@@ -5,7 +5,8 @@ use super::{GROUPS_MAX, Unpacked, half};
 /// Five digits to a byte (48 bytes), four to a byte (4), scale. Digit `n` of a byte is the integer part of
 /// three times the fraction `byte * 3^n / 256`. Bytes 0 to 31 hold values 0 to 159, the first digit of
 /// each, then the second; bytes 32 to 47 and the last four follow in the same way.
-pub(super) fn tq1_0(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn tq1_0(block: &[u8], out: &mut Unpacked) {
     let mut codes = out.codes.iter_mut();
     for (bytes, digits) in [(&block[..32], 5), (&block[32..48], 5), (&block[48..52], 4)] {
         let mut power = 1u8;
@@ -20,7 +21,8 @@ pub(super) fn tq1_0(block: &[u8], out: &mut Unpacked) {
 }
 
 /// Pairs of bits (64 bytes), scale: bits `2l` and `2l + 1` of byte `32c + m` belong to value `128c + 32l + m`.
-pub(super) fn tq2_0(block: &[u8], out: &mut Unpacked) {
+#[inline(always)]
+pub(crate) fn tq2_0(block: &[u8], out: &mut Unpacked) {
     for (i, code) in out.codes.iter_mut().enumerate() {
         *code = block[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
     }

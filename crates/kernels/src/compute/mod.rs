@@ -13,6 +13,7 @@ mod sequence;
 pub use attention::ATTENTION_BYTES;
 
 use crate::activations::{Activations, IntegerKey};
+use crate::blocks::product::BlocksTask;
 use crate::format::{Encoding, Matrix};
 use crate::generic::float_product::FloatTask;
 use crate::pool::Pool;
@@ -191,6 +192,9 @@ impl Compute {
             (Arithmetic::Int16, Encoding::Affine { bits, group, .. }) => {
                 Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() })
             }
+            (Arithmetic::Int16, Encoding::Block(format)) => {
+                Some(IntegerKey { packing: (self.table.packing)(8), group: format.group() })
+            }
             _ => None,
         }
     }
@@ -313,6 +317,12 @@ impl Compute {
                     QuantisedTask { matrix, bits, group, scale, rows, x, tokens, count, out };
                 // SAFETY: `new` has checked the features, `check_job` the shapes.
                 unsafe { (self.table.quantised_rows)(&task) };
+            }
+            (Some(key), Encoding::Block(format)) => {
+                let x = x.integers(key, matrix.encoding);
+                let task = BlocksTask { matrix, format, rows, x, tokens, count, out };
+                // SAFETY: as above.
+                unsafe { (self.table.block_rows)(&task) };
             }
             _ => {
                 let x = x.floats();

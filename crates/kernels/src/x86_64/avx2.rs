@@ -1,5 +1,6 @@
 //! AVX2 with FMA and F16C: sixteen lanes are two registers.
 
+use super::avx2_blocks::block_rows;
 use super::avx2_quantised::{packing, quantised_rows};
 use crate::lanes::{LANES, Lanes};
 use std::arch::x86_64::*;
@@ -189,5 +190,6 @@ crate::table::table!(
     Avx2Lanes,
     [#[target_feature(enable = "avx2,fma,f16c")]],
     packing,
-    quantised_rows
+    quantised_rows,
+    block_rows
 );

@@ -151,7 +151,7 @@ unsafe fn step<const BITS: u8, const T: usize>(
 
 /// Eight group sums in order from the units of eight groups.
 #[inline(always)]
-unsafe fn sum_groups(units: &[__m256i; 8], groups: usize) -> __m256i {
+pub(super) unsafe fn sum_groups(units: &[__m256i; 8], groups: usize) -> __m256i {
     // SAFETY: register operations; the caller vouches for AVX2.
     unsafe {
         let quad = |a, b, c, d| _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));

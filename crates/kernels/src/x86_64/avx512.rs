@@ -1,5 +1,6 @@
 //! AVX-512: sixteen lanes are one register.
 
+use super::avx512_blocks::block_rows;
 use super::avx512_quantised::{packing, quantised_rows};
 use crate::lanes::Lanes;
 use std::arch::x86_64::*;
@@ -185,5 +186,6 @@ crate::table::table!(
     [#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
      #[target_feature(enable = "avx2,fma,f16c")]],
     packing,
-    quantised_rows
+    quantised_rows,
+    block_rows
 );

@@ -70,7 +70,7 @@ static ORDER: [[i32; GROUP_LANES]; 9] = [
 
 /// Four vectors to one: 128-bit block `k` of the result holds the sums of block `k` of a, b, c, d.
 #[inline(always)]
-unsafe fn sum_blocks(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
+pub(super) unsafe fn sum_blocks(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
     // SAFETY: register operations; the caller vouches for AVX-512.
     unsafe {
         let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -93,7 +93,7 @@ unsafe fn sum_block_pairs(a: __m512i, b: __m512i) -> __m512i {
 
 /// Sixteen group sums in order from up to four reduced quads.
 #[inline(always)]
-unsafe fn sum_groups<const GROUPS: usize>(quads: [__m512i; QUAD]) -> __m512i {
+pub(super) unsafe fn sum_groups<const GROUPS: usize>(quads: [__m512i; QUAD]) -> __m512i {
     // SAFETY: register operations; the caller vouches for AVX-512.
     unsafe {
         let sums = match GROUPS {
@@ -264,7 +264,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T:
 
 /// The tree of [`Lanes::sum`](crate::lanes::Lanes::sum).
 #[inline(always)]
-unsafe fn sum_lanes(lanes: __m512) -> f32 {
+pub(super) unsafe fn sum_lanes(lanes: __m512) -> f32 {
     // SAFETY: register operations; the caller vouches for AVX-512 DQ.
     unsafe {
         let low = _mm512_castps512_ps256(lanes);

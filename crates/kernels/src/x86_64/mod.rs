@@ -3,7 +3,10 @@
 pub(crate) mod amx;
 mod amx_probe;
 pub(crate) mod avx2;
+mod avx2_blocks;
 pub(crate) mod avx2_quantised;
 pub(crate) mod avx512;
+mod avx512_blocks;
+mod avx512_formats;
 pub(crate) mod avx512_quantised;
 pub(crate) mod avx512_unpack;

@@ -1,0 +1,156 @@
+//! Products of blocks with AVX-512 VNNI: two byte dot products for each code, as in `avx512_quantised.rs`.
+//!
+//! Every format unpacks to codes in column order, so all share one packing of activations and one core. A
+//! format that stores 32 bytes for two or four runs of 32 columns costs no shuffle: a load fills both halves of a
+//! register, and a shift of each half by its own amount gives 64 consecutive columns.
+
+use super::avx512_formats::{Format, Step};
+use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
+use crate::activations::GROUP_LANES;
+use crate::blocks::product::{BlocksTask, TOKENS};
+use std::arch::x86_64::*;
+
+/// Bytes ahead of the reader that blocks are prefetched.
+const PREFETCH_BYTES: usize = 48 * 64;
+
+/// Columns of half a step of groups of 32, or of a step of groups of 16.
+const HALF: usize = 256;
+
+/// Bytes that a format may read past the blocks of 256 columns.
+pub(super) const SLACK: usize = 64;
+
+/// Room for the blocks of 256 columns of any format, and slack.
+const COPY_BYTES: usize = 384;
+
+/// Exact sums of sixteen groups; `x` are the activations of each half.
+#[inline(always)]
+unsafe fn sums<const GROUP: usize>(codes: &[[__m512i; 4]; 2], x: [*const u8; 2]) -> __m512i {
+    // SAFETY: the caller vouches for 256 prepared columns at each pointer that is used, and for AVX-512.
+    unsafe {
+        let zero = _mm512_setzero_si512();
+        let mut quads = [zero; 4];
+        for h in 0..if GROUP == 32 { 2 } else { 1 } {
+            let unit = |v: usize| {
+                let at = x[h].add(128 * v);
+                let high = _mm512_dpbusd_epi32(zero, codes[h][v], _mm512_load_si512(at.cast()));
+                let high = _mm512_slli_epi32::<8>(high);
+                _mm512_dpbusd_epi32(high, codes[h][v], _mm512_load_si512(at.add(64).cast()))
+            };
+            quads[h] = sum_blocks(unit(0), unit(1), unit(2), unit(3));
+        }
+        if GROUP == 32 { sum_groups::<2>(quads) } else { sum_groups::<4>(quads) }
+    }
+}
+
+/// Rows of a task for `count` tokens, at most `MOST`, starting with `first`.
+#[inline(always)]
+unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
+    task: &BlocksTask<'_>,
+    first: usize,
+    count: usize,
+) {
+    let columns = task.matrix.columns;
+    let row_bytes = task.matrix.encoding.weight_row_bytes(columns);
+    let half_bytes = HALF / task.format.values() * task.format.bytes();
+    let halves = GROUP_LANES * GROUP / HALF;
+    let mut copies = [[0u8; COPY_BYTES]; 2];
+    let x_row: [usize; MOST] =
+        std::array::from_fn(|t| task.x_row(first + if t < count { t } else { 0 }));
+    let values = x_row.map(|row| task.x.values(row).as_ptr());
+    let scales = x_row.map(|row| task.x.scales(row).as_ptr());
+    let x_sums = x_row.map(|row| task.x.sums(row).as_ptr());
+    // SAFETY: `Matrix` guarantees the bytes of each row; near the end of the matrix, and where a row ends within
+    // 256 columns, blocks are copied first. Prepared activations are padded to 256 columns and to sixteen groups.
+    // The caller vouches for features and output.
+    unsafe {
+        let end = task.matrix.weight.as_ptr_range().end;
+        for row in task.rows.clone() {
+            let blocks = task.matrix.weight.as_ptr().add(row * row_bytes);
+            let mut lanes = [_mm512_setzero_ps(); MOST];
+            for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
+                let mut from = [std::ptr::null(); 2];
+                let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
+                for h in 0..halves {
+                    let at = (step * halves + h) * half_bytes;
+                    let place = blocks.wrapping_add(at);
+                    let left = row_bytes.saturating_sub(at).min(half_bytes);
+                    for line in 0..half_bytes.div_ceil(64) {
+                        crate::prefetch(place.wrapping_add(PREFETCH_BYTES + 64 * line));
+                    }
+                    let inside = place as usize + half_bytes + SLACK <= end as usize;
+                    from[h] = if left == half_bytes && inside {
+                        place
+                    } else {
+                        copies[h].fill(0);
+                        std::ptr::copy_nonoverlapping(place, copies[h].as_mut_ptr(), left);
+                        copies[h].as_ptr()
+                    };
+                }
+                let Step { codes, scale, bias } = F::read(from);
+                let group = step * GROUP_LANES;
+                for t in 0..count {
+                    let x = values[t].add(2 * step * halves * HALF);
+                    // A half that does not exist has scales of zero; any activations will do.
+                    let second = if present == 2 { x.add(2 * HALF) } else { x };
+                    let exact = _mm512_cvtepi32_ps(sums::<GROUP>(&codes, [x, second]));
+                    let d = _mm512_loadu_ps(scales[t].add(group));
+                    let sum = _mm512_loadu_ps(x_sums[t].add(group));
+                    lanes[t] = _mm512_fmadd_ps(_mm512_mul_ps(exact, d), scale, lanes[t]);
+                    lanes[t] = _mm512_fmadd_ps(sum, bias, lanes[t]);
+                }
+            }
+            for t in 0..count {
+                *task.out(first + t, row) = sum_lanes(lanes[t]);
+            }
+        }
+    }
+}
+
+/// All tokens of a task.
+#[inline(always)]
+pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &BlocksTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut token = 0;
+        while token + 1 < task.count {
+            let count = TOKENS.min(task.count - token);
+            rows::<F, GROUP, TOKENS>(task, token, count);
+            token += count;
+        }
+        if token < task.count {
+            rows::<F, GROUP, 1>(task, token, 1);
+        }
+    }
+}
+
+/// Defines the function of each format and the choice among them.
+macro_rules! formats {
+    ($($format:ident $group:literal),* $(,)?) => {
+        /// Runs a task.
+        ///
+        /// # Safety
+        ///
+        /// The features of the table are available; `out` is valid for the shape and nobody else writes the
+        /// rows of this task.
+        pub(super) unsafe fn block_rows(task: &BlocksTask<'_>) {
+            match task.format {
+                $(crate::format::BlockFormat::$format => {
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+                    #[target_feature(enable = "avx2,fma,f16c")]
+                    unsafe fn rows(task: &BlocksTask<'_>) {
+                        // SAFETY: passed on to the caller.
+                        unsafe { all_tokens::<super::avx512_formats::$format, $group>(task) }
+                    }
+                    const { assert!(crate::format::BlockFormat::$format.group() == $group) };
+                    // SAFETY: passed on to the caller.
+                    unsafe { rows(task) }
+                })*
+            }
+        }
+    };
+}
+
+formats! {
+    Q4_0 32, Q4_1 32, Q5_0 32, Q5_1 32, Q8_0 32, Q2K 16, Q3K 16, Q4K 32, Q5K 32, Q6K 16, Iq2Xxs 32, Iq2Xs 16,
+    Iq3Xxs 32, Iq1S 32, Iq4Nl 32, Iq3S 32, Iq2S 16, Iq4Xs 32, Iq1M 16, Tq1_0 32, Tq2_0 32, Mxfp4 32, Nvfp4 16,
+}

@@ -75,6 +75,21 @@ fn a_file_is_known_by_its_first_bytes_and_a_folder_by_its_file() {
     assert!(message.contains("2 models here (a.gguf, b.gguf); name one"), "{message}");
 }
 
+/// What predicts further tokens or sees is left aside, and counted.
+#[test]
+fn further_blocks_and_vision_are_skipped() {
+    let mut file = GgufFile::tiny(F32);
+    u32_key(&mut file, "qwen3moe.block_count", 3);
+    u32_key(&mut file, "qwen3moe.nextn_predict_layers", 1);
+    file.add("blk.2.nextn.eh_proj.weight", &[128, 64], Q8_0);
+    file.add("blk.2.attn_q.weight", &[64, 64], F32);
+    file.add("v.patch_embd.weight", &[16, 16, 3], F32);
+    let folder = Folder::new();
+    folder.write("m.gguf", file.to_bytes());
+    let found = open(folder.path()).unwrap();
+    assert_eq!((found.experts.len(), found.skipped.len()), (2, 3));
+}
+
 /// The files that the format's reference implementation refuses in its own test, and their like.
 #[test]
 fn headers() {

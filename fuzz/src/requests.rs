@@ -1,4 +1,4 @@
-//! Bodies of requests, through all three protocols: understood or refused as the client's mistake, never a panic, and
+//! Bodies of requests, through all protocols: understood or refused as the client's mistake, never a panic, and
 //! whatever the request says, the answer's frames are JSON.
 //!
 //! The seeds, in `corpus/requests`, have the fields that coding agents and the official libraries send.
@@ -14,7 +14,15 @@ use crate::mutate;
 use crate::target::{Target, golden_file};
 use crate::text::good_tokenizer;
 
-const PATHS: [&str; 4] = ["/chat/completions", "/responses", "/messages", "/messages/count_tokens"];
+const PATHS: [&str; 7] = [
+    "/chat/completions",
+    "/responses",
+    "/messages",
+    "/messages/count_tokens",
+    "/completions",
+    "/api/chat",
+    "/api/generate",
+];
 const CASE: &str = "qwen35-calm-mlxlm-4bit";
 /// Longest schema that is compiled here: the target `constraint` has the others.
 const SCHEMA_BYTES_MAX: usize = 4000;
@@ -85,6 +93,17 @@ pub(crate) fn requests() -> Target {
                 "max_tokens",
                 "previous_response_id",
                 "metadata",
+                "prompt",
+                "suffix",
+                "echo",
+                "logprobs",
+                "options",
+                "num_predict",
+                "format",
+                "json",
+                "think",
+                "raw",
+                "tool_name",
                 "user_id",
                 "cache_control",
                 "<|im_end|>",
@@ -120,7 +139,8 @@ fn frames_are_json(understood: &Understood) {
         if known || line == "data: [DONE]" {
             continue;
         }
-        let data = line.strip_prefix("data: ").unwrap_or_else(|| panic!("{line:?} is no frame"));
+        // Lines of JSON are ollama's.
+        let data = line.strip_prefix("data: ").unwrap_or(line);
         assert!(serde_json::from_str::<Value>(data).is_ok(), "{data}");
     }
 }

@@ -55,7 +55,7 @@ constexpr uint64_t FAILED = 1;
 // In the address of a copy: it is under way, and will be there whatever the device does.
 constexpr uint64_t COPYING = 2;
 // In a request: no token waits for the record yet.
-constexpr uint64_t FORETOLD = 0x8000000000000000ull;
+constexpr uint64_t PREFETCH = 0x8000000000000000ull;
 // In a use: the record was read from a copy.
 constexpr uint32_t FROM_COPY = 0x80000000u;
 // Words through which a step and the host say what went wrong.

@@ -132,7 +132,7 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     first = __shfl_sync(FULL, first, 0) + __popc(all & ((1u << lane) - 1));
     // docs/device-protocol.md, "ring": without a fence, it announces nothing but itself.
     volatile uint64_t* request = a.ring + (first & a.ring_mask);
-    if (wanted) *request = FORETOLD | (uint64_t(1) + a.first_key + a.experts + mine);
+    if (wanted) *request = PREFETCH | (uint64_t(1) + a.first_key + a.experts + mine);
 }
 
 // Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next

@@ -121,7 +121,7 @@ constants! {
     /// In the address of a copy: it is under way, and will be there whatever the device does.
     pub const COPYING: u64 = 2;
     /// In a request: no token waits for the record yet.
-    pub const FORETOLD: u64 = 1 << 63;
+    pub const PREFETCH: u64 = 1 << 63;
     /// In a use: the record was read from a copy.
     pub const FROM_COPY: u32 = 1 << 31;
     /// Words through which a step and the host say what went wrong.

@@ -7,7 +7,7 @@
 //!
 //! A [`Recorder`] is shared with whoever wants the trace afterwards; it grows with every token, so it
 //! is only attached to record. With [`Recorder::looking_ahead`] the backend also applies each next layer's
-//! router to this layer's input, and the recorder counts how well that foretells the choice: what a
+//! router to this layer's input, and the recorder counts how well that prefetches the choice: what a
 //! prefetcher could know one layer early.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -257,7 +257,7 @@ impl Recorder {
         self.lock().listening = listening;
     }
 
-    /// By layer, how well each choice was foretold; empty unless looking ahead.
+    /// By layer, how well each choice was prefetched; empty unless looking ahead.
     pub fn recalls(&self) -> Vec<Recall> {
         self.lock().recalls.clone().unwrap_or_default()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::engine::Engine;
 use engine::session::AnswerReport;
-use store::cache::{ForetoldCounters, StoreCounters};
+use store::cache::{PrefetchCounters, StoreCounters};
 
 use crate::arguments::ByteSize;
 use crate::plan::machine::ProcessMemory;
@@ -29,10 +29,10 @@ impl Account {
         // The first token comes out of prefill.
         let decode_rate = rate(report.answer_tokens.saturating_sub(1), report.decode_time);
         let device = tiers(&spent);
-        let foretold = foretold(&spent.device.foretold);
+        let prefetched = prefetched(&spent.device.prefetched);
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{foretold} · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched} · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -60,15 +60,15 @@ fn tiers(spent: &StoreCounters) -> String {
     )
 }
 
-/// What steps foretold, for the line; nothing where they did not.
-fn foretold(counters: &ForetoldCounters) -> String {
-    let &ForetoldCounters { guessed, right, bus_copied, bus_used, disk_read, disk_used } = counters;
-    if *counters == ForetoldCounters::default() {
+/// What steps prefetched, for the line; nothing where they did not.
+fn prefetched(counters: &PrefetchCounters) -> String {
+    let &PrefetchCounters { guessed, right, bus_copied, bus_used, disk_read, disk_used } = counters;
+    if *counters == PrefetchCounters::default() {
         return String::new();
     }
     let right = 100.0 * right as f64 / guessed.max(1) as f64;
     format!(
-        " · foretold {right:.1} % right, {bus_used} of {bus_copied} copies and {disk_used} of {disk_read} reads used"
+        " · prefetched {right:.1} % right, {bus_used} of {bus_copied} copies and {disk_used} of {disk_read} reads used"
     )
 }
 
@@ -97,9 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_foretold_is_said_where_anything_was() {
-        assert_eq!(foretold(&ForetoldCounters::default()), "");
-        let counters = ForetoldCounters {
+    fn what_was_prefetched_is_said_where_anything_was() {
+        assert_eq!(prefetched(&PrefetchCounters::default()), "");
+        let counters = PrefetchCounters {
             guessed: 200,
             right: 161,
             bus_copied: 30,
@@ -107,7 +107,7 @@ mod tests {
             disk_read: 7,
             disk_used: 6,
         };
-        let line = foretold(&counters);
-        assert_eq!(line, " · foretold 80.5 % right, 24 of 30 copies and 6 of 7 reads used");
+        let line = prefetched(&counters);
+        assert_eq!(line, " · prefetched 80.5 % right, 24 of 30 copies and 6 of 7 reads used");
     }
 }

@@ -5,9 +5,12 @@
 
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
+use hub::HubError;
 use store::cache::StoreError;
 use store::trunk::TrunkError;
 use thiserror::Error;
+
+use crate::arguments::ByteSize;
 
 /// An error with an exit code.
 #[derive(Debug, Error)]
@@ -59,6 +62,34 @@ impl Failure {
     /// A file named on the command line that cannot be read or written.
     pub(crate) fn io(error: impl Into<anyhow::Error>) -> Self {
         Self::Io(error.into())
+    }
+
+    /// An error of the hub or of its cache, sorted by its kind.
+    pub(crate) fn hub(error: HubError) -> Self {
+        match error {
+            HubError::Interrupted => Self::Interrupted,
+            HubError::Disk { folder, needed, free } => {
+                let (needed, free) = (ByteSize(needed), ByteSize(free));
+                let folder = store::shown::path(&folder);
+                Self::Disk(format!(
+                    "{needed} more are needed in {folder}, {free} are free; free some or set HF_HUB_CACHE"
+                ))
+            }
+            HubError::Name { .. }
+            | HubError::Offline { .. }
+            | HubError::Setting { .. }
+            | HubError::Content { .. }
+            | HubError::NotFound { .. } => Self::Usage(error.to_string()),
+            HubError::TokenMissing { .. }
+            | HubError::TokenRefused { .. }
+            | HubError::Gated { .. }
+            | HubError::Status { .. }
+            | HubError::Busy { .. }
+            | HubError::Network { .. }
+            | HubError::Answer { .. }
+            | HubError::Checksum { .. }
+            | HubError::Io { .. } => Self::Io(error.into()),
+        }
     }
 
     /// An engine error, sorted by its kind.

@@ -1,7 +1,7 @@
 //! Ctrl-C: the first stops the answer in progress, a second within it ends the program.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 
@@ -11,8 +11,15 @@ pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens for Ctrl-C and for a polite termination.
+    ///
+    /// The process has one flag: a second listener with a flag of its own would take the first Ctrl-C of an answer for
+    /// the second one, once a download before it was stopped.
     pub(crate) fn listen() -> Result<Self> {
-        let interrupt = Self::default();
+        static LISTENING: OnceLock<Interrupt> = OnceLock::new();
+        if let Some(interrupt) = LISTENING.get() {
+            return Ok(interrupt.clone());
+        }
+        let interrupt = LISTENING.get_or_init(Self::default).clone();
         let flag = interrupt.0.clone();
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // Registered first, so that it sees the flag before the second registration sets it.

@@ -99,3 +99,8 @@ impl Progress {
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", shown::line(line));
 }
+
+/// Writes a line of JSON to standard error, whole: it is escaped already.
+pub(crate) fn say_json(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

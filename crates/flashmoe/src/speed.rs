@@ -2,7 +2,7 @@
 //! memory as the compute threads read it.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -59,14 +59,9 @@ pub(crate) fn probe_disk(checkpoint: &Checkpoint, record: usize) -> Result<DiskS
     let file = file.ok_or_else(|| Failure::model(anyhow::anyhow!("the model has no files")))?;
     let record = record.next_multiple_of(4096);
     let places = (file.length / record as u64).max(1);
-    let open = |flags: i32| {
-        let mut options = File::options();
-        options.read(true).custom_flags(flags).open(&file.path)
-    };
-    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let (opened, direct) = match open(direct) {
+    let (opened, direct) = match store::io::open_uncached(&file.path) {
         Ok(file) => (Ok(file), true),
-        Err(_) => (open(0), false),
+        Err(_) => (File::open(&file.path), false),
     };
     let handle = opened
         .map_err(Failure::io)

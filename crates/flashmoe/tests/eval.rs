@@ -42,7 +42,7 @@ fn the_demo_model_passes_its_first_questions() {
     let stats: Value =
         serde_json::from_slice(stats.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
     assert_eq!(stats["tokens"], json!(tokens - 10));
-    // A router that was trained is foretold far better than the 1 in 8 of chance.
+    // A router that was trained is prefetched far better than the 1 in 8 of chance.
     let recall = found["lookahead"]["recall"].as_f64().unwrap();
     assert!((0.3..1.0).contains(&recall), "{recall}");
     assert_eq!(found["lookahead"]["by_layer"][0], json!(0.0));

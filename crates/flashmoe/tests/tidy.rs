@@ -21,7 +21,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 
 /// Workspace crates from the bottom up: each may use those before it.
-const LAYERS: &[&str] = &["kernels", "store", "cuda", "engine", "server", "flashmoe"];
+const LAYERS: &[&str] = &["kernels", "store", "hub", "cuda", "engine", "server", "flashmoe"];
 
 struct Source {
     /// Relative to the workspace, with forward slashes.

@@ -197,10 +197,10 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     );
     count("disk_retries_total", "Reads that were continued.", experts.retries);
     count("disk_errors_total", "Experts that could not be read.", experts.errors);
-    // A sweep of a prompt reads ahead; steps on a GPU foretell what to copy over the bus and what to read from disk.
-    let foretold = &experts.device.foretold;
-    let issued = [foretold.bus_copied, foretold.disk_read, experts.ahead_issued];
-    let used = [foretold.bus_used, foretold.disk_used, experts.ahead_used];
+    // A sweep of a prompt reads ahead; steps on a GPU prefetch what to copy over the bus and what to read from disk.
+    let prefetched = &experts.device.prefetched;
+    let issued = [prefetched.bus_copied, prefetched.disk_read, experts.ahead_issued];
+    let used = [prefetched.bus_used, prefetched.disk_used, experts.ahead_used];
     for (name, help, values) in [
         ("expert_prefetch_issued_total", "Experts fetched before they were asked for.", issued),
         ("expert_prefetch_used_total", "Of these, asked for later.", used),

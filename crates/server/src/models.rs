@@ -1,21 +1,20 @@
-//! What is served and how it is doing: `/v1/models`, `/health`, `/props`, `/slots`, `/tokenize`.
+//! What is served and how it is doing: `/v1/models`, `/health`, `/props`, `/slots`, `/version`.
 //!
 //! One object per model has the fields of OpenAI, of Anthropic, and those by which llama.cpp's and vLLM's clients
 //! learn the context length. All of it comes from the worker's card and its latest status, so it is answered at
 //! once, whatever the engine is doing. While the weights are being read the model is listed as loading, so that
 //! `flashmoe launch` and clients can be set up, and `/health` is 503 with the percentage.
 
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use std::time::Duration;
+
+use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use store::shown::shown;
 
-use crate::http::{Answer, ApiError, Kind};
-use crate::protocol::Fields;
-use crate::work::{Failing, Loading, ModelCard, Preparing, Worker};
-
-/// Anthropic's documentation: the epoch where the date of the model's release is unknown.
-const RELEASED: &str = "1970-01-01T00:00:00Z";
+use crate::calendar::rfc3339;
+use crate::http::{Answer, ApiError, Kind, Phase};
+use crate::work::{Failing, Loading, ModelCard, Worker};
 
 fn card_json(card: &ModelCard, percent: u32, started_s: u64) -> Value {
     let value = if percent == 100 { "loaded" } else { "loading" };
@@ -25,7 +24,7 @@ fn card_json(card: &ModelCard, percent: u32, started_s: u64) -> Value {
         "type": "model",
         "display_name": card.id,
         "created": started_s,
-        "created_at": RELEASED,
+        "created_at": rfc3339(started_s),
         "owned_by": "flashmoe",
         "context_length": card.context,
         "max_model_len": card.context,
@@ -79,12 +78,15 @@ pub(crate) fn one(
 
 /// That the server answers, and how much it has to do; 503 with how far it is before it can do anything, and while
 /// requests fail.
-pub(crate) fn health(loading: &Loading) -> Response<Answer> {
+pub(crate) fn health(loading: &Loading, phase: Phase) -> Response<Answer> {
+    if phase != Phase::Open {
+        let mut response = unavailable(&json!({ "status": "draining" }));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
     let Some(worker) = loading.worker() else {
         let body = json!({ "status": "loading", "percent": loading.percent() });
-        let mut response = Answer::json(StatusCode::SERVICE_UNAVAILABLE, &body);
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return response;
+        return unavailable(&body);
     };
     let status = worker.status();
     let mut body = json!({
@@ -105,6 +107,31 @@ pub(crate) fn health(loading: &Loading) -> Response<Answer> {
     }
     .into();
     Answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
+}
+
+fn unavailable(body: &Value) -> Response<Answer> {
+    let mut response = Answer::json(StatusCode::SERVICE_UNAVAILABLE, body);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
+/// That the process is worth keeping: it loads, or its engine's thread gave a sign of life within `silence`, be it from
+/// the midst of a layer. 503 is for a supervisor to restart it.
+pub(crate) fn live(loading: &Loading, silence: Duration) -> Response<Answer> {
+    let Some(worker) = loading.worker() else {
+        let body = json!({ "status": "loading", "percent": loading.percent() });
+        return Answer::json(StatusCode::OK, &body);
+    };
+    let silent = worker.silence();
+    let ended = worker.status().failing == Some(Failing::Ended);
+    let alive = silent <= silence && !ended;
+    let status = if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = match (alive, ended) {
+        (true, _) => "alive",
+        (false, true) => "ended",
+        (false, false) => "stuck",
+    };
+    Answer::json(status, &json!({ "status": word, "silent_s": silent.as_secs_f64() }))
 }
 
 /// What requests are completed with.
@@ -156,13 +183,7 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     Answer::json(StatusCode::OK, &slots)
 }
 
-/// The tokens of a text.
-pub(crate) fn tokenize(
-    worker: &dyn Worker,
-    body: &Map<String, Value>,
-    preparing: Preparing<'_>,
-) -> Result<Response<Answer>, ApiError> {
-    let text = Fields::of(body).required_string("content")?;
-    let prompt = worker.prepare_text(text, preparing)?;
-    Ok(Answer::json(StatusCode::OK, &json!({ "tokens": &*prompt.tokens })))
+/// The program's version, as vLLM's routers and ollama's clients ask for it.
+pub(crate) fn version() -> Response<Answer> {
+    Answer::json(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION") }))
 }

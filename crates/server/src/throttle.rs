@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use store::shown::message;
 
+use crate::log::{Level, Line, Log};
+
 /// Lines that may come at once.
 const BURST: f64 = 200.0;
 /// Lines per second in the long run.
@@ -17,11 +19,9 @@ const PER_SECOND: f64 = 10.0;
 /// The count of lines that were left out is told no more often.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-type Sink = Box<dyn Fn(&str) + Send + Sync>;
-
 /// Passes lines on, as many as the log can bear.
 pub(crate) struct Throttle {
-    sink: Sink,
+    log: Log,
     /// A panic between two changes costs a line or a count of one.
     state: Mutex<State>,
 }
@@ -43,22 +43,30 @@ impl fmt::Debug for Throttle {
 }
 
 impl Throttle {
-    pub(crate) fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         let now = Instant::now();
         let state = State { allowed: BURST, at: now, left_out: 0, told: now };
-        Self { sink: Box::new(sink), state: Mutex::new(state) }
+        Self { log, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a line, cut and escaped, or counts it.
-    pub(crate) fn line(&self, line: &str) {
+    /// Logs a line, cut and escaped, or counts it. One of a level that is not wanted is neither.
+    pub(crate) fn line(&self, line: Line) {
         self.line_at(line, Instant::now());
     }
 
-    fn line_at(&self, line: &str, now: Instant) {
+    /// [`Throttle::line`] without fields.
+    pub(crate) fn say(&self, level: Level, text: &str) {
+        self.line(Line { level, text: text.to_owned(), fields: Vec::new() });
+    }
+
+    fn line_at(&self, mut line: Line, now: Instant) {
+        if !self.log.takes(line.level) {
+            return;
+        }
         let mut state = self.state();
         let passed = now.saturating_duration_since(state.at).as_secs_f64();
         state.allowed = (state.allowed + passed * PER_SECOND).min(BURST);
@@ -70,7 +78,8 @@ impl Throttle {
         state.allowed -= 1.0;
         drop(state);
         self.tell_at(now);
-        (self.sink)(&message(line).to_string());
+        line.text = message(&line.text).to_string();
+        self.log.line(&line);
     }
 
     /// Tells how many lines were left out, if there were any and it was not just told. To be called now and then.
@@ -86,11 +95,12 @@ impl Throttle {
         state.told = now;
         let left_out = std::mem::take(&mut state.left_out);
         drop(state);
-        self.say(left_out);
+        self.count(left_out);
     }
 
-    fn say(&self, left_out: u64) {
-        (self.sink)(&format!("{left_out} lines were left out: more than {PER_SECOND} a second"));
+    fn count(&self, left_out: u64) {
+        let text = format!("{left_out} lines were left out: more than {PER_SECOND} a second");
+        self.log.line(&Line { level: Level::Warn, text, fields: Vec::new() });
     }
 }
 
@@ -98,7 +108,7 @@ impl Drop for Throttle {
     fn drop(&mut self) {
         let left_out = self.state().left_out;
         if left_out > 0 {
-            self.say(left_out);
+            self.count(left_out);
         }
     }
 }
@@ -112,11 +122,15 @@ mod tests {
     fn a_storm_is_counted_and_a_quiet_log_is_whole() {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = Arc::clone(&lines);
-        let throttle = Throttle::new(move |line| sink.lock().expect("is whole").push(line.into()));
+        let throttle = Throttle::new(Log::new(Level::Info, move |line| {
+            sink.lock().expect("is whole").push(line.text.clone());
+        }));
+        let line =
+            |text: &str| Line { level: Level::Info, text: text.to_owned(), fields: Vec::new() };
         let begun = Instant::now();
         // 150,000 lines in 150 seconds.
         for index in 0..150_000u64 {
-            throttle.line_at("refused", begun + Duration::from_millis(index));
+            throttle.line_at(line("refused"), begun + Duration::from_millis(index));
         }
         throttle.tell_at(begun + Duration::from_secs(200));
         let found = std::mem::take(&mut *lines.lock().expect("is whole"));
@@ -129,9 +143,9 @@ mod tests {
         assert_eq!(passed as u64 + counts.iter().sum::<u64>(), 150_000, "every line is counted");
         // Ten a second are nobody's storm.
         for index in 0..1_000u64 {
-            throttle.line_at("asked", begun + Duration::from_millis(300_000 + 100 * index));
+            throttle.line_at(line("asked"), begun + Duration::from_millis(300_000 + 100 * index));
         }
-        throttle.line_at("two\nlines \u{1b}[31m", begun + Duration::from_secs(1000));
+        throttle.line_at(line("two\nlines \u{1b}[31m"), begun + Duration::from_secs(1000));
         let found = std::mem::take(&mut *lines.lock().expect("is whole"));
         assert_eq!(found.len(), 1_001);
         assert_eq!(found[1_000], "two\\nlines \\u{1b}[31m");

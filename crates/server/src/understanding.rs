@@ -9,12 +9,12 @@ use std::time::Duration;
 use engine::sampling::SamplingOptions;
 use serde_json::{Map, Value};
 
-use crate::http::{ApiError, EventWriter, Frames, Shape, VALUES_MAX, object};
+use crate::http::{ApiError, EventWriter, Frames, VALUES_MAX, object, shape};
 use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};
 use crate::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Prompt, Timings, Usage,
 };
-use crate::{chat, messages, responses};
+use crate::{chat, completions, messages, ollama, responses};
 
 /// Vocabulary of the model that is not there.
 const VOCABULARY: usize = 1000;
@@ -41,18 +41,21 @@ pub struct Refused {
     pub message: String,
 }
 
-/// Reads a body that was sent to `path`, one of the paths of the three protocols, without `/v1`.
+/// Reads a body that was sent to `path`, one of the paths of the protocols, without `/v1`.
 ///
 /// # Errors
 /// What the client is told.
 pub fn understand(path: &str, body: &[u8]) -> Result<Understood, Refused> {
-    let shape = if path.starts_with("/messages") { Shape::Anthropic } else { Shape::OpenAi };
+    let shape = shape(path);
     let read = || {
         let body = object(body, VALUES_MAX)?;
         match path {
             "/chat/completions" => answered::<chat::Request>(&body),
             "/responses" => answered::<responses::Request>(&body),
             "/messages" => answered::<messages::Request>(&body),
+            "/completions" => answered::<completions::Request>(&body),
+            "/api/chat" => answered::<ollama::Chat>(&body),
+            "/api/generate" => answered::<ollama::Generate>(&body),
             _ => Ok(understood(messages::Count::parse(&body, defaults())?.draft())),
         }
     };

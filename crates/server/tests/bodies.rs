@@ -154,6 +154,22 @@ impl Worker for Endless {
         self.inner.prepare_text(text, preparing)
     }
 
+    fn prepare_marked(&self, _: &str, _: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        unreachable!("not asked for")
+    }
+
+    fn prepare_infill(&self, _: &str, _: &str, _: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        unreachable!("not asked for")
+    }
+
+    fn prepare_tokens(&self, _: Vec<u32>) -> Result<Prompt, PrepareError> {
+        unreachable!("not asked for")
+    }
+
+    fn token_bytes(&self, _: u32) -> Vec<u8> {
+        unreachable!("not asked for")
+    }
+
     fn context_length(&self) -> usize {
         self.inner.context_length()
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use server::work::{Failing, FinishReason};
-use server::{Limits, ServeOptions};
+use server::{Level, Limits, Log, ServeOptions};
 use support::{Reply, Response, Scripted, Serving, Step, finish, request, say, text};
 
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
@@ -171,7 +171,7 @@ fn health_is_not_ok_while_requests_fail() {
 fn a_storm_does_not_fill_the_log() {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&lines);
-    let log = Arc::new(move |line: &str| sink.lock().unwrap().push(line.to_owned()));
+    let log = Log::new(Level::Info, move |line| sink.lock().unwrap().push(line.text.clone()));
     let serving = Serving::start_with(
         Scripted::new(hello()),
         ServeOptions { log, ..ServeOptions::default() },

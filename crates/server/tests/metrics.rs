@@ -155,8 +155,8 @@ fn the_page_is_what_prometheus_reads() {
         status.prefix.disk_restored = 5;
         status.chunks = 6;
         status.experts.ahead_issued = 9;
-        status.experts.device.foretold.bus_copied = 8;
-        status.experts.device.foretold.disk_used = 7;
+        status.experts.device.prefetched.bus_copied = 8;
+        status.experts.device.prefetched.disk_used = 7;
     }
     let now = families(&serving.get("/metrics").body);
     let bucket = |edge| value(&now, "time_to_first_token_seconds_bucket", &[("le", edge)]);

@@ -19,7 +19,7 @@ fn the_turn_after_a_call_goes_on_from_the_call() {
     let mut asking = conversation("", &["What is the weather in Paris?"]);
     asking.tools = vec![tool.clone()];
     asking.thinking = Some(true);
-    let rules = OutputRules { tools: vec![tool], parallel_tool_calls: true };
+    let rules = OutputRules { tools: vec![tool], parallel_tool_calls: true, raw: false };
     let mut first = job(&worker, &asking, 200);
     first.output = rules.clone();
     first.constraint = Some(Constraint::Tool(CallConstraint::Named("get_weather".to_owned())));

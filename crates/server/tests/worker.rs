@@ -307,7 +307,7 @@ fn tools_stop_strings_limits_and_probabilities() {
     let mut asking = conversation("", &["What is the weather in Paris?"]);
     asking.tools = vec![tool.clone()];
     let mut call = job(&worker, &asking, 120);
-    call.output = OutputRules { tools: vec![tool], parallel_tool_calls: false };
+    call.output = OutputRules { tools: vec![tool], parallel_tool_calls: false, raw: false };
     let call = ask(&worker, call);
     assert_eq!(call.reason(), FinishReason::ToolCalls, "{call:?}");
     assert_eq!(call.calls[0].0, "get_weather");

@@ -15,7 +15,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+#[cfg(target_os = "linux")]
+use rustix::mm::Advice;
+use rustix::mm::{MapFlags, ProtFlags};
 
 /// Alignment and granularity of the mapping: the huge page of x86-64 and of 4 KiB-page aarch64.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

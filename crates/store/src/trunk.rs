@@ -15,13 +15,13 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
@@ -29,6 +29,7 @@ use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum, record_che
 use crate::io::FileChange;
 use crate::io::guard::GuardedMap;
 use crate::io::identity::Identity;
+use crate::io::platform::{forget_pages, open_uncached, want_huge_pages};
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,8 +216,7 @@ impl Trunk {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         let memory = |source| TrunkError::Memory { bytes: length, source };
         let mut arena = MmapMut::map_anon(length).map_err(memory)?;
-        // Best effort: where huge pages are denied the copy only costs more page-table walks.
-        let _ = arena.advise(Advice::HugePage);
+        want_huge_pages(&arena);
         let mut places = HashMap::new();
         let (mut rest, mut start) = (&mut arena[..], 0);
         let mut pieces: Vec<Piece<'_>> = Vec::new();
@@ -370,8 +370,7 @@ impl<'a> Reader<'a> {
             source,
         };
         if self.file.as_ref().is_none_or(|(id, ..)| *id != piece.file) {
-            let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-            let opened = match File::options().read(true).custom_flags(direct).open(path) {
+            let opened = match open_uncached(path) {
                 Ok(file) => (piece.file, file, true),
                 // A file system without direct reads.
                 Err(_) => (piece.file, File::open(path).map_err(failed)?, false),
@@ -394,7 +393,8 @@ impl<'a> Reader<'a> {
         }
         let (_, file, _) = self.file.as_ref().expect("opened above");
         file.read_exact_at(piece.target, piece.offset).map_err(failed)?;
-        drop_cached(file, piece.offset, length as u64);
+        // The budget counts the page cache: what was copied need not stay there.
+        forget_pages(file, piece.offset, length as u64);
         Ok(())
     }
 }
@@ -413,15 +413,4 @@ fn fill(file: &File, buffer: &mut [u8], offset: u64, needed: usize) -> io::Resul
         }
     }
     Ok(())
-}
-
-/// Tells the kernel that the copied range need not stay in the page cache: the budget counts it.
-fn drop_cached(file: &File, offset: u64, length: u64) {
-    // Advice only: a file system that ignores it costs page cache, not correctness.
-    let _ = rustix::fs::fadvise(
-        file,
-        offset,
-        std::num::NonZeroU64::new(length),
-        rustix::fs::Advice::DontNeed,
-    );
 }

@@ -1,7 +1,7 @@
 //! Routing against plain code: choice, weights, addresses, requests, and what is guessed of the next layer: a part of
 //! the example `check`.
 
-use cuda::launch::{self, COPYING, Ended, FORETOLD, FROM_COPY, Guess, Routing};
+use cuda::launch::{self, COPYING, Ended, FROM_COPY, Guess, PREFETCH, Routing};
 use cuda::{DeviceBuffer, PinnedBuffer, Span};
 
 use super::Bench;
@@ -112,7 +112,7 @@ impl Bench {
                     _ => 0,
                 };
                 let key = 5001 + experts as u64 + u64::from(id);
-                requests.extend((rank < depth).then_some(FORETOLD | key));
+                requests.extend((rank < depth).then_some(PREFETCH | key));
             }
         }
         let posted: Vec<u64> = ring.collect(0..RING).take_while(|&word| word != 0).collect();

@@ -40,7 +40,7 @@ pub struct Guess {
     /// The experts guessed, `[tokens, k]`, best first.
     pub guesses: Span<u32>,
     /// [`DEPTH_WORDS`] in pinned memory: how many ranks are asked for when their records are in host memory, and when
-    /// they are on disk. Requests go to [`Routing::ring`] with [`super::FORETOLD`].
+    /// they are on disk. Requests go to [`Routing::ring`] with [`super::PREFETCH`].
     pub depths: Span<u32>,
     /// Records here are not asked for.
     pub device_slots: Span<u8>,

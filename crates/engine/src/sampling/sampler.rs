@@ -108,6 +108,18 @@ impl Sampler {
         &self.top
     }
 
+    /// The log-probability of a token that was given and not drawn, in the model's own distribution over `logits`
+    /// `[vocabulary]`; [`Sampler::top_logprobs`] then has the alternatives.
+    ///
+    /// # Errors
+    /// Logits without a finite maximum.
+    pub fn judge(&mut self, logits: &[f32], token: u32) -> Result<f32, SamplingError> {
+        self.top.clear();
+        let log_sum = log_sum_exp(logits, argmax(logits)?.logit);
+        self.report_top(logits, self.options.logprobs.unwrap_or(0), log_sum);
+        Ok(logits.get(token as usize).map_or(f32::NEG_INFINITY, |logit| logit - log_sum))
+    }
+
     /// Draws the next token from `logits` `[vocabulary]`, which are changed in place by penalties and bias.
     ///
     /// `history` is all tokens so far, prompt and answer. Logits of minus infinity exclude a token.

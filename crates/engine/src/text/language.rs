@@ -166,12 +166,26 @@ impl Language {
     /// # Errors
     /// As [`Language::render_within`].
     pub fn encode_within(&self, text: &str, limit: EncodeLimit<'_>) -> Result<Vec<u32>, TextError> {
-        if let Some(TextLimit { bytes: most, .. }) = self.text_limit(limit.tokens)
-            && text.len() > most
-        {
-            return Err(TextError::TooMuchText { bytes: text.len(), all: true, most });
-        }
+        self.check_length(text, limit)?;
         self.tokenizer.encode_within(text, limit)
+    }
+
+    /// As [`Language::encode_within`], with control tokens where their texts stand.
+    ///
+    /// # Errors
+    /// As [`Language::render_within`].
+    pub fn encode_marked(&self, text: &str, limit: EncodeLimit<'_>) -> Result<Vec<u32>, TextError> {
+        self.check_length(text, limit)?;
+        self.tokenizer.encode_marked(text, limit)
+    }
+
+    fn check_length(&self, text: &str, limit: EncodeLimit<'_>) -> Result<(), TextError> {
+        match self.text_limit(limit.tokens) {
+            Some(TextLimit { bytes: most, .. }) if text.len() > most => {
+                Err(TextError::TooMuchText { bytes: text.len(), all: true, most })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The most text of a prompt of `tokens` tokens.

@@ -69,6 +69,23 @@ impl Tokenizer {
         ids.finish()
     }
 
+    /// As [`Tokenizer::encode_within`], with control tokens where their texts stand: for a prompt that its author
+    /// wrote whole, markup included.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_within`].
+    pub fn encode_marked(&self, text: &str, limit: EncodeLimit<'_>) -> Result<Vec<u32>, TextError> {
+        let mut ids = Ids::new(limit);
+        let mut start = 0;
+        for (range, index) in self.controls.find(text) {
+            self.pieces.encode(&text[start..range.start], &mut ids)?;
+            ids.push(&[self.controls.tokens()[index].id])?;
+            start = range.end;
+        }
+        self.pieces.encode(&text[start..], &mut ids)?;
+        ids.finish()
+    }
+
     /// Token ids of a rendered prompt: its control spans become their tokens, the rest is ordinary text.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TextError> {
         Ok(self.encode_with_controls(rendered, EncodeLimit::NONE)?.0)

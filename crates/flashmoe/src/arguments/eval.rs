@@ -30,7 +30,7 @@ pub(crate) struct EvalArguments {
     #[arg(long, value_name = "FILE", requires = "tasks")]
     pub(crate) trace: Option<PathBuf>,
     /// Measure, over the tokens of the answers, how well the next layer's router, applied to this layer's
-    /// input, foretells the next layer's experts
+    /// input, prefetches the next layer's experts
     #[arg(long, requires = "tasks")]
     pub(crate) lookahead: bool,
     /// Hold calls that the model begins to the tools that were offered, as `serve` does

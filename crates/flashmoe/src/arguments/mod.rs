@@ -7,6 +7,7 @@ mod cache;
 mod eval;
 mod launch;
 mod model;
+mod models;
 mod pack;
 mod serve;
 mod synth;
@@ -25,8 +26,9 @@ pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
     PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
+pub(crate) use models::{ListArguments, PullArguments, RemoveArguments, ShowArguments};
 pub(crate) use pack::PackArguments;
-pub(crate) use serve::{QUEUE_DEFAULT, ServeArguments};
+pub(crate) use serve::{LogFormat, QUEUE_DEFAULT, ServeArguments};
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
@@ -47,6 +49,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Answer one prompt, or chat when none is given
     Run(RunArguments),
+    /// Download a model of the Hugging Face hub by its name
+    Pull(PullArguments),
+    /// The models on this disk
+    #[command(visible_alias = "ls")]
+    List(ListArguments),
+    /// The files of a model and where they lie
+    Show(ShowArguments),
+    /// Remove a model from this disk
+    Rm(RemoveArguments),
     /// Answer the clients of OpenAI's and Anthropic's protocols over HTTP
     Serve(Box<ServeArguments>),
     /// Look at, check or remove the prompts that servers keep on disk

@@ -3,12 +3,22 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use server::Level;
 
-use super::{ByteSize, ModelArguments, SamplingArguments};
+use super::{Age, ByteSize, ModelArguments, SamplingArguments};
 
 /// Requests that may wait, unless said otherwise.
 pub(crate) const QUEUE_DEFAULT: usize = 8;
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// `flashmoe serve`
 #[derive(Debug, Args)]
@@ -26,6 +36,9 @@ pub(crate) struct ServeArguments {
     /// Key that requests must have (may be repeated); each key has kept prompts of its own
     #[arg(long, value_name = "KEY", env = "FLASHMOE_API_KEY", hide_env_values = true)]
     pub(crate) api_key: Vec<String>,
+    /// File with such keys, one a line; empty lines and those that begin with # do not count
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
     /// Let requests go on from prompts of other keys: faster for a team with one system prompt, but the holder of one
     /// key can then find out what others asked
     #[arg(long)]
@@ -66,6 +79,18 @@ pub(crate) struct ServeArguments {
     /// Bytes of its file system that stay free (default: a tenth of it, 16G at the most)
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache_disk_reserve: Option<ByteSize>,
+    /// On SIGTERM: how long work is still taken while /readyz says no, for routers to learn of it
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub(crate) drain_delay: Age,
+    /// On SIGTERM: how long requests that were taken may go on after that
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub(crate) drain_timeout: Age,
+    /// Form of the log's lines
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    /// Least important lines of the log: error, warn, info or debug (with what monitors poll)
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: Level,
     /// System prompt of conversations that bring none
     #[arg(long, value_name = "FILE")]
     pub(crate) system_file: Option<PathBuf>,

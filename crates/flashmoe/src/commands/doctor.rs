@@ -11,6 +11,9 @@ use crate::arguments::{ByteSize, DoctorArguments};
 use crate::failure::Failure;
 use crate::plan::machine::Memory;
 
+/// What another system than Linux says of Linux's own settings.
+const NOT_HERE: &str = "not on this system";
+
 /// One finding: a fact, and advice where something can be done.
 struct Finding {
     name: &'static str,
@@ -101,7 +104,7 @@ fn huge_pages() -> Finding {
     Finding {
         name: "huge pages",
         value: json!(chosen),
-        text: chosen.clone().unwrap_or_else(|| "unknown".to_owned()),
+        text: chosen.clone().unwrap_or_else(|| NOT_HERE.to_owned()),
         advice: (chosen.as_deref() == Some("never")).then(|| {
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: reads into huge pages cost \
              a third of the processor time"
@@ -116,7 +119,7 @@ fn io_uring() -> Finding {
     let text = match value.as_deref() {
         Some("0") => "allowed",
         Some(_) => "restricted",
-        None => "unknown",
+        None => NOT_HERE,
     };
     Finding {
         name: "io_uring",
@@ -161,7 +164,7 @@ fn gpu() -> Finding {
 
 /// Five seconds of random reads at the model's record size.
 fn disk(model: &Path) -> Result<Finding> {
-    let checkpoint = store::format::open(model).map_err(|error| Failure::model(error.into()))?;
+    let checkpoint = crate::models::open(model)?;
     let record = checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
     let probe = crate::speed::probe_disk(&checkpoint, record as usize)?;
     let kind = if probe.direct { "direct" } else { "buffered" };

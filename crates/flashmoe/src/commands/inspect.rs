@@ -17,9 +17,7 @@ use crate::failure::Failure;
 use crate::requantisation;
 
 pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
-    let checkpoint = store::format::open(model)
-        .map_err(|error| Failure::model(error.into()))
-        .context("cannot open the model")?;
+    let checkpoint = crate::models::open(model)?;
     let blame = || model.display().to_string();
     let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
     // What lacks a tensor cannot run: better said here than after a long copy.

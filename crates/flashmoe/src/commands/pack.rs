@@ -15,9 +15,7 @@ use crate::progress::{Progress, Unit, say};
 use crate::requantisation;
 
 pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()> {
-    let source = store::format::open(&arguments.source)
-        .map_err(|error| Failure::model(error.into()))
-        .context("cannot open the model")?;
+    let source = crate::models::open(&arguments.source)?;
     let recipe = arguments.recipe()?;
     let options = PackOptions { dry_run: true, recipe };
     let sizes = store::pack::pack(&source, &arguments.destination, options, &mut |_| {
@@ -56,9 +54,7 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
 }
 
 pub(crate) fn verify(model: &Path, out: &mut dyn Write) -> Result<()> {
-    let checkpoint = store::format::open(model)
-        .map_err(|error| Failure::model(error.into()))
-        .context("cannot open the model")?;
+    let checkpoint = crate::models::open(model)?;
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("verifying", Unit::Bytes, checkpoint.file_bytes() as f64);
     let report = store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));

@@ -52,7 +52,7 @@ fn account(plan: &Plan) -> Vec<String> {
                 ("activations", _) => {
                     format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
                 }
-                ("foretold experts", _) => {
+                ("prefetched experts", _) => {
                     "records that steps fetch before they are chosen".to_owned()
                 }
                 _ => String::new(),
@@ -61,7 +61,7 @@ fn account(plan: &Plan) -> Vec<String> {
         }
         if device.holds_all() && device.options.prediction != Prediction::Off {
             let note = "nothing to predict: every expert has a slot";
-            row("  foretold experts", 0, note.to_owned());
+            row("  prefetched experts", 0, note.to_owned());
         }
         let note = format!("{} slots for {} experts", device.slots, device.experts);
         row("  expert slots", (device.slots * device.slot_bytes) as u64, note);

@@ -4,31 +4,35 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use engine::text::{Language, TemplateHost};
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
-use server::{ServeError, ServeOptions, Server, Stopper};
+use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
 use store::format::SourceKind;
 
-use crate::arguments::ServeArguments;
+use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
 use crate::plan::load::Tell;
 use crate::plan::{Plan, Seats};
-use crate::progress::say;
+use crate::progress::{say, say_json};
 use crate::sampling::sampling_options;
+use crate::supervisor::Supervisor;
 
 pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
     store::heap::configure();
+    let log = log(arguments);
+    let supervisor = Supervisor::of_environment();
     let options = ServeOptions {
         address: SocketAddr::new(arguments.host, arguments.port),
-        keys: arguments.api_key.clone(),
+        keys: keys(arguments)?,
         share_prefixes: arguments.share_prefixes,
         allow_remote_without_key: arguments.allow_remote_without_key,
         allowed_hosts: arguments.allow_host.clone(),
         allowed_origins: arguments.allow_origin.clone(),
-        log: Arc::new(|line: &str| say(line)),
+        log: log.clone(),
         ..ServeOptions::default()
     };
     // The address is taken before the model is loaded, so that a mistake is known at once.
@@ -47,9 +51,12 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         waiting: Some(arguments.queue),
     };
     let plan = Plan::resolve(&arguments.model, seats)?;
-    if let Some(requests) = &plan.requests {
-        server.set_limits(requests.limits);
-    }
+    let limits = Limits {
+        drain_delay: arguments.drain_delay.0,
+        grace: arguments.drain_timeout.0,
+        ..plan.requests.as_ref().map_or_else(Limits::default, |requests| requests.limits)
+    };
+    server.set_limits(limits);
     let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
     let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
     // The tokenizer takes as long to parse as a small trunk to read: both at once.
@@ -73,6 +80,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let (name, context) = (card.id.clone(), plan.backend.context);
     let loading = Arc::new(Loading::new(card.clone()));
     let stopper = server.stopper();
+    supervisor.watch(Arc::clone(&loading), limits.silence).map_err(Failure::io)?;
     let serving = {
         let loading = Arc::clone(&loading);
         std::thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(loading))
@@ -100,7 +108,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
                 bytes_per_day: arguments.cache_disk_daily.0,
                 bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
-            log: Box::new(say),
+            log: log.clone(),
         };
         let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
         let worker = worker.map_err(Failure::io)?;
@@ -122,7 +130,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         }
     };
     loading.finish(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
-    stop_at_signals(stopper)?;
+    stop_at_signals(stopper, supervisor.clone())?;
     let together = match plan.backend.sequences {
         1 => "one conversation at a time".to_owned(),
         count => format!("{count} conversations at a time"),
@@ -130,19 +138,54 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     writeln!(out, "{name} ({together}, {context} tokens of context) at http://{address}")
         .and_then(|()| out.flush())
         .map_err(Failure::io)?;
+    supervisor.ready();
     let served = ended(serving);
+    // What is kept is written now.
     worker.stop();
     served
 }
 
+/// Where lines of the log go: to standard error, each with its time.
+fn log(arguments: &ServeArguments) -> Log {
+    let format = arguments.log_format;
+    Log::new(arguments.log_level, move |line: &Line| {
+        let now = SystemTime::now();
+        match format {
+            LogFormat::Text => say(&line.text_at(now)),
+            LogFormat::Json => say_json(&line.json_at(now)),
+        }
+    })
+}
+
+/// The keys of the command line and of the file.
+fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
+    let mut keys = arguments.api_key.clone();
+    if let Some(file) = &arguments.api_key_file {
+        let text = std::fs::read_to_string(file).map_err(Failure::io);
+        let text = text.with_context(|| file.display().to_string())?;
+        let before = keys.len();
+        let lines = text.lines().map(str::trim);
+        keys.extend(
+            lines.filter(|key| !key.is_empty() && !key.starts_with('#')).map(str::to_owned),
+        );
+        if keys.len() == before {
+            // An empty file must not open the server.
+            let problem = format!("--api-key-file {} has no key", file.display());
+            return Err(Failure::usage(problem).into());
+        }
+    }
+    Ok(keys)
+}
+
 /// The first signal ends the server; a second one does not wait for answers in progress.
-fn stop_at_signals(stopper: Stopper) -> Result<()> {
+fn stop_at_signals(stopper: Stopper, supervisor: Supervisor) -> Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals =
         signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(Failure::io)?;
     std::thread::spawn(move || {
         let mut arrived = signals.forever();
         if arrived.next().is_some() {
+            supervisor.stopping();
             stopper.stop();
         }
         if arrived.next().is_some() {

@@ -200,7 +200,7 @@ impl DevicePlan {
             Part { name: "recurrent state", bytes: requirements.recurrent },
             Part { name: "activations", bytes: requirements.activations },
             Part { name: "expert staging", bytes: requirements.staging },
-            Part { name: "foretold experts", bytes: requirements.foretold },
+            Part { name: "prefetched experts", bytes: requirements.prefetched },
         ];
         if requirements.total() > budget {
             let (needed, budget) = (ByteSize(requirements.total()), ByteSize(budget));

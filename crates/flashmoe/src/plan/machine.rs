@@ -1,7 +1,15 @@
-//! What this machine can give: memory that is free, and the limit of the control group we run in.
+//! What this machine can give: memory that is free, the limit of the control group we run in, and what this process
+//! holds. One file per system reads the figures.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+#[cfg(target_vendor = "apple")]
+mod apple;
+#[cfg(not(target_vendor = "apple"))]
+mod proc;
+
+#[cfg(target_vendor = "apple")]
+use apple as system;
+#[cfg(not(target_vendor = "apple"))]
+use proc as system;
 
 /// Memory of the machine and of our control group, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,18 +35,9 @@ pub(crate) struct Group {
 }
 
 impl Memory {
-    /// Reads /proc/meminfo and the control-group files (version 2, else version 1).
+    /// Asks the system.
     pub(crate) fn read() -> Self {
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let field = |name: &str| {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.trim_start_matches(':').split_whitespace().next()?.parse().ok()?;
-            Some(kib * 1024)
-        };
-        let total = field("MemTotal").unwrap_or(0);
-        let available = field("MemAvailable").unwrap_or(total);
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self { total, available, group: tightest_group(&groups, total) }
+        system::memory()
     }
 
     /// What a process may take now.
@@ -50,95 +49,32 @@ impl Memory {
     }
 }
 
-/// The smallest limit among our control groups and their parents.
-fn tightest_group(groups: &str, total: u64) -> Option<Group> {
-    let mut found: Option<Group> = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let (root, limit, used, cached): (&str, &str, &str, &str) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max", "anon", "file"),
-            list if list.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "rss", "cache")
-            }
-            _ => continue,
-        };
-        let mut folder = PathBuf::from(root).join(path.trim_start_matches('/'));
-        loop {
-            if let Some(bytes) = read_number(&folder.join(limit)).filter(|&bytes| bytes < total)
-                && found.as_ref().is_none_or(|group| bytes < group.limit)
-            {
-                let figures = folder.join("memory.stat");
-                let (used, cached) = (statistic(&figures, used), statistic(&figures, cached));
-                found = Some(Group { limit: bytes, used, cached });
-            }
-            if folder == Path::new(root) || !folder.pop() {
-                break;
-            }
-        }
-    }
-    found
-}
-
-fn read_number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-/// A field of memory.stat; zero when it is not there.
-fn statistic(path: &Path, name: &str) -> u64 {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let value = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        (key == name).then(|| value.trim().parse().ok()).flatten()
-    });
-    value.unwrap_or(0)
-}
-
 /// What this process holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessMemory {
     /// Most memory resident at any time.
     pub(crate) peak: u64,
-    /// Anonymous memory resident now (page cache of mapped files not counted).
+    /// Anonymous memory resident now (page cache of mapped files not counted, where the system tells them apart).
     pub(crate) anonymous: u64,
 }
 
 impl ProcessMemory {
-    /// Reads /proc/self/status.
+    /// Asks the system.
     pub(crate) fn read() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-            Some(kib * 1024)
-        };
-        Self { peak: field("VmHWM:").unwrap_or(0), anonymous: field("RssAnon:").unwrap_or(0) }
+        system::process_memory()
     }
 }
 
-/// Makes the peak of [`ProcessMemory`] start again from what is held now. A kernel that does not know how
-/// leaves the old peak, which is an upper bound.
+/// Makes the peak of [`ProcessMemory`] start again from what is held now. A system that cannot leaves the old peak,
+/// which is an upper bound.
 pub(crate) fn reset_peak() {
-    let _ = fs::write("/proc/self/clear_refs", "5");
+    system::reset_peak();
 }
 
-/// Bytes of page cache: of our control group where it is limited, else of the machine.
+/// Bytes of page cache: of our control group where it is limited, else of the machine. Zero where the system does
+/// not say.
 pub(crate) fn cached_bytes() -> u64 {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        Some(kib * 1024)
-    };
-    let total = field("MemTotal:").unwrap_or(0);
-    match tightest_group(&groups, total) {
-        Some(group) => group.cached,
-        None => field("Cached:").unwrap_or(0),
-    }
+    system::cached_bytes()
 }
 
 #[cfg(test)]

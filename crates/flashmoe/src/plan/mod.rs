@@ -132,9 +132,7 @@ const LOGIT_ROWS: usize = 8;
 impl Plan {
     /// Works out a plan for `arguments` with room for `seats`.
     pub(crate) fn resolve(arguments: &ModelArguments, seats: Seats) -> Result<Self> {
-        let checkpoint = store::format::open(&arguments.model)
-            .map_err(|error| Failure::model(error.into()))
-            .context("cannot open the model")?;
+        let checkpoint = crate::models::open(&arguments.model)?;
         let checkpoint = Arc::new(checkpoint);
         let blame = || arguments.model.display().to_string();
         let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;

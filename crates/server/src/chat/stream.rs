@@ -79,7 +79,7 @@ impl EventWriter for ChunkWriter {
     fn event(&mut self, event: Event, out: &mut Frames) {
         self.waiting.note(&event);
         match event {
-            Event::Queued { .. } | Event::CallEnded { .. } => {}
+            Event::Queued { .. } | Event::CallEnded { .. } | Event::Prompt(_) | Event::Next(_) => {}
             Event::Progress { processed, total, cached, elapsed, eta } => {
                 if self.return_progress {
                     let mut object = self.chunk(json!({}), None, &[]);

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::header::{
@@ -26,6 +26,7 @@ use store::shown::shown;
 use tokio::sync::watch;
 
 use super::body::{Answer, read, too_large};
+use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
 use super::guard::Guard;
 use super::heads::{Framing, Seen};
@@ -34,13 +35,18 @@ use super::options::{Limits, ServeOptions};
 use super::prepare::{Preparation, Received};
 use super::room::Room;
 use super::route::{Route, route, shape};
+use super::several::one_after_another;
 use super::stream::stream;
+use super::told::{Ending, Told};
 use super::whole::whole;
+use crate::log::{Level, Line};
 use crate::metrics::Outside;
-use crate::protocol::{Defaults, Envelope, Protocol, Understand};
+use crate::protocol::{Defaults, Envelope, Gathered, Protocol, Understand, near_miss};
 use crate::throttle::Throttle;
-use crate::work::{Conversation, Loading, Owner, Preparing, Prompt, Worker};
-use crate::{chat, messages, metrics, models, responses, temperature, timeline};
+use crate::work::{Conversation, Job, Loading, Owner, Preparing, Prompt, Worker};
+use crate::{
+    chat, completions, messages, metrics, models, ollama, responses, temperature, timeline, tokens,
+};
 
 /// What a browser may send when it asks first.
 const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
@@ -48,6 +54,8 @@ const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-ve
                             x-session-id, x-stainless-arch, x-stainless-lang, x-stainless-os, \
                             x-stainless-package-version, x-stainless-retry-count, \
                             x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
+/// Says which field of a request was ignored although another was meant.
+const WARNING: HeaderName = HeaderName::from_static("x-warning");
 /// Bytes of a client's name that count.
 const CLIENT_BYTES_MAX: usize = 200;
 
@@ -57,10 +65,11 @@ pub(crate) struct App {
     guard: Guard,
     limits: Limits,
     identify: Arc<dyn Identify>,
-    log: Throttle,
+    log: Arc<Throttle>,
     started_s: u64,
     /// Signs of life sent in streams.
     heartbeats: Arc<AtomicU64>,
+    drain: Drain,
     /// Answers that are still running are to be ended: the server stops.
     closing: watch::Sender<bool>,
     /// Where bodies are counted, and what is kept of them.
@@ -76,8 +85,7 @@ impl App {
     ) -> Self {
         let guard = Guard::new(options);
         let started_s = identify.now_s();
-        let sink = options.log.clone();
-        let log = Throttle::new(move |line| sink(line));
+        let log = Arc::new(Throttle::new(options.log.clone()));
         let (limits, heartbeats) = (options.limits, Arc::default());
         let room = Room::new(limits.requests_bytes);
         let preparation = Preparation::default();
@@ -90,6 +98,7 @@ impl App {
             log,
             started_s,
             heartbeats,
+            drain: Drain::default(),
             closing,
             room,
             preparation,
@@ -99,6 +108,21 @@ impl App {
     /// Ends every answer that is still running, each with its protocol's error.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+    }
+
+    /// Goes on to a phase of the end.
+    pub(crate) fn drain(&self, phase: Phase) {
+        self.drain.go_on(phase);
+    }
+
+    /// Requests that were taken and are not answered to their end.
+    pub(crate) fn requests(&self) -> usize {
+        self.room.requests()
+    }
+
+    /// Logs what the server does by itself.
+    pub(crate) fn say(&self, level: Level, text: &str) {
+        self.log.say(level, text);
     }
 
     /// Tells how many lines of the log were left out, if any were.
@@ -113,7 +137,7 @@ impl App {
         peer: IpAddr,
         framing: Framing,
         seen: Arc<Seen>,
-    ) -> Response<Answer>
+    ) -> Response<Told>
     where
         B: Body<Data = Bytes> + Send,
     {
@@ -122,9 +146,9 @@ impl App {
         let shape = shape(request.uri().path());
         let method = request.method().clone();
         // Only what is served is named in the log: other paths are the client's text.
-        let path = match route(&method, request.uri().path()) {
-            Ok(_) => shown(request.uri().path()).to_string(),
-            Err(_) => "-".to_owned(),
+        let (path, polled) = match route(&method, request.uri().path()) {
+            Ok(route) => (shown(request.uri().path()).to_string(), route.is_polled()),
+            Err(_) => ("-".to_owned(), false),
         };
         let admitted = match framing {
             Framing::Plain | Framing::Last => self.guard.check_origin(request.headers()),
@@ -152,14 +176,37 @@ impl App {
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
-        if framing != Framing::Plain {
+        if framing != Framing::Plain || self.drain.phase() == Phase::Closed {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let status = response.status().as_u16();
-        let ms = started.elapsed().as_millis();
-        let method = shown(method);
-        self.log.line(&format!("{id} {peer} {method} {path} {status} {ms} ms"));
-        response
+        let headless = method == Method::HEAD;
+        let head = started.elapsed();
+        let method = shown(method).to_string();
+        let log = Arc::clone(&self.log);
+        let level = match status {
+            500.. => Level::Error,
+            _ if polled && status < 400 => Level::Debug,
+            _ => Level::Info,
+        };
+        let tell = move |ending: Ending| {
+            let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let cut = if ending.cut { ", cut" } else { "" };
+            let took = ms(ending.took);
+            let text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
+            let fields = vec![
+                ("id", id.into()),
+                ("client", peer.to_string().into()),
+                ("method", method.into()),
+                ("path", path.into()),
+                ("status", status.into()),
+                ("head_ms", ms(head).into()),
+                ("ms", took.into()),
+                ("cut", ending.cut.into()),
+            ];
+            log.line(Line { level, text, fields });
+        };
+        response.map(|body| Told::new(body, started, headless, tell))
     }
 
     async fn answer<B>(
@@ -186,6 +233,9 @@ impl App {
             false => self.guard.check_key(&head.headers)?,
         };
         let client = Client::of(&head.headers, peer, owner);
+        if route.is_work() && self.drain.phase() == Phase::Closed {
+            return Err(ApiError::new(Kind::Unavailable, "the server is shutting down"));
+        }
         // A body is not waited for in vain.
         let ready = self.worker().map(|_| ());
         let (limits, mut share) = (self.limits, self.room.share());
@@ -197,11 +247,12 @@ impl App {
                 () = seen.chunks_too_large() => Err(too_large(&limits)),
                 bytes = read(body, &limits, &mut share) => bytes,
             }?;
-            Ok::<_, ApiError>(Received { bytes, share })
+            Ok::<_, ApiError>(Received { bytes, share, warning: None })
         };
         match route {
-            Route::Asset(asset) => Ok(asset.response()),
-            Route::Health => Ok(models::health(&self.worker)),
+            Route::Asset(asset) => Ok(asset.response(&head.headers)),
+            Route::Health => Ok(models::health(&self.worker, self.drain.phase())),
+            Route::Live => Ok(models::live(&self.worker, self.limits.silence)),
             Route::Metrics => self.blocking(|app| Ok(app.metrics())).await,
             Route::Models => Ok(models::list(&self.worker, self.started_s)),
             Route::Model(id) => models::one(&self.worker, &id, self.started_s),
@@ -209,6 +260,17 @@ impl App {
             Route::Slots => Ok(models::slots(&**self.worker()?)),
             Route::Status => Ok(metrics::status(&self.worker)),
             Route::Trace => timeline::response(head.uri.query()).await,
+            Route::Version => Ok(models::version()),
+            Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.worker, self.started_s)),
+            Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.worker)),
+            Route::Ollama(ollama::Place::Show) => Ok(ollama::show(&self.worker)),
+            Route::Ollama(ollama::Place::Chat) => {
+                self.generate::<ollama::Chat>(bytes.await?, client).await
+            }
+            Route::Ollama(ollama::Place::Generate) => {
+                self.generate::<ollama::Generate>(bytes.await?, client).await
+            }
+            Route::Completions => self.generate::<completions::Request>(bytes.await?, client).await,
             Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
@@ -230,9 +292,18 @@ impl App {
                 let tokenize = move |received: &mut Received, gone: &dyn Fn() -> bool| {
                     let body = received.object(app.limits.body_values)?;
                     let preparing = Preparing { count: false, gone };
-                    models::tokenize(&**app.worker()?, &body, preparing)
+                    tokens::tokenize(&**app.worker()?, &body, app.defaults(&client), preparing)
                 };
                 Ok(self.preparation.run(received, tokenize).await?.0)
+            }
+            Route::Detokenize => {
+                let (received, app) = (bytes.await?, self.clone());
+                let detokenize = move |received: &mut Received, _: &dyn Fn() -> bool| {
+                    let body = received.object(app.limits.body_values)?;
+                    let vocabulary = app.worker.model().vocabulary;
+                    tokens::detokenize(&**app.worker()?, &body, vocabulary)
+                };
+                Ok(self.preparation.run(received, detokenize).await?.0)
             }
         }
     }
@@ -246,7 +317,7 @@ impl App {
         let app = self.clone();
         let prepare = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: false, gone };
-            let (mut request, prompt) = app.understand::<P>(received, &client, preparing)?;
+            let (mut request, prompts) = app.understand::<P>(received, &client, preparing)?;
             let draft = request.draft_mut();
             draft.conversation = Conversation::default();
             let model = match draft.model.as_str() {
@@ -257,23 +328,42 @@ impl App {
                 id: format!("{}{}", P::ID_PREFIX, app.identify.identifier()),
                 created_s: app.identify.now_s(),
                 model,
-                prompt_tokens: prompt.tokens.len(),
+                prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             };
-            received.share.set(request.kept_bytes())?;
-            let draft = request.draft().clone();
-            let job = draft.into_job(envelope.id.clone(), prompt, client.name, client.owner);
-            let submitted = app.worker()?.submit(job);
+            received.share.set(request.kept_bytes() + further_bytes(&prompts))?;
+            let mut jobs = prompts.into_iter().enumerate().map(|(index, prompt)| {
+                let id = match index {
+                    0 => envelope.id.clone(),
+                    _ => format!("{}-{index}", envelope.id),
+                };
+                let (name, owner) = (client.name.clone(), client.owner.clone());
+                request.draft().clone().into_job(id, prompt, name, owner)
+            });
+            let worker = app.worker()?;
+            let first = jobs.next().ok_or_else(no_prompt)?;
+            let submitted = worker.submit(first);
             let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
-            Ok((request, envelope, ticket))
+            let ticket = one_after_another(Arc::clone(worker), ticket, jobs.collect());
+            Ok((request, envelope, ticket, received.warning.take()))
         };
-        let ((request, envelope, ticket), share) = self.preparation.run(received, prepare).await?;
+        let ((request, envelope, ticket, warning), share) =
+            self.preparation.run(received, prepare).await?;
         let closing = self.closing.subscribe();
-        if request.streams() {
+        if let Some(warning) = &warning {
+            self.log.say(Level::Warn, &format!("{}: {warning}", envelope.id));
+        }
+        let mut response = if request.streams() {
             let heartbeats = Arc::clone(&self.heartbeats);
             let writer = request.writer(envelope);
-            return Ok(stream(ticket, writer, self.limits, heartbeats, closing, share));
+            stream(ticket, writer, self.limits, heartbeats, closing, share)
+        } else {
+            let write = move |gathered: Gathered| request.body(&envelope, &gathered);
+            whole(ticket, closing, share, write).await?
+        };
+        if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
+            response.headers_mut().insert(WARNING, warning);
         }
-        whole(ticket, closing, share, move |gathered| request.body(&envelope, &gathered)).await
+        Ok(response)
     }
 
     /// The tokens of a request's prompt.
@@ -285,8 +375,8 @@ impl App {
         let (app, client) = (self.clone(), client.clone());
         let count = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: true, gone };
-            let (_, prompt) = app.understand::<messages::Count>(received, &client, preparing)?;
-            Ok(prompt.tokens.len())
+            let (_, prompts) = app.understand::<messages::Count>(received, &client, preparing)?;
+            Ok(prompts.iter().map(|prompt| prompt.tokens.len()).sum())
         };
         Ok(self.preparation.run(received, count).await?.0)
     }
@@ -308,23 +398,30 @@ impl App {
         metrics::response(&self.worker, &outside)
     }
 
-    /// Reads a body and makes its prompt.
+    /// Reads a body and makes its prompts.
     fn understand<P: Understand>(
         &self,
         received: &mut Received,
         client: &Client,
         preparing: Preparing<'_>,
-    ) -> Result<(P, Prompt), ApiError> {
+    ) -> Result<(P, Vec<Prompt>), ApiError> {
+        let body = received.object(self.limits.body_values)?;
+        let mut request = P::parse(&body, self.defaults(client))?;
+        received.warning = near_miss(&body);
+        drop(body);
+        let prompts = request.prepare(&**self.worker()?, preparing)?;
+        Ok((request, prompts))
+    }
+
+    /// What a request leaves open.
+    fn defaults(&self, client: &Client) -> Defaults {
         let card = self.worker.model();
-        let defaults = Defaults {
+        Defaults {
             sampling: card.sampling,
             vocabulary: card.vocabulary,
             seed: self.identify.seed(),
             session: client.session.clone(),
-        };
-        let request = P::parse(&received.object(self.limits.body_values)?, defaults)?;
-        let prompt = self.worker()?.prepare(&request.draft().conversation, preparing)?;
-        Ok((request, prompt))
+        }
     }
 
     async fn blocking<T: Send + 'static>(
@@ -335,6 +432,15 @@ impl App {
         let done = tokio::task::spawn_blocking(move || work(&app)).await;
         done.unwrap_or_else(|_| Err(ApiError::new(Kind::Server, "the request could not be read")))
     }
+}
+
+/// Bytes of prompts that wait for the first of their request.
+fn further_bytes(prompts: &[Prompt]) -> usize {
+    prompts.iter().skip(1).map(|prompt| size_of_val(&*prompt.tokens) + size_of::<Job>()).sum()
+}
+
+fn no_prompt() -> ApiError {
+    ApiError::field("prompt", "is missing")
 }
 
 /// Who asks, as far as the scheduler cares.
@@ -373,7 +479,10 @@ fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(ApiError::new(Kind::MediaType, "Content-Type must be application/json"))
+    Err(ApiError::new(
+        Kind::MediaType,
+        "Content-Type must be application/json: with curl, add -H 'Content-Type: application/json'",
+    ))
 }
 
 /// Says yes to a listed page and nothing to others; the guard has refused foreign ones already.

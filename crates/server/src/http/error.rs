@@ -24,6 +24,8 @@ pub(crate) enum Shape {
     OpenAi,
     /// `{"type": "error", "error": {type, message}, "request_id"}`
     Anthropic,
+    /// `{"error": message}`
+    Ollama,
 }
 
 /// The kinds of failure; each has one status per shape.
@@ -179,6 +181,7 @@ impl ApiError {
     pub(crate) fn response(&self, shape: Shape, request_id: &str) -> Response<Answer> {
         let body = match shape {
             Shape::OpenAi => json!({ "error": self.openai() }),
+            Shape::Ollama => json!({ "error": self.message }),
             Shape::Anthropic => {
                 json!({ "type": "error", "error": self.anthropic(), "request_id": request_id })
             }

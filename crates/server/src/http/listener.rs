@@ -17,10 +17,12 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::app::App;
+use super::drain::Phase;
 use super::heads::Watched;
 use super::identify::{Identify, System};
 use super::idle::{Held, Idle, Place};
 use super::options::{Limits, ServeError, ServeOptions};
+use crate::log::Level;
 use crate::work::{Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
@@ -32,13 +34,15 @@ const HEADERS_MAX: usize = 100;
 /// Bytes of a socket that are read ahead; the library's own limit is twelve times this, for each connection.
 const READ_AHEAD_BYTES: usize = 32 << 10;
 /// How long answers that were ended may take to arrive.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Descriptors for everything but connections: shards of checkpoints, rings, timers.
 const OTHER_DESCRIPTORS: u64 = 1024;
 /// Pause before a connection is tried again for which there was no room, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// How long an idle connection may take to close.
 const CLOSING: Duration = Duration::from_millis(100);
+/// How often it is looked whether what was taken is done.
+const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 /// How often the log is asked whether it has left out lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -57,7 +61,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// No new connection is taken; running answers get a few seconds.
+    /// No new work is taken after [`Limits::drain_delay`]; what was taken gets [`Limits::grace`] more.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -145,12 +149,13 @@ impl Server {
         let limits = self.options.limits;
         let room = Arc::new(Semaphore::new(connections));
         let idle: Arc<Idle> = Arc::default();
-        let mut stopped = self.stop.subscribe();
+        let ended = watch::Sender::new(false);
+        let mut drained = std::pin::pin!(drain(Arc::clone(&app), self.stop.subscribe(), limits));
         let mut log_due = tokio::time::interval(LOG_INTERVAL);
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stop| *stop) => break,
+                () = &mut drained => break,
                 accepted = listener.accept() => accepted,
                 _ = log_due.tick() => {
                     app.tell_log();
@@ -169,13 +174,13 @@ impl Server {
             };
             let permit = tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stop| *stop) => break,
+                () = &mut drained => break,
                 permit = admit(&room, &idle) => permit,
             };
             let Some(permit) = permit else { break };
             // Deltas are a few bytes each and must not wait for more.
             let _unset = socket.set_nodelay(true);
-            let (app, stopped) = (app.clone(), self.stop.subscribe());
+            let (app, stopped) = (app.clone(), ended.subscribe());
             let place = Place::new(&idle);
             tokio::spawn(async move {
                 connection(socket, peer, app, limits, place, stopped).await;
@@ -183,14 +188,49 @@ impl Server {
             });
         }
         drop(listener);
-        let all = u32::try_from(connections).unwrap_or(u32::MAX);
-        if tokio::time::timeout(limits.grace, room.acquire_many(all)).await.is_err() {
+        ended.send_replace(true);
+        let cut = app.requests();
+        if cut > 0 {
             // What is still running ends as its protocol ends what failed: no client takes it for whole.
+            app.say(Level::Warn, &format!("{cut} requests were cut: --drain-timeout is over"));
             app.close();
-            let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
         }
+        let all = u32::try_from(connections).unwrap_or(u32::MAX);
+        let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
         app.tell_log();
         Ok(())
+    }
+}
+
+/// Waits for the stop, then until what was taken is done, or has had its time.
+async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
+    // An error says that nobody can stop it any more, which is a stop as well.
+    let _stopped = stop.wait_for(|stop| *stop).await;
+    app.drain(Phase::Leaving);
+    let delay = limits.drain_delay;
+    if !delay.is_zero() {
+        let line = format!("stopping: new work is taken for {} s more", delay.as_secs_f64());
+        app.say(Level::Info, &line);
+        tokio::time::sleep(delay).await;
+    }
+    app.drain(Phase::Closed);
+    let end = tokio::time::Instant::now() + limits.grace;
+    let mut told = None;
+    loop {
+        let requests = app.requests();
+        if requests == 0 || tokio::time::Instant::now() >= end {
+            return;
+        }
+        if told != Some(requests) {
+            let most = limits.grace.as_secs();
+            let line = format!(
+                "stopping: {requests} requests are being finished, which may take up to {most} s; \
+                 a second signal ends them now"
+            );
+            app.say(Level::Info, &line);
+            told = Some(requests);
+        }
+        tokio::time::sleep(DRAIN_PAUSE).await;
     }
 }
 

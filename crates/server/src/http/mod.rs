@@ -6,6 +6,7 @@
 
 mod app;
 mod body;
+mod drain;
 mod error;
 mod guard;
 mod heads;
@@ -16,13 +17,17 @@ mod options;
 mod prepare;
 mod room;
 mod route;
+mod several;
 mod stream;
+mod told;
 mod whole;
 
 pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
-pub use options::{Limits, LogLine, ServeError, ServeOptions};
+pub use options::{Limits, ServeError, ServeOptions};
 
 pub(crate) use body::{Answer, VALUES_MAX, object};
-pub(crate) use error::{ApiError, Kind, Shape};
+pub(crate) use drain::Phase;
+pub(crate) use error::{ApiError, Kind};
+pub(crate) use route::shape;
 pub(crate) use stream::{EventWriter, Frames, Waiting};

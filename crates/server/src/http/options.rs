@@ -6,15 +6,12 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::body::VALUES_MAX;
-
-/// Takes the lines of the log. They never contain text of a prompt or an answer.
-pub type LogLine = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::log::Log;
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -34,8 +31,8 @@ pub struct ServeOptions {
     pub allowed_origins: Vec<String>,
     /// Bounds on what clients can make it do.
     pub limits: Limits,
-    /// Gets one line per request.
-    pub log: LogLine,
+    /// Gets one line per request, without text of a prompt or an answer.
+    pub log: Log,
 }
 
 impl Default for ServeOptions {
@@ -48,7 +45,7 @@ impl Default for ServeOptions {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             limits: Limits::default(),
-            log: Arc::new(|_| {}),
+            log: Log::default(),
         }
     }
 }
@@ -117,8 +114,12 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// How long a client may leave a stream unread before its job is cancelled.
     pub unread: Duration,
-    /// How long running answers may go on once the server is being stopped; then they end with an error.
+    /// How long work is still taken once the server is being stopped, so that routers have time to learn of it.
+    pub drain_delay: Duration,
+    /// How long requests that were taken may go on after that; then they end with an error.
     pub grace: Duration,
+    /// How long the engine's thread may give no sign of life before the server calls itself dead.
+    pub silence: Duration,
 }
 
 impl Default for Limits {
@@ -135,7 +136,9 @@ impl Default for Limits {
             connections: 4096,
             heartbeat: Duration::from_secs(5),
             unread: Duration::from_secs(60),
+            drain_delay: Duration::ZERO,
             grace: Duration::from_secs(5),
+            silence: Duration::from_secs(300),
         }
     }
 }

@@ -21,6 +21,8 @@ const LARGE_BYTES: usize = 256 << 10;
 pub(super) struct Received {
     pub(super) bytes: Vec<u8>,
     pub(super) share: Share,
+    /// What its sender should know, once it is understood.
+    pub(super) warning: Option<String>,
 }
 
 impl Received {

@@ -25,12 +25,19 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Room {
     free: Arc<Semaphore>,
     bytes: usize,
+    /// Shares hold it too: as many as there are requests.
+    requests: Arc<()>,
 }
 
 impl Room {
     pub(crate) fn new(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(units)), bytes }
+        Self { free: Arc::new(Semaphore::new(units)), bytes, requests: Arc::default() }
+    }
+
+    /// Requests that hold a share.
+    pub(crate) fn requests(&self) -> usize {
+        Arc::strong_count(&self.requests) - 1
     }
 
     /// No bytes yet.

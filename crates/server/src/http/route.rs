@@ -5,6 +5,7 @@
 use hyper::Method;
 
 use super::error::{ApiError, Kind, Shape};
+use crate::ollama::Place;
 use crate::page::Asset;
 
 /// What is asked for.
@@ -12,6 +13,7 @@ use crate::page::Asset;
 pub(crate) enum Route {
     Asset(&'static Asset),
     Health,
+    Live,
     Metrics,
     Models,
     Model(String),
@@ -23,21 +25,49 @@ pub(crate) enum Route {
     Responses,
     Messages,
     CountTokens,
+    Completions,
     Tokenize,
+    Detokenize,
+    Version,
+    /// A path of ollama's protocol.
+    Ollama(Place),
 }
 
 impl Route {
+    /// Whether monitors ask it again and again.
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self, Self::Health | Self::Live | Self::Metrics | Self::Status)
+    }
+
+    /// Whether the model has to work for it.
+    pub(crate) fn is_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Chat
+                | Self::Responses
+                | Self::Messages
+                | Self::Completions
+                | Self::Ollama(Place::Chat | Place::Generate)
+        )
+    }
+
     /// Whether it is answered without a key: what a monitor asks, and the page, which has no secrets and asks its
     /// user for the key.
     pub(crate) fn is_public(&self) -> bool {
-        matches!(self, Self::Health | Self::Asset(_))
+        matches!(self, Self::Health | Self::Live | Self::Asset(_))
     }
 }
 
 /// The shape of errors of a path, whether it is served or not.
 pub(crate) fn shape(path: &str) -> Shape {
     let path = path.strip_prefix("/v1").unwrap_or(path);
-    if path.starts_with("/messages") { Shape::Anthropic } else { Shape::OpenAi }
+    if path.starts_with("/messages") {
+        Shape::Anthropic
+    } else if path.starts_with("/api/") {
+        Shape::Ollama
+    } else {
+        Shape::OpenAi
+    }
 }
 
 /// Finds the route of a request.
@@ -48,7 +78,8 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         return get(Route::Asset(asset));
     }
     match path.strip_prefix("/v1").unwrap_or(path) {
-        "/health" => get(Route::Health),
+        "/health" | "/readyz" => get(Route::Health),
+        "/livez" => get(Route::Live),
         "/metrics" => get(Route::Metrics),
         "/models" => get(Route::Models),
         "/props" => get(Route::Props),
@@ -60,22 +91,35 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/messages" => post(Route::Messages),
         "/messages/count_tokens" => post(Route::CountTokens),
         "/tokenize" => post(Route::Tokenize),
-        "/completions"
-        | "/embeddings"
-        | "/rerank"
+        "/completions" => post(Route::Completions),
+        "/detokenize" => post(Route::Detokenize),
+        "/version" | "/api/version" => get(Route::Version),
+        "/api/tags" => get(Route::Ollama(Place::Tags)),
+        "/api/ps" => get(Route::Ollama(Place::Running)),
+        "/api/show" => post(Route::Ollama(Place::Show)),
+        "/api/chat" => post(Route::Ollama(Place::Chat)),
+        "/api/generate" => post(Route::Ollama(Place::Generate)),
+        "/embeddings" | "/api/embed" | "/api/embeddings" => {
+            Err(not_supported("a text model is served, which makes no embeddings"))
+        }
+        "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" => {
+            Err(not_supported("models are managed on the command line, not by clients"))
+        }
+        "/rerank"
         | "/infill"
         | "/apply-template"
         | "/audio/transcriptions"
         | "/images/generations"
-        | "/responses/compact" => {
-            let message = "this model answers conversations; the endpoint is not supported";
-            Err(ApiError::new(Kind::NotSupported, message))
-        }
+        | "/responses/compact" => Err(not_supported("the endpoint is not supported")),
         other => match other.strip_prefix("/models/") {
             Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
             _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),
         },
     }
+}
+
+fn not_supported(message: &str) -> ApiError {
+    ApiError::new(Kind::NotSupported, message)
 }
 
 fn allow(method: &Method, allow: &'static str, route: Route) -> Result<Route, ApiError> {

@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 16 << 10;
 /// Batches between the task and the connection: what a slow reader can hold back.
 const BATCHES: usize = 8;
 
-/// Frames of server-sent events, one after another.
+/// Frames of server-sent events, or lines of JSON, one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     bytes: Vec<u8>,
@@ -54,6 +54,12 @@ impl Frames {
     /// `data: [DONE]`
     pub(crate) fn done(&mut self) {
         self.bytes.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    /// A line of JSON, for the protocol that has no events.
+    pub(crate) fn json(&mut self, value: &Value) {
+        serde_json::to_writer(&mut self.bytes, value).expect("a value is written to memory");
+        self.bytes.push(b'\n');
     }
 
     /// A comment; `text` must be one line.
@@ -111,6 +117,9 @@ impl Waiting {
 
 /// A protocol's way of writing an answer while it comes. After `Finished` or `Failed` nothing is asked of it.
 pub(crate) trait EventWriter: Send + 'static {
+    /// Of the stream.
+    const CONTENT_TYPE: &'static str = "text/event-stream; charset=utf-8";
+
     /// What is sent before anything is known.
     fn open(&mut self, out: &mut Frames);
 
@@ -123,9 +132,9 @@ pub(crate) trait EventWriter: Send + 'static {
 
 /// Streams a job. The response is there at once, before the prompt is processed. Heartbeats are counted. Once `closing`
 /// is true the stream ends with its protocol's error.
-pub(crate) fn stream(
+pub(crate) fn stream<W: EventWriter>(
     ticket: Ticket,
-    writer: impl EventWriter,
+    writer: W,
     limits: Limits,
     heartbeats: Arc<AtomicU64>,
     closing: watch::Receiver<bool>,
@@ -139,7 +148,7 @@ pub(crate) fn stream(
     let mut response = Response::new(Answer::Pieces(receiver));
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(W::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     let unbuffered = HeaderName::from_static("x-accel-buffering");
     headers.insert(unbuffered, HeaderValue::from_static("no"));

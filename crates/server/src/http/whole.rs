@@ -116,7 +116,8 @@ fn weight(event: &Event) -> usize {
             TEXT_COPIES * piece.text.len() + tokens(&piece.logprobs)
         }
         Event::CallArguments { delta, .. } => TEXT_COPIES * delta.len(),
-        Event::Finished(finish) => tokens(&finish.logprobs),
+        Event::Finished(finish) | Event::Next(finish) => tokens(&finish.logprobs),
+        Event::Prompt(prompt) => tokens(prompt),
         _ => 0,
     }
 }

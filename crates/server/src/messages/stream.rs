@@ -102,13 +102,13 @@ impl EventWriter for BlockWriter {
     fn event(&mut self, event: Event, out: &mut Frames) {
         self.waiting.note(&event);
         match &event {
-            Event::Queued { .. } => return,
+            Event::Queued { .. } | Event::Prompt(_) | Event::Next(_) => return,
             Event::Progress { cached, .. } => return self.start(*cached, out),
             Event::Finished(finish) => self.start(finish.usage.cached, out),
             _ => self.start(0, out),
         }
         match event {
-            Event::Queued { .. } | Event::Progress { .. } => {}
+            Event::Queued { .. } | Event::Progress { .. } | Event::Prompt(_) | Event::Next(_) => {}
             Event::Reasoning(piece) => {
                 if piece.text.is_empty() {
                     return;

@@ -1,12 +1,15 @@
 // The engine: asks the server once a second how it is doing and draws it.
 //
-// Rates of sums (bytes, hits, waiting) are differences between two answers, so they say what happened just now.
+// Rates of sums (bytes, hits, waiting) are differences between two answers, so they say what happened just now. When the
+// server is silent, what it said last stays, greyed, and words say so.
 
-import { call } from "/key.js";
+import { button, element, make } from "/dom.js";
+import { setUpHeat, showHeat } from "/heat.js";
+import { KeyMissing, askForKey, call } from "/key.js";
 
-const element = (id) => document.getElementById(id);
 const interval = 1000;
 const history = [];
+const rates = { decode: 0, prefill: 0 };
 let last = null;
 
 function text(id, value) {
@@ -31,8 +34,7 @@ function showTiers(now, before) {
   }
   const words = { vram: "GPU memory", ram: "memory", inflight: "on their way", disk: "disk" };
   const bars = Object.entries(found).map(([tier, count]) => {
-    const bar = document.createElement("div");
-    bar.className = tier;
+    const bar = make("div", { class: tier });
     bar.style.width = `${(100 * count) / Math.max(total, 1)}%`;
     return bar;
   });
@@ -45,8 +47,12 @@ function showTiers(now, before) {
 function showRates(now, before, seconds) {
   history.push({ decode: now.decode_rate, busy: now.running.length > 0 });
   if (history.length > 120) history.shift();
-  text("decode-rate", `${now.decode_rate.toFixed(1)} tok/s`);
-  text("prefill-rate", `${now.prefill_rate.toFixed(1)} tok/s`);
+  for (const [kind, rate] of [["decode", now.decode_rate], ["prefill", now.prefill_rate]]) {
+    if (rate > 0) rates[kind] = rate;
+    // Between answers the last rate is worth more than the idle engine's zero.
+    const idle = rate === 0 && rates[kind] > 0 ? " (last)" : "";
+    text(`${kind}-rate`, `${rates[kind].toFixed(1)} tok/s${idle}`);
+  }
   const wait = (answer) => answer.experts.prefill.wait_s + answer.experts.decode.wait_s;
   const bytes = before ? now.experts.bytes_read - before.experts.bytes_read : 0;
   text("disk-rate", `${(bytes / 1e9 / seconds).toFixed(2)} GB/s`);
@@ -56,6 +62,8 @@ function showRates(now, before, seconds) {
   const pen = canvas.getContext("2d");
   pen.clearRect(0, 0, canvas.width, canvas.height);
   const top = Math.max(...history.map((point) => point.decode), 1);
+  const label = `Tokens per second in the last two minutes, at most ${top.toFixed(1)}`;
+  canvas.setAttribute("aria-label", label);
   const width = canvas.width / 120;
   pen.fillStyle = getComputedStyle(canvas).color;
   history.forEach((point, index) => {
@@ -66,52 +74,33 @@ function showRates(now, before, seconds) {
 
 function showJobs(now) {
   const jobs = now.running.map((job) => {
-    const line = document.createElement("div");
-    line.className = "job";
-    const eta = job.eta_s == null ? "" : `, ${Math.ceil(job.eta_s)} s to go`;
+    const eta = job.eta_s == null ? "" : `, ${Math.ceil(job.eta_s)} s left`;
     const where = job.stage === "prefill"
       ? `prompt ${job.processed} of ${job.prompt}${eta}`
       : `${job.generated} tokens after ${job.prompt}`;
-    line.textContent = `${job.stage}: ${where}${job.cached ? ` (${job.cached} known)` : ""}`;
-    return line;
+    return make("div", { class: "job" }, `${job.stage}: ${where}${job.cached ? ` (${job.cached} reused)` : ""}`);
   });
   element("jobs").replaceChildren(...jobs);
   const waiting = now.queued ? `${now.queued} waiting. ` : "";
   const { tokens_reused: reused, tokens_computed: computed, snapshots } = now.prefix;
-  text("prefix", `${waiting}Prompt tokens: ${computed} computed, ${reused} known; ${snapshots.length} snapshots.`);
+  text("prefix", `${waiting}Prompt tokens: ${computed} computed, ${reused} reused; ${snapshots.length} snapshots.`);
 }
 
-/// A row per layer, a column per expert; logarithmic, because a few experts are used far more than most.
-function showHeat(heat) {
-  if (!heat.length) {
-    text("heat-text", "this device does not count");
-    return;
+/// Says in words that nothing is heard, and greys what was heard before; null when all is well.
+function showTrouble(trouble, ...actions) {
+  element("banner").hidden = !trouble;
+  element("engine-view").classList.toggle("stale", Boolean(trouble));
+  // Set once and not every second, because it is read aloud.
+  if (trouble && element("banner-text").textContent !== trouble) {
+    element("banner-text").textContent = trouble;
+    element("banner-action").replaceChildren(...actions);
   }
-  const experts = heat[0].length;
-  const canvas = element("heat");
-  canvas.width = experts;
-  canvas.height = heat.length;
-  canvas.style.height = `${Math.min(heat.length * 8, 320)}px`;
-  const pen = canvas.getContext("2d");
-  const image = pen.createImageData(experts, heat.length);
-  const edge = (pick) => Math.log1p(pick(...heat.map((row) => pick(...row))));
-  const [least, most] = [edge(Math.min), edge(Math.max)];
-  heat.forEach((row, layer) => row.forEach((count, expert) => {
-    const share = (Math.log1p(count) - least) / Math.max(most - least, 1e-9);
-    const at = 4 * (layer * experts + expert);
-    image.data[at] = 255 * Math.min(1, share * 1.5);
-    image.data[at + 1] = 255 * Math.max(0, share * 1.6 - 0.6);
-    image.data[at + 2] = 90 * (1 - share);
-    image.data[at + 3] = 255;
-  }));
-  pen.putImageData(image, 0, 0);
-  const used = heat.flat().filter((count) => count).length;
-  text("heat-text", `${heat.length} layers of ${experts} experts, ${used} used so far`);
+  if (!trouble) element("banner-text").textContent = "";
 }
 
 async function refresh() {
-  const response = await call("/status");
-  if (!response.ok) return;
+  const response = await call("/status", {}, { poll: true });
+  if (!response.ok) throw new Error(`The server refuses to say how it is: status ${response.status}.`);
   const now = await response.json();
   const at = performance.now();
   const seconds = last ? (at - last.at) / 1000 : interval / 1000;
@@ -122,16 +111,23 @@ async function refresh() {
   showTiers(now, last?.now);
   showJobs(now);
   showHeat(now.expert_heat);
+  showTrouble(null);
   last = { now, at };
 }
 
 async function forever() {
   try {
     if (!document.hidden || !last) await refresh();
-  } catch {
-    text("decode-rate", "no answer");
+  } catch (error) {
+    if (error instanceof KeyMissing) showTrouble("This server wants its key.", button("Enter the key", () => askForKey()));
+    else if (error instanceof TypeError) showTrouble("The server does not answer, trying again.");
+    else showTrouble(error.message);
   }
   setTimeout(forever, interval);
 }
 
-forever();
+/// Begins to ask, and never ends.
+export function watchServer() {
+  setUpHeat();
+  forever();
+}

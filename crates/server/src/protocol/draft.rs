@@ -47,6 +47,8 @@ pub(crate) struct Draft {
     pub(crate) output: OutputRules,
     pub(crate) constraint: Option<Constraint>,
     pub(crate) top_logprobs: Option<u8>,
+    /// Of the prompt's tokens too.
+    pub(crate) prompt_logprobs: bool,
     pub(crate) priority: Priority,
     pub(crate) session: Option<String>,
     pub(crate) cache_prompt: bool,
@@ -55,6 +57,15 @@ pub(crate) struct Draft {
 impl Draft {
     /// Reads what all protocols name alike: model, sampling, session.
     pub(crate) fn new(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Self::with_options(fields, fields, defaults)
+    }
+
+    /// [`Draft::new`] where sampling stands in an object of its own.
+    pub(crate) fn with_options(
+        fields: &Fields<'_>,
+        options: &Fields<'_>,
+        defaults: Defaults,
+    ) -> Result<Self, ApiError> {
         let model = fields.string("model")?.unwrap_or_default().to_owned();
         if model.len() > MODEL_BYTES_MAX {
             let problem = format!("has {} bytes, more than {MODEL_BYTES_MAX}", model.len());
@@ -62,12 +73,12 @@ impl Draft {
         }
         let priority = if model.ends_with(SIDE_SUFFIX) { Priority::Side } else { Priority::Normal };
         let mut sampling = defaults.sampling;
-        sampling.seed = match fields.integer("seed")? {
+        sampling.seed = match options.integer("seed")? {
             // llama.cpp's clients send -1 for a random one.
             None | Some(-1) => defaults.seed,
             Some(seed) => seed.cast_unsigned(),
         };
-        read_sampling(fields, &mut sampling, defaults.vocabulary)?;
+        read_sampling(options, &mut sampling, defaults.vocabulary)?;
         let hint = fields.string("session_id")?.or(fields.string("prompt_cache_key")?);
         Ok(Self {
             model,
@@ -79,6 +90,7 @@ impl Draft {
             output: OutputRules::default(),
             constraint: None,
             top_logprobs: None,
+            prompt_logprobs: false,
             priority,
             session: hint.map(str::to_owned).or(defaults.session),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
@@ -157,6 +169,7 @@ impl Draft {
             output: self.output,
             constraint: self.constraint,
             top_logprobs: self.top_logprobs,
+            prompt_logprobs: self.prompt_logprobs,
             priority: self.priority,
             client,
             owner,

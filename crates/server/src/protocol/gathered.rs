@@ -27,6 +27,10 @@ pub(crate) enum Part {
 /// An answer so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Gathered {
+    /// Answers to the prompts before this one, of a request with several.
+    pub(crate) earlier: Vec<Gathered>,
+    /// Tokens of the prompt, from the second on, where they were asked for.
+    pub(crate) prompt: Vec<TokenLogprob>,
     pub(crate) parts: Vec<Part>,
     /// All tokens of visible text.
     pub(crate) logprobs: Vec<TokenLogprob>,
@@ -41,6 +45,13 @@ impl Gathered {
     pub(crate) fn push(&mut self, event: Event) -> bool {
         match event {
             Event::Queued { .. } | Event::Progress { .. } | Event::CallEnded { .. } => {}
+            Event::Prompt(tokens) => self.prompt.extend(tokens),
+            Event::Next(finish) => {
+                self.push(Event::Finished(finish));
+                let mut done = std::mem::take(self);
+                self.earlier = std::mem::take(&mut done.earlier);
+                self.earlier.push(done);
+            }
             Event::Reasoning(piece) => match self.parts.last_mut() {
                 Some(Part::Reasoning(text)) => text.push_str(&piece.text),
                 _ if piece.text.is_empty() => {}

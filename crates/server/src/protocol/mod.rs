@@ -7,19 +7,22 @@ mod draft;
 mod fields;
 mod gathered;
 mod tools;
+mod typo;
 mod usage;
 mod weight;
 
 pub(crate) use draft::{Defaults, Draft, text_error};
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, kind};
 pub(crate) use gathered::{Call, Gathered, Part};
 pub(crate) use tools::{Choice, check_tools, function_tool};
+pub(crate) use typo::near_miss;
 pub(crate) use usage::{experts_json, logprob_entries, timings_json};
 pub(crate) use weight::weight;
 
 use serde_json::{Map, Value};
 
 use crate::http::{ApiError, EventWriter};
+use crate::work::{Preparing, Prompt, Worker};
 
 /// What names an answer and is known before it.
 #[derive(Clone, Debug)]
@@ -41,6 +44,15 @@ pub(crate) trait Understand: Send + Sized + 'static {
     fn draft(&self) -> &Draft;
 
     fn draft_mut(&mut self) -> &mut Draft;
+
+    /// Makes its prompts: one, unless the protocol takes several.
+    fn prepare(
+        &mut self,
+        worker: &dyn Worker,
+        preparing: Preparing<'_>,
+    ) -> Result<Vec<Prompt>, ApiError> {
+        Ok(vec![worker.prepare(&self.draft().conversation, preparing)?])
+    }
 
     /// Memory, roughly, that is kept until the request is answered.
     fn kept_bytes(&self) -> usize {

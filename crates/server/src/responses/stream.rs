@@ -209,7 +209,7 @@ impl EventWriter for ItemWriter {
     fn event(&mut self, event: Event, out: &mut Frames) {
         self.waiting.note(&event);
         match event {
-            Event::Queued { .. } | Event::Progress { .. } => {}
+            Event::Queued { .. } | Event::Progress { .. } | Event::Prompt(_) | Event::Next(_) => {}
             Event::Reasoning(piece) => self.reasoning(piece, out),
             Event::Text(piece) => self.text(piece, out),
             Event::CallStarted { id, name, .. } => {

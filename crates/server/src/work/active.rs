@@ -8,7 +8,7 @@ use engine::EngineError;
 use engine::backend::SequenceId;
 use engine::constraint::{CallWatch, Constraint, ConstraintError};
 use engine::engine::{Engine, Pass};
-use engine::sampling::{Sampled, Sampler, SamplingError, TokenLogprob};
+use engine::sampling::{self, Sampled, Sampler, SamplingError};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
@@ -17,7 +17,8 @@ use super::outbox::Outbox;
 use super::owner::Domain;
 use super::queue::Waiting;
 use super::{
-    Event, Experts, Finish, FinishReason, Job, Priority, Refusal, RunningJob, Stage, Timings, Usage,
+    Event, Experts, Finish, FinishReason, Job, Priority, Refusal, RunningJob, Stage, Timings,
+    TokenLogprob, Usage,
 };
 
 /// Progress is reported no more often than this.
@@ -232,6 +233,14 @@ impl Active {
         }
     }
 
+    /// What the model said of a token of the prompt at `position`, whose row of logits is given.
+    pub(super) fn judge(&mut self, position: usize, logits: &[f32]) -> Result<TokenLogprob, Fault> {
+        let token = self.tokens[position];
+        let failed = |reason| Fault::Engine(EngineError::Sampling { position, reason });
+        let logprob = self.sampler.judge(logits, token).map_err(failed)?;
+        Ok(self.answer.describe(token, logprob, self.sampler.top_logprobs()))
+    }
+
     /// Draws the next token after one of the last batch where its logits can stay on the device.
     pub(super) fn draw(
         &mut self,
@@ -251,7 +260,7 @@ impl Active {
     pub(super) fn sample(
         &mut self,
         logits: &mut [f32],
-    ) -> Result<(Sampled, Vec<TokenLogprob>), Fault> {
+    ) -> Result<(Sampled, Vec<sampling::TokenLogprob>), Fault> {
         let position = self.tokens.len();
         let biased = !self.job.sampling.logit_bias.is_empty();
         let field = match self.job.constraint {
@@ -293,7 +302,7 @@ impl Active {
     pub(super) fn accept(
         &mut self,
         sampled: Sampled,
-        top: &[TokenLogprob],
+        top: &[sampling::TokenLogprob],
         context: usize,
     ) -> (Option<FinishReason>, Duration) {
         let now = Instant::now();

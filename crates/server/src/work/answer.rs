@@ -20,6 +20,8 @@ pub(super) struct Answer {
     stop: StopStrings,
     stops: Vec<String>,
     one_call: bool,
+    /// All of it is text.
+    raw: bool,
     /// Of the calls so far.
     ids: Vec<String>,
     /// Tokens are of the thinking block.
@@ -43,6 +45,7 @@ impl Answer {
             stop: StopStrings::new(job.stop.clone())?,
             stops: job.stop.clone(),
             one_call: !job.output.parallel_tool_calls,
+            raw: job.output.raw,
             ids: Vec::new(),
             thinking: job.prompt.thinking_open,
             markers: [marker("<think>"), marker("</think>")],
@@ -72,8 +75,12 @@ impl Answer {
             return Vec::new();
         }
         let Some(text) = self.stream.push(token) else { return Vec::new() };
-        let parts = self.parser.push(&text);
+        let parts = self.parts(text);
         self.events(parts)
+    }
+
+    fn parts(&mut self, text: String) -> Vec<AnswerEvent> {
+        if self.raw { vec![AnswerEvent::Text(text)] } else { self.parser.push(&text) }
     }
 
     /// The tokens that close the thinking, when `budget` tokens of it are there; none outside of it, or where the
@@ -95,7 +102,7 @@ impl Answer {
         if complete {
             let mut parts = Vec::new();
             if let Some(rest) = self.stream.flush() {
-                parts = self.parser.push(&rest);
+                parts = self.parts(rest);
             }
             parts.extend(self.parser.finish());
             self.reason = None;
@@ -194,7 +201,13 @@ impl Answer {
         }
     }
 
-    fn describe(&self, token: u32, logprob: f32, top: &[sampling::TokenLogprob]) -> TokenLogprob {
+    /// A token with its log-probability and the alternatives to it.
+    pub(super) fn describe(
+        &self,
+        token: u32,
+        logprob: f32,
+        top: &[sampling::TokenLogprob],
+    ) -> TokenLogprob {
         let bytes = |id| self.language.tokenizer.token_bytes(id).to_vec();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let top = top.iter().map(|entry| {

@@ -62,11 +62,13 @@ pub struct OutputRules {
     pub tools: Vec<Value>,
     /// False: the answer ends with its first call.
     pub parallel_tool_calls: bool,
+    /// All of it is text: thinking and calls are not told apart.
+    pub raw: bool,
 }
 
 impl Default for OutputRules {
     fn default() -> Self {
-        Self { tools: Vec::new(), parallel_tool_calls: true }
+        Self { tools: Vec::new(), parallel_tool_calls: true, raw: false }
     }
 }
 
@@ -111,6 +113,8 @@ pub struct Job {
     pub constraint: Option<Constraint>,
     /// Log-probabilities of each token and of this many alternatives; `None` for none at all.
     pub top_logprobs: Option<u8>,
+    /// The same of the prompt's tokens, from the second on. Nothing earlier is then used: it has no probabilities.
+    pub prompt_logprobs: bool,
     /// How important it is.
     pub priority: Priority,
     /// Who asks: jobs of different clients take turns.
@@ -136,6 +140,7 @@ impl Job {
             output: OutputRules::default(),
             constraint: None,
             top_logprobs: None,
+            prompt_logprobs: false,
             priority: Priority::Normal,
             client: String::new(),
             owner: Owner::everybody(),
@@ -203,6 +208,10 @@ pub enum Event {
         /// How much longer it will take; `None` before there is a measure.
         eta: Option<Duration>,
     },
+    /// Tokens of the prompt with their log-probabilities, where they were asked for: from the second on, in order.
+    Prompt(Vec<TokenLogprob>),
+    /// The answer to one prompt of several is complete, that to the next begins.
+    Next(Box<Finish>),
     /// Thinking.
     Reasoning(Piece),
     /// Visible text.
@@ -473,6 +482,32 @@ pub trait Worker: Send + Sync + 'static {
     /// The client's mistakes.
     fn prepare_text(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError>;
 
+    /// A text as a prompt, with control tokens where their texts stand.
+    ///
+    /// # Errors
+    /// The client's mistakes.
+    fn prepare_marked(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError>;
+
+    /// A prompt for the text between two others.
+    ///
+    /// # Errors
+    /// The client's mistakes; the vocabulary may have no tokens for it.
+    fn prepare_infill(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError>;
+
+    /// Tokens as a prompt.
+    ///
+    /// # Errors
+    /// The client's mistakes.
+    fn prepare_tokens(&self, tokens: Vec<u32>) -> Result<Prompt, PrepareError>;
+
+    /// The bytes of a token's text; empty for an id without text.
+    fn token_bytes(&self, token: u32) -> Vec<u8>;
+
     /// Most tokens of a conversation, answer included.
     fn context_length(&self) -> usize;
 
@@ -484,6 +519,11 @@ pub trait Worker: Send + Sync + 'static {
     /// # Errors
     /// Why it is not taken.
     fn submit(&self, job: Job) -> Result<Ticket, Refusal>;
+
+    /// Since the engine's thread last gave a sign of life, which it does between experts and while it waits for them.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Numbers of the moment; never waits for the engine.
     fn status(&self) -> Status;

@@ -11,6 +11,7 @@ use super::prefix::{Found, Miss, Place, shared_tokens};
 use super::queue::Waiting;
 use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING, note_disk};
 use super::{Event, Failing, Finish, FinishReason, JobError, Priority, Stage};
+use crate::log::Level;
 
 impl Scheduler {
     /// Ends jobs whose clients have gone, wherever they are, and delivers what others have not read.
@@ -55,7 +56,7 @@ impl Scheduler {
         if job.priority == Priority::Side && self.active.iter().any(|active| !active.is_side()) {
             return false;
         }
-        if !job.cache_prompt {
+        if !job.cache_prompt || job.prompt_logprobs {
             return true;
         }
         let reach = self.prefix.reach(*domain, &job.prompt.tokens);
@@ -77,7 +78,7 @@ impl Scheduler {
 
     fn start(&mut self, waiting: Waiting) {
         let job = &waiting.job;
-        let found = if !job.cache_prompt {
+        let found = if !job.cache_prompt || job.prompt_logprobs {
             Err(Miss { reason: "not_wanted", shared: 0 })
         } else if self.engine.backend().cut_tokens() != 1 {
             Err(Miss { reason: "device", shared: 0 })
@@ -100,12 +101,13 @@ impl Scheduler {
             Ok(Found { snapshot }) => match self.engine.backend().restore(sequence, &snapshot) {
                 Ok(()) => cached = snapshot.length(),
                 Err(error) => {
-                    self.shared.log(&format!("{id}: a snapshot was not restored: {error}"))
+                    let line = format!("{id}: a snapshot was not restored: {error}");
+                    self.shared.log(Level::Warn, &line);
                 }
             },
             Err(Miss { reason, shared }) => {
                 self.prefix.count_full(reason);
-                self.shared.log(&format!(
+                self.shared.log(Level::Info, &format!(
                     "{id}: prompt of {} tokens computed from the start: {reason} (first difference at token {shared})",
                     waiting.job.prompt.tokens.len()
                 ));
@@ -190,7 +192,7 @@ impl Scheduler {
         *self.status.finished.entry(name).or_default() += 1;
         self.measure(&finish);
         let (usage, times) = (&finish.usage, &finish.timings);
-        self.shared.log(&format!(
+        self.shared.log(Level::Info, &format!(
             "{}: {name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
              expert hits {} of {}, read {:.2} GB",
             active.job.id,
@@ -228,7 +230,8 @@ impl Scheduler {
             self.keep_whole(index);
         }
         let mut active = self.remove(index);
-        self.shared.log(&format!("{}: cancelled in {}", active.job.id, stage.name()));
+        let line = format!("{}: cancelled in {}", active.job.id, stage.name());
+        self.shared.log(Level::Info, &line);
         if self.shared.is_stopping() {
             active.outbox.send(Event::Failed(JobError::ShuttingDown));
             self.draining.push(active.outbox);
@@ -255,7 +258,7 @@ impl Scheduler {
                 JobError::Request { field, problem: problem.clone() }
             }
         };
-        self.shared.log(&format!("{}: failed: {error}", active.job.id));
+        self.shared.log(Level::Error, &format!("{}: failed: {error}", active.job.id));
         active.outbox.send(Event::Failed(error));
         self.draining.push(active.outbox);
     }

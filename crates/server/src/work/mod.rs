@@ -30,4 +30,4 @@ pub use job::{
 pub use loading::Loading;
 pub use owner::Owner;
 pub use status::{Failing, PrefixStatus, RunningJob, Stage, Status};
-pub use worker::{EngineWorker, Log, WorkerOptions};
+pub use worker::{EngineWorker, WorkerOptions};

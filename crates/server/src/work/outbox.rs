@@ -53,6 +53,10 @@ impl Outbox {
                 delta.push_str(&more);
                 return;
             }
+            (Some(Event::Prompt(held)), Event::Prompt(more)) => {
+                held.extend(more);
+                return;
+            }
             (Some(last @ Event::Progress { .. }), event @ Event::Progress { .. }) => {
                 *last = event;
                 return;

@@ -45,10 +45,11 @@ const SPILL_AFTER: Duration = Duration::from_secs(10);
 pub(super) const WORTH_WAITING: usize = 64;
 
 /// Cancels a step when nobody waits for any of its answers.
-struct Gone<'a>(Vec<&'a Outbox>);
+struct Gone<'a>(Vec<&'a Outbox>, &'a Shared);
 
 impl Cancel for Gone<'_> {
     fn is_cancelled(&self) -> bool {
+        self.1.beat();
         self.0.iter().all(|outbox| outbox.is_closed())
     }
 }
@@ -58,6 +59,7 @@ struct Abandoned<'a>(&'a Outbox, &'a Shared);
 
 impl Cancel for Abandoned<'_> {
     fn is_cancelled(&self) -> bool {
+        self.1.beat();
         self.0.is_closed() || self.1.is_stopping()
     }
 }
@@ -126,6 +128,7 @@ impl Scheduler {
     /// Works until the server stops.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
+            self.shared.beat();
             self.shared.tell_log();
             self.forget_gone();
             self.admit();
@@ -351,6 +354,9 @@ impl Scheduler {
             let (domain, tokens) = (active.domain, &active.tokens[..length]);
             self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
         }
+        if self.active[index].job.prompt_logprobs && !self.judge(index, tokens) {
+            return;
+        }
         let active = &mut self.active[index];
         let held = self.engine.sequence_length(active.sequence);
         let layers = self.engine.config().layers.len();
@@ -375,6 +381,43 @@ impl Scheduler {
             return;
         }
         self.draw(&[(index, tokens - 1)]);
+    }
+
+    /// Tells the client what the model said of the prompt's tokens after each of the last chunk's; false when that
+    /// ended the job.
+    fn judge(&mut self, index: usize, tokens: usize) -> bool {
+        let active = &self.active[index];
+        let (first, prompt) =
+            (self.engine.sequence_length(active.sequence) - tokens, active.prompt());
+        let vocabulary = self.engine.config().vocabulary;
+        let known = tokens.min(prompt.saturating_sub(first + 1));
+        // The plan's buffer has a row for each sequence.
+        for start in (0..known).step_by(self.sequences) {
+            self.shared.beat();
+            let active = &mut self.active[index];
+            if active.outbox.is_closed() || self.shared.is_stopping() {
+                self.cancel(index, true);
+                return false;
+            }
+            let rows: Vec<usize> = (start..known.min(start + self.sequences)).collect();
+            let judged = match self.engine.logits(&rows) {
+                Ok(logits) => {
+                    let each = rows.iter().zip(logits.chunks_exact(vocabulary));
+                    let judge =
+                        |(row, logits): (&usize, &[f32])| active.judge(first + row + 1, logits);
+                    each.map(judge).collect::<Result<Vec<_>, _>>()
+                }
+                Err(error) => Err(error.into()),
+            };
+            match judged {
+                Ok(judged) => active.outbox.send(Event::Prompt(judged)),
+                Err(fault) => {
+                    self.fail(index, &fault);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Keeps a snapshot of where a job's sequence is.
@@ -456,7 +499,8 @@ impl Scheduler {
         let runs =
             runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
         let runs: Vec<_> = runs.collect();
-        let gone = Gone(answers.iter().map(|&index| &self.active[index].outbox).collect());
+        let waiting = answers.iter().map(|&index| &self.active[index].outbox).collect();
+        let gone = Gone(waiting, &self.shared);
         let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
         let span = timeline::span("decode step", answers_at_once);
         let result = self.engine.forward(&runs, &gone);

@@ -4,10 +4,10 @@
 //! go into the queue; the thread takes them from there.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
@@ -28,10 +28,8 @@ use super::{
     CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Preparing,
     Prompt, Refusal, Status, Ticket, Worker,
 };
+use crate::log::{Level, Log};
 use crate::throttle::Throttle;
-
-/// Where lines of the log go.
-pub type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What a worker needs to know beside the engine.
 pub struct WorkerOptions {
@@ -53,6 +51,8 @@ pub struct WorkerOptions {
 
 /// A prompt that is too long is counted up to so many times the context, so that clients learn by how much.
 const COUNTED_CONTEXTS: usize = 2;
+/// Control tokens around what stands before and after a gap, and where it is filled: Qwen's, which others took over.
+const INFILL_MARKERS: [&str; 3] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
 /// Memory for answers with calls as they were sampled; a few hundred of usual length.
 const TURNS_BYTES_MAX: usize = 16 << 20;
 
@@ -68,6 +68,9 @@ pub(super) struct Shared {
     /// Answers with calls, for conversations that come back. A cache: a panic can cost an entry or its count of bytes.
     turns: Mutex<SampledTurns>,
     log: Throttle,
+    started: Instant,
+    /// When the engine's thread was seen last, in milliseconds since then.
+    beat_ms: AtomicU64,
 }
 
 impl Shared {
@@ -95,8 +98,20 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    pub(super) fn log(&self, line: &str) {
-        self.log.line(line);
+    pub(super) fn log(&self, level: Level, line: &str) {
+        self.log.say(level, line);
+    }
+
+    /// The engine's thread is at work, or waits for something that it looks at.
+    pub(super) fn beat(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.beat_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// Since the last sign of life of the engine's thread.
+    fn silence(&self) -> Duration {
+        let beat = Duration::from_millis(self.beat_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(beat)
     }
 
     /// Has nobody wait for the thread, and the thread for nobody.
@@ -174,10 +189,12 @@ impl EngineWorker {
             stopping: AtomicBool::new(false),
             turns: Mutex::new(SampledTurns::new(TURNS_BYTES_MAX)),
             log: Throttle::new(log),
+            started: Instant::now(),
+            beat_ms: AtomicU64::new(0),
         });
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
-        let log = Box::new(move |line: &str| for_disk.log(line));
+        let log = Box::new(move |line: &str| for_disk.log(Level::Warn, line));
         let disk = disk.map(|options| DiskTier::open(options, log)).transpose()?;
         let salt = disk.as_ref().map_or_else(Salt::random, |disk| Ok(disk.salt()))?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
@@ -207,7 +224,7 @@ impl EngineWorker {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            self.shared.log("the engine's thread ended by a panic");
+            self.shared.log(Level::Error, "the engine's thread ended by a panic");
         }
     }
 
@@ -331,6 +348,48 @@ impl Worker for EngineWorker {
         self.fitting(Prompt { tokens, ..Prompt::default() })
     }
 
+    fn prepare_marked(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        let tokens = self.language.encode_marked(text, self.limit(preparing));
+        let tokens = tokens.map_err(|error| self.refused(error))?;
+        self.fitting(Prompt { tokens: tokens.into(), ..Prompt::default() })
+    }
+
+    fn prepare_infill(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError> {
+        let marker = |text| {
+            let id = self.language.tokenizer.token_id(text);
+            id.filter(|&id| self.language.tokenizer.is_control(id))
+        };
+        let markers = INFILL_MARKERS.map(marker);
+        let [Some(before), Some(after), Some(middle)] = markers else {
+            let problem = format!("the vocabulary has no {}", INFILL_MARKERS.join(", "));
+            return Err(PrepareError::Conversation(problem));
+        };
+        let encode = |text| {
+            let tokens = self.language.encode_within(text, self.limit(preparing));
+            tokens.map_err(|error| self.refused(error))
+        };
+        let tokens = [vec![before], encode(prefix)?, vec![after], encode(suffix)?, vec![middle]];
+        self.fitting(Prompt { tokens: tokens.concat().into(), ..Prompt::default() })
+    }
+
+    fn prepare_tokens(&self, tokens: Vec<u32>) -> Result<Prompt, PrepareError> {
+        let vocabulary = self.options.vocabulary;
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let problem = format!("token {token} is not in the vocabulary of {vocabulary}");
+            return Err(PrepareError::Conversation(problem));
+        }
+        self.fitting(Prompt { tokens: tokens.into(), ..Prompt::default() })
+    }
+
+    fn token_bytes(&self, token: u32) -> Vec<u8> {
+        self.language.tokenizer.token_bytes(token).to_vec()
+    }
+
     fn context_length(&self) -> usize {
         self.options.context
     }
@@ -377,6 +436,10 @@ impl Worker for EngineWorker {
         }
         self.shared.wake.notify_all();
         Ok(Ticket { events })
+    }
+
+    fn silence(&self) -> Duration {
+        self.shared.silence()
     }
 
     fn status(&self) -> Status {

@@ -19,6 +19,7 @@ use engine::model::mixture::expert_shapes;
 use engine::text::{Language, Message, Role, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
     Preparing, Ticket, TokenLogprob, Worker, WorkerOptions,
@@ -40,6 +41,7 @@ pub(crate) struct Setting {
     pub(crate) disk: Option<DiskOptions>,
     /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
     pub(crate) slow: Option<Arc<AtomicU64>>,
+    pub(crate) log: Log,
 }
 
 impl Default for Setting {
@@ -53,6 +55,7 @@ impl Default for Setting {
             golden: None,
             disk: None,
             slow: None,
+            log: Log::default(),
         }
     }
 }
@@ -92,6 +95,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         }
     };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let vocabulary = config.vocabulary;
     let limits = CpuOptions {
         batch_tokens: setting.chunk,
         logit_rows: 8,
@@ -112,13 +116,18 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
     let engine = Engine::new(config, model, Box::new(backend), setting.chunk);
     let options = WorkerOptions {
-        model: ModelCard { id: "demo".into(), context: setting.context, ..ModelCard::default() },
+        model: ModelCard {
+            id: "demo".into(),
+            context: setting.context,
+            vocabulary,
+            ..ModelCard::default()
+        },
         context: setting.context,
         sequences: setting.sequences,
         queue: setting.queue,
         system: None,
         disk: setting.disk.clone(),
-        log: Box::new(|_| {}),
+        log: setting.log.clone(),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()
 }
@@ -176,7 +185,7 @@ pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
     while let Some(event) = ticket.events.blocking_recv() {
         assert!(outcome.finish.is_none() && outcome.error.is_none(), "{event:?} after the end");
         match event {
-            Event::Queued { .. } => {}
+            Event::Queued { .. } | Event::Prompt(_) | Event::Next(_) => {}
             Event::Progress { processed, total, cached, .. } => {
                 outcome.progress.push((processed, total, cached));
             }

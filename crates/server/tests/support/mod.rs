@@ -127,6 +127,34 @@ impl Worker for Scripted {
         Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
     }
 
+    fn prepare_marked(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError> {
+        self.prepare_text(text, preparing)
+    }
+
+    fn prepare_infill(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        preparing: Preparing<'_>,
+    ) -> Result<Prompt, PrepareError> {
+        if suffix == "NO-TOKENS" {
+            return Err(PrepareError::Conversation("the vocabulary has none".to_owned()));
+        }
+        self.prepare_text(&format!("{prefix} GAP {suffix}"), preparing)
+    }
+
+    fn prepare_tokens(&self, tokens: Vec<u32>) -> Result<Prompt, PrepareError> {
+        if tokens.len() >= CONTEXT {
+            let (prompt, context) = (tokens.len(), CONTEXT);
+            return Err(PrepareError::TooLong { prompt, context, counted: true });
+        }
+        Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
+    }
+
+    fn token_bytes(&self, token: u32) -> Vec<u8> {
+        format!("w{token} ").into_bytes()
+    }
+
     fn context_length(&self) -> usize {
         CONTEXT
     }

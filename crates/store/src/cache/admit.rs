@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::arena::Target;
 use crate::cache::held::Held;
-use crate::cache::store::{ExpertStore, Shared};
+use crate::cache::shared::Shared;
+use crate::cache::store::ExpertStore;
 use crate::{ExpertId, LayerId};
 
 /// A slot set aside for a record.

@@ -90,12 +90,12 @@ pub struct DeviceCounters {
     /// Records that are in device memory and in host memory, at this moment and not since a snapshot.
     pub in_both: u64,
     /// What was done on the strength of guesses.
-    pub foretold: ForetoldCounters,
+    pub prefetched: PrefetchCounters,
 }
 
 /// Guesses, one layer early, of the experts that decode will choose, and what was done before the choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ForetoldCounters {
+pub struct PrefetchCounters {
     /// Guesses of all ranks, wherever their records are.
     pub guessed: u64,
     /// Of these, chosen.
@@ -198,12 +198,12 @@ impl DeviceCounters {
             copied: self.copied - earlier.copied,
             returned: self.returned - earlier.returned,
             in_both: self.in_both,
-            foretold: self.foretold.since(&earlier.foretold),
+            prefetched: self.prefetched.since(&earlier.prefetched),
         }
     }
 }
 
-impl ForetoldCounters {
+impl PrefetchCounters {
     fn since(&self, earlier: &Self) -> Self {
         Self {
             guessed: self.guessed - earlier.guessed,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use crate::arena::{SlotArena, SlotReader};
 use crate::cache::options::Phase;
+use crate::cache::shared::{Shared, State};
 use crate::cache::state::Load;
-use crate::cache::store::{ExpertStore, Shared, State};
+use crate::cache::store::ExpertStore;
 use crate::record::{PIECES, Place};
 use crate::{ExpertId, LayerId};
 

@@ -7,7 +7,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::cache::store::{ExpertStore, Source, State};
+use crate::cache::shared::State;
+use crate::cache::store::{ExpertStore, Source};
 
 /// Reads that a planned one becomes at most.
 const CUTS: usize = 2;

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::arena::SlotReader;
 use crate::cache::error::StoreError;
+use crate::cache::members::{Member, Scratch, VisitState};
 use crate::cache::options::Phase;
+use crate::cache::shared::State;
 use crate::cache::state::{Load, NONE, Purpose};
-use crate::cache::store::{ExpertStore, State};
+use crate::cache::store::{ExpertStore, Source};
 use crate::format::Projection;
 use crate::record::{PIECES, Piece, RecordPlan, piece_index};
 use crate::timeline;
@@ -20,37 +22,6 @@ use crate::{ExpertId, LayerId};
 
 /// How often a sleeper asks whether its visit is still wanted.
 const WANTED_INTERVAL: Duration = Duration::from_millis(20);
-
-/// What the lock protects of a visit.
-pub(super) struct VisitState {
-    active: bool,
-    phase: Phase,
-    members: Vec<Member>,
-    /// Members that still need a slot.
-    pub(super) unassigned: usize,
-    /// Slots pinned.
-    assigned: usize,
-    /// Nobody waits for it any more: reads that have not begun are withdrawn at its end.
-    given_up: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Member {
-    expert: ExpertId,
-    /// [`NONE`] while unassigned and after release.
-    slot: u32,
-    released: bool,
-    /// Its bytes have been handed out: the slot cannot be given up before release.
-    taken: bool,
-}
-
-/// Per-visit memory that is used again, so that visits do not allocate.
-pub(super) struct Scratch {
-    ids: Vec<ExpertId>,
-    leases: Vec<OnceLock<SlotReader>>,
-    hits: Vec<bool>,
-    order: Vec<usize>,
-}
 
 /// Experts of a layer in use. Dropping it releases all members, also those still being read.
 pub struct Visit<'s> {
@@ -68,27 +39,30 @@ pub struct ExpertBytes<'a> {
     pieces: [&'a [u8]; PIECES],
 }
 
-impl VisitState {
-    pub(super) fn with_capacity(experts: usize) -> Self {
-        Self {
-            active: false,
-            phase: Phase::Decode,
-            members: Vec::with_capacity(experts),
-            unassigned: 0,
-            assigned: 0,
-            given_up: false,
+impl ExpertStore {
+    /// Begins to use `experts` (ascending, distinct) of a layer: resident ones are pinned, all
+    /// missing reads are issued at once as far as slots allow, the rest as members are released.
+    pub fn visit<'s>(
+        &'s self,
+        layer: LayerId,
+        experts: &[ExpertId],
+        phase: Phase,
+    ) -> Result<Visit<'s>, StoreError> {
+        let records = self.shared.records(layer)?;
+        if !experts.is_sorted_by(|a, b| a < b) {
+            return Err(StoreError::Visit {
+                layer,
+                what: "experts are not ascending and distinct",
+            });
         }
-    }
-}
-
-impl Scratch {
-    pub(super) fn with_capacity(experts: usize) -> Self {
-        Self {
-            ids: Vec::with_capacity(experts),
-            leases: Vec::with_capacity(experts),
-            hits: Vec::with_capacity(experts),
-            order: Vec::with_capacity(experts),
+        if experts.last().is_some_and(|expert| expert.index() >= records.len()) {
+            return Err(StoreError::Visit { layer, what: "no such expert" });
         }
+        if let Source::Mapped(mapped) = &self.source {
+            mapped.begin(layer, experts)?;
+        }
+        self.shared.whole()?;
+        Ok(Visit::begin(self, layer, experts, phase))
     }
 }
 
@@ -116,22 +90,13 @@ impl<'s> Visit<'s> {
         if phase == Phase::Decode {
             state.residency.step(layer.index());
         }
-        let visit = &mut state.visits[id];
-        visit.active = true;
-        visit.phase = phase;
-        visit.members.clear();
-        visit.unassigned = experts.len();
-        visit.assigned = 0;
-        visit.given_up = false;
-        for &expert in experts {
-            visit.members.push(Member { expert, slot: NONE, released: false, taken: false });
-        }
+        state.visits[id].begin(experts, phase);
         let counters = state.counters.phase_mut(phase);
         counters.visits += 1;
         counters.requests += experts.len() as u64;
         if store.mapped().is_some() {
             // Everything is in its place; who is resident only the system knows.
-            visit.unassigned = 0;
+            state.visits[id].unassigned = 0;
             scratch.hits.resize(experts.len(), false);
             scratch.order.extend(0..experts.len());
             drop(guard);
@@ -142,7 +107,7 @@ impl<'s> Visit<'s> {
             if phase == Phase::Decode {
                 state.residency.touch(key);
             }
-            let found = join(store, state, id, member, key);
+            let found = Seating { store, state, layer, id }.join(member);
             let hit = found == Some(Load::Ready);
             scratch.hits.push(hit);
             let counters = state.counters.phase_mut(phase);
@@ -153,10 +118,10 @@ impl<'s> Visit<'s> {
             }
         }
         if phase == Phase::Prefill {
-            // What was read ahead for this visit and is not in it was read in vain.
+            // What was read ahead for this visit and is not in it is not used.
             state.counters.ahead_wasted += state.residency.forgo_ahead(layer.index());
         }
-        assign(store, state, layer, id);
+        Seating { store, state, layer, id }.assign();
         store.submit(state);
         drop(guard);
         scratch.order.extend((0..experts.len()).filter(|&member| scratch.hits[member]));
@@ -186,7 +151,7 @@ impl<'s> Visit<'s> {
     }
 
     /// True when [`wait`](Self::wait) for member `i` would not sleep. A member without a slot is given one if there is
-    /// one by now, so that whoever asks in a loop instead of waiting gets there as well.
+    /// one by now, so that a caller that polls instead of waiting gets there as well.
     pub fn is_ready(&self, i: usize) -> bool {
         if self.store.mapped().is_some() {
             return true;
@@ -194,7 +159,7 @@ impl<'s> Visit<'s> {
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
         if state.visits[self.id].members[i].slot == NONE {
-            assign(self.store, state, self.layer, self.id);
+            self.seating(state).assign();
             self.store.submit(state);
         }
         let member = state.visits[self.id].members[i];
@@ -261,11 +226,16 @@ impl<'s> Visit<'s> {
         self.experts.leases[i] = OnceLock::new();
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
-        release(state, self.id, i);
-        assign(self.store, state, self.layer, self.id);
+        let mut seating = self.seating(state);
+        seating.release(i);
+        seating.assign();
         self.store.submit(state);
         drop(guard);
         self.store.shared.wake();
+    }
+
+    fn seating<'a>(&'a self, state: &'a mut State) -> Seating<'a> {
+        Seating { store: self.store, state, layer: self.layer, id: self.id }
     }
 
     fn arrived(
@@ -339,21 +309,20 @@ impl<'s> Visit<'s> {
 
     /// Tries to get a slot for member `i`, at the price of a later member of this visit if need be.
     fn feed(&self, state: &mut State, i: usize) -> bool {
-        assign(self.store, state, self.layer, self.id);
-        let expert = self.experts.ids[i];
-        if state.visits[self.id].members[i].slot == NONE
-            && !assign_one(self.store, state, self.layer, self.id, i, expert, true)
-        {
-            let members = &state.visits[self.id].members;
+        let mut seating = self.seating(state);
+        seating.assign();
+        if seating.visit().members[i].slot == NONE && !seating.assign_one(i, true) {
+            let residency = &seating.state.residency;
             let idle = |member: &Member| {
                 member.slot != NONE
                     && !member.taken
-                    && state.residency.slots[member.slot as usize].pins == 1
-                    && state.residency.slots[member.slot as usize].load == Load::Ready
+                    && residency.slots[member.slot as usize].pins == 1
+                    && residency.slots[member.slot as usize].load == Load::Ready
             };
+            let members = &seating.state.visits[self.id].members;
             let Some(victim) = members.iter().rposition(idle) else { return false };
-            give_up(state, self.id, victim);
-            assign_one(self.store, state, self.layer, self.id, i, expert, true);
+            seating.give_up(victim);
+            seating.assign_one(i, true);
         }
         self.store.submit(state);
         state.visits[self.id].members[i].slot != NONE
@@ -374,7 +343,7 @@ impl Drop for Visit<'_> {
             mapped.end(self.layer, &self.experts.ids);
         } else {
             for member in 0..self.experts.hits.len() {
-                release(&mut state, self.id, member);
+                self.seating(&mut state).release(member);
             }
         }
         if state.visits[self.id].given_up {
@@ -408,98 +377,85 @@ impl<'a> ExpertBytes<'a> {
     }
 }
 
-/// Pins the slot of `key` for a member, if it has one. What the slot held then.
-fn join(
-    store: &ExpertStore,
-    state: &mut State,
-    id: usize,
-    member: usize,
-    key: u32,
-) -> Option<Load> {
-    let slot = state.residency.find(key)?;
-    let load = state.residency.slots[slot as usize].load;
-    let phase = state.visits[id].phase;
-    if state.residency.pin(slot, phase) {
-        state.counters.ahead_used += 1;
-        if load == Load::Reading {
-            store.promote(slot);
-        }
-    }
-    state.visits[id].assign(member, slot);
-    Some(load)
-}
-
-/// Gives slots to unassigned members, in order, as far as there are any.
-fn assign(store: &ExpertStore, state: &mut State, layer: LayerId, id: usize) {
-    let mut member = 0;
-    while state.visits[id].unassigned > 0 && member < state.visits[id].members.len() {
-        let candidate = state.visits[id].members[member];
-        if candidate.slot == NONE
-            && !candidate.released
-            && !assign_one(store, state, layer, id, member, candidate.expert, false)
-        {
-            return;
-        }
-        member += 1;
-    }
-}
-
-/// Gives a slot to one member: what another visit has read meanwhile, or a new one. A visit that is
-/// `stuck` without it may take what is otherwise kept for decode.
-fn assign_one(
-    store: &ExpertStore,
-    state: &mut State,
+/// One visit's members while the lock is held: what gives them slots and takes them back.
+struct Seating<'a> {
+    store: &'a ExpertStore,
+    state: &'a mut State,
     layer: LayerId,
+    /// The visit.
     id: usize,
-    member: usize,
-    expert: ExpertId,
-    stuck: bool,
-) -> bool {
-    let key = state.residency.key(layer.index(), expert.index());
-    if join(store, state, id, member, key).is_some() {
-        return true;
-    }
-    let phase = state.visits[id].phase;
-    let purpose = match phase {
-        Phase::Decode => Purpose::Decode,
-        Phase::Prefill => Purpose::Prefill { starved: stuck || state.visits[id].assigned == 0 },
-    };
-    let Some(slot) = store.shared.start_read(state, layer, expert, purpose) else { return false };
-    state.residency.pin(slot, phase);
-    state.visits[id].assign(member, slot);
-    true
 }
 
-/// Takes the slot of a member away again; it will be read anew.
-fn give_up(state: &mut State, id: usize, member: usize) {
-    let visit = &mut state.visits[id];
-    let slot = std::mem::replace(&mut visit.members[member].slot, NONE);
-    visit.unassigned += 1;
-    visit.assigned -= 1;
-    state.residency.unpin(slot);
-    state.counters.given_up += 1;
-}
-
-fn release(state: &mut State, id: usize, member: usize) {
-    let visit = &mut state.visits[id];
-    let entry = &mut visit.members[member];
-    if std::mem::replace(&mut entry.released, true) {
-        return;
+impl Seating<'_> {
+    fn visit(&mut self) -> &mut VisitState {
+        &mut self.state.visits[self.id]
     }
-    entry.taken = false;
-    let slot = std::mem::replace(&mut entry.slot, NONE);
-    if slot == NONE {
-        visit.unassigned -= 1;
-    } else {
-        visit.assigned -= 1;
-        state.residency.unpin(slot);
-    }
-}
 
-impl VisitState {
-    fn assign(&mut self, member: usize, slot: u32) {
-        self.members[member].slot = slot;
-        self.unassigned -= 1;
-        self.assigned += 1;
+    fn key(&mut self, member: usize) -> u32 {
+        let expert = self.visit().members[member].expert;
+        self.state.residency.key(self.layer.index(), expert.index())
+    }
+
+    /// Pins the slot that holds a member's record, if one does. What the slot held then.
+    fn join(&mut self, member: usize) -> Option<Load> {
+        let key = self.key(member);
+        let slot = self.state.residency.find(key)?;
+        let load = self.state.residency.slots[slot as usize].load;
+        let phase = self.visit().phase;
+        if self.state.residency.pin(slot, phase) {
+            self.state.counters.ahead_used += 1;
+            if load == Load::Reading {
+                self.store.promote(slot);
+            }
+        }
+        self.visit().assign(member, slot);
+        Some(load)
+    }
+
+    /// Gives slots to unassigned members, in order, as far as there are any.
+    fn assign(&mut self) {
+        let mut member = 0;
+        while self.visit().unassigned > 0 && member < self.visit().members.len() {
+            let candidate = self.visit().members[member];
+            if candidate.slot == NONE && !candidate.released && !self.assign_one(member, false) {
+                return;
+            }
+            member += 1;
+        }
+    }
+
+    /// Gives a slot to one member: what another visit has read meanwhile, or a new one. A visit that is
+    /// `stuck` without it may take what is otherwise kept for decode.
+    fn assign_one(&mut self, member: usize, stuck: bool) -> bool {
+        if self.join(member).is_some() {
+            return true;
+        }
+        let visit = self.visit();
+        let (phase, expert) = (visit.phase, visit.members[member].expert);
+        let purpose = match phase {
+            Phase::Decode => Purpose::Decode,
+            Phase::Prefill => Purpose::Prefill { starved: stuck || visit.assigned == 0 },
+        };
+        let shared = &self.store.shared;
+        let Some(slot) = shared.start_read(self.state, self.layer, expert, purpose) else {
+            return false;
+        };
+        self.state.residency.pin(slot, phase);
+        self.visit().assign(member, slot);
+        true
+    }
+
+    /// Takes the slot of a member away again; it will be read anew.
+    fn give_up(&mut self, member: usize) {
+        let slot = self.visit().take_away(member);
+        self.state.residency.unpin(slot);
+        self.state.counters.given_up += 1;
+    }
+
+    /// A member is done with.
+    fn release(&mut self, member: usize) {
+        if let Some(slot) = self.visit().release(member) {
+            self.state.residency.unpin(slot);
+        }
     }
 }

@@ -4,8 +4,9 @@
 //! in flight is left to end: if all of a record lands, it is there for whoever asks next; else its slot is free then.
 
 use crate::LayerId;
+use crate::cache::shared::State;
 use crate::cache::state::{Load, NONE, Residency, Slot};
-use crate::cache::store::{ExpertStore, Source, State};
+use crate::cache::store::{ExpertStore, Source};
 
 impl ExpertStore {
     /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.

@@ -10,12 +10,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
-use crate::arena::Target;
+use crate::arena::{HugePages, PAGE_BYTES, SlotArena, Target};
 use crate::format::{CheckpointFile, FileId};
 use crate::io::Outcome;
 use crate::io::identity::{FileChange, Identity};
+use crate::io::platform::{forget_pages, open_uncached};
 
 /// Whether reads bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,38 +170,10 @@ impl FileSet {
 }
 
 /// Opens a file for direct I/O and proves it by reading its first block.
-#[cfg(target_os = "linux")]
 pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
-    use crate::arena::{HugePages, PAGE_BYTES, SlotArena};
-
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = open_uncached(path)?;
     let arena = SlotArena::new(1, PAGE_BYTES, HugePages::Never)?;
     let mut block = arena.writer(0).expect("a fresh slot is free").take(PAGE_BYTES);
     file.read_at(block.as_mut_slice(), 0)?;
     Ok(file)
 }
-
-/// Opens a file so that its reads are not cached.
-#[cfg(target_vendor = "apple")]
-pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    rustix::fs::fcntl_nocache(&file, true)?;
-    Ok(file)
-}
-
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
-pub(crate) fn open_direct(_path: &Path) -> io::Result<File> {
-    Err(io::Error::from(io::ErrorKind::Unsupported))
-}
-
-#[cfg(target_os = "linux")]
-fn forget_pages(file: &File, offset: u64, length: u64) {
-    use rustix::fs::Advice;
-    // Advice: a kernel that declines it leaves the pages to be reclaimed later.
-    let length = std::num::NonZeroU64::new(length);
-    let _ = rustix::fs::fadvise(file, offset, length, Advice::DontNeed);
-}
-
-#[cfg(not(target_os = "linux"))]
-fn forget_pages(_file: &File, _offset: u64, _length: u64) {}

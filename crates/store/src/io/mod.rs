@@ -12,6 +12,7 @@ mod files;
 pub(crate) mod guard;
 pub(crate) mod identity;
 mod mapped;
+pub(crate) mod platform;
 mod pread;
 mod queue;
 mod schedule;
@@ -29,6 +30,7 @@ pub(crate) use files::open_direct;
 pub use files::{DirectIo, FileSet};
 pub use identity::FileChange;
 pub use mapped::MappedFiles;
+pub use platform::open_uncached;
 pub use pread::PreadPool;
 pub use queue::RequestQueue;
 pub use sim::{

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{Advice, fadvise, statvfs};
+use rustix::fs::statvfs;
 
 use crate::arena::PAGE_BYTES;
+use crate::io::platform::{create_uncached, forget_pages};
 
 /// A file being written from its start or its end.
 pub trait PackFile: Send {
@@ -73,8 +74,8 @@ impl PackFile for RealFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.buffered.sync_all()?;
-        // What was written will not be read again: leave the page cache to others. Advice only.
-        let _ = fadvise(&self.buffered, 0, None, Advice::DontNeed);
+        // What was written will not be read again: leave the page cache to others.
+        forget_pages(&self.buffered, 0, 0);
         Ok(())
     }
 }
@@ -97,7 +98,8 @@ impl PackFs for RealFs {
         }
         // Exclusive: whatever is put there in between, a link above all, is refused.
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        Ok(Box::new(RealFile { buffered: file, direct: create_direct(path), offset: 0 }))
+        // The file once more, for direct writes; a file system may refuse them.
+        Ok(Box::new(RealFile { buffered: file, direct: create_uncached(path).ok(), offset: 0 }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -116,18 +118,4 @@ impl PackFs for RealFs {
         let statistics = statvfs(path)?;
         Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
     }
-}
-
-/// The file once more, for direct writes; a file system may refuse them.
-#[cfg(target_os = "linux")]
-fn create_direct(path: &Path) -> Option<File> {
-    use rustix::fs::{Mode, OFlags};
-
-    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn create_direct(_path: &Path) -> Option<File> {
-    None
 }

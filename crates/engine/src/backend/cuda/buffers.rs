@@ -79,7 +79,7 @@ impl Sizes {
             tail,
             delta_layers: config.count(Mixer::DeltaNet),
             sequences: options.sequences,
-            // Each expert of each token may be asked for twice: when it is foretold and when it is chosen.
+            // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
             split: [
                 options.batch_tokens * widest_input(config),

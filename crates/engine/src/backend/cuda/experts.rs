@@ -352,8 +352,8 @@ impl Experts {
         counters.device.copied = moves.filled;
         counters.device.returned = moves.returned;
         counters.device.resident = self.prefill.hits;
-        let foretold = &mut counters.device.foretold;
-        (foretold.disk_read, foretold.disk_used) = self.service.foretold_reads();
+        let prefetched = &mut counters.device.prefetched;
+        (prefetched.disk_read, prefetched.disk_used) = self.service.prefetch_reads();
         counters
     }
 }

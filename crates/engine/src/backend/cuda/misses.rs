@@ -10,14 +10,14 @@
 //! meanwhile: when the device asks in layer `l`, all kernels of layers before `l` have ended, so nothing can
 //! read those records any more, and later steps see a table without them.
 //!
-//! Requests may also be *foretold*: the device guesses that a layer which has not chosen yet will want a record.
+//! Requests may also be *prefetched*: the device guesses that a layer which has not chosen yet will want a record.
 //! Such reads begin only while the step waits for none, and only as long as all that a layer may ask for would still
 //! find room, so that they take nothing from what the step needs. Nobody waits for them: their failure is no error,
 //! and those in flight when the step ends are dropped.
 
 use std::collections::VecDeque;
 
-use cuda::launch::FORETOLD;
+use cuda::launch::PREFETCH;
 use store::cache::{ExpertStore, Held, Phase, Visit};
 use store::{ExpertId, LayerId};
 
@@ -30,15 +30,15 @@ pub(super) struct Request {
     /// The record.
     pub(super) key: u32,
     /// The layer has not chosen it yet.
-    pub(super) foretold: bool,
+    pub(super) prefetched: bool,
 }
 
 impl Request {
-    /// What a word of the request ring says: the key plus one, with [`FORETOLD`] for what is foretold; `None` for one
+    /// What a word of the request ring says: the key plus one, with [`PREFETCH`] for what is prefetched; `None` for one
     /// that was not written.
     pub(super) fn of_word(word: u64) -> Option<Self> {
-        let foretold = word & FORETOLD != 0;
-        (word != 0).then(|| Self { key: ((word & !FORETOLD) - 1) as u32, foretold })
+        let prefetched = word & PREFETCH != 0;
+        (word != 0).then(|| Self { key: ((word & !PREFETCH) - 1) as u32, prefetched })
     }
 }
 
@@ -65,18 +65,18 @@ pub(super) struct MissService {
     minimum: usize,
     /// Misses of late steps, averaged.
     recent: f64,
-    foretold: Foretold,
+    prefetched: Prefetched,
     scores: Vec<f64>,
     order: Vec<(u32, f64)>,
     records: Vec<(LayerId, ExpertId)>,
 }
 
-/// Foretold requests of a step, and what became of all of them.
+/// Prefetched requests of a step, and what became of all of them.
 #[derive(Default)]
-struct Foretold {
+struct Prefetched {
     /// Requests of one layer whose reads have not begun, best first.
     listed: VecDeque<u32>,
-    /// Layers that have chosen: for them nothing is foretold any more.
+    /// Layers that have chosen: for them nothing is prefetched any more.
     chosen: u16,
     /// Records that were read and not asked for yet.
     landed: Vec<u32>,
@@ -96,8 +96,8 @@ struct Fetch<'s> {
     visit: Visit<'s>,
     /// The step waits for it.
     demanded: bool,
-    foretold: bool,
-    /// It was foretold and has to be read: the store did not have it.
+    prefetched: bool,
+    /// It was prefetched and has to be read: the store did not have it.
     counted: bool,
 }
 
@@ -118,9 +118,9 @@ struct Serving<'s> {
 const RECENT: f64 = 0.2;
 /// Slots kept free for each miss expected.
 const RESERVE: f64 = 1.5;
-/// Foretold reads in flight. As many records of megabytes keep a drive busy; each more would delay the next one that
+/// Prefetched reads in flight. As many records of megabytes keep a drive busy; each more would delay the next one that
 /// the step waits for.
-const FORETOLD_AT_ONCE: usize = 4;
+const PREFETCH_AT_ONCE: usize = 4;
 
 impl MissService {
     /// A service over a host tier with pools of `slots` slots, of which one layer of a step needs up to `minimum`.
@@ -129,26 +129,26 @@ impl MissService {
             slots,
             minimum,
             recent: 0.0,
-            foretold: Foretold::default(),
+            prefetched: Prefetched::default(),
             scores: Vec::new(),
             order: Vec::new(),
             records: Vec::new(),
         }
     }
 
-    /// Foretold reads that were begun, and those of them that were asked for, since the start.
-    pub(super) fn foretold_reads(&self) -> (u64, u64) {
-        (self.foretold.read, self.foretold.used)
+    /// Prefetched reads that were begun, and those of them that were asked for, since the start.
+    pub(super) fn prefetch_reads(&self) -> (u64, u64) {
+        (self.prefetched.read, self.prefetched.used)
     }
 
     /// Between steps: gives the records back that are worth least until the expected misses have room.
     pub(super) fn make_room(&mut self, store: &ExpertStore, placement: &mut Placement<Held>) {
         let expected = (self.recent * RESERVE) as usize;
-        // Beside what a layer may ask for, which foretold reads leave free.
-        let foretold = (self.foretold.recent * RESERVE).ceil() as usize;
+        // Beside what a layer may ask for, which prefetched reads leave free.
+        let prefetched = (self.prefetched.recent * RESERVE).ceil() as usize;
         for pool in 0..placement.pools() {
             let slots = self.slots[pool];
-            let reserve = expected.max(self.minimum) + foretold;
+            let reserve = expected.max(self.minimum) + prefetched;
             let reserve = reserve.min((slots / 2).max(self.minimum));
             let excess = (placement.host_slots(pool) + reserve).saturating_sub(slots);
             self.give_back(store, placement, excess, pool, u16::MAX);
@@ -176,20 +176,20 @@ impl MissService {
             failure: None,
             misses: 0,
         };
-        self.foretold.begin_step();
+        self.prefetched.begin_step();
         loop {
             let mut idle = true;
-            while let Some(Request { key, foretold }) = step.port.take_request() {
+            while let Some(Request { key, prefetched }) = step.port.take_request() {
                 idle = false;
                 let layer = step.placement.record(key).0;
-                self.foretold.note_progress(layer, foretold);
+                self.prefetched.note_progress(layer, prefetched);
                 match step.placement.host_hold(key) {
-                    Some(held) if foretold => step.port.copy_ahead(layer, key, held),
-                    None if foretold => self.foretold.list(layer, key),
+                    Some(held) if prefetched => step.port.copy_ahead(layer, key, held),
+                    None if prefetched => self.prefetched.list(layer, key),
                     _ => self.demand(&mut step, key),
                 }
             }
-            self.read_foretold(&mut step);
+            self.read_prefetched(&mut step);
             // Taken before the look: what ends during it is looked for again.
             let ended = Some(store.ended_reads());
             if std::mem::replace(&mut step.looked, ended) != ended {
@@ -211,7 +211,7 @@ impl MissService {
                 std::thread::yield_now();
             }
         }
-        // What was foretold too late is still in the ring, and would be taken for requests of the next step.
+        // What was prefetched too late is still in the ring, and would be taken for requests of the next step.
         while step.port.take_request().is_some() {}
         for fetch in step.fetching.drain(..) {
             // The store withdraws what has not begun of a visit that was given up.
@@ -219,18 +219,18 @@ impl MissService {
         }
         let misses = step.misses;
         self.recent += RECENT * (misses as f64 - self.recent);
-        self.foretold.recent += RECENT * (self.foretold.wanted as f64 - self.foretold.recent);
+        self.prefetched.recent += RECENT * (self.prefetched.wanted as f64 - self.prefetched.recent);
         step.failure.map_or(Ok(misses), Err)
     }
 
     /// The step waits for a record.
     fn demand(&mut self, step: &mut Serving<'_>, key: u32) {
         if let Some(address) = step.placement.host_address(key) {
-            self.foretold.note_use(key);
+            self.prefetched.note_use(key);
             step.port.answer(key, Some(address));
         } else if let Some(fetch) = step.fetching.iter_mut().find(|fetch| fetch.key == key) {
             let first = !std::mem::replace(&mut fetch.demanded, true);
-            self.foretold.used += u64::from(first && fetch.counted);
+            self.prefetched.used += u64::from(first && fetch.counted);
         } else {
             self.fetch(step, key);
         }
@@ -245,8 +245,8 @@ impl MissService {
         }
         match step.store.visit(layer, &[expert], Phase::Decode) {
             Ok(visit) => {
-                let (demanded, foretold, counted) = (true, false, false);
-                step.fetching.push(Fetch { key, visit, demanded, foretold, counted });
+                let (demanded, prefetched, counted) = (true, false, false);
+                step.fetching.push(Fetch { key, visit, demanded, prefetched, counted });
                 step.looked = None;
             }
             Err(error) => {
@@ -258,18 +258,18 @@ impl MissService {
     }
 
     /// Begins to read what is listed while the step waits for nothing.
-    fn read_foretold(&mut self, step: &mut Serving<'_>) {
-        if self.foretold.listed.is_empty() || step.fetching.iter().any(|fetch| fetch.demanded) {
+    fn read_prefetched(&mut self, step: &mut Serving<'_>) {
+        if self.prefetched.listed.is_empty() || step.fetching.iter().any(|fetch| fetch.demanded) {
             return;
         }
-        while step.fetching.len() < FORETOLD_AT_ONCE
-            && let Some(key) = self.foretold.listed.pop_front()
+        while step.fetching.len() < PREFETCH_AT_ONCE
+            && let Some(key) = self.prefetched.listed.pop_front()
         {
             let known = step.fetching.iter().any(|fetch| fetch.key == key);
             if known || step.placement.in_host(key) {
                 continue;
             }
-            self.foretold.wanted += 1;
+            self.prefetched.wanted += 1;
             let (layer, expert) = step.placement.record(key);
             let pool = step.placement.pool(layer);
             // All that a layer may ask for finds room without this slot, which is nobody's to give back before its
@@ -279,9 +279,9 @@ impl MissService {
             }
             // A visit that is refused is refused again, with a reason, to the demand.
             if let Ok(visit) = step.store.visit(layer, &[expert], Phase::Decode) {
-                let (demanded, foretold, counted) = (false, true, !visit.is_hit(0));
-                self.foretold.read += u64::from(counted);
-                step.fetching.push(Fetch { key, visit, demanded, foretold, counted });
+                let (demanded, prefetched, counted) = (false, true, !visit.is_hit(0));
+                self.prefetched.read += u64::from(counted);
+                step.fetching.push(Fetch { key, visit, demanded, prefetched, counted });
                 step.looked = None;
             }
         }
@@ -289,7 +289,7 @@ impl MissService {
 
     /// A read has ended.
     fn land(&mut self, step: &mut Serving<'_>, fetch: Fetch<'_>) {
-        let Fetch { key, visit, demanded, foretold, counted } = fetch;
+        let Fetch { key, visit, demanded, prefetched, counted } = fetch;
         let (layer, expert) = step.placement.record(key);
         let held = visit.wait(0).map(|_| step.store.hold(layer, expert));
         match held {
@@ -298,11 +298,11 @@ impl MissService {
                 step.placement.add_host(key, address, held);
                 step.port.answer(key, Some(address));
                 if counted && !demanded {
-                    self.foretold.landed.push(key);
+                    self.prefetched.landed.push(key);
                 }
             }
             Ok(None) => unreachable!("the visit keeps the record in its slot"),
-            Err(_) if foretold => {
+            Err(_) if prefetched => {
                 // The slot that failed is free only after the visit.
                 drop(visit);
                 if demanded {
@@ -351,7 +351,7 @@ impl MissService {
     }
 }
 
-impl Foretold {
+impl Prefetched {
     fn begin_step(&mut self) {
         self.listed.clear();
         self.landed.clear();
@@ -359,10 +359,10 @@ impl Foretold {
         self.wanted = 0;
     }
 
-    /// A request of `layer` has come: the layers before it have chosen, and it has as well unless it is foretold. What
-    /// is still listed for them either was asked for or never will be.
-    fn note_progress(&mut self, layer: LayerId, foretold: bool) {
-        let chosen = layer.0 + u16::from(!foretold);
+    /// A request of `layer` has come: the layers before it have chosen, and it has as well unless it is prefetched.
+    /// What is still listed for them either was asked for or never will be.
+    fn note_progress(&mut self, layer: LayerId, prefetched: bool) {
+        let chosen = layer.0 + u16::from(!prefetched);
         if chosen > self.chosen {
             self.chosen = chosen;
             self.listed.clear();

@@ -11,17 +11,15 @@
 
 mod buffers;
 mod chunk;
-mod copy_queue;
 mod draw;
 mod experts;
-mod foresight;
-mod foretell;
 mod fused;
 mod held_pages;
 mod misses;
 mod mixer;
 mod moves;
 mod placement;
+mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
@@ -45,8 +43,8 @@ use store::trunk::LoadMode;
 use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
-pub use self::foresight::Prediction;
-use self::foretell::Foretell;
+pub use self::prefetch::Prediction;
+use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, PREFILL_PART, RECORDS_IN_BOTH};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
@@ -109,7 +107,7 @@ pub struct CudaBackend {
     buffers: Buffers,
     /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
     /// copies read their memory until it is dropped.
-    foretell: Option<Foretell>,
+    prefetch: Option<Prefetch>,
     experts: Experts,
     steps: Steps,
     routing: Routing,
@@ -172,10 +170,10 @@ impl CudaBackend {
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
         let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
-        let foretell = (options.prediction != Prediction::Off && experts.can_move)
+        let prefetch = (options.prediction != Prediction::Off && experts.can_move)
             .then(|| {
                 let (routers, replaced) = (routing.routers().to_vec(), routing.replaces());
-                Foretell::new(&device, &sizes, &experts, &options, routers, replaced)
+                Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
             .transpose()?;
         let (mut attention, mut delta) = (0, 0);
@@ -206,7 +204,7 @@ impl CudaBackend {
             frequencies,
             buffers,
             experts,
-            foretell,
+            prefetch,
             steps,
             routing,
             stream,
@@ -578,8 +576,8 @@ impl Backend for CudaBackend {
 
     fn counters(&self) -> StoreCounters {
         let mut counters = self.experts.counters();
-        if let Some(foretell) = &self.foretell {
-            foretell.count(&mut counters.device.foretold);
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.count(&mut counters.device.prefetched);
         }
         counters
     }

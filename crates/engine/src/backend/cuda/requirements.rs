@@ -47,7 +47,7 @@ pub struct CudaRequirements {
     /// Room in device memory through which the experts of a prompt pass, when not all of them stay there.
     pub staging: u64,
     /// Room in device memory for records that a step fetches before they are chosen.
-    pub foretold: u64,
+    pub prefetched: u64,
 }
 
 /// Kernels' image and the driver's own, an estimate; small allocations round up to 2 MiB.
@@ -67,10 +67,10 @@ pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) 
     encoding.plane_bytes(rows, columns).into_iter().map(padded).sum()
 }
 
-/// Bytes of the slots into which a step copies records that are only foretold: as many as one token uses, twice, since
-/// one layer still reads its own while those of the next arrive. Nothing has to be foretold where every record has a
-/// slot.
-pub(super) fn foretold_bytes(options: &CudaOptions, slot_bytes: usize, all: bool) -> usize {
+/// Bytes of the slots into which a step copies records that are only prefetched: as many as one token uses, twice,
+/// since one layer still reads its own while those of the next arrive. Nothing has to be prefetched where every record
+/// has a slot.
+pub(super) fn prefetch_bytes(options: &CudaOptions, slot_bytes: usize, all: bool) -> usize {
     if all || options.prediction == Prediction::Off { 0 } else { 2 * options.top_k * slot_bytes }
 }
 
@@ -93,7 +93,7 @@ impl CudaRequirements {
             recurrent: sizes.recurrent_bytes(),
             activations: sizes.activation_bytes() + OVERHEAD_BYTES,
             staging: if all { 0 } else { (STAGING_RECORDS * slot_bytes) as u64 },
-            foretold: foretold_bytes(options, slot_bytes, all) as u64,
+            prefetched: prefetch_bytes(options, slot_bytes, all) as u64,
         }
     }
 
@@ -104,6 +104,6 @@ impl CudaRequirements {
             + self.recurrent
             + self.activations
             + self.staging
-            + self.foretold
+            + self.prefetched
     }
 }

@@ -28,8 +28,8 @@ impl CudaBackend {
 
     /// The product of the normed stream from which a step guesses the choice of the layer after `layer`.
     pub(super) fn guess_product(&self, layer: LayerId) -> Option<(Matrix, Span<f32>)> {
-        let foretell = self.foretell.as_ref().filter(|_| self.single)?;
-        let (router, to) = foretell.next_router(layer, self.tokens * self.sizes.experts)?;
+        let prefetch = self.prefetch.as_ref().filter(|_| self.single)?;
+        let (router, to) = prefetch.next_router(layer, self.tokens * self.sizes.experts)?;
         Some((self.matrix(router), to))
     }
 
@@ -57,7 +57,7 @@ impl CudaBackend {
             ring: buffers.pinned.ring.span(0, self.sizes.ring),
             posted: buffers.posted.span(0, 1),
             status: buffers.pinned.status.span(0, STATUS_WORDS),
-            copies: self.foretell.as_ref().filter(|_| ask).map(|foretell| foretell.copies(layer)),
+            copies: self.prefetch.as_ref().filter(|_| ask).map(|prefetch| prefetch.copies(layer)),
             guess: if ask { self.guess_of(layer, guesses) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,

@@ -7,9 +7,9 @@ use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
 use super::experts::host_source;
-use super::foresight::Tier;
-use super::foretell::Foretell;
 use super::misses::{Request, StepPort};
+use super::prefetch::Prefetch;
+use super::prefetch::Tier;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
@@ -84,7 +84,7 @@ struct Port<'a> {
     done: &'a Event,
     taken: &'a mut usize,
     answered: &'a mut Vec<u32>,
-    foretell: Option<&'a mut Foretell>,
+    prefetch: Option<&'a mut Prefetch>,
     registrations: &'a [Registration],
     slot_bytes: usize,
     /// A copy that could not be begun.
@@ -93,15 +93,15 @@ struct Port<'a> {
 
 impl StepPort for Port<'_> {
     fn take_request(&mut self) -> Option<Request> {
-        if let Some(Err(error)) = self.foretell.as_mut().map(|foretell| foretell.advance()) {
+        if let Some(Err(error)) = self.prefetch.as_mut().map(|prefetch| prefetch.advance()) {
             self.failure.get_or_insert(error);
         }
         Request::of_word(protocol::take_request(self.ring.words(), self.taken))
     }
 
     fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held) {
-        if let Some(foretell) = &mut self.foretell {
-            foretell.want(layer, key, host_source(self.registrations, self.slot_bytes, held));
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.want(layer, key, host_source(self.registrations, self.slot_bytes, held));
         }
     }
 
@@ -138,8 +138,8 @@ impl CudaBackend {
             self.experts.name_host_copies();
         }
         self.experts.between_steps()?;
-        if let Some(foretell) = &mut self.foretell {
-            foretell.begin(&self.stream)?;
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.begin(&self.stream)?;
         }
         self.upload_table()?;
         if self.routing.replaces() {
@@ -151,8 +151,8 @@ impl CudaBackend {
             let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
             let from = self.buffers.pinned.replaced.span(start, values);
             self.stream.copy(from, self.buffers.replaced.part(0, values))?;
-            if let Some(foretell) = &self.foretell {
-                foretell.upload_replaced(&self.stream, half, values)?;
+            if let Some(prefetch) = &self.prefetch {
+                prefetch.upload_replaced(&self.stream, half, values)?;
             }
         }
         if self.steps.graphs[self.tokens].is_some() {
@@ -192,8 +192,8 @@ impl CudaBackend {
             self.routing.override_logits(LayerId(layer as u16), self.sizes.experts, logits);
             // Handed over by the copy that `begin_step` queues; until then no work reads this half.
             self.buffers.pinned.replaced.hand_over(at, logits.iter().copied());
-            if let Some(foretell) = &mut self.foretell {
-                foretell.prepare_replaced(&self.routing, LayerId(layer as u16), half, logits);
+            if let Some(prefetch) = &mut self.prefetch {
+                prefetch.prepare_replaced(&self.routing, LayerId(layer as u16), half, logits);
             }
             at += row;
         }
@@ -280,7 +280,7 @@ impl CudaBackend {
         if self.experts.can_move {
             self.run(|this| {
                 // Guesses of all layers lie behind what they used.
-                let kinds = 1 + usize::from(this.foretell.is_some());
+                let kinds = 1 + usize::from(this.prefetch.is_some());
                 let count = kinds * this.sizes.layers * this.tokens * this.options.top_k;
                 let to = this.buffers.pinned.uses.span(0, count);
                 this.stream.copy(this.buffers.uses.span(0, count), to)
@@ -341,14 +341,14 @@ impl CudaBackend {
         steps.fetched.clear();
         let pinned = &self.buffers.pinned;
         let experts = &mut self.experts;
-        let served = if experts.can_miss || self.foretell.is_some() {
+        let served = if experts.can_miss || self.prefetch.is_some() {
             let mut port = Port {
                 ring: &pinned.ring,
                 answers: &pinned.answers,
                 done: &steps.done,
                 taken: &mut steps.taken,
                 answered: &mut steps.fetched,
-                foretell: self.foretell.as_mut(),
+                prefetch: self.prefetch.as_mut(),
                 registrations: &experts.registrations,
                 slot_bytes: experts.slot_bytes,
                 failure: None,
@@ -379,7 +379,7 @@ impl CudaBackend {
 
     /// Compares what the step guessed with what it used.
     fn judge_guesses(&mut self) {
-        let Some(foretell) = &mut self.foretell else { return };
+        let Some(prefetch) = &mut self.prefetch else { return };
         // The table as the step saw it: the host's mirror has gone on.
         let (table, slots) = (&self.buffers.pinned.table, self.experts.all_slots());
         let experts = self.sizes.experts;
@@ -387,7 +387,7 @@ impl CudaBackend {
             let key = layer.index() * experts + expert.index();
             let address = table.collect(key..key + 1).next().unwrap_or(0);
             if address == 0 {
-                Tier::Nowhere
+                Tier::Disk
             } else if address.wrapping_sub(slots.address()) < slots.len() as u64 {
                 Tier::Device
             } else {
@@ -396,7 +396,7 @@ impl CudaBackend {
         };
         let words = 2 * self.sizes.layers * self.tokens * self.options.top_k;
         let words: Vec<u32> = self.buffers.pinned.uses.collect(0..words).collect();
-        foretell.judge(self.tokens, &words, &self.steps.uses, tier);
+        prefetch.judge(self.tokens, &words, &self.steps.uses, tier);
     }
 
     /// Takes what the work that has ended said of itself: refuses router logits that are no numbers, and the output of

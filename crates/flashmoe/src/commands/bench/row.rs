@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
 use serde_json::{Value, json};
 use store::LayerId;
-use store::cache::{ForetoldCounters, StoreCounters, StorePlan};
+use store::cache::{PrefetchCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
 use crate::arguments::{KvChoice, StorageChoice};
@@ -26,8 +26,8 @@ pub(super) const DETAILS: [&str; 13] = [
     "threads",
     "disk probe GB/s",
     "memory probe GB/s",
-    "foretold copies/token",
-    "foretold reads/token",
+    "prefetched copies/token",
+    "prefetched reads/token",
     "RAM hits %",
     "reads/token",
     "copies/token",
@@ -76,13 +76,13 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         let device = &sample.counters.device;
         (hits + device.hits, uses + device.hits + device.over_bus + sample.counters.decode.misses)
     });
-    let foretold = |value: &dyn Fn(&ForetoldCounters) -> u64| {
-        samples.iter().map(|sample| value(&sample.counters.device.foretold)).sum::<u64>()
+    let prefetched = |value: &dyn Fn(&PrefetchCounters) -> u64| {
+        samples.iter().map(|sample| value(&sample.counters.device.prefetched)).sum::<u64>()
     };
-    // Nothing where steps foretold nothing of the kind.
+    // Nothing where steps prefetched nothing of the kind.
     let share = |part: u64, all: u64| (all > 0).then(|| percent(part, all));
-    let copied = foretold(&|f| f.bus_copied);
-    let foretold_reads = foretold(&|f| f.disk_read);
+    let copied = prefetched(&|f| f.bus_copied);
+    let prefetch_reads = prefetched(&|f| f.disk_read);
     let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
     let each =
         |count: u64| plan.device.as_ref().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
@@ -119,11 +119,11 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "hits %": pooled.then(|| percent(hits, requests)),
         "VRAM hits %": plan.device.as_ref().map(|_| percent(on_device.0, on_device.1)),
         "predict": plan.device.as_ref().map(|_| name(&arguments.predict)),
-        "foretold %": share(foretold(&|f| f.right), foretold(&|f| f.guessed)),
-        "copies used %": share(foretold(&|f| f.bus_used), copied),
-        "reads used %": share(foretold(&|f| f.disk_used), foretold_reads),
-        "foretold copies/token": each(copied),
-        "foretold reads/token": each(foretold_reads),
+        "prefetched %": share(prefetched(&|f| f.right), prefetched(&|f| f.guessed)),
+        "copies used %": share(prefetched(&|f| f.bus_used), copied),
+        "reads used %": share(prefetched(&|f| f.disk_used), prefetch_reads),
+        "prefetched copies/token": each(copied),
+        "prefetched reads/token": each(prefetch_reads),
         "GB/token": counted.then(|| round(bytes / 1e9, 4)),
         "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
         "TTFT s": first.map(|seconds| round(seconds, 2)),

@@ -109,7 +109,7 @@ fn recall_lines(recalls: &[Recall], lines: &mut Vec<String>) {
         cells.join(" | ")
     };
     let ranks: Vec<String> = (1..=all.found.len()).map(|rank| format!("rank {rank}")).collect();
-    lines.push(format!("| next layer foretold, % | all | {} |", ranks.join(" | ")));
+    lines.push(format!("| next layer prefetched, % | all | {} |", ranks.join(" | ")));
     lines.push(format!("|---{}|", "|---".repeat(ranks.len() + 1)));
     let found = cells(shares(&all.found, all.tokens));
     lines.push(format!(

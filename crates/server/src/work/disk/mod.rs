@@ -20,8 +20,10 @@ use store::shown;
 
 use self::folder::Folder;
 use self::writer::{Counts, Shared};
-use super::Log;
 use super::owner::{Domain, Salt};
+
+/// Takes lines of the log.
+type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The same error with the path that it is about: the system's words alone do not say which.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {

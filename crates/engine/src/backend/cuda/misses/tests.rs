@@ -116,11 +116,11 @@ impl Dice {
 }
 
 /// A device that goes through the layers of one step: in each it wants some experts, asks for those that
-/// its table lacks, foretells what the next layer may want, and goes on when all are answered and a while has passed.
+/// its table lacks, prefetches what the next layer may want, and goes on when all are answered and a while has passed.
 struct Device<'a> {
     table: Vec<u64>,
     layers: &'a [Vec<u32>],
-    /// By layer: what is foretold while the layer before computes.
+    /// By layer: what is prefetched while the layer before computes.
     guesses: &'a [Vec<u32>],
     layer: usize,
     asked: VecDeque<Request>,
@@ -154,9 +154,9 @@ impl<'a> Device<'a> {
     }
 
     fn enter(&mut self) {
-        let foretold_first = self.dice.below(2) == 0;
-        if foretold_first {
-            self.foretell();
+        let prefetch_first = self.dice.below(2) == 0;
+        if prefetch_first {
+            self.prefetch();
         }
         for &key in &self.layers[self.layer] {
             if self.table[key as usize] != 0 {
@@ -164,22 +164,22 @@ impl<'a> Device<'a> {
                 continue;
             }
             // Each missing record is asked for twice, as two tokens would, also one that was answered already.
-            self.asked.extend([Request { key, foretold: false }; 2]);
+            self.asked.extend([Request { key, prefetched: false }; 2]);
             match self.answers.get(&key) {
                 Some(&address) => self.seen.push((key, address)),
                 None => self.waiting.push(key),
             }
         }
-        if !foretold_first {
-            self.foretell();
+        if !prefetch_first {
+            self.prefetch();
         }
         self.busy = self.dice.below(400);
     }
 
-    fn foretell(&mut self) {
+    fn prefetch(&mut self) {
         let next = self.guesses.get(self.layer + 1).into_iter().flatten();
         let missing = next.filter(|&&key| self.table[key as usize] == 0);
-        self.asked.extend(missing.map(|&key| Request { key, foretold: true }));
+        self.asked.extend(missing.map(|&key| Request { key, prefetched: true }));
     }
 }
 
@@ -219,15 +219,15 @@ impl StepPort for Device<'_> {
             return Ok(false);
         }
         // A guess that comes too late is posted when nobody looks any more.
-        self.foretell();
+        self.prefetch();
         if let Some(last) = self.guesses.last() {
-            self.asked.extend(last.iter().map(|&key| Request { key, foretold: true }));
+            self.asked.extend(last.iter().map(|&key| Request { key, prefetched: true }));
         }
         Ok(true)
     }
 }
 
-/// Serves `steps` steps whose guesses are right in `recall` of a hundred cases. Gives the foretold reads begun and
+/// Serves `steps` steps whose guesses are right in `recall` of a hundred cases. Gives the prefetched reads begun and
 /// used.
 fn run(model: &str, slots: usize, recall: usize, steps: usize, seed: u64) -> (u64, u64) {
     let late =
@@ -266,7 +266,7 @@ fn run(model: &str, slots: usize, recall: usize, steps: usize, seed: u64) -> (u6
             assert!(host.placement.host_slots(pool) <= slots, "{place}");
         }
     }
-    let counts = host.service.foretold_reads();
+    let counts = host.service.prefetch_reads();
     host.settle();
     counts
 }
@@ -301,7 +301,7 @@ fn every_step_reads_its_own_records_even_with_the_fewest_slots() {
 /// What a scripted step does.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Foretell(u32),
+    Prefetch(u32),
     Demand(u32),
     /// Until the key is answered.
     Await(u32),
@@ -311,7 +311,7 @@ enum Event {
     Open(bool),
 }
 
-use Event::{Await, Demand, Foretell, Open, Pause};
+use Event::{Await, Demand, Open, Pause, Prefetch};
 
 /// A device that follows a script, in order.
 struct Script {
@@ -329,13 +329,13 @@ impl StepPort for Script {
     fn take_request(&mut self) -> Option<Request> {
         loop {
             match *self.events.front()? {
-                Foretell(key) => {
+                Prefetch(key) => {
                     self.events.pop_front();
-                    return Some(Request { key, foretold: true });
+                    return Some(Request { key, prefetched: true });
                 }
                 Demand(key) => {
                     self.events.pop_front();
-                    return Some(Request { key, foretold: false });
+                    return Some(Request { key, prefetched: false });
                 }
                 Await(key) if self.answers.contains_key(&key) => {}
                 Await(_) => return None,
@@ -404,9 +404,9 @@ fn reads_are_counted_as_used_when_the_step_asks_for_them() {
     let [a, b, c] = [0, 1, 2].map(|expert| host.key(1, expert));
     let [e, f] = [0, 1].map(|expert| host.key(2, expert));
     let events = [
-        Foretell(a),
-        Foretell(b),
-        Foretell(c),
+        Prefetch(a),
+        Prefetch(b),
+        Prefetch(c),
         Await(a),
         Await(b),
         Await(c),
@@ -415,8 +415,8 @@ fn reads_are_counted_as_used_when_the_step_asks_for_them() {
         Demand(b),
         Demand(b),
         Open(false),
-        Foretell(e),
-        Foretell(f),
+        Prefetch(e),
+        Prefetch(f),
         Pause,
         // This one is on its way; the other is nobody's when the step ends.
         Demand(e),
@@ -425,44 +425,44 @@ fn reads_are_counted_as_used_when_the_step_asks_for_them() {
         Await(e),
     ];
     assert_eq!(host.serve(&mut gate.script(&events)).unwrap(), 0);
-    assert_eq!(host.service.foretold_reads(), (5, 3));
-    // What the step before had read is nothing that this one foretold.
+    assert_eq!(host.service.prefetch_reads(), (5, 3));
+    // What the step before had read is nothing that this one prefetched.
     assert_eq!(host.serve(&mut gate.script(&[Demand(c), Await(c)])).unwrap(), 0);
-    assert_eq!(host.service.foretold_reads(), (5, 3));
+    assert_eq!(host.service.prefetch_reads(), (5, 3));
     host.settle();
 }
 
 #[test]
-fn demanded_reads_go_first_and_a_layer_that_has_chosen_is_not_foretold() {
+fn demanded_reads_go_first_and_a_layer_that_has_chosen_is_not_prefetched() {
     let experts = gated(64).0.experts as u32;
     let (x, x2, a, b, y, z) = (0, 1, experts, experts + 1, experts + 2, 2 * experts);
-    // Events, and the only record that is read because it was foretold.
+    // Events, and the only record that is read because it was prefetched.
     let cases: [(&[Event], Option<u32>); 5] = [
         // Layer 1 chooses before the drive is free for its guesses: another record, or the guessed one.
         (
-            &[Open(false), Demand(x), Foretell(a), Pause, Demand(y), Open(true), Await(y), Pause],
+            &[Open(false), Demand(x), Prefetch(a), Pause, Demand(y), Open(true), Await(y), Pause],
             None,
         ),
         (
-            &[Open(false), Demand(x), Foretell(a), Pause, Demand(a), Open(true), Await(a), Pause],
+            &[Open(false), Demand(x), Prefetch(a), Pause, Demand(a), Open(true), Await(a), Pause],
             None,
         ),
         // The guesses come late.
-        (&[Demand(y), Foretell(a), Await(y), Pause, Foretell(b), Pause], None),
-        // Layer 2 is foretold when layer 1 chooses.
+        (&[Demand(y), Prefetch(a), Await(y), Pause, Prefetch(b), Pause], None),
+        // Layer 2 is prefetched when layer 1 chooses.
         (
-            &[Open(false), Demand(x), Foretell(a), Foretell(z), Open(true), Await(x), Await(z)],
+            &[Open(false), Demand(x), Prefetch(a), Prefetch(z), Open(true), Await(x), Await(z)],
             Some(z),
         ),
         // Two tokens of layer 0 ask for records before and after layer 1 is guessed.
-        (&[Demand(x), Foretell(a), Demand(x2), Await(a)], Some(a)),
+        (&[Demand(x), Prefetch(a), Demand(x2), Await(a)], Some(a)),
     ];
     for (events, read) in cases {
         let (mut host, gate) = gated(64);
         let mut script = gate.script(events);
         host.serve(&mut script).unwrap();
         let reads = (u64::from(read.is_some()), 0);
-        assert_eq!(host.service.foretold_reads(), reads, "{events:?}");
+        assert_eq!(host.service.prefetch_reads(), reads, "{events:?}");
         for event in events {
             if let Demand(key) = event {
                 assert!(matches!(script.answers.get(key), Some(Some(_))), "{events:?}");
@@ -474,14 +474,14 @@ fn demanded_reads_go_first_and_a_layer_that_has_chosen_is_not_foretold() {
 }
 
 #[test]
-fn few_foretold_reads_are_in_flight_and_those_of_a_step_that_ends_are_dropped() {
-    let (mut host, gate) = gated(2 * FORETOLD_AT_ONCE);
+fn few_prefetch_reads_are_in_flight_and_those_of_a_step_that_ends_are_dropped() {
+    let (mut host, gate) = gated(2 * PREFETCH_AT_ONCE);
     let mut events = vec![Open(false)];
-    events.extend((0..host.experts).map(|expert| Foretell(host.key(1, expert))));
+    events.extend((0..host.experts).map(|expert| Prefetch(host.key(1, expert))));
     events.push(Pause);
     host.serve(&mut gate.script(&events)).unwrap();
-    let (read, used) = host.service.foretold_reads();
-    assert!((read, used) == (FORETOLD_AT_ONCE as u64, 0) && FORETOLD_AT_ONCE < host.experts);
+    let (read, used) = host.service.prefetch_reads();
+    assert!((read, used) == (PREFETCH_AT_ONCE as u64, 0) && PREFETCH_AT_ONCE < host.experts);
     assert_eq!(host.placement.idle_host_copies().count(), 0);
     // Their slots come back when the reads end, to steps that need all of them.
     let wanted: Vec<Vec<u32>> =
@@ -500,7 +500,7 @@ fn few_foretold_reads_are_in_flight_and_those_of_a_step_that_ends_are_dropped() 
 }
 
 #[test]
-fn foretold_reads_take_only_room_that_no_layer_can_need() {
+fn prefetch_reads_take_only_room_that_no_layer_can_need() {
     let (mut host, gate) = gated(12);
     // The pool is filled but for one slot more than a layer needs.
     let filled = host.pools[0] - (K + 1);
@@ -510,10 +510,10 @@ fn foretold_reads_take_only_room_that_no_layer_can_need() {
     let guesses = [0, 1, 2].map(|expert| host.key(2, expert));
     let events: Vec<Event> = keys.iter().flat_map(|&key| [Demand(key), Await(key)]).collect();
     host.serve(&mut gate.script(&events)).unwrap();
-    let mut events: Vec<Event> = guesses.iter().map(|&key| Foretell(key)).collect();
+    let mut events: Vec<Event> = guesses.iter().map(|&key| Prefetch(key)).collect();
     events.extend([Await(guesses[0]), Pause]);
     host.serve(&mut gate.script(&events)).unwrap();
-    assert_eq!(host.service.foretold_reads(), (1, 0), "one slot, one read");
+    assert_eq!(host.service.prefetch_reads(), (1, 0), "one slot, one read");
     assert!(
         keys.iter().all(|&key| host.placement.in_host(key)),
         "nothing was given back for a guess"
@@ -533,18 +533,18 @@ fn failing(count: u64) -> (Host, Gate) {
 }
 
 #[test]
-fn a_failed_foretold_read_is_read_again_when_the_step_asks_for_it() {
+fn a_failed_prefetched_read_is_read_again_when_the_step_asks_for_it() {
     // Nobody asks for it, so nobody hears of it; a later step reads it anew.
     let (mut host, gate) = failing(1);
     let (a, b) = (host.key(1, 0), host.key(1, 1));
-    let mut script = gate.script(&[Foretell(a), Pause]);
+    let mut script = gate.script(&[Prefetch(a), Pause]);
     host.serve(&mut script).unwrap();
     assert!(script.answers.is_empty() && host.store.counters().errors == 1);
     let mut script = gate.script(&[Demand(a), Await(a)]);
     host.serve(&mut script).unwrap();
     assert!(script.answers[&a].is_some());
     // The step asks for it before it fails.
-    let events = [Open(false), Foretell(b), Pause, Demand(b), Open(true), Await(b)];
+    let events = [Open(false), Prefetch(b), Pause, Demand(b), Open(true), Await(b)];
     let mut script = gate.script(&events);
     assert_eq!(host.serve(&mut script).unwrap(), 1);
     assert!(script.answers[&b].is_some());

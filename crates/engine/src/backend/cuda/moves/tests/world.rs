@@ -51,7 +51,7 @@ pub(super) struct Shape {
     pub(super) host_slots: usize,
     /// Looks until a copy ends, below this number.
     pub(super) late: usize,
-    /// Records of the next layer that a step foretells in each, at random.
+    /// Records of the next layer that a step prefetches in each, at random.
     pub(super) guesses: usize,
     /// Copies out of slots that cannot be begun, of a hundred.
     pub(super) broken: usize,
@@ -236,13 +236,13 @@ impl Step<'_> {
         for _ in 0..self.guesses {
             let key = next + self.memory.borrow_mut().dice.below(self.experts) as u32;
             if self.words.get(key as usize) == Some(&0) {
-                self.asked.push(Request { key, foretold: true });
+                self.asked.push(Request { key, prefetched: true });
             }
         }
         for &key in &self.uses[self.layer] {
             match self.words[key as usize] {
                 0 => {
-                    self.asked.push(Request { key, foretold: false });
+                    self.asked.push(Request { key, prefetched: false });
                     self.waiting.push(key);
                 }
                 word if word < DEVICE << 1 => {

@@ -2,7 +2,7 @@
 //!
 //! A step on the device guesses, one layer early, which experts the next layer will choose, and may act upon the best
 //! guesses of each token: copy the record over the bus where it lies in the host tier, ask for it where it lies in
-//! neither memory. [`Foresight`] says up to which rank that pays. It counts how often the guess of each rank came
+//! neither memory. [`Predictor`] says up to which rank that pays. It counts how often the guess of each rank came
 //! true, apart for records in the host tier and on disk (those that stay in a cache are guessed better than those that
 //! do not), and allows the ranks that are right often enough. Every guess is counted whether it was acted upon or
 //! not, so that what is switched off can return.
@@ -30,13 +30,13 @@ pub enum Prediction {
 
 /// Where a record was when a step began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tier {
+pub(in crate::backend::cuda) enum Tier {
     /// In device memory.
     Device,
     /// In the host tier, from where the device can read it.
     Host,
     /// On disk alone, as far as the device knew.
-    Nowhere,
+    Disk,
 }
 
 /// Ranks of a token's guesses, from the best, that a step acts upon.
@@ -165,7 +165,7 @@ fn median(times: &mut [Duration]) -> Duration {
 }
 
 /// What guesses are worth, learned from the steps before.
-pub(super) struct Foresight {
+pub(super) struct Predictor {
     k: usize,
     host: Ranks,
     nowhere: Ranks,
@@ -176,7 +176,7 @@ pub(super) struct Foresight {
     right: u64,
 }
 
-impl Foresight {
+impl Predictor {
     /// Nothing learned yet, for tokens with `k` experts and as many guesses.
     pub(super) fn new(prediction: Prediction, k: usize) -> Self {
         Self {
@@ -219,13 +219,13 @@ impl Foresight {
                 match tier(expert) {
                     Tier::Device => {}
                     Tier::Host => self.host.precisions[rank].count(right),
-                    Tier::Nowhere => self.nowhere.precisions[rank].count(right),
+                    Tier::Disk => self.nowhere.precisions[rank].count(right),
                 }
             }
         }
     }
 
-    /// A step has ended that took `elapsed` and acted upon [`Foresight::depths`]. Only steps of one sequence are
+    /// A step has ended that took `elapsed` and acted upon [`Predictor::depths`]. Only steps of one sequence are
     /// compared with each other; others take what the last of those was to try.
     pub(super) fn step_ended(&mut self, tokens: usize, elapsed: Duration) {
         self.host.update();
@@ -259,23 +259,23 @@ mod tests {
 
     /// A layer of a step in which the guess of each rank is right with the given probability. Guesses are experts 0 to
     /// 7, all in one tier.
-    fn layer(foresight: &mut Foresight, dice: &mut Dice, precision: [f64; K], tier: Tier) {
+    fn layer(predictor: &mut Predictor, dice: &mut Dice, precision: [f64; K], tier: Tier) {
         let guesses: Vec<u32> = (0..K as u32).collect();
         let right = (0..K).filter(|&rank| dice.share() < precision[rank]);
         let used: Vec<ExpertId> = right.map(|rank| ExpertId(rank as u16)).collect();
-        foresight.judge(1, &guesses, &used, |_| tier);
+        predictor.judge(1, &guesses, &used, |_| tier);
     }
 
     fn steps(
-        foresight: &mut Foresight,
+        predictor: &mut Predictor,
         dice: &mut Dice,
         count: usize,
         precision: [f64; K],
         tier: Tier,
     ) {
         for _ in 0..count {
-            (0..10).for_each(|_| layer(foresight, dice, precision, tier));
-            foresight.step_ended(1, Duration::from_millis(5));
+            (0..10).for_each(|_| layer(predictor, dice, precision, tier));
+            predictor.step_ended(1, Duration::from_millis(5));
         }
     }
 
@@ -284,76 +284,76 @@ mod tests {
         let precision = [0.99, 0.95, 0.9, 0.7, 0.6, 0.5, 0.2, 0.9];
         for seed in 0..20 {
             let dice = &mut Dice(seed);
-            let mut foresight = Foresight::new(Prediction::On, K);
-            assert_eq!(foresight.depths(), Depths { bus: 8, disk: 4 }, "before anything is known");
-            steps(&mut foresight, dice, 50, precision, Tier::Device);
-            assert_eq!(foresight.depths(), Depths { bus: 8, disk: 4 }, "nothing is moved there");
-            steps(&mut foresight, dice, 50, precision, Tier::Host);
-            assert_eq!(foresight.depths(), Depths { bus: 6, disk: 4 }, "seed {seed}");
-            steps(&mut foresight, dice, 50, precision, Tier::Nowhere);
-            assert_eq!(foresight.depths(), Depths { bus: 6, disk: 3 }, "seed {seed}");
+            let mut predictor = Predictor::new(Prediction::On, K);
+            assert_eq!(predictor.depths(), Depths { bus: 8, disk: 4 }, "before anything is known");
+            steps(&mut predictor, dice, 50, precision, Tier::Device);
+            assert_eq!(predictor.depths(), Depths { bus: 8, disk: 4 }, "nothing is moved there");
+            steps(&mut predictor, dice, 50, precision, Tier::Host);
+            assert_eq!(predictor.depths(), Depths { bus: 6, disk: 4 }, "seed {seed}");
+            steps(&mut predictor, dice, 50, precision, Tier::Disk);
+            assert_eq!(predictor.depths(), Depths { bus: 6, disk: 3 }, "seed {seed}");
         }
     }
 
     #[test]
     fn ranks_fall_and_rise_with_their_precision() {
         let dice = &mut Dice(7);
-        let mut foresight = Foresight::new(Prediction::On, K);
+        let mut predictor = Predictor::new(Prediction::On, K);
         for (precision, bus, disk) in [(0.1, 0, 0), (0.95, 8, 8), (0.5, 8, 0), (0.05, 0, 0)] {
-            for tier in [Tier::Host, Tier::Nowhere] {
-                steps(&mut foresight, dice, 200, [precision; K], tier);
+            for tier in [Tier::Host, Tier::Disk] {
+                steps(&mut predictor, dice, 200, [precision; K], tier);
             }
-            assert_eq!(foresight.depths(), Depths { bus, disk }, "precision {precision}");
+            assert_eq!(predictor.depths(), Depths { bus, disk }, "precision {precision}");
         }
     }
 
     #[test]
     fn a_rank_with_few_guesses_takes_its_neighbours_precision() {
-        let mut foresight = Foresight::new(Prediction::On, 3);
+        let mut predictor = Predictor::new(Prediction::On, 3);
         let nowhere = |wanted: u16| {
-            move |expert: ExpertId| if expert.0 == wanted { Tier::Nowhere } else { Tier::Device }
+            move |expert: ExpertId| if expert.0 == wanted { Tier::Disk } else { Tier::Device }
         };
         // Only the guess of the second rank is ever elsewhere, and it is right.
         for _ in 0..100 {
-            foresight.judge(1, &[4, 5, 6], &[ExpertId(5)], nowhere(5));
+            predictor.judge(1, &[4, 5, 6], &[ExpertId(5)], nowhere(5));
         }
-        foresight.step_ended(1, Duration::ZERO);
-        assert_eq!(foresight.depths(), Depths { bus: 3, disk: 3 });
+        predictor.step_ended(1, Duration::ZERO);
+        assert_eq!(predictor.depths(), Depths { bus: 3, disk: 3 });
         // A few wrong ones of the first say nothing yet, many do.
         for (count, disk) in [(20, 3), (20, 0)] {
             for _ in 0..count {
-                foresight.judge(1, &[4, 5, 6], &[ExpertId(5)], nowhere(4));
+                predictor.judge(1, &[4, 5, 6], &[ExpertId(5)], nowhere(4));
             }
-            foresight.step_ended(1, Duration::ZERO);
-            assert_eq!(foresight.depths().disk, disk);
+            predictor.step_ended(1, Duration::ZERO);
+            assert_eq!(predictor.depths().disk, disk);
         }
     }
 
     #[test]
     fn all_guesses_of_all_tokens_are_counted() {
-        let mut foresight = Foresight::new(Prediction::Off, 2);
+        let mut predictor = Predictor::new(Prediction::Off, 2);
         let used = [1, 3, 9].map(ExpertId);
-        foresight.judge(2, &[3, 4, 9, 3], &used, |expert| match expert.0 {
+        predictor.judge(2, &[3, 4, 9, 3], &used, |expert| match expert.0 {
             9 => Tier::Host,
             _ => Tier::Device,
         });
-        assert_eq!(foresight.counts(), (4, 3));
-        assert_eq!(foresight.depths(), Depths { bus: 0, disk: 0 });
+        assert_eq!(predictor.counts(), (4, 3));
+        assert_eq!(predictor.depths(), Depths { bus: 0, disk: 0 });
     }
 
     /// Runs `count` steps that take as long as `time` says of the step's number and of whether it acts upon guesses.
     /// Gives the number of those that did.
     fn timed(
-        foresight: &mut Foresight,
+        predictor: &mut Predictor,
         count: usize,
         tokens: usize,
         time: impl Fn(usize, bool) -> f64,
     ) -> usize {
         let mut acted = 0;
         for step in 0..count {
-            let on = foresight.depths().bus > 0;
+            let on = predictor.depths().bus > 0;
             acted += usize::from(on);
-            foresight.step_ended(tokens, Duration::from_secs_f64(time(step, on)));
+            predictor.step_ended(tokens, Duration::from_secs_f64(time(step, on)));
         }
         acted
     }
@@ -365,37 +365,37 @@ mod tests {
         for (with, worth) in
             [(0.9, true), (0.975, true), (0.985, false), (1.0, false), (1.3, false)]
         {
-            let mut foresight = Foresight::new(Prediction::Auto, K);
+            let mut predictor = Predictor::new(Prediction::Auto, K);
             let time = |_, on: bool| 5e-3 * if on { with } else { 1.0 };
-            assert_eq!(timed(&mut foresight, TRIAL, 1, time), TRIAL / 2);
-            let held = timed(&mut foresight, HOLDS, 1, time);
+            assert_eq!(timed(&mut predictor, TRIAL, 1, time), TRIAL / 2);
+            let held = timed(&mut predictor, HOLDS, 1, time);
             assert_eq!(held, if worth { HOLDS } else { 0 }, "{with} of the time");
             // The machine has changed: the next trial finds out.
             let other = |_, on: bool| 5e-3 * if on == worth { 1.5 } else { 1.0 };
-            assert_eq!(timed(&mut foresight, TRIAL, 1, other), TRIAL / 2);
-            assert_eq!(timed(&mut foresight, HOLDS, 1, other), if worth { 0 } else { HOLDS });
+            assert_eq!(timed(&mut predictor, TRIAL, 1, other), TRIAL / 2);
+            assert_eq!(timed(&mut predictor, HOLDS, 1, other), if worth { 0 } else { HOLDS });
         }
     }
 
     #[test]
     fn neither_a_warming_cache_nor_outliers_pass_for_a_gain() {
-        let mut foresight = Foresight::new(Prediction::Auto, K);
+        let mut predictor = Predictor::new(Prediction::Auto, K);
         // Steps become a third shorter during the trial; some of the slow arm's take long.
         let time = |step: usize, on: bool| {
             let late = if !on && step.is_multiple_of(5) { 50e-3 } else { 0.0 };
             6e-3 * (1.0 - step as f64 / (3 * TRIAL) as f64) + late
         };
-        timed(&mut foresight, TRIAL, 1, time);
-        assert_eq!(timed(&mut foresight, 100, 1, time), 0);
+        timed(&mut predictor, TRIAL, 1, time);
+        assert_eq!(timed(&mut predictor, 100, 1, time), 0);
     }
 
     #[test]
     fn steps_of_several_sequences_leave_a_trial_where_it_is() {
-        let mut foresight = Foresight::new(Prediction::Auto, K);
+        let mut predictor = Predictor::new(Prediction::Auto, K);
         let time = |_, on: bool| 5e-3 * if on { 0.5 } else { 1.0 };
-        assert_eq!(timed(&mut foresight, 1000, 4, time), 0, "the first window is without");
-        timed(&mut foresight, TRIAL, 1, time);
-        assert_eq!(timed(&mut foresight, 3 * HOLDS, 4, time), 3 * HOLDS);
-        assert_eq!(timed(&mut foresight, HOLDS, 1, time), HOLDS);
+        assert_eq!(timed(&mut predictor, 1000, 4, time), 0, "the first window is without");
+        timed(&mut predictor, TRIAL, 1, time);
+        assert_eq!(timed(&mut predictor, 3 * HOLDS, 4, time), 3 * HOLDS);
+        assert_eq!(timed(&mut predictor, HOLDS, 1, time), HOLDS);
     }
 }

@@ -1,4 +1,4 @@
-//! Which foretold record is copied next, and into which scratch slot.
+//! Which prefetched record is copied next, and into which scratch slot.
 //!
 //! Bookkeeping alone, so that its rules are tested without a device. `S` says where a record is copied from. A request
 //! for a layer comes from the routing of the layer before, which runs when the experts of the layer before that have

@@ -9,25 +9,32 @@
 //! Copies are made by the copy engine. A kernel beside the step's needs registers of which the step's kernels leave
 //! none: decode became 6 % slower (docs/experiments.tsv).
 
+mod copy_queue;
+mod predictor;
+
 use std::time::Instant;
 
 use cuda::launch::{self, COPYING, Ended, FROM_COPY, Guess};
 use cuda::{CudaError, Device, DeviceBuffer, Event, PinnedBuffer, Source, Span, Stream};
-use store::cache::ForetoldCounters;
+use store::cache::PrefetchCounters;
 use store::{ExpertId, LayerId};
 
+use copy_queue::{Copy, CopyQueue};
+
+pub use predictor::Prediction;
+use predictor::Predictor;
+pub(super) use predictor::Tier;
+
 use super::buffers::{Floats, Sizes};
-use super::copy_queue::{Copy, CopyQueue};
 use super::experts::Experts;
-use super::foresight::{Foresight, Tier};
-use super::requirements::foretold_bytes;
+use super::requirements::prefetch_bytes;
 use super::{CudaBackend, CudaOptions, STEP_TOKENS, protocol};
 use crate::routing::Routing;
 use crate::weights::MatrixId;
 
 /// What prediction needs on the device and what it has learned.
-pub(super) struct Foretell {
-    foresight: Foresight,
+pub(super) struct Prefetch {
+    predictor: Predictor,
     /// By layer.
     routers: Vec<MatrixId>,
     /// What the next layer's router makes of a layer's input, `[tokens, experts]`.
@@ -122,7 +129,7 @@ impl Copier {
     }
 }
 
-impl Foretell {
+impl Prefetch {
     /// Everything for steps of a model with these routers, one per layer. `replaced` says that a generator takes the
     /// routers' place.
     pub(super) fn new(
@@ -134,10 +141,10 @@ impl Foretell {
         replaced: bool,
     ) -> Result<Self, CudaError> {
         let rows = sizes.layers * STEP_TOKENS * sizes.experts;
-        let bytes = foretold_bytes(options, experts.slot_bytes, false);
+        let bytes = prefetch_bytes(options, experts.slot_bytes, false);
         let records = sizes.layers * sizes.experts;
         Ok(Self {
-            foresight: Foresight::new(options.prediction, options.top_k),
+            predictor: Predictor::new(options.prediction, options.top_k),
             routers,
             logits: Floats::new(device, STEP_TOKENS * sizes.experts)?,
             replaced: replaced.then(|| Floats::new(device, rows)).transpose()?,
@@ -198,7 +205,7 @@ impl Foretell {
     /// A step is about to be given to `stream`: says how much of its guesses will be acted upon.
     pub(super) fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.copier.clear(stream)?;
-        let depths = self.foresight.depths();
+        let depths = self.predictor.depths();
         self.depths.hand_over(launch::DEPTH_BUS, [depths.bus]);
         self.depths.hand_over(launch::DEPTH_DISK, [depths.disk]);
         self.ended.hand_over(0, [0]);
@@ -206,7 +213,7 @@ impl Foretell {
         Ok(())
     }
 
-    /// The running step has foretold a record of the host tier.
+    /// The running step has prefetched a record of the host tier.
     pub(super) fn want(&mut self, layer: LayerId, key: u32, from: Source) {
         self.copier.queue.want(layer, key, from);
     }
@@ -232,19 +239,19 @@ impl Foretell {
             let range = layer * pairs..(layer + 1) * pairs;
             let id = LayerId(layer as u16);
             let guesses = &guessed[range.clone()];
-            self.foresight.judge(tokens, guesses, chosen, |expert| tier(id, expert));
+            self.predictor.judge(tokens, guesses, chosen, |expert| tier(id, expert));
             taken.clear();
             taken.extend(used[range].iter().filter(|&&word| word & FROM_COPY != 0));
             taken.sort_unstable();
             taken.dedup();
             self.used += taken.len() as u64;
         }
-        self.foresight.step_ended(tokens, self.started.elapsed());
+        self.predictor.step_ended(tokens, self.started.elapsed());
     }
 
     /// Says what was guessed and copied; what was read from disk is not known here.
-    pub(super) fn count(&self, counters: &mut ForetoldCounters) {
-        (counters.guessed, counters.right) = self.foresight.counts();
+    pub(super) fn count(&self, counters: &mut PrefetchCounters) {
+        (counters.guessed, counters.right) = self.predictor.counts();
         counters.bus_copied = self.copier.count;
         counters.bus_used = self.used;
     }
@@ -254,19 +261,19 @@ impl CudaBackend {
     /// What a step guesses of the layer after `layer`; guesses go to byte `guesses` of the uses.
     pub(super) fn guess_of(&self, layer: LayerId, guesses: usize) -> Option<Guess> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
-        let (foretell, values) = (self.foretell.as_ref()?, tokens * experts);
-        let (_, logits) = foretell.next_router(layer, values)?;
+        let (prefetch, values) = (self.prefetch.as_ref()?, tokens * experts);
+        let (_, logits) = prefetch.next_router(layer, values)?;
         let next = LayerId(layer.0 + 1);
-        let replaced = foretell.replaced.as_ref();
+        let replaced = prefetch.replaced.as_ref();
         Some(Guess {
             logits: replaced.map_or(logits, |all| all.part(next.index() * values, values)),
             table: self.table_row(next),
             guesses: self.buffers.uses.span(guesses, tokens * k),
-            depths: foretell.depths.all(),
+            depths: prefetch.depths.all(),
             device_slots: self.experts.all_slots(),
             ended: Ended {
-                blocks: foretell.ended_blocks.span(0, 1),
-                word: foretell.ended.span(0, 1),
+                blocks: prefetch.ended_blocks.span(0, 1),
+                word: prefetch.ended.span(0, 1),
                 layer: layer.0.into(),
             },
         })

@@ -1,0 +1,87 @@
+//! Linux: /proc and the files of control groups, version 2, else version 1.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Group, Memory, ProcessMemory};
+
+pub(super) fn memory() -> Memory {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = field(&meminfo, "MemTotal:").unwrap_or(0);
+    let available = field(&meminfo, "MemAvailable:").unwrap_or(total);
+    Memory { total, available, group: tightest_group(total) }
+}
+
+/// A line `NAME: N kB` in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The smallest limit among our control groups and their parents.
+fn tightest_group(total: u64) -> Option<Group> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found: Option<Group> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let (root, limit, used, cached): (&str, &str, &str, &str) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "anon", "file"),
+            list if list.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "rss", "cache")
+            }
+            _ => continue,
+        };
+        let mut folder = PathBuf::from(root).join(path.trim_start_matches('/'));
+        loop {
+            if let Some(bytes) = read_number(&folder.join(limit)).filter(|&bytes| bytes < total)
+                && found.as_ref().is_none_or(|group| bytes < group.limit)
+            {
+                let figures = folder.join("memory.stat");
+                let (used, cached) = (statistic(&figures, used), statistic(&figures, cached));
+                found = Some(Group { limit: bytes, used, cached });
+            }
+            if folder == Path::new(root) || !folder.pop() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// A field of memory.stat; zero when it is not there.
+fn statistic(path: &Path, name: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.trim().parse().ok()).flatten()
+    });
+    value.unwrap_or(0)
+}
+
+pub(super) fn process_memory() -> ProcessMemory {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name| field(&status, name).unwrap_or(0);
+    ProcessMemory { peak: field("VmHWM:"), anonymous: field("RssAnon:") }
+}
+
+pub(super) fn reset_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+pub(super) fn cached_bytes() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = field(&meminfo, "MemTotal:").unwrap_or(0);
+    match tightest_group(total) {
+        Some(group) => group.cached,
+        None => field(&meminfo, "Cached:").unwrap_or(0),
+    }
+}

@@ -1,0 +1,83 @@
+//! What a supervisor such as systemd is told: ready, how far, stopping, alive (sd_notify(3), over a datagram socket).
+//!
+//! Where `NOTIFY_SOCKET` names no socket, nothing is said. A message that does not arrive is no failure: the supervisor
+//! may have gone.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::time::Duration;
+
+use server::work::Loading;
+
+/// Whom to tell.
+#[derive(Clone, Debug)]
+pub(crate) struct Supervisor(Option<Arc<(UnixDatagram, SocketAddr)>>);
+
+impl Supervisor {
+    /// The one that the environment names.
+    pub(crate) fn of_environment() -> Self {
+        Self(std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
+            let bytes = path.as_bytes();
+            let address = match bytes.strip_prefix(b"@") {
+                Some(name) => SocketAddr::from_abstract_name(name),
+                None => SocketAddr::from_pathname(&path),
+            };
+            Some(Arc::new((UnixDatagram::unbound().ok()?, address.ok()?)))
+        }))
+    }
+
+    fn tell(&self, message: &str) {
+        if let Some(told) = &self.0 {
+            let (socket, address) = &**told;
+            let _gone = socket.send_to_addr(message.as_bytes(), address);
+        }
+    }
+
+    /// Requests can be answered.
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1\nSTATUS=serving");
+    }
+
+    /// The end has begun.
+    pub(crate) fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=finishing what runs");
+    }
+
+    /// Tells from a thread how far loading is and then, as often as the supervisor asks (`WATCHDOG_USEC`), that the
+    /// server is alive, for as long as the engine's thread gave a sign of life within `silence`.
+    pub(crate) fn watch(&self, loading: Arc<Loading>, silence: Duration) -> std::io::Result<()> {
+        if self.0.is_none() {
+            return Ok(());
+        }
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let own = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let asked = number("WATCHDOG_USEC").filter(|_| own).map(Duration::from_micros);
+        let every = asked.map_or(Duration::from_secs(5), |asked| asked / 2);
+        let every = every.clamp(Duration::from_millis(10), Duration::from_secs(5));
+        let supervisor = self.clone();
+        let tell = move || loop {
+            match loading.worker() {
+                // Loading takes what it takes: the supervisor's patience is renewed.
+                None => {
+                    let percent = loading.percent();
+                    supervisor.tell(&format!(
+                        "STATUS=loading the model: {percent} %\nEXTEND_TIMEOUT_USEC=60000000\nWATCHDOG=1"
+                    ));
+                }
+                Some(worker) if worker.silence() <= silence => {
+                    let status = worker.status();
+                    supervisor.tell(&format!(
+                        "WATCHDOG=1\nSTATUS=serving: {} running, {} waiting",
+                        status.running.len(),
+                        status.queued
+                    ));
+                }
+                Some(_) => supervisor.tell("STATUS=the engine's thread gives no sign of life"),
+            }
+            std::thread::sleep(every);
+        };
+        std::thread::Builder::new().name("supervisor".to_owned()).spawn(tell).map(|_| ())
+    }
+}

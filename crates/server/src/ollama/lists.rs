@@ -1,0 +1,77 @@
+//! The model as ollama lists it: `/api/tags`, `/api/ps`, `/api/show`.
+
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::calendar::rfc3339;
+use crate::http::Answer;
+use crate::work::{Loading, ModelCard};
+
+/// A name for the model's contents. What clients compare is only whether it is the same.
+fn digest(card: &ModelCard) -> String {
+    let text = format!("{} {} {} {}", card.id, card.family, card.bytes, card.vocabulary);
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn details(card: &ModelCard) -> Value {
+    json!({
+        "parent_model": "",
+        "format": "safetensors",
+        "family": card.family,
+        "families": [card.family],
+        "parameter_size": "",
+        "quantization_level": "",
+    })
+}
+
+fn entry(card: &ModelCard) -> Value {
+    json!({
+        "name": card.id,
+        "model": card.id,
+        "size": card.bytes,
+        "digest": digest(card),
+        "details": details(card),
+    })
+}
+
+/// `/api/tags`: models that can be asked.
+pub(crate) fn tags(loading: &Loading, started_s: u64) -> Response<Answer> {
+    let mut model = entry(&loading.model());
+    model["modified_at"] = rfc3339(started_s).into();
+    Answer::json(StatusCode::OK, &json!({ "models": [model] }))
+}
+
+/// `/api/ps`: models that are loaded.
+pub(crate) fn running(loading: &Loading) -> Response<Answer> {
+    let card = loading.model();
+    let mut model = entry(&card);
+    // It stays until the server ends.
+    model["expires_at"] = "9999-12-31T23:59:59Z".into();
+    model["size_vram"] = 0.into();
+    model["context_length"] = card.context.into();
+    let models: Vec<Value> = loading.worker().map(|_| model).into_iter().collect();
+    Answer::json(StatusCode::OK, &json!({ "models": models }))
+}
+
+/// `/api/show`: the one model, whatever name is asked for.
+pub(crate) fn show(loading: &Loading) -> Response<Answer> {
+    let card = loading.model();
+    let mut info = json!({
+        "general.architecture": card.family,
+        "general.basename": card.id,
+    });
+    info[format!("{}.context_length", card.family)] = card.context.into();
+    info[format!("{}.block_count", card.family)] = card.layers.into();
+    info[format!("{}.expert_count", card.family)] = card.experts.into();
+    info[format!("{}.expert_used_count", card.family)] = card.experts_per_token.into();
+    let body = json!({
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "details": details(&card),
+        "model_info": info,
+        "capabilities": ["completion", "tools", "thinking"],
+    });
+    Answer::json(StatusCode::OK, &body)
+}

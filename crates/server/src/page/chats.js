@@ -1,0 +1,43 @@
+// The list of conversations that this browser keeps: opened, renamed, deleted; and how much room they take.
+
+import { button, element, make, megabytes } from "/dom.js";
+import { LIMIT, list, used } from "/store.js";
+
+/// Shows the list. `current` is the open conversation's id; `does` has `open(id)`, `rename(id, title)`, `remove(id)`.
+export function showChats(current, running, does) {
+  const entries = list();
+  element("chat-list").replaceChildren(...entries.map(({ id, title }) => {
+    const label = running.has(id) ? `${title} (answering)` : title;
+    const open = button(label, () => does.open(id), { class: "open", "aria-current": id === current ? "page" : null });
+    const item = make("li", {}, open);
+    item.append(make("div", { class: "acts" },
+      button("Rename", () => rename(item, title, (text) => does.rename(id, text)), { "aria-label": `Rename ${title}` }),
+      button("Delete", () => does.remove(id), { "aria-label": `Delete ${title}` })));
+    return item;
+  }));
+  const count = `${entries.length} ${entries.length === 1 ? "conversation" : "conversations"}`;
+  element("room").textContent = `${count} in this browser, ${megabytes(used())} of ${megabytes(LIMIT)}`;
+}
+
+function rename(item, title, renamed) {
+  const field = make("input", { "aria-label": "Title", maxlength: "120" });
+  const former = [...item.children];
+  let over = false;
+  const finish = (text) => {
+    if (over) return;
+    over = true;
+    if (text && text !== title) renamed(text);
+    else item.replaceChildren(...former);
+  };
+  field.value = title;
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") finish(field.value.trim());
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    finish(null);
+    former[0].focus();
+  });
+  field.addEventListener("blur", () => finish(field.value.trim()));
+  item.replaceChildren(field);
+  field.select();
+}

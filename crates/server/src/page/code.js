@@ -1,0 +1,69 @@
+// A block of code: its language, a button that copies it, and its lines in pieces.
+//
+// A piece is a block of its own to the browser's layout, so a line that is added moves only its piece.
+
+import { copyButton, make } from "/dom.js";
+import { outdented } from "/lines.js";
+
+const PIECE = 8192;
+
+export class Code {
+  constructor(target, { sign, indent, language }) {
+    this.sign = sign;
+    this.plain = (text) => outdented(text, indent);
+    this.code = make("code");
+    this.piece = null;
+    this.glued = [];
+    const name = language.slice(0, 40);
+    const head = make("div", { class: "code-head" }, make("span", {}, name || "text"),
+      copyButton(`Copy the code${name ? ` in ${name}` : ""}`, () => this.text()));
+    const label = name ? `Code in ${name}` : "Code";
+    const body = make("pre", { tabindex: "0", role: "group", "aria-label": label }, this.code);
+    target.append(make("div", { class: "code" }, head, body));
+  }
+
+  accepts() {
+    return true;
+  }
+
+  closes(text) {
+    const sign = text.trim();
+    return sign.length >= this.sign.length && sign === this.sign[0].repeat(sign.length);
+  }
+
+  /// Adds a line, or the rest of one; "end" if it is the closing fence.
+  take(text, glued = false) {
+    this.preview("");
+    if (!glued && this.closes(text)) return "end";
+    const words = glued ? text : this.plain(text);
+    if (!this.piece || this.piece.length > PIECE) {
+      this.piece = document.createTextNode(words);
+      this.glued.push(glued);
+      this.code.append(make("span", {}, this.piece));
+    } else {
+      this.piece.appendData((glued ? "" : "\n") + words);
+    }
+    return "more";
+  }
+
+  /// Shows a line that is not yet complete.
+  preview(text, glued = false) {
+    this.guess?.remove();
+    this.guess = null;
+    if (!text || (!glued && this.closes(text.padEnd(this.sign.length, text.trim()[0])))) return;
+    const words = glued ? text : this.plain(text);
+    this.guess = this.piece
+      ? document.createTextNode((glued ? "" : "\n") + words) : make("span", {}, words);
+    if (this.piece) this.piece.after(this.guess);
+    else this.code.append(this.guess);
+  }
+
+  text() {
+    const pieces = [...this.code.children].map((piece) => piece.textContent);
+    return pieces.reduce((all, piece, at) => all + (at === 0 || this.glued[at] ? "" : "\n") + piece, "");
+  }
+
+  end() {
+    this.preview("");
+  }
+}

@@ -1,0 +1,109 @@
+//! Members of a visit: which expert has which slot. Kept under the store's lock.
+
+use std::sync::OnceLock;
+
+use crate::ExpertId;
+use crate::arena::SlotReader;
+use crate::cache::options::Phase;
+use crate::cache::state::NONE;
+
+/// What the lock protects of a visit.
+pub(super) struct VisitState {
+    pub(super) active: bool,
+    pub(super) phase: Phase,
+    pub(super) members: Vec<Member>,
+    /// Members that still need a slot.
+    pub(super) unassigned: usize,
+    /// Slots pinned.
+    pub(super) assigned: usize,
+    /// Its caller waits no more: reads that have not begun are withdrawn at its end.
+    pub(super) given_up: bool,
+}
+
+/// One expert of a visit.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub(super) expert: ExpertId,
+    /// [`NONE`] while unassigned and after release.
+    pub(super) slot: u32,
+    pub(super) released: bool,
+    /// Its bytes have been handed out: the slot cannot be given up before release.
+    pub(super) taken: bool,
+}
+
+/// Per-visit memory that is used again, so that visits do not allocate.
+pub(super) struct Scratch {
+    pub(super) ids: Vec<ExpertId>,
+    pub(super) leases: Vec<OnceLock<SlotReader>>,
+    pub(super) hits: Vec<bool>,
+    pub(super) order: Vec<usize>,
+}
+
+impl VisitState {
+    pub(super) fn with_capacity(experts: usize) -> Self {
+        Self {
+            active: false,
+            phase: Phase::Decode,
+            members: Vec::with_capacity(experts),
+            unassigned: 0,
+            assigned: 0,
+            given_up: false,
+        }
+    }
+
+    /// Begins anew with `experts`, of which none has a slot.
+    pub(super) fn begin(&mut self, experts: &[ExpertId], phase: Phase) {
+        self.active = true;
+        self.phase = phase;
+        self.members.clear();
+        self.unassigned = experts.len();
+        self.assigned = 0;
+        self.given_up = false;
+        let member = |&expert| Member { expert, slot: NONE, released: false, taken: false };
+        self.members.extend(experts.iter().map(member));
+    }
+
+    /// A member has got a slot, which is pinned for it.
+    pub(super) fn assign(&mut self, member: usize, slot: u32) {
+        self.members[member].slot = slot;
+        self.unassigned -= 1;
+        self.assigned += 1;
+    }
+
+    /// Takes the slot of a member away again, to be unpinned; it will be read anew.
+    pub(super) fn take_away(&mut self, member: usize) -> u32 {
+        self.unassigned += 1;
+        self.assigned -= 1;
+        std::mem::replace(&mut self.members[member].slot, NONE)
+    }
+
+    /// A member is done with. Its slot, to be unpinned, where it had one.
+    pub(super) fn release(&mut self, member: usize) -> Option<u32> {
+        let entry = &mut self.members[member];
+        if std::mem::replace(&mut entry.released, true) {
+            return None;
+        }
+        entry.taken = false;
+        match std::mem::replace(&mut entry.slot, NONE) {
+            NONE => {
+                self.unassigned -= 1;
+                None
+            }
+            slot => {
+                self.assigned -= 1;
+                Some(slot)
+            }
+        }
+    }
+}
+
+impl Scratch {
+    pub(super) fn with_capacity(experts: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(experts),
+            leases: Vec::with_capacity(experts),
+            hits: Vec::with_capacity(experts),
+            order: Vec::with_capacity(experts),
+        }
+    }
+}

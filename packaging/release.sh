@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Builds everything that a release consists of, into target/dist, and checks each piece (packaging/check.sh).
+#
+#   packaging/release.sh [x86_64] [aarch64]      both without an argument
+#
+# One program per processor, linked against glibc 2.28 (2018: Debian 10, Ubuntu 20.04, RHEL 8 and later). Not musl: a
+# static program cannot load the driver of an NVIDIA GPU. Nothing else is needed beside the C library. Each becomes an
+# archive with manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
+#
+# Needs cargo, rustup and Python. zig (the linker with old glibc versions), cargo-zigbuild and maturin come as wheels into
+# target/dist/.tools. After that and `cargo fetch` no network is used.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dist=target/dist
+glibc=2.28
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+[ $# -gt 0 ] || set -- x86_64 aarch64
+
+tools() {
+    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 maturin==1.16.0"
+    if [ "$(cat $dist/.tools/.stamp 2> /dev/null || true)" != "$wanted" ]; then
+        rm -rf $dist/.tools
+        python3 -m venv $dist/.tools
+        # shellcheck disable=SC2086 # a list of names
+        $dist/.tools/bin/pip install --quiet --disable-pip-version-check $wanted
+        echo "$wanted" > $dist/.tools/.stamp
+    fi
+    PATH=$PWD/$dist/.tools/bin:$PATH
+}
+
+# The program, stripped.
+program() {
+    rustup target add "$1-unknown-linux-gnu" > /dev/null 2>&1
+    cargo zigbuild --locked --offline --profile dist --package flashmoe --target "$1-unknown-linux-gnu.$glibc"
+}
+
+# What lies beside the program: made by the program itself, or by an emulator of its processor.
+papers() {
+    local run=("$2")
+    if [ "$1" != "$(uname -m)" ]; then
+        run=("qemu-$1" -L "/usr/$1-linux-gnu" "$2")
+    fi
+    mkdir -p "$3/completions"
+    "${run[@]}" man > "$3/flashmoe.1"
+    "${run[@]}" completions bash > "$3/completions/flashmoe.bash"
+    "${run[@]}" completions zsh > "$3/completions/_flashmoe"
+    "${run[@]}" completions fish > "$3/completions/flashmoe.fish"
+    cp LICENSE README.md "$3/"
+}
+
+archive() {
+    local name=flashmoe-$version-$1-linux
+    rm -rf "${dist:?}/$name"
+    mkdir -p "$dist/$name"
+    cp "$2" "$dist/$name/flashmoe"
+    papers "$1" "$2" "$dist/$name"
+    tar -C $dist --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$name.tar.gz" "$name"
+}
+
+debian() {
+    local from=$dist/flashmoe-$version-$1-linux root=$dist/.deb-$1 architecture
+    architecture=$(case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac)
+    rm -rf "$root"
+    install -D -m 755 "$from/flashmoe" "$root/usr/bin/flashmoe"
+    install -D -m 644 "$from/completions/flashmoe.bash" "$root/usr/share/bash-completion/completions/flashmoe"
+    install -D -m 644 "$from/completions/_flashmoe" "$root/usr/share/zsh/vendor-completions/_flashmoe"
+    install -D -m 644 "$from/completions/flashmoe.fish" "$root/usr/share/fish/vendor_completions.d/flashmoe.fish"
+    install -D -m 644 "$from/flashmoe.1" "$root/usr/share/man/man1/flashmoe.1"
+    install -D -m 644 LICENSE "$root/usr/share/doc/flashmoe/copyright"
+    gzip -9n "$root/usr/share/man/man1/flashmoe.1"
+    mkdir "$root/DEBIAN"
+    cat > "$root/DEBIAN/control" << END
+Package: flashmoe
+Version: $version
+Architecture: $architecture
+Maintainer: the flashmoe developers
+Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Depends: libc6 (>= $glibc)
+Section: science
+Priority: optional
+Description: Mixture-of-Experts models larger than memory, on one ordinary machine
+ The dense trunk of a model stays in memory, its experts stream from an SSD, and
+ the answer is exactly the model's. Chat, an HTTP server for OpenAI's and
+ Anthropic's protocols, settings for coding agents.
+END
+    dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/flashmoe_${version}_$architecture.deb" > /dev/null
+}
+
+wheel() {
+    local tag=manylinux_${glibc/./_}
+    (cd packaging/python && maturin --quiet build --locked --offline --profile dist --zig --compatibility "$tag" \
+        --target "$1-unknown-linux-gnu" --out "../../$dist")
+}
+
+tools
+mkdir -p $dist
+for machine in "$@"; do
+    program "$machine"
+    built=target/$machine-unknown-linux-gnu/dist/flashmoe
+    archive "$machine" "$built"
+    debian "$machine"
+    wheel "$machine"
+done
+(cd $dist && sha256sum ./*.tar.gz ./*.deb ./*.whl | sed 's|\./||' > SHA256SUMS)
+packaging/check.sh "$@"

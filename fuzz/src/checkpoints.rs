@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::text::Tokenizer;
 use engine::weights::Catalog;
 use serde_json::{Map, Value, json};
 use store::cache::{SlotBudget, StorePlan};
-use store::format::{Checkpoint, Tensor, open};
+use store::format::{Checkpoint, Tensor, TokenizerSource, open};
 use store::pack::{PackOptions, pack};
+use store::synthetic::gguf::{F32, GgufFile, Q8_0};
 use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
@@ -81,6 +83,16 @@ const WORDS: &[&str] = &[
     "language_model.model.layers.0.mlp.gate.scales",
     "model.layers.0.mlp.experts.0.up_proj.weight",
     "lm_head.weight_scale_inv",
+    "general.architecture",
+    "general.alignment",
+    "qwen3moe",
+    "qwen35moe",
+    "qwen3moe.block_count",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.tokens",
+    "blk.0.ffn_gate_up_exps.weight",
+    "blk.0.attn_qkv.weight",
+    "split.count",
     "chat_template",
     "template",
     "name",
@@ -130,12 +142,35 @@ fn examine(checkpoint: &Checkpoint) {
         let end = extent.offset.checked_add(extent.length);
         assert!(end.is_some_and(|end| end <= file.length), "{extent:?} leaves {file:?}");
     }
+    if let Some(TokenizerSource::Gguf(vocabulary)) = &checkpoint.tokenizer
+        && let Ok(bytes) = vocabulary.tokenizer_json()
+    {
+        let _ = Tokenizer::from_bytes(&bytes);
+    }
     let _ = (checkpoint.fingerprint(), checkpoint.trunk_bytes(), checkpoint.expert_bytes());
     let _ = StorePlan::budget(checkpoint, SlotBudget::Slots(8), 1);
     let Ok(config) = ModelConfig::read(&checkpoint.config) else { return };
     let mut catalog = Catalog::new(checkpoint);
     if Model::declare(&config, &mut catalog).is_ok() {
         let _ = (catalog.required_bytes(), expert_shapes(checkpoint, &config));
+    }
+}
+
+/// Keys and tensors of a GGUF file; the file is made as long as its tensors would be without the damage.
+pub(crate) fn gguf() -> Target {
+    let folder = folder();
+    let path = folder.path().join("m.gguf");
+    let files = [GgufFile::tiny(F32), GgufFile::tiny(Q8_0)];
+    let longest = files.iter().map(|file| file.to_bytes().len()).max().unwrap_or(0) as u64;
+    Target {
+        seeds: files.iter().map(GgufFile::header).collect(),
+        mutate: |random, input| mutate::bytes(random, input, WORDS),
+        run: Box::new(move |input| {
+            write(&path, input);
+            let file = fs::OpenOptions::new().write(true).open(&path).expect("just written");
+            file.set_len(longest).expect("a sparse file can be made");
+            meet(folder.path());
+        }),
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Target {
 /// Name and maker of every target.
 pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("safetensors-header", checkpoints::header),
+    ("gguf", checkpoints::gguf),
     ("index-json", checkpoints::index),
     ("config-json", checkpoints::config),
     ("manifest", checkpoints::manifest),

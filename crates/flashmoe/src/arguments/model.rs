@@ -10,7 +10,7 @@ use super::values::{ByteSize, DeviceChoice, SlotCount};
 /// The model and how it is held.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArguments {
-    /// Folder of the model: MLX or Hugging Face checkpoint, native pack, or the ancestor's folders
+    /// The model: a GGUF file, or the folder of an MLX or Hugging Face checkpoint, a native pack, or the ancestor's
     pub(crate) model: PathBuf,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N`; `auto` takes the first usable GPU, else the processor
     #[arg(long, value_name = "DEVICE", default_value = "auto")]

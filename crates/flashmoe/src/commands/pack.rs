@@ -60,8 +60,14 @@ pub(crate) fn verify(model: &Path, out: &mut dyn Write) -> Result<()> {
     let report = store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));
     bar.finish();
     let report = report.map_err(failure)?;
-    if report.checked_bytes == 0 {
-        let line = "structure is sound; this layout has no checksums, pack it to get them";
+    if report.checked_bytes == 0 && report.damaged.is_empty() {
+        let values = match report.examined_bytes {
+            0 => "",
+            _ => " and every value is a number",
+        };
+        let line = format!(
+            "structure is sound{values}; this layout has no checksums, pack it to get them"
+        );
         writeln!(out, "{line}").map_err(Failure::io)?;
         return Ok(());
     }

@@ -11,6 +11,7 @@ use engine::routing::Heat;
 use engine::text::{Language, TemplateHost};
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
 use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
+use store::format::SourceKind;
 
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
@@ -227,8 +228,15 @@ fn card(
     let folder = arguments.model.model.canonicalize();
     let folder = folder.unwrap_or_else(|_| arguments.model.model.clone());
     let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let files = std::fs::read_dir(&checkpoint.root).into_iter().flatten().flatten();
-    let sizes = files.filter_map(|file| file.metadata().ok()).map(|file| file.len());
+    let folder = folder.map(|name| name.strip_suffix(".gguf").unwrap_or(&name).to_owned());
+    let bytes = match checkpoint.kind {
+        // Other files of the folder are other models.
+        SourceKind::Gguf => checkpoint.file_bytes(),
+        _ => {
+            let files = std::fs::read_dir(&checkpoint.root).into_iter().flatten().flatten();
+            files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
+        }
+    };
     ModelCard {
         id: arguments.served_name.clone().or(folder).unwrap_or_else(|| "model".to_owned()),
         family: plan.config.family.model_type().to_owned(),
@@ -237,7 +245,7 @@ fn card(
         layers: plan.config.layers.len(),
         experts: plan.config.moe.experts,
         experts_per_token: plan.backend.top_k,
-        bytes: sizes.sum(),
+        bytes,
         sampling,
         approximations: plan.approximations(),
     }

@@ -11,6 +11,7 @@
 
 mod direct;
 mod fill;
+mod finite;
 mod folder;
 mod fs;
 mod journal;

@@ -3,25 +3,31 @@
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 
-use super::{PackError, PackProgress, Progress};
-use crate::format::{Checkpoint, Extent, FormatError, files, record_checksum, sidecar};
+use super::{PackError, PackProgress, Progress, finite};
+use crate::format::{Checkpoint, Extent, FormatError, SourceKind, files, record_checksum, sidecar};
 
 /// What was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Bytes compared with checksums; zero where the layout has none and only structure was checked.
     pub checked_bytes: u64,
+    /// Bytes decoded to see whether all values are finite, in GGUF files.
+    pub examined_bytes: u64,
     /// Everything found damaged: file and tensor part, or file, layer and expert.
     pub damaged: Vec<String>,
 }
 
 /// Reads all that has a checksum and compares. The structure was checked when the checkpoint was opened;
-/// layouts without checksums have nothing more to compare, which `checked_bytes` of zero says.
+/// layouts without checksums have nothing more to compare, which `checked_bytes` of zero says. Of GGUF files every
+/// value is decoded, since their scales can be numbers that are none.
 pub fn verify(
     checkpoint: &Checkpoint,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport, PackError> {
     let mut report = VerifyReport::default();
+    if checkpoint.kind == SourceKind::Gguf {
+        report.examined_bytes = finite::examine(checkpoint, &mut report.damaged, progress)?;
+    }
     let Some(pack) = &checkpoint.pack else { return Ok(report) };
     let total_bytes = checkpoint.file_bytes();
     let mut opened = Vec::new();

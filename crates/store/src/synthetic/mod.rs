@@ -5,6 +5,7 @@
 //! piece depends on nothing but its name, so neither threads nor layout change it. Everything is written
 //! under a temporary name and renamed when it is whole and on the disk; sizes are bytes.
 
+pub mod gguf;
 mod mlx;
 mod native;
 

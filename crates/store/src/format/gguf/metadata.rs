@@ -163,9 +163,9 @@ impl Metadata {
         list.into_iter().map(flag).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of integers, such as the types of tokens.
-    pub(super) fn integers(&self, key: &str) -> Result<Option<Vec<i128>>, FormatError> {
-        let Some(list) = self.scalars(key, u64::MAX)? else { return Ok(None) };
+    /// A list of at most `most` integers, such as the types of tokens.
+    pub(super) fn integers(&self, key: &str, most: u64) -> Result<Option<Vec<i128>>, FormatError> {
+        let Some(list) = self.scalars(key, most)? else { return Ok(None) };
         let integer = |value: Scalar| match value {
             Scalar::Integer(value) => Ok(value),
             other => Err(self.invalid(key, format!("{} is no integer", other.text()))),
@@ -189,11 +189,19 @@ impl Metadata {
         self.entries.get(key).map_or((0, 0), |entry| (entry.bytes, entry.count))
     }
 
-    /// A list of texts, of at most `limit` bytes in all.
-    pub(super) fn texts(&self, key: &str, limit: u64) -> Result<Option<Vec<String>>, FormatError> {
+    /// A list of at most `most` texts, of at most `limit` bytes in all.
+    pub(super) fn texts(
+        &self,
+        key: &str,
+        limit: u64,
+        most: u64,
+    ) -> Result<Option<Vec<String>>, FormatError> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
         if entry.element != Some(Kind::Text) {
             return Err(self.invalid(key, "is not a list of texts"));
+        }
+        if entry.count > most {
+            return Err(FormatError::limit(&self.path, key, entry.count, most));
         }
         let bytes = self.read(key, entry, limit)?;
         let mut rest = &bytes[..];

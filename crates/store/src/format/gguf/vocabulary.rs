@@ -22,6 +22,12 @@ const WHOLE: &str = "tokenizer.huggingface.json";
 const TEMPLATE: &str = "tokenizer.chat_template";
 const BEGIN: &str = "tokenizer.ggml.add_bos_token";
 const END: &str = "tokenizer.ggml.add_eos_token";
+/// Bytes of all tokens, and of all merges: eight times the largest known.
+const TEXTS_BYTES_MAX: u64 = 64 << 20;
+/// Four times the largest known vocabulary.
+const TOKENS_MAX: u64 = 1 << 20;
+/// Several merges may make one token.
+const MERGES_MAX: u64 = 2 << 20;
 /// Longest name of a model or rule.
 const NAME_BYTES_MAX: u64 = 4096;
 /// tokenizer.json spells every token and merge again, with quotes, commas and escapes.
@@ -118,11 +124,12 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Reads the ids that have a meaning; `rows` are those of the embedding.
     pub(super) fn read(metadata: Metadata, rows: Option<usize>) -> Result<Self, FormatError> {
-        let tokens = metadata.texts(TOKENS, TOKENIZER_BYTES_MAX)?.unwrap_or_default();
-        if let Some(rows) = rows.filter(|&rows| tokens.len() > rows) {
-            let found = format!("{} for an embedding of {rows} rows", tokens.len());
+        let count = metadata.texts_size(TOKENS).1;
+        if let Some(rows) = rows.filter(|&rows| count > rows as u64) {
+            let found = format!("{count} for an embedding of {rows} rows");
             return Err(metadata.invalid(TOKENS, found));
         }
+        let tokens = metadata.texts(TOKENS, TEXTS_BYTES_MAX, TOKENS_MAX)?.unwrap_or_default();
         let id = |key: &str| -> Result<Option<u32>, FormatError> {
             let Some(id) = metadata.unsigned(key)? else { return Ok(None) };
             match usize::try_from(id).ok().filter(|&id| id < tokens.len()) {
@@ -218,12 +225,12 @@ impl Vocabulary {
         let Some(rule) = RULES.iter().find(|rule| rule.names.contains(&pre.as_str())) else {
             return Err(self.metadata.unsupported(PRE, quoted(&pre).to_string(), RULES_KNOWN));
         };
-        let texts = |key: &str| {
-            self.metadata.required(key, |metadata, key| metadata.texts(key, TOKENIZER_BYTES_MAX))
+        let texts = |key: &str, most: u64| {
+            self.metadata.required(key, |metadata, key| metadata.texts(key, TEXTS_BYTES_MAX, most))
         };
-        let tokens = texts(TOKENS)?;
+        let tokens = texts(TOKENS, TOKENS_MAX)?;
         let uses = self.uses(tokens.len())?;
-        let merges = texts(MERGES)?;
+        let merges = texts(MERGES, MERGES_MAX)?;
         let mut vocab = Map::new();
         let mut added = Vec::new();
         for ((id, text), kind) in tokens.into_iter().enumerate().zip(uses) {
@@ -269,7 +276,7 @@ impl Vocabulary {
 
     /// What each token is for.
     fn uses(&self, tokens: usize) -> Result<Vec<Use>, FormatError> {
-        let Some(types) = self.metadata.integers(TYPES)? else {
+        let Some(types) = self.metadata.integers(TYPES, TOKENS_MAX)? else {
             return Ok(vec![Use::Normal; tokens]);
         };
         if types.len() != tokens {

@@ -6,6 +6,7 @@
 
 pub(crate) mod ancestor;
 mod config;
+mod gguf;
 mod header;
 mod index;
 mod pack;

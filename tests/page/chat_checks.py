@@ -176,6 +176,8 @@ def shows_thinking_as_it_runs(tab, fake):
     tab.reload()
     tab.wait_for_selector(".thinking summary")
     assert tab.inner_text(".thinking summary") == summary, "the time is lost by a reload"
+    tab.send("second")
+    assert fake.requests[-1]["messages"][1]["reasoning_content"] == "I think about it. " * 40
 
 
 def keeps_several_conversations(tab, fake):
@@ -232,7 +234,7 @@ def settings_belong_to_a_conversation(tab, fake):
 def attaches_text_files(tab, fake):
     tab.set_input_files("#files", [{"name": "notes.txt", "mimeType": "text/plain", "buffer": "Köln\n```\n".encode()}])
     tab.wait_for_selector("#attached li")
-    for name, content, words in (("big.txt", b"a" * 1_000_001, "at most 1.0 MB"), ("cat.png", b"\x89PNG\0", "is not text"),
+    for name, content, words in (("big.txt", b"a" * 1_100_000, "has 1.1 MB; at most 1.0 MB"), ("cat.png", b"\x89PNG\0", "is not text"),
                                  ("zero.txt", b"a\0b", "is not text")):
         tab.set_input_files("#files", [{"name": name, "mimeType": "text/plain", "buffer": content}])
         until(lambda: name in tab.notice() and words in tab.notice(), message=f"{name}: {tab.notice()}")
@@ -294,6 +296,11 @@ def says_when_an_answer_was_cut(tab, fake):
     fake.say(text="Half a", finish="length")
     tab.send("first")
     assert "cut off" in tab.inner_text(".note")
+    fake.say(text="")
+    tab.send("second")
+    assert "is empty" in tab.inner_text(".note >> nth=1")
+    tab.send("third")
+    assert [text for _, text in contents(fake.requests[-1])] == ["first", "Half a", "second", "", "third"]
 
 
 def shows_what_is_waited_for(tab, fake):
@@ -381,3 +388,5 @@ CHECKS = [
     shows_what_is_waited_for, storage_that_is_full_is_said, damaged_storage_is_said,
     a_huge_answer_leaves_the_page_responsive,
 ]
+# What does not depend on the window, and takes long.
+ONCE = [a_huge_answer_leaves_the_page_responsive]

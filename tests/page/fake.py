@@ -1,5 +1,7 @@
 """A scripted server for the page: the real files and content policy, answers that the test writes, and every failure."""
 
+import contextlib
+import functools
 import json
 import pathlib
 import re
@@ -12,6 +14,7 @@ TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 LAYERS, EXPERTS = 12, 64
 
 
+@functools.cache
 def content_policy():
     """The policy that the server sends, from its source."""
     source = (PAGE / "mod.rs").read_text()
@@ -34,19 +37,23 @@ class Fake:
     def __init__(self):
         self.scripts, self.requests = [], []
         self.key, self.down, self.aborted = None, False, 0
-        self.loads = []
-        self.polls = 0
+        self.polls = self.active = 0
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_):
                 pass
 
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self):
-                fake.get(self)
+                # A page that was left does not read what it asked for.
+                with contextlib.suppress(ConnectionError):
+                    fake.get(self)
 
             def do_POST(self):
-                fake.post(self)
+                with contextlib.suppress(ConnectionError):
+                    fake.post(self)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -75,9 +82,8 @@ class Fake:
 
     def get(self, handler):
         if self.down:
-            handler.connection.close()
+            handler.close_connection = True
             return
-        self.loads.append(handler.path)
         if handler.path == "/status":
             self.polls += 1
             if self.admitted(handler):
@@ -96,8 +102,10 @@ class Fake:
         return {
             "model": {"id": "scripted-35b-a3b", "context": 4096, "layers": LAYERS, "experts": EXPERTS,
                       "experts_per_token": 8, "bytes": 1, "approximations": []},
-            "loaded_percent": 100, "queued": 0, "sequences": 1, "running": [],
-            "decode_rate": 9.5 if self.polls % 20 < 10 else 0.0, "prefill_rate": 0.0,
+            "loaded_percent": 100, "queued": 0, "sequences": 1,
+            "running": [{"id": "one", "stage": "decode", "prompt": 30, "processed": 30, "cached": 20, "generated": 7,
+                         "eta_s": None}] * self.active,
+            "decode_rate": (9.1, 9.5, 0.0)[self.polls % 3], "prefill_rate": 0.0,
             "prompt_tokens": 1, "generated_tokens": 1,
             "prefix": {"snapshots": [], "snapshot_bytes": 0, "tokens_reused": 20, "tokens_computed": 30},
             "experts": {"prefill": phase, "decode": phase, "vram_hits": 2000 * self.polls,
@@ -108,7 +116,7 @@ class Fake:
     def post(self, handler):
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         if self.down:
-            handler.connection.close()
+            handler.close_connection = True
             return
         if not self.admitted(handler):
             return
@@ -119,11 +127,15 @@ class Fake:
             return
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
         handler.end_headers()
+        self.active += 1
         try:
             self.stream(handler.wfile, script)
-        except (BrokenPipeError, ConnectionResetError):
+        except ConnectionError:
             self.aborted += 1
+        finally:
+            self.active -= 1
 
     def stream(self, out, script):
         def event(value):

@@ -1,6 +1,6 @@
 """Walks through the page in headless Chromium: every promise, on a desktop and a phone, light and dark.
 
-    python tests/page/walk.py [--browser chromium] [--axe axe.min.js] [--only NAME] [--pictures FOLDER]
+    python tests/page/walk.py [--browser chromium] [--axe axe.min.js] [--only NAME] [--part K/N]
 
 Answers come from a scripted server with the page's real files and content policy. Ends with the count of checks; a check
 that fails is shown with its reason, and a fault that the page reports fails the check it happened in.
@@ -20,13 +20,38 @@ from fake import Fake
 from playwright.sync_api import sync_playwright
 
 
+def checks(axe):
+    """Every check, as `(name, check, size, scheme)`."""
+    def on_markdown(check):
+        def prepared(tab, _):
+            markdown_cases.prepare(tab.page)
+            check(tab.page)
+        return prepared
+
+    def on_accessibility(tab, fake):
+        return page_checks.axe_finds_nothing(tab, fake, axe)
+
+    made = [(f"markdown {check.__name__}", on_markdown(check), DESKTOP, "light") for check in markdown_cases.CHECKS]
+    for kind, size, scheme in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
+        for check in chat_checks.CHECKS + page_checks.CHECKS:
+            if check in chat_checks.ONCE and size == PHONE:
+                continue
+            made.append((f"{kind} {check.__name__}", check, size, scheme))
+    for kind, size in (("desktop", DESKTOP), ("phone", PHONE)):
+        for scheme in ("light", "dark"):
+            made.append((f"{kind} {scheme} axe", on_accessibility, size, scheme))
+    return made
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--browser", default="/usr/bin/chromium", help="the browser's program")
     parser.add_argument("--axe", help="axe.min.js of axe-core, for the accessibility rules")
     parser.add_argument("--only", help="only checks whose name contains this")
+    parser.add_argument("--part", default="1/1", help="only the Kth check of every N, as K/N: several of these run at once")
     parser.add_argument("--pictures", help="take the pictures of the documentation into this folder")
     arguments = parser.parse_args()
+    part, parts = map(int, arguments.part.split("/"))
     failed = passed = 0
 
     def attempt(name, check):
@@ -65,18 +90,8 @@ def main():
         if arguments.pictures:
             pictures.take(visit, arguments.pictures)
             return 0
-        for check in (markdown_cases.check_cases, markdown_cases.check_fuzz, markdown_cases.check_no_text_lost,
-                      markdown_cases.check_hostile):
-            attempt(f"markdown {check.__name__}", lambda check=check: visit(lambda tab, _: check(tab.page), DESKTOP, "light"))
-        for kind, size, scheme in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
-            for check in chat_checks.CHECKS + page_checks.CHECKS:
-                name = f"{kind} {check.__name__}"
-                attempt(name, lambda check=check, size=size, scheme=scheme: visit(check, size, scheme))
-        for kind, size in (("desktop", DESKTOP), ("phone", PHONE)):
-            for scheme in ("light", "dark"):
-                def accessible(tab, fake):
-                    return page_checks.axe_finds_nothing(tab, fake, arguments.axe)
-                attempt(f"{kind} {scheme} axe", lambda size=size, scheme=scheme: visit(accessible, size, scheme))
+        for name, check, size, scheme in checks(arguments.axe)[part - 1::parts]:
+            attempt(name, lambda check=check, size=size, scheme=scheme: visit(check, size, scheme))
         browser.close()
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

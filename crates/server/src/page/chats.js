@@ -1,13 +1,13 @@
 // The list of conversations that this browser keeps: opened, renamed, deleted; and how much room they take.
 
-import { button, element, make, megabytes } from "/dom.js";
+import { button, element, make, sizeOf } from "/dom.js";
 import { LIMIT, list, used } from "/store.js";
 
 /// Shows the list. `current` is the open conversation's id; `does` has `open(id)`, `rename(id, title)`, `remove(id)`.
 export function showChats(current, running, does) {
   const entries = list();
   element("chat-list").replaceChildren(...entries.map(({ id, title }) => {
-    const label = running.has(id) ? `${title} (answering)` : title;
+    const label = running.has(id) ? `Answering: ${title}` : title;
     const open = button(label, () => does.open(id), { class: "open", "aria-current": id === current ? "page" : null });
     const item = make("li", {}, open);
     item.append(make("div", { class: "acts" },
@@ -16,7 +16,7 @@ export function showChats(current, running, does) {
     return item;
   }));
   const count = `${entries.length} ${entries.length === 1 ? "conversation" : "conversations"}`;
-  element("room").textContent = `${count} in this browser, ${megabytes(used())} of ${megabytes(LIMIT)}`;
+  element("room").textContent = `${count} in this browser, ${sizeOf(used())} of ${sizeOf(LIMIT)}`;
 }
 
 function rename(item, title, renamed) {

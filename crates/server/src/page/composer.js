@@ -1,6 +1,6 @@
 // The box for a message: its text and the files that go with it, by button, drop or paste.
 
-import { button, element, make, megabytes } from "/dom.js";
+import { button, element, make, sizeOf } from "/dom.js";
 import { notice } from "/notice.js";
 
 /// What one file may have, and all files of a message together.
@@ -8,7 +8,7 @@ const FILE_MAX = 1_000_000;
 
 /// The text of a file, or an error that says in words why it is none.
 async function textOf(file) {
-  if (file.size > FILE_MAX) throw new Error(`has ${megabytes(file.size)}; at most ${megabytes(FILE_MAX)} can be attached`);
+  if (file.size > FILE_MAX) throw new Error(`has ${sizeOf(file.size)}; at most ${sizeOf(FILE_MAX)} can be attached`);
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return text;
@@ -66,7 +66,7 @@ export class Composer {
       try {
         const text = await textOf(file);
         const together = this.files.reduce((sum, { text: other }) => sum + other.length, text.length);
-        if (together > FILE_MAX) throw new Error(`does not fit: files together have at most ${megabytes(FILE_MAX)}`);
+        if (together > FILE_MAX) throw new Error(`does not fit: files together have at most ${sizeOf(FILE_MAX)}`);
         this.files = [...this.files, { name: file.name, text }];
       } catch (error) {
         refused.push(`${file.name} ${error.message}.`);
@@ -78,7 +78,7 @@ export class Composer {
 
   show() {
     element("attached").replaceChildren(...this.files.map((file) => make("li", {}, `${file.name} `,
-      make("small", {}, megabytes(file.text.length)),
+      make("small", {}, sizeOf(file.text.length)),
       button("Remove", () => {
         this.files = this.files.filter((other) => other !== file);
         this.show();

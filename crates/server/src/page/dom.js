@@ -44,4 +44,5 @@ export function copyButton(name, text) {
   return made;
 }
 
-export const megabytes = (count) => `${(count / 1e6).toFixed(count < 1e5 ? 2 : 1)} MB`;
+/// A size in words.
+export const sizeOf = (count) => (count < 1e6 ? `${Math.ceil(count / 1e3)} kB` : `${(count / 1e6).toFixed(1)} MB`);

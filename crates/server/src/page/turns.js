@@ -1,11 +1,11 @@
 // A turn of the conversation as it is seen: what the user said, with its files and what can be done with it.
 
-import { button, copyButton, make, megabytes } from "/dom.js";
+import { button, copyButton, make, sizeOf } from "/dom.js";
 import { userContent } from "/wire.js";
 
 /// A file that is attached: its name, and its text when it is opened.
 function fileView({ name, text }) {
-  const summary = make("summary", {}, `${name} `, make("small", {}, megabytes(text.length)));
+  const summary = make("summary", {}, `${name} `, make("small", {}, sizeOf(text.length)));
   const details = make("details", { class: "file" }, summary);
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) {

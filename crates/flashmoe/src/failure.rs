@@ -3,6 +3,8 @@
 //! 0 success, 1 failed at run time, 2 wrong usage, 3 the model is invalid, 4 not enough memory or disk,
 //! 5 input or output failed, 130 interrupted.
 
+use std::io;
+
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
 use hub::HubError;
@@ -138,7 +140,7 @@ impl Failure {
 pub(crate) fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain() {
-        let cause = cause.to_string();
+        let cause = without_numbers(&cause.to_string());
         if words.contains(&cause) {
             continue;
         }
@@ -148,6 +150,29 @@ pub(crate) fn in_words(error: &anyhow::Error) -> String {
         words.push_str(&cause);
     }
     words
+}
+
+/// A text without the numbers of the system's errors, whose words say the same.
+fn without_numbers(text: &str) -> String {
+    let mut text = text.to_owned();
+    while let Some(start) = text.find(" (os error ")
+        && let Some(length) = text[start..].find(')')
+    {
+        text.replace_range(start..=start + length, "");
+    }
+    text
+}
+
+/// Whether the reader of standard output has gone, as `head` does: nobody is left to be told.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let inner = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(Failure::Io(inner)) => inner.chain().find_map(|it| it.downcast_ref::<io::Error>()),
+        _ => cause.downcast_ref::<io::Error>(),
+    });
+    inner.is_some_and(|error| {
+        error.kind() == io::ErrorKind::BrokenPipe
+            && error.to_string().starts_with("standard output")
+    })
 }
 
 #[cfg(test)]
@@ -165,6 +190,9 @@ mod tests {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         let error = anyhow::Error::new(missing).context("a.json: cannot open: entity not found");
         assert_eq!(in_words(&error), "a.json: cannot open: entity not found");
+        let busy = std::io::Error::from_raw_os_error(98);
+        let error = anyhow::Error::new(busy).context("cannot listen");
+        assert!(!in_words(&error).contains("os error"), "{}", in_words(&error));
         let inner = anyhow::anyhow!("inner").context("middle");
         assert_eq!(in_words(&inner.context("outer")), "outer: middle: inner");
     }

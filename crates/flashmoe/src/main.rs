@@ -4,6 +4,7 @@
 mod account;
 mod arguments;
 mod commands;
+mod configuration;
 mod failure;
 mod interrupt;
 mod models;
@@ -11,6 +12,7 @@ mod output;
 mod plan;
 mod printer;
 mod progress;
+mod prompt;
 mod requantisation;
 mod sampling;
 mod speed;
@@ -31,23 +33,36 @@ fn main() -> ExitCode {
     if engine::text::is_template_process() {
         return engine::text::template_process();
     }
-    let mut arguments = Arguments::parse();
     let mut out = Named::new("standard output", std::io::stdout().lock());
-    let result = models::locate_all(&mut arguments.command);
-    let result = result.and_then(|()| run(&arguments, &mut out));
+    let result = parse().and_then(|mut arguments| {
+        progress::set_volume(arguments.quiet, arguments.verbose);
+        models::locate_all(arguments.command.as_mut())?;
+        run(&arguments, &mut out)
+    });
     let result = result.and_then(|()| out.flush().map_err(|error| Failure::io(error).into()));
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // As a program that is ended by SIGPIPE: in silence, with the code that a shell gives it.
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
-            progress::say(&format!("flashmoe: {}", failure::in_words(&error)));
+            progress::complain(&format!("flashmoe: {}", failure::in_words(&error)));
             let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
             ExitCode::from(failure.map_or(1, Failure::exit_code))
         }
     }
 }
 
+/// The command line with what environment and configuration file add to it.
+fn parse() -> Result<Arguments> {
+    let mut program = Arguments::command();
+    program.build();
+    let words = configuration::completed(&program, std::env::args_os().collect())?;
+    Ok(Arguments::parse_from(words))
+}
+
 fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
-    match &arguments.command {
+    let Some(command) = &arguments.command else { return commands::welcome(out) };
+    match command {
         Command::Run(arguments) => commands::run(arguments, out),
         Command::Pull(arguments) => commands::pull(arguments, out),
         Command::List(arguments) => commands::list(arguments, out),
@@ -55,20 +70,18 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
         Command::Rm(arguments) => commands::remove(arguments, out),
         Command::Serve(arguments) => commands::serve(arguments, out),
         Command::Cache(arguments) => commands::cache(arguments, out),
-        Command::Inspect(arguments) => commands::inspect(&arguments.model, out),
+        Command::Inspect(arguments) => commands::inspect(arguments, out),
         Command::Eval(arguments) => commands::eval(arguments, out),
         Command::Pack(arguments) => commands::pack(arguments, out),
-        Command::Verify(arguments) => commands::verify(&arguments.model, out),
+        Command::Verify(arguments) => commands::verify(arguments, out),
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "flashmoe", &mut text);
             out.write_all(&text).map_err(|error| Failure::io(error).into())
         }
-        Command::Man => {
-            let page = clap_mangen::Man::new(Arguments::command());
-            page.render(out).map_err(|error| Failure::io(error).into())
-        }
+        Command::Man { all } => commands::man(all.as_deref(), out),
+        Command::Config { command } => commands::config(command, out),
         Command::Plan(arguments) => commands::plan(arguments, out),
         Command::Doctor(arguments) => commands::doctor(arguments, out),
         Command::Score(arguments) => commands::score(arguments, out),

@@ -44,7 +44,8 @@ pub(crate) fn locate(model: &Path, absent: Absent) -> Result<PathBuf> {
 
 /// Replaces the model of a command by its path. Commands that answer get a model that is not here; the others only
 /// say how to.
-pub(crate) fn locate_all(command: &mut Command) -> Result<()> {
+pub(crate) fn locate_all(command: Option<&mut Command>) -> Result<()> {
+    let Some(command) = command else { return Ok(()) };
     let (model, absent) = match command {
         Command::Run(arguments) => (&mut arguments.model.model, Absent::Pull),
         Command::Serve(arguments) => {
@@ -59,7 +60,9 @@ pub(crate) fn locate_all(command: &mut Command) -> Result<()> {
             (&mut arguments.model, Absent::Refuse)
         }
         Command::Pack(arguments) => (&mut arguments.source, Absent::Refuse),
-        Command::Plan(arguments) => (&mut arguments.model, Absent::Refuse),
+        // A plan needs headers alone, which it fetches.
+        Command::Plan(arguments) if remote(&arguments.model.model)?.is_some() => return Ok(()),
+        Command::Plan(arguments) => (&mut arguments.model.model, Absent::Refuse),
         Command::Score(arguments) => (&mut arguments.model.model, Absent::Refuse),
         Command::Bench(arguments) => (&mut arguments.model, Absent::Refuse),
         Command::Eval(arguments) => {
@@ -110,6 +113,20 @@ pub(crate) fn locate_name(name: &ModelName, absent: Absent) -> Result<PathBuf> {
     }
 }
 
+/// The name of a model of the hub that is not on this disk: what `plan` can tell of from its headers.
+pub(crate) fn remote(model: &Path) -> Result<Option<ModelName>> {
+    let text = model.to_string_lossy();
+    let (bare, prefixed) = ModelName::without_prefix(&text);
+    let is_name = prefixed || bare.contains('/') && !is_local(model);
+    let Ok(name) = text.parse::<ModelName>() else { return Ok(None) };
+    if model.exists() || !is_name {
+        return Ok(None);
+    }
+    let settings = Settings::from_environment().map_err(Failure::hub)?;
+    let found = Cache::new(&settings.cache).find(&name);
+    Ok(matches!(found, Found::Nothing | Found::Part(_)).then_some(name))
+}
+
 /// A word without a slash: the name of one model on disk, without its owner.
 fn locate_short(text: &str, absent: Absent) -> Result<PathBuf> {
     let models = listed();
@@ -142,6 +159,15 @@ fn locate_short(text: &str, absent: Absent) -> Result<PathBuf> {
             Err(Failure::usage(format!("{} may be {}", quoted(text), names.join(" or "))).into())
         }
     }
+}
+
+/// A model's name for people: of a snapshot its repository, of anything else its folder or file.
+pub(crate) fn short_name(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut parts = path.iter().rev().filter_map(|part| part.to_str());
+    let repository = parts.find_map(ModelName::from_folder);
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    repository.map(|name| name.repository()).or(file).unwrap_or_else(|| "model".to_owned())
 }
 
 /// The models on disk; none where the cache cannot be read.

@@ -1,6 +1,9 @@
-//! Tokens of an answer to text on standard output: thinking told apart, stop strings held back.
+//! Tokens of an answer to text: thinking set apart from the answer, stop strings held back.
+//!
+//! On a terminal, thinking is dim under a heading. Anywhere else only the answer goes out, unless both are asked for:
+//! then thinking has an opening and a closing mark.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
@@ -10,15 +13,67 @@ use engine::text::{
 
 use crate::failure::Failure;
 
+/// How thinking looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThinkingStyle {
+    /// Not at all.
+    Hidden,
+    /// Between `<think>` and `</think>`.
+    Marked,
+    /// Under a heading.
+    Headed,
+    /// Under a heading, dim.
+    Dim,
+}
+
+impl ThinkingStyle {
+    /// The style for standard output: `shown` and `hidden` are what was asked for.
+    pub(crate) fn of_output(shown: bool, hidden: bool) -> Self {
+        match (std::io::stdout().is_terminal(), hidden) {
+            (_, true) => Self::Hidden,
+            (true, false) if has_colour() => Self::Dim,
+            (true, false) => Self::Headed,
+            (false, false) if shown => Self::Marked,
+            (false, false) => Self::Hidden,
+        }
+    }
+
+    fn opening(self) -> &'static str {
+        match self {
+            Self::Hidden => "",
+            Self::Marked => "<think>\n",
+            Self::Headed => "Thinking:\n",
+            Self::Dim => "\x1b[2mThinking\n",
+        }
+    }
+
+    fn closing(self) -> &'static str {
+        match self {
+            Self::Hidden => "",
+            Self::Marked => "\n</think>\n\n",
+            Self::Headed => "\n\nAnswer:\n",
+            Self::Dim => "\x1b[0m\n\n",
+        }
+    }
+}
+
+/// Whether a terminal is to be sent colours (https://no-color.org).
+fn has_colour() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}
+
 /// Prints one answer as it comes.
 pub(crate) struct AnswerPrinter<'a> {
     language: &'a Language,
     reader: AnswerReader,
     out: &'a mut dyn Write,
-    hide_thinking: bool,
+    style: ThinkingStyle,
     events: Vec<AnswerEvent>,
-    /// Thinking was printed, and its end was not.
+    /// Thinking was begun, and its end was not printed.
     thinking: bool,
+    /// The next text follows a closing mark: its blank beginning is left out.
+    closed: bool,
     printed: bool,
 }
 
@@ -28,7 +83,7 @@ impl<'a> AnswerPrinter<'a> {
     pub(crate) fn new(
         language: &'a Language,
         opens_reasoning: bool,
-        hide_thinking: bool,
+        style: ThinkingStyle,
         stop: &[String],
         out: &'a mut dyn Write,
     ) -> Result<Self> {
@@ -42,9 +97,10 @@ impl<'a> AnswerPrinter<'a> {
             language,
             reader: AnswerReader::new(language.tokenizer.stream(), parser, stops),
             out,
-            hide_thinking,
+            style,
             events: Vec::new(),
             thinking: false,
+            closed: false,
             printed: false,
         })
     }
@@ -65,15 +121,26 @@ impl<'a> AnswerPrinter<'a> {
     fn print(&mut self, events: Vec<AnswerEvent>) -> Result<()> {
         for event in &events {
             match event {
-                AnswerEvent::Reasoning(text) if !self.hide_thinking => {
-                    self.thinking = true;
-                    self.write(text)?;
+                AnswerEvent::Reasoning(text) if self.style != ThinkingStyle::Hidden => {
+                    let text = if self.thinking { text } else { text.trim_start() };
+                    // An empty thinking block gets no heading.
+                    if !text.is_empty() {
+                        if !std::mem::replace(&mut self.thinking, true) {
+                            self.write(self.style.opening())?;
+                        }
+                        self.write(text)?;
+                    }
                 }
                 AnswerEvent::Text(text) => {
                     if std::mem::take(&mut self.thinking) {
-                        self.write("\n</think>\n\n")?;
+                        self.write(self.style.closing())?;
+                        self.closed = true;
                     }
-                    self.write(text)?;
+                    let text = if self.closed { text.trim_start_matches('\n') } else { text };
+                    if !text.is_empty() {
+                        self.closed = false;
+                        self.write(text)?;
+                    }
                 }
                 // Without tools on offer there are no calls: what looks like one is text.
                 _ => {}
@@ -93,6 +160,10 @@ impl<'a> AnswerPrinter<'a> {
     pub(crate) fn finish(mut self) -> Result<Message> {
         let events = self.reader.finish();
         self.print(events)?;
+        if std::mem::take(&mut self.thinking) {
+            // The answer ended in its thinking: the marks are closed all the same.
+            self.write(self.style.closing().trim_end_matches("Answer:\n").trim_end_matches('\n'))?;
+        }
         if self.printed {
             self.write("\n")?;
         }

@@ -1,6 +1,8 @@
-//! Progress on standard error: a bar on a terminal, a line every few seconds otherwise.
+//! What goes to standard error: progress as a bar on a terminal and as a line every few seconds otherwise, remarks,
+//! and the reason of a failure.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -35,7 +37,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts to show `what`, which takes `total` units.
     pub(crate) fn new(what: &str, unit: Unit, total: f64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let shows = std::io::stderr().is_terminal() && !QUIET.load(Ordering::Relaxed);
+        let bar = shows.then(|| {
             let bar = ProgressBar::new(1000);
             let style = ProgressStyle::with_template("{prefix} {bar:32} {msg}");
             bar.set_style(style.expect("the template is a constant"));
@@ -53,7 +56,7 @@ impl Progress {
                 bar.set_position((done / self.total.max(1e-9) * 1000.0) as u64);
                 bar.set_message(self.figures(done));
             }
-            None if self.shown.is_none_or(|shown| shown.elapsed() >= LINE_INTERVAL) => {
+            None if self.shown.unwrap_or(self.started).elapsed() >= LINE_INTERVAL => {
                 self.shown = Some(Instant::now());
                 say(&format!("{}: {}", self.what, self.figures(done)));
             }
@@ -65,7 +68,7 @@ impl Progress {
     pub(crate) fn finish(self) {
         match self.bar {
             Some(bar) => bar.finish_and_clear(),
-            None if self.started.elapsed() >= LINE_INTERVAL => {
+            None if self.shown.is_some() => {
                 say(&format!(
                     "{}: done in {:.1} s",
                     self.what,
@@ -80,23 +83,58 @@ impl Progress {
         let elapsed = self.started.elapsed().as_secs_f64();
         let rate = done / elapsed.max(1e-6);
         let eta = if rate > 0.0 { (self.total - done).max(0.0) / rate } else { 0.0 };
+        let eta = duration(eta);
         match self.unit {
             Unit::Bytes => {
                 let [done, total, rate] = [done, self.total, rate].map(|b| ByteSize(b as u64));
-                format!("{done} of {total}, {rate}/s, {eta:.0} s left")
+                format!("{done} of {total}, {rate}/s, {eta} left")
             }
             Unit::Questions => {
-                format!("{done:.0} of {:.0} questions, {eta:.0} s left", self.total)
+                format!("{done:.0} of {:.0} questions, {eta} left", self.total)
             }
             Unit::Tokens => {
-                format!("{done:.0} of {:.0} tokens, {rate:.1} tok/s, {eta:.0} s left", self.total)
+                format!("{done:.0} of {:.0} tokens, {rate:.1} tok/s, {eta} left", self.total)
             }
         }
     }
 }
 
+/// Seconds as people say them: `42 s`, `3 min 20 s`, `2 h 5 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let all = seconds.round().min(1e12) as u64;
+    match all {
+        0..=119 => format!("{all} s"),
+        120..=7199 => format!("{} min {} s", all / 60, all % 60),
+        _ => format!("{} h {} min", all / 3600, all / 60 % 60),
+    }
+}
+
+/// How much is said on standard error.
+static QUIET: AtomicBool = AtomicBool::new(false);
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// Sets how much is said: `quiet` leaves errors alone, `verbose` adds what is done on the way.
+pub(crate) fn set_volume(quiet: bool, verbose: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+    VERBOSE.store(verbose, Ordering::Relaxed);
+}
+
 /// Writes a line to standard error, as one line whatever is in it. A closed standard error is nobody's loss.
 pub(crate) fn say(line: &str) {
+    if !QUIET.load(Ordering::Relaxed) {
+        complain(line);
+    }
+}
+
+/// As [`say`], where it was asked for with `-v`.
+pub(crate) fn tell(line: &str) {
+    if VERBOSE.load(Ordering::Relaxed) {
+        complain(line);
+    }
+}
+
+/// As [`say`], for what is said even with `--quiet`: the reason of a failure.
+pub(crate) fn complain(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", shown::line(line));
 }
 

@@ -1,12 +1,15 @@
-//! The two bandwidths that bound a streaming engine, measured on the spot: disk at the model's record size,
-//! memory as the compute threads read it.
+//! What bounds a streaming engine, measured on the spot: the disk at the model's record size, memory as the compute
+//! threads read it, and products of many tokens.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::backend::cuda::bandwidths;
+use kernels::format::{Encoding, FloatType, Matrix};
 use store::LayerId;
 use store::format::Checkpoint;
 
@@ -22,6 +25,8 @@ pub(crate) struct Speeds {
     pub(crate) memory: f64,
     /// From RAM to the GPU, where one computes.
     pub(crate) bus: Option<f64>,
+    /// Operations of products of many tokens per second on the processor; zero where a GPU computes.
+    pub(crate) compute: f64,
 }
 
 /// What a disk gave.
@@ -39,33 +44,104 @@ const DISK_TIME: Duration = Duration::from_millis(1500);
 const DISK_THREADS: usize = 4;
 
 impl Speeds {
-    /// Measures both; takes about two seconds.
+    /// Measures all; takes about two seconds.
     pub(crate) fn measure(plan: &Plan) -> Result<Self> {
-        let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
-        let disk = probe_disk(&plan.checkpoint, record as usize)?.speed;
+        Self::measure_at(plan, None)
+    }
+
+    /// As [`Speeds::measure`]; of a model that is not there yet the disk of the folder `place`, by a file made for it.
+    pub(crate) fn measure_at(plan: &Plan, place: Option<&Path>) -> Result<Self> {
+        let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20) as usize;
+        let disk = match place {
+            None => probe_disk(&plan.checkpoint, record)?.speed,
+            Some(folder) => probe_folder(folder, record)?.speed,
+        };
         Ok(match &plan.device {
-            None => Self { disk, memory: kernels::probe::read_bandwidth(plan.threads), bus: None },
+            None => Self {
+                disk,
+                memory: kernels::probe::read_bandwidth(plan.threads),
+                bus: None,
+                compute: products(plan)?,
+            },
             Some(device) => {
                 let found = bandwidths(device.info.ordinal).map_err(Failure::engine)?;
-                Self { disk, memory: found.memory, bus: Some(found.bus) }
+                Self { disk, memory: found.memory, bus: Some(found.bus), compute: 0.0 }
             }
         })
     }
+}
+
+/// Shape of the product that is measured, and its tokens: those of an expert in a chunk.
+const PRODUCT: (usize, usize, usize) = (1024, 2048, 64);
+const PRODUCT_RUNS: usize = 9;
+
+/// Operations per second of 4-bit products of many tokens, the best of a few runs.
+fn products(plan: &Plan) -> Result<f64> {
+    let (rows, columns, tokens) = PRODUCT;
+    let options = kernels::ComputeOptions {
+        threads: plan.threads,
+        arithmetic: crate::plan::arithmetic(plan.arguments.arithmetic),
+        isa: kernels::Isa::Auto,
+    };
+    let compute = kernels::Compute::new(options).map_err(|it| Failure::usage(it.to_string()))?;
+    let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+    let weights = vec![0x35; rows * encoding.weight_row_bytes(columns)];
+    let scales = vec![0x3c; rows * encoding.scale_row_bytes(columns)];
+    let matrix = Matrix::new(encoding, rows, columns, &weights, &scales, &scales);
+    let matrix = matrix.map_err(|error| Failure::Run(error.into()))?;
+    let x: Vec<f32> = (0..tokens * columns).map(|i| (i as f32).sin()).collect();
+    let mut prepared = kernels::Activations::with_capacity(tokens, columns);
+    compute.prepare(&x, columns, &[encoding], &mut prepared);
+    let mut out = vec![0.0; tokens * rows];
+    let mut best = f64::INFINITY;
+    for _ in 0..PRODUCT_RUNS {
+        let started = Instant::now();
+        let job = kernels::MatmulJob {
+            matrix,
+            x: &prepared,
+            tokens: kernels::Tokens::All,
+            out: &mut out,
+        };
+        compute.matmul(&mut [job]);
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(2.0 * (rows * columns * tokens) as f64 / best.max(1e-9))
+}
+
+/// Bytes of the file that a folder's disk is measured by: more than drives keep in their own memory at once.
+const SCRATCH_BYTES: usize = 256 << 20;
+
+/// As [`probe_disk`], over a file that is made in `folder` and removed.
+fn probe_folder(folder: &Path, record: usize) -> Result<DiskSpeed> {
+    let named = || format!("cannot measure the disk of {}", folder.display());
+    let mut scratch =
+        tempfile::NamedTempFile::new_in(folder).map_err(Failure::io).with_context(named)?;
+    // Not zeros: a file system may store those as a hole.
+    let piece: Vec<u8> =
+        (0..1_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for _ in 0..SCRATCH_BYTES / piece.len() {
+        scratch.write_all(&piece).map_err(Failure::io).with_context(named)?;
+    }
+    scratch.as_file().sync_all().map_err(Failure::io).with_context(named)?;
+    probe_file(scratch.path(), SCRATCH_BYTES as u64, record)
 }
 
 /// Random reads of `record` bytes over the largest file, past the page cache where the file system allows.
 pub(crate) fn probe_disk(checkpoint: &Checkpoint, record: usize) -> Result<DiskSpeed> {
     let file = checkpoint.files.iter().max_by_key(|file| file.length);
     let file = file.ok_or_else(|| Failure::model(anyhow::anyhow!("the model has no files")))?;
+    probe_file(&file.path, file.length, record)
+}
+
+fn probe_file(path: &Path, length: u64, record: usize) -> Result<DiskSpeed> {
     let record = record.next_multiple_of(4096);
-    let places = (file.length / record as u64).max(1);
-    let (opened, direct) = match store::io::open_uncached(&file.path) {
+    let places = (length / record as u64).max(1);
+    let (opened, direct) = match store::io::open_uncached(path) {
         Ok(file) => (Ok(file), true),
-        Err(_) => (File::open(&file.path), false),
+        Err(_) => (File::open(path), false),
     };
-    let handle = opened
-        .map_err(Failure::io)
-        .with_context(|| format!("cannot read {}", file.path.display()))?;
+    let handle =
+        opened.map_err(Failure::io).with_context(|| format!("cannot read {}", path.display()))?;
     let started = Instant::now();
     let read = |seed: u64| {
         // Direct reads need an aligned buffer: take the aligned part of a larger one.
@@ -100,7 +176,7 @@ pub(crate) fn probe_disk(checkpoint: &Checkpoint, record: usize) -> Result<DiskS
     if speed > 0.0 {
         Ok(DiskSpeed { speed, direct })
     } else {
-        let reason = anyhow::anyhow!("{}: nothing could be read", file.path.display());
+        let reason = anyhow::anyhow!("{}: nothing could be read", path.display());
         Err(Failure::Io(reason).into())
     }
 }

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::engine::PrefillProgress;
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use engine::text::{
-    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, TemplateHost,
-    TextError,
+    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings,
+    TemplateHost, TextError,
 };
 
 use crate::arguments::RunArguments;
@@ -17,10 +18,12 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::load::Loaded;
 use crate::plan::{Plan, Seats};
-use crate::printer::AnswerPrinter;
+use crate::printer::{AnswerPrinter, ThinkingStyle};
 use crate::progress::{Progress, Unit, say};
 use crate::sampling::sampling_options;
 
+/// Tokens that a template adds to a conversation's texts, amply.
+const TEMPLATE_TOKENS: usize = 512;
 /// A prompt that is too long is counted up to so many times the context.
 const COUNTED_CONTEXTS: usize = 4;
 
@@ -30,13 +33,22 @@ pub(crate) struct Terminal {
     pub(crate) loaded: Loaded,
     pub(crate) language: Language,
     pub(crate) session: Session,
+    /// In place of the temperature of the arguments, once a chat has set one.
+    pub(crate) temperature: Option<f32>,
     pub(crate) interrupt: Interrupt,
 }
 
 impl Terminal {
-    /// Plans and loads the model that `arguments` name, and says what it approximates.
-    pub(crate) fn open(arguments: &RunArguments) -> Result<Self> {
+    /// Plans and loads the model that `arguments` name, and says what it approximates. What cannot be asked of it, or
+    /// does not fit its context, is refused before anything is loaded.
+    pub(crate) fn open(
+        arguments: &RunArguments,
+        raw: Option<&str>,
+        messages: &[Message],
+    ) -> Result<Self> {
         let plan = Plan::resolve(&arguments.model, Seats::CONVERSATION)?;
+        sampling_options(&arguments.sampling, &plan.checkpoint)?;
+        StopStrings::new(arguments.stop.clone()).map_err(|it| Failure::usage(it.to_string()))?;
         let vocabulary = plan.config.vocabulary;
         let checkpoint = plan.checkpoint.clone();
         // The tokenizer takes as long to parse as a small trunk to read: both at once.
@@ -47,10 +59,29 @@ impl Terminal {
         for line in plan.approximations() {
             say(&line);
         }
-        let mut loaded = plan.load()?;
-        let language =
-            language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
-        let language = language.map_err(|error| Failure::model(error.into()))?;
+        let joined = || -> Result<Language> {
+            let language =
+                language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
+            Ok(language.map_err(|error| Failure::model(error.into()))?)
+        };
+        // A token has a byte at least: a short prompt fits, whatever the tokenizer makes of it.
+        let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+        let fits = bytes + TEMPLATE_TOKENS <= plan.backend.context;
+        let (language, mut loaded) = if fits && plan.checkpoint.tokenizer.is_some() {
+            let loaded = plan.load()?;
+            (joined()?, loaded)
+        } else {
+            let language = joined()?;
+            let gone = || interrupt.is_set();
+            if raw.is_some() {
+                let asked = Asked { think: arguments.think, raw: arguments.raw };
+                prepare(&language, plan.backend.context, asked, messages, raw, &gone)?;
+            }
+            (language, plan.load()?)
+        };
+        if raw.is_none() && language.template.is_none() {
+            return Err(no_template().into());
+        }
         if arguments.stats {
             match (&plan.device, &plan.no_device) {
                 (Some(device), _) => say(&format!("runs on {}", device.info.name)),
@@ -64,7 +95,7 @@ impl Terminal {
             ));
         }
         let session = Session::new(&mut loaded.engine).map_err(Failure::engine)?;
-        Ok(Self { plan, loaded, language, session, interrupt })
+        Ok(Self { plan, loaded, language, session, temperature: None, interrupt })
     }
 
     /// Tokens of `messages` as the template renders them for an answer.
@@ -73,45 +104,9 @@ impl Terminal {
         if messages.is_empty() {
             return Ok(0);
         }
-        Ok(self.render(template, messages, think, EncodeLimit::NONE)?.tokens.len())
-    }
-
-    fn render(
-        &self,
-        template: &ChatTemplate,
-        messages: &[Message],
-        think: Option<bool>,
-        limit: EncodeLimit<'_>,
-    ) -> Result<ChatPrompt> {
-        let options = RenderOptions {
-            add_generation_prompt: true,
-            enable_thinking: think,
-            ..RenderOptions::default()
-        };
-        let none = &mut |_: &Message| None;
-        let prompt = self.language.render_within(template, messages, &[], &options, none, limit);
-        prompt.map_err(|error| self.refused(error).into())
-    }
-
-    /// Tokens beyond the context are of no use.
-    fn limit<'a>(&self, gone: &'a dyn Fn() -> bool) -> EncodeLimit<'a> {
-        let tokens = self.plan.backend.context;
-        EncodeLimit { tokens, counted: COUNTED_CONTEXTS * tokens, gone }
-    }
-
-    fn refused(&self, error: TextError) -> Failure {
         let context = self.plan.backend.context;
-        match error {
-            TextError::Gone => Failure::Interrupted,
-            TextError::TooManyTokens { tokens, all } => {
-                let more = if all { "" } else { "more than " };
-                let reason = format!(
-                    "the prompt has {more}{tokens} tokens, the context {context}: see --context"
-                );
-                Failure::Run(anyhow::anyhow!(reason))
-            }
-            other => Failure::Run(other.into()),
-        }
+        let limit = EncodeLimit::NONE;
+        Ok(render(&self.language, context, template, messages, think, limit)?.tokens.len())
     }
 
     /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
@@ -127,21 +122,14 @@ impl Terminal {
         self.interrupt.reset();
         let interrupt = self.interrupt.clone();
         let gone = move || interrupt.is_set();
-        let template = self.language.template.as_ref().filter(|_| !arguments.raw);
-        let (prompt, marked, opens_reasoning) = match (template, raw) {
-            (Some(template), _) => {
-                let prompt = self.render(template, messages, think, self.limit(&gone))?;
-                let marked = prompt.turns.last().copied().unwrap_or(0);
-                (prompt.tokens, marked, prompt.opens_reasoning)
-            }
-            (None, Some(text)) => {
-                let ids = self.language.encode_within(text, self.limit(&gone));
-                (ids.map_err(|error| self.refused(error))?, 0, false)
-            }
-            (None, None) => return Err(no_template().into()),
-        };
-        let options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
         let context = self.plan.backend.context;
+        let asked = Asked { think, raw: arguments.raw };
+        let prepared = prepare(&self.language, context, asked, messages, raw, &gone)?;
+        let Prepared { tokens: prompt, marked, opens_reasoning } = prepared;
+        let mut options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
+        if let Some(temperature) = self.temperature {
+            options.temperature = temperature;
+        }
         let options = AnswerOptions {
             sampling: &options,
             max_tokens: arguments.max_tokens.unwrap_or(context),
@@ -152,12 +140,14 @@ impl Terminal {
         let mut printer = AnswerPrinter::new(
             &self.language,
             opens_reasoning,
-            arguments.hide_thinking,
+            ThinkingStyle::of_output(arguments.show_thinking, arguments.hide_thinking),
             &arguments.stop,
             out,
         )?;
         let bar = RefCell::new(Some(Progress::new("prefill", Unit::Tokens, prompt.len() as f64)));
         let mut failed = None;
+        let started = Instant::now();
+        let (mut count, mut first) = (0, None);
         let answered = self.session.answer(
             &mut self.loaded.engine,
             &prompt,
@@ -170,6 +160,8 @@ impl Terminal {
                 }
             },
             &mut |token| {
+                count += 1;
+                first.get_or_insert_with(Instant::now);
                 if let Some(bar) = bar.borrow_mut().take() {
                     bar.finish();
                 }
@@ -187,10 +179,92 @@ impl Terminal {
         }
         let report = match answered {
             Ok(report) => report,
-            Err(engine::EngineError::Cancelled) => AnswerReport::default(),
+            // What the engine does not report of an answer that was stopped.
+            Err(engine::EngineError::Cancelled) => AnswerReport {
+                prompt_tokens: if count > 0 { prompt.len() } else { 0 },
+                answer_tokens: count,
+                prefill_time: first.map_or(Duration::ZERO, |first| first - started),
+                decode_time: first.map_or(Duration::ZERO, |first| first.elapsed()),
+                ..AnswerReport::default()
+            },
             Err(error) => return Err(Failure::engine(error).into()),
         };
         Ok((printer.finish()?, report))
+    }
+}
+
+/// What is asked of the template.
+#[derive(Clone, Copy)]
+struct Asked {
+    think: Option<bool>,
+    /// Nothing: the prompt is fed as it is.
+    raw: bool,
+}
+
+/// A prompt in tokens.
+struct Prepared {
+    tokens: Vec<u32>,
+    /// Its first tokens that are worth returning to.
+    marked: usize,
+    opens_reasoning: bool,
+}
+
+/// Tokens of `messages` by the template, or of `raw` where there is none, as far as a context holds them.
+fn prepare(
+    language: &Language,
+    context: usize,
+    asked: Asked,
+    messages: &[Message],
+    raw: Option<&str>,
+    gone: &dyn Fn() -> bool,
+) -> Result<Prepared> {
+    // Tokens beyond the context are of no use.
+    let limit = EncodeLimit { tokens: context, counted: COUNTED_CONTEXTS * context, gone };
+    let template = language.template.as_ref().filter(|_| !asked.raw);
+    Ok(match (template, raw) {
+        (Some(template), _) => {
+            let prompt = render(language, context, template, messages, asked.think, limit)?;
+            let marked = prompt.turns.last().copied().unwrap_or(0);
+            Prepared { tokens: prompt.tokens, marked, opens_reasoning: prompt.opens_reasoning }
+        }
+        (None, Some(text)) => {
+            let ids = language.encode_within(text, limit);
+            let tokens = ids.map_err(|error| refused(context, error))?;
+            Prepared { tokens, marked: 0, opens_reasoning: false }
+        }
+        (None, None) => return Err(no_template().into()),
+    })
+}
+
+fn render(
+    language: &Language,
+    context: usize,
+    template: &ChatTemplate,
+    messages: &[Message],
+    think: Option<bool>,
+    limit: EncodeLimit<'_>,
+) -> Result<ChatPrompt> {
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        enable_thinking: think,
+        ..RenderOptions::default()
+    };
+    let none = &mut |_: &Message| None;
+    let prompt = language.render_within(template, messages, &[], &options, none, limit);
+    prompt.map_err(|error| refused(context, error).into())
+}
+
+fn refused(context: usize, error: TextError) -> Failure {
+    match error {
+        TextError::Gone => Failure::Interrupted,
+        TextError::TooManyTokens { tokens, all } => {
+            let more = if all { "" } else { "more than " };
+            let reason = format!(
+                "the prompt has {more}{tokens} tokens, the context {context}: shorten it or raise --context"
+            );
+            Failure::Run(anyhow::anyhow!(reason))
+        }
+        other => Failure::Run(other.into()),
     }
 }
 

@@ -100,6 +100,28 @@ fn tables_and_csv_have_a_header_and_a_line_per_row() {
     assert_eq!(columns, [columns[0]; 3]);
 }
 
+/// The columns of a table.
+fn columns(table: &str) -> Vec<String> {
+    let head = table.lines().next().unwrap().trim_matches('|');
+    head.split('|').map(|name| name.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_table_is_narrow_unless_all_of_it_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let options = ["-p", "0", "-n", "4", "-r", "1", "--device", "cpu"];
+    let narrow = bench(&model, &options);
+    let expected = ["test", "tok/s", "mode", "budget GiB", "hits %", "GB/token", "of bound %"];
+    assert_eq!(columns(&narrow), expected);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
+    let wide = bench(&model, &[&options[..], &["--wide"]].concat());
+    assert!(columns(&wide).len() > 15, "{wide}");
+    // What was compared is told.
+    let compared = bench(&model, &[&options[..], &["--kv-type", "f32,f16"]].concat());
+    assert!(columns(&compared).contains(&"kv type".to_owned()), "{compared}");
+}
+
 #[test]
 fn nothing_to_measure_is_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();

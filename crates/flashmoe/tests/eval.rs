@@ -101,3 +101,31 @@ fn files_that_cannot_be_used_are_named() {
     let (code, message) = fails(&[text, "--text", text]);
     assert!(code == Some(2) && message.contains("line 1: missing field"), "{message}");
 }
+
+#[test]
+fn an_interrupted_evaluation_prints_what_it_has() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let folder = tempfile::tempdir().unwrap();
+    let (answers, tasks) = (folder.path().join("answers.jsonl"), demo.join("eval.jsonl"));
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+        .args(["eval", demo.to_str().unwrap(), tasks.to_str().unwrap(), "--device", "cpu"])
+        .args(["--answers", answers.to_str().unwrap()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    // The file is written in pieces: the first means that several questions are answered.
+    while answers.metadata().map_or(0, |file| file.len()) == 0 && started.elapsed().as_secs() < 120
+    {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (table, told) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(table.contains("all"), "{table} {told}");
+    assert!(told.contains("asked so far"), "{told}");
+}

@@ -147,3 +147,24 @@ fn a_name_that_leads_nowhere_is_answered_by_what_to_type() {
     let told = text(&offline.env("HF_HUB_OFFLINE", "1").output().unwrap().stderr);
     assert!(told.contains("HF_HUB_OFFLINE forbids"), "{told}");
 }
+
+#[test]
+fn a_plan_before_the_download_reads_headers_alone() {
+    let (hub, home) = start();
+    let output = flashmoe(&hub, home.path(), &["plan", NAME, "--device", "cpu"]);
+    let (plan, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{told}");
+    for words in ["is not downloaded", "to download", "dense trunk", "tok/s expected"] {
+        assert!(plan.contains(words), "{plan}");
+    }
+    assert!(hub.sent() < 512 << 10, "{} bytes sent", hub.sent());
+    assert!(!home.path().join("hub").exists(), "nothing is left in the cache");
+    // What it says of sizes is what the model itself says.
+    let json = |model: &str| -> serde_json::Value {
+        let output = flashmoe(&hub, home.path(), &["plan", model, "--device", "cpu", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (remote, local) = (json(NAME), json(demo().to_str().unwrap()));
+    assert_eq!(remote["parts"]["dense trunk"], local["parts"]["dense trunk"]);
+    assert_eq!(remote["experts"], local["experts"]);
+}

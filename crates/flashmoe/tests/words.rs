@@ -36,14 +36,9 @@ fn what_cannot_be_written_is_named() {
         &["plan", model, "--device", "cpu"],
         &["man"],
         &["completions", "bash"],
-        &["run", model, "--device", "cpu", "--max-tokens", "4", "Hello"],
+        &["run", model, "--device", "cpu", "--max-tokens", "4", "--show-thinking", "Hello"],
     ];
     for command in commands {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = flashmoe(command, writer);
-        assert_eq!(output.status.code(), Some(5), "{command:?}");
-        assert_eq!(line(&output), "flashmoe: standard output: broken pipe", "{command:?}");
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let output = flashmoe(command, full);
         assert_eq!(output.status.code(), Some(5), "{command:?}");

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice,
     LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SlotCount,
-    StorageChoice,
+    StorageChoice, memory_size,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -31,6 +31,9 @@ pub(crate) struct BenchArguments {
     /// Form of the rows
     #[arg(short = 'o', long, value_name = "FORM", default_value = "md")]
     pub(crate) output: OutputChoice,
+    /// All columns of the table; without it those that matter and the settings in which rows differ
+    #[arg(long)]
+    pub(crate) wide: bool,
     /// Seed of the tokens
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -38,13 +41,13 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: DeviceChoice,
     /// Hard caps on the GPU memory taken (list)
-    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) vram: Vec<ByteSize>,
     /// Guess on the GPU, one layer early, which experts come next (list)
     #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "off")]
     pub(crate) predict: Vec<PredictChoice>,
     /// Memory caps (list)
-    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) memory: Vec<ByteSize>,
     /// Where experts come from (list)
     #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "budget")]

@@ -33,16 +33,37 @@ pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
-pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount};
+pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size};
+
+/// The version with its commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
+/// What this build can do as well.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("FLASHMOE_COMMIT"),
+    ")\nfeatures: x86-64 and NEON kernels, CUDA (driver loaded at run time), io_uring, hub over https"
+);
 
 /// Runs Mixture-of-Experts models larger than memory on one ordinary machine: the dense trunk stays in
 /// memory, the experts stream from the SSD.
 #[derive(Debug, Parser)]
-#[command(name = "flashmoe", version, propagate_version = true)]
+#[command(
+    name = "flashmoe",
+    version = VERSION,
+    long_version = LONG_VERSION,
+    after_help = "Alone, `flashmoe` says which models are here. `flashmoe help COMMAND` explains a command."
+)]
 pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
+    /// Say nothing on standard error but why something failed
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Everywhere")]
+    pub(crate) quiet: bool,
+    /// Say also what is done on the way
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,10 +96,14 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual: everything on one page, or a page per command into a folder
+    Man {
+        /// Write flashmoe.1, flashmoe-run.1 and so on into this folder
+        #[arg(long, value_name = "FOLDER")]
+        all: Option<PathBuf>,
+    },
     /// What goes where in memory and how fast it will be, without loading anything
-    Plan(ModelArguments),
+    Plan(PlanArguments),
     /// What this machine offers, with a read test when a model is given
     Doctor(DoctorArguments),
     /// Teacher-forced logits and negative log-likelihood of given token ids
@@ -91,6 +116,28 @@ pub(crate) enum Command {
     Launch(LaunchArguments),
     /// Record, replay and measure routing traces
     Trace(TraceArguments),
+    /// The configuration file, and what holds with where it came from
+    Config {
+        /// What to do
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+/// `flashmoe config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// What holds for a command, and whether by file, environment or default
+    Show {
+        /// The command
+        #[arg(default_value = "run")]
+        command: String,
+        /// Defaults as well
+        #[arg(long)]
+        all: bool,
+    },
+    /// Where the configuration file is
+    Path,
 }
 
 /// `flashmoe run`
@@ -98,31 +145,43 @@ pub(crate) enum Command {
 pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// The prompt; `-` reads standard input; without one an interactive chat starts
+    /// The prompt; what comes through a pipe is added to it, `-` stands for that alone; without a prompt a chat starts
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArguments,
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Most tokens of an answer, thinking included
-    #[arg(long, value_name = "N")]
+    /// Most tokens of an answer, thinking included (default: what the context leaves)
+    #[arg(short = 'n', long, value_name = "N", visible_alias = "n-predict")]
     pub(crate) max_tokens: Option<usize>,
-    /// Answer without a thinking block, or ask for one (default: the template's own)
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Ask for a thinking block, or with --think=false for none (default: as the model's template has it)
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
     pub(crate) think: Option<bool>,
+    /// Print the thinking block although standard output is no terminal
+    #[arg(long, conflicts_with = "hide_thinking")]
+    pub(crate) show_thinking: bool,
     /// Do not print the thinking block
     #[arg(long)]
     pub(crate) hide_thinking: bool,
-    /// Feed the prompt as it is, without the chat template
-    #[arg(long)]
-    pub(crate) raw: bool,
-    /// Stop before this text (may be repeated)
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) stop: Vec<String>,
     /// Print hits, bytes read and speed after each answer
     #[arg(long)]
     pub(crate) stats: bool,
+    /// Print the answer, its thinking and its figures as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Feed the prompt as it is, without the chat template
+    #[arg(long, help_heading = "Prompt and answer")]
+    pub(crate) raw: bool,
+    /// Stop before this text (may be repeated)
+    #[arg(long, value_name = "TEXT", help_heading = "Prompt and answer")]
+    pub(crate) stop: Vec<String>,
 }
 
 /// `flashmoe score`
@@ -141,11 +200,24 @@ pub(crate) struct ScoreArguments {
     pub(crate) greedy: usize,
 }
 
-/// A command that only needs the model's folder.
+/// A command that only needs the model.
 #[derive(Debug, Args)]
 pub(crate) struct PathArguments {
-    /// Folder of the model
+    /// Folder or name of the model
     pub(crate) model: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `flashmoe plan`
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `flashmoe doctor`

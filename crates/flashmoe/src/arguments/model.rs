@@ -5,116 +5,137 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use engine::backend::cpu::KvType;
 
-use super::values::{ByteSize, DeviceChoice, SlotCount};
+use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size};
 
 /// The model and how it is held.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArguments {
-    /// The model: a GGUF file, or the folder of an MLX or Hugging Face checkpoint, a native pack, or the ancestor's
+    /// The model: a folder, a GGUF file, OWNER/NAME on the Hugging Face hub, or a name that `flashmoe list` prints
     pub(crate) model: PathBuf,
+    /// Hard cap on everything the process holds, requests of a server included, page cache where the mode promises it
+    /// (default: 85 % of what the machine and its cgroup can spare)
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    pub(crate) memory: Option<ByteSize>,
+    /// Most tokens of a conversation (default: what a tenth of the memory holds, 2048 to 32768)
+    #[arg(
+        short = 'c',
+        long,
+        visible_alias = "ctx-size",
+        value_name = "TOKENS",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 24)
+    )]
+    pub(crate) context: Option<u32>,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N`; `auto` takes the first usable GPU, else the processor
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: DeviceChoice,
+    /// Threads that compute on the processor (default: its cores)
+    #[arg(
+        short = 't',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    pub(crate) threads: Option<u16>,
     /// Hard cap on the GPU memory taken (default: what is free, less a reserve)
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = memory_size, help_heading = "Memory and disk")]
     pub(crate) vram: Option<ByteSize>,
     /// Guess on the GPU, one layer early, which experts come next, and fetch what is not in its memory; answers
     /// stay the same
-    #[arg(long, value_name = "WHEN", default_value = "off")]
+    #[arg(long, value_name = "WHEN", default_value = "off", help_heading = "GPU")]
     pub(crate) predict: PredictChoice,
-    /// Hard cap on everything the process holds, requests of a server included, page cache where the mode promises it
-    /// (default: what the machine and its cgroup can spare)
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<ByteSize>,
     /// Where experts come from
-    #[arg(long, value_name = "MODE", default_value = "budget")]
+    #[arg(long, value_name = "MODE", default_value = "budget", help_heading = "Memory and disk")]
     pub(crate) storage: StorageChoice,
     /// Slots for expert records in `budget` mode: a number, or `floor` for the fewest that work
     /// (default: as many as the memory cap holds)
-    #[arg(long, value_name = "N|floor")]
+    #[arg(long, value_name = "N|floor", help_heading = "Memory and disk")]
     pub(crate) slots: Option<SlotCount>,
     /// How records are read
-    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    #[arg(long, value_name = "ENGINE", default_value = "auto", help_heading = "Memory and disk")]
     pub(crate) io: IoChoice,
     /// Which records leave first when slots run out
-    #[arg(long, value_name = "POLICY", default_value = "lfru")]
+    #[arg(long, value_name = "POLICY", default_value = "lfru", help_heading = "Memory and disk")]
     pub(crate) policy: PolicyChoice,
     /// Reads in flight at once (default: by record size)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256),
+        help_heading = "Memory and disk"
+    )]
     pub(crate) queue_depth: Option<u16>,
     /// Do not compare the dense weights with their checksums when they are loaded (native packs have some; other
     /// layouts have nothing to compare)
-    #[arg(long)]
+    #[arg(long, help_heading = "Memory and disk")]
     pub(crate) no_check: bool,
     /// Check each record's checksum when it is read (native packs)
-    #[arg(long)]
+    #[arg(long, help_heading = "Memory and disk")]
     pub(crate) check_reads: bool,
     /// Mapped files: advise the kernel which records come and which are done
-    #[arg(long)]
+    #[arg(long, help_heading = "Memory and disk")]
     pub(crate) residency_advice: bool,
     /// How the dense trunk gets into memory. Mapped files must not be cut or written to meanwhile: the answer
     /// in progress then ends with an error that names the file
-    #[arg(long, value_name = "HOW", default_value = "read")]
+    #[arg(long, value_name = "HOW", default_value = "read", help_heading = "Memory and disk")]
     pub(crate) load: LoadChoice,
     /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", help_heading = "Memory and disk")]
     pub(crate) kv: Option<KvChoice>,
     /// How keys and values are stored (default: f16)
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", help_heading = "Memory and disk")]
     pub(crate) kv_type: Option<KvTypeChoice>,
-    /// Most tokens of a conversation
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
-    pub(crate) context: Option<u32>,
     /// Tokens of a prompt processed at once (default: as memory allows; plan shows it)
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        value_parser = clap::value_parser!(u32).range(1..=65536),
+        help_heading = "Computation"
+    )]
     pub(crate) prefill_chunk: Option<u32>,
-    /// Threads that compute on the processor (default: its cores)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
     /// Arithmetic of quantised weights on the processor (default: int16)
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", help_heading = "Computation")]
     pub(crate) arithmetic: Option<ArithmeticChoice>,
     /// Experts per token; fewer than trained is an approximation and is printed as such
-    #[arg(short = 'k', long = "top-k-experts", value_name = "K")]
+    #[arg(short = 'k', long = "top-k-experts", value_name = "K", help_heading = "Computation")]
     pub(crate) experts_per_token: Option<u16>,
     /// How the delta rule runs over a prompt (default: step; chunked is the processor's)
-    #[arg(long, value_name = "FORM")]
+    #[arg(long, value_name = "FORM", help_heading = "Computation")]
     pub(crate) delta_rule: Option<DeltaChoice>,
     /// Where expert choices come from: `calibrated` replaces the router of a synthetic model by the
     /// generator fitted to real models, for benchmarks
-    #[arg(long, value_name = "SOURCE", default_value = "model")]
+    #[arg(long, value_name = "SOURCE", default_value = "model", help_heading = "Computation")]
     pub(crate) routing: RoutingChoice,
 }
 
 /// How tokens are chosen. Defaults come from the model's generation_config.json.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SamplingArguments {
-    /// 0 is greedy
-    #[arg(long, value_name = "T")]
+    /// How freely tokens are drawn; 0 is greedy (default: the model's own, else 0)
+    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 is off
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", help_heading = "Sampling")]
     pub(crate) top_k: Option<u32>,
     /// Keep the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Keep tokens at least this likely relative to the most likely
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
     /// Divide the logits of tokens already seen
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f32>,
     /// Subtract from the logits of tokens already generated
-    #[arg(long, value_name = "A")]
+    #[arg(long, value_name = "A", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) presence_penalty: Option<f32>,
     /// Subtract per occurrence from the logits of tokens already generated
-    #[arg(long, value_name = "A")]
+    #[arg(long, value_name = "A", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f32>,
     /// Seed of the sampler; the same seed gives the same answer
-    #[arg(long, value_name = "SEED")]
+    #[arg(short = 's', long, value_name = "SEED", help_heading = "Sampling")]
     pub(crate) seed: Option<u64>,
     /// Add VALUE to the logit of token ID (may be repeated)
-    #[arg(long, value_name = "ID=VALUE", value_parser = logit_bias)]
+    #[arg(long, value_name = "ID=VALUE", value_parser = logit_bias, help_heading = "Sampling")]
     pub(crate) logit_bias: Vec<(u32, f32)>,
 }
 

@@ -33,6 +33,19 @@ impl FromStr for ByteSize {
     }
 }
 
+/// A size of memory. A bare small number was meant in another unit.
+pub(crate) fn memory_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse()?;
+    if size.0 < SMALLEST_MEMORY && !text.trim().ends_with(|last: char| last.is_alphabetic()) {
+        let text = text.trim();
+        return Err(format!("that is {} bytes; did you mean {text}G?", size.0));
+    }
+    Ok(size)
+}
+
+/// Less than any model needs.
+const SMALLEST_MEMORY: u64 = 1 << 20;
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (letter, unit) in UNITS {

@@ -1,7 +1,6 @@
 //! `flashmoe inspect`: what a model is, from its headers alone.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::model::Model;
@@ -9,14 +8,16 @@ use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
+use serde_json::json;
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
 
-use crate::arguments::ByteSize;
+use crate::arguments::{ByteSize, PathArguments};
 use crate::failure::Failure;
 use crate::requantisation;
 
-pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn inspect(arguments: &PathArguments, out: &mut dyn Write) -> Result<()> {
+    let model = &arguments.model;
     let checkpoint = crate::models::open(model)?;
     let blame = || model.display().to_string();
     let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
@@ -24,6 +25,10 @@ pub(crate) fn inspect(model: &Path, out: &mut dyn Write) -> Result<()> {
     let mut catalog = Catalog::new(&checkpoint);
     Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
     expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
+    if arguments.json {
+        writeln!(out, "{}", as_json(&checkpoint, &config)).map_err(Failure::io)?;
+        return Ok(());
+    }
     let text = describe(&checkpoint, &config);
     out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
@@ -104,6 +109,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     }
     lines.push(String::new());
     lines.push("layer  mixer       gate       up         down       record".to_owned());
+    let mut rows: Vec<(usize, usize, String)> = Vec::new();
     for (index, mixer) in config.layers.iter().enumerate() {
         let mixer = match mixer {
             Mixer::Attention => "attention",
@@ -115,14 +121,55 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         let [gate, up, down] = [Projection::Gate, Projection::Up, Projection::Down]
             .map(|projection| experts.shapes[projection as usize].encoding.label());
         let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
-        lines.push(format!("{index:<6} {mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B"));
+        let row = format!("{mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B");
+        match rows.last_mut() {
+            Some((_, last, same)) if *same == row => *last = index,
+            _ => rows.push((index, index, row)),
+        }
     }
+    // Equal layers are one row.
+    lines.extend(rows.into_iter().map(|(first, last, row)| {
+        let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        format!("{range:<6} {row}")
+    }));
     if let Some(pack) = &checkpoint.pack {
         lines.extend(requantisation::line(checkpoint));
         lines.push(requantisation::table(&pack.requantised));
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
+    let attention = config.count(Mixer::Attention);
+    let moe = &config.moe;
+    let layers: Vec<_> = (0..config.layers.len())
+        .map(|index| {
+            let experts = checkpoint.experts.get(index).and_then(Option::as_ref);
+            let encodings = experts.map(|it| it.shapes.map(|shape| shape.encoding.label()));
+            let record = checkpoint.record_bytes(LayerId(index as u16));
+            json!({"encodings": encodings, "record_bytes": record})
+        })
+        .collect();
+    json!({
+        "family": config.family.name(),
+        "layout": layout_name(checkpoint.kind),
+        "path": checkpoint.root,
+        "attention_layers": attention,
+        "delta_rule_layers": config.layers.len() - attention,
+        "hidden": config.hidden,
+        "vocabulary": config.vocabulary,
+        "context": config.max_positions,
+        "experts": moe.experts,
+        "experts_per_token": moe.top_k,
+        "expert_width": moe.intermediate,
+        "trunk_bytes": checkpoint.trunk_bytes(),
+        "expert_bytes": checkpoint.expert_bytes(),
+        "tokenizer": checkpoint.tokenizer.as_ref().map(|source| source.path()),
+        "chat_template": checkpoint.chat_template.is_some(),
+        "checksums": checkpoint.pack.is_some(),
+        "layers": layers,
+    })
 }
 
 /// Bytes of one token's keys and values in every attention layer, by type.

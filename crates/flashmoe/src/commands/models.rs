@@ -49,9 +49,7 @@ pub(crate) fn table(models: &[Cached]) -> String {
             None => String::new(),
         };
         let name = model.name.to_string();
-        text.push_str(
-            &format!("{name:<width$}  {bytes:>10}  {age:<12}{note}").trim_end().to_owned(),
-        );
+        text.push_str(format!("{name:<width$}  {bytes:>10}  {age:<12}{note}").trim_end());
         text.push('\n');
     }
     text

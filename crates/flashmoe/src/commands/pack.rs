@@ -2,13 +2,13 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use store::format::Requantised;
 use store::pack::{PackError, PackOptions, PackProgress};
 
-use crate::arguments::{ByteSize, PackArguments};
+use crate::arguments::{ByteSize, PackArguments, PathArguments};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Unit, say};
@@ -53,14 +53,23 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
     Ok(())
 }
 
-pub(crate) fn verify(model: &Path, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn verify(arguments: &PathArguments, out: &mut dyn Write) -> Result<()> {
+    let model = &arguments.model;
     let checkpoint = crate::models::open(model)?;
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("verifying", Unit::Bytes, checkpoint.file_bytes() as f64);
     let report = store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));
     bar.finish();
     let report = report.map_err(failure)?;
-    if report.checked_bytes == 0 && report.damaged.is_empty() {
+    if arguments.json {
+        let damaged: Vec<_> = report.damaged.iter().map(ToString::to_string).collect();
+        let object = json!({
+            "checked_bytes": report.checked_bytes,
+            "examined_bytes": report.examined_bytes,
+            "damaged": damaged,
+        });
+        writeln!(out, "{object}").map_err(Failure::io)?;
+    } else if report.checked_bytes == 0 && report.damaged.is_empty() {
         let values = match report.examined_bytes {
             0 => "",
             _ => " and every value is a number",
@@ -69,15 +78,16 @@ pub(crate) fn verify(model: &Path, out: &mut dyn Write) -> Result<()> {
             "structure is sound{values}; this layout has no checksums, pack it to get them"
         );
         writeln!(out, "{line}").map_err(Failure::io)?;
-        return Ok(());
-    }
-    if report.damaged.is_empty() {
+    } else if report.damaged.is_empty() {
         let checked = ByteSize(report.checked_bytes);
         writeln!(out, "{checked} checked, all intact").map_err(Failure::io)?;
-        return Ok(());
+    } else {
+        for damaged in &report.damaged {
+            writeln!(out, "damaged: {damaged}").map_err(Failure::io)?;
+        }
     }
-    for damaged in &report.damaged {
-        writeln!(out, "damaged: {damaged}").map_err(Failure::io)?;
+    if report.damaged.is_empty() {
+        return Ok(());
     }
     let count = report.damaged.len();
     let reason =

@@ -1,39 +1,32 @@
 //! `flashmoe run`: one streamed answer, or a chat when no prompt is given.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use engine::generate::Finish;
+use engine::session::AnswerReport;
 use engine::text::{Message, Role};
+use serde_json::json;
 
 use super::chat;
 use crate::account::Account;
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::progress::say;
+use crate::prompt;
 use crate::terminal::Terminal;
 
-/// Most bytes of a prompt, as of a request's body.
-const PROMPT_BYTES_MAX: u64 = 64 << 20;
-
 pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
-    let prompt = match arguments.prompt.as_deref() {
-        Some("-") => {
-            let mut text = String::new();
-            let read = std::io::stdin().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text);
-            read.map_err(Failure::io).context("cannot read the prompt from standard input")?;
-            if text.len() as u64 > PROMPT_BYTES_MAX {
-                let reason = format!(
-                    "the prompt on standard input has more than {PROMPT_BYTES_MAX} bytes; no context holds that"
-                );
-                return Err(Failure::usage(reason).into());
-            }
-            Some(text)
-        }
-        other => other.map(str::to_owned),
-    };
-    let mut terminal = Terminal::open(arguments)?;
+    let prompt = prompt::prompt(arguments.prompt.as_deref())?;
+    if prompt.is_none() && arguments.json {
+        return Err(Failure::usage("--json needs a prompt: a chat has no one answer").into());
+    }
+    let system = arguments.system.iter().map(|text| Message::new(Role::System, text));
+    let asked = prompt.iter().map(|text| Message::new(Role::User, text));
+    let messages: Vec<_> = system.chain(asked).collect();
+    let mut terminal = Terminal::open(arguments, prompt.as_deref(), &messages)?;
     match prompt {
-        Some(prompt) => one_answer(&mut terminal, arguments, &prompt, out),
+        Some(prompt) => one_answer(&mut terminal, arguments, &prompt, &messages, out),
         None => chat::chat(&mut terminal, arguments, out),
     }
 }
@@ -42,18 +35,49 @@ fn one_answer(
     terminal: &mut Terminal,
     arguments: &RunArguments,
     prompt: &str,
+    messages: &[Message],
     out: &mut dyn Write,
 ) -> Result<()> {
-    let system = arguments.system.iter().map(|text| Message::new(Role::System, text));
-    let messages: Vec<_> = system.chain([Message::new(Role::User, prompt)]).collect();
     let account = Account::start(&terminal.loaded.engine);
     let think = arguments.think;
-    let (_, report) = terminal.answer(arguments, think, &messages, Some(prompt), out)?;
+    let mut nowhere = std::io::sink();
+    let shown: &mut dyn Write = if arguments.json { &mut nowhere } else { out };
+    let (message, report) = terminal.answer(arguments, think, messages, Some(prompt), shown)?;
+    if arguments.json {
+        let object = as_json(terminal, &message, &report);
+        writeln!(out, "{object}").map_err(Failure::io)?;
+    }
     if arguments.stats {
         say(&account.line(&terminal.loaded.engine, &report));
+    }
+    if message.content.is_empty() && report.finish == Some(Finish::Length) {
+        let tokens = report.answer_tokens;
+        say(&format!(
+            "the answer ended in its thinking, after {tokens} tokens: see --max-tokens, --think=false"
+        ));
     }
     match report.finish {
         Some(_) => Ok(()),
         None => Err(Failure::Interrupted.into()),
     }
+}
+
+fn as_json(terminal: &Terminal, message: &Message, report: &AnswerReport) -> serde_json::Value {
+    let finish = match report.finish {
+        Some(Finish::End) => "end",
+        Some(Finish::Length) => "length",
+        Some(Finish::Stopped) => "stop",
+        None => "interrupted",
+    };
+    json!({
+        "model": terminal.plan.arguments.model,
+        "content": message.content,
+        "thinking": message.reasoning,
+        "finish": finish,
+        "prompt_tokens": report.prompt_tokens + report.reused_tokens,
+        "answer_tokens": report.answer_tokens,
+        "prefill_seconds": report.prefill_time.as_secs_f64(),
+        "decode_seconds": report.decode_time.as_secs_f64(),
+        "approximations": terminal.plan.approximations(),
+    })
 }

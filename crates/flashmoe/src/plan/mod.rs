@@ -22,13 +22,14 @@ use engine::model::mixture::expert_shapes;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StoreError, StorePlan};
-use store::format::{Checkpoint, TokenizerSource};
+use store::format::{Checkpoint, Tensor, TokenizerSource};
 
 use crate::arguments::{
     ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, PredictChoice,
     RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
+use crate::progress::tell;
 use crate::requantisation;
 use device::{Choice, DevicePlan};
 use machine::Memory;
@@ -213,6 +214,15 @@ impl Plan {
         plan.slot_budget = plan.slot_budget(fixed)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
+        tell(&format!(
+            "{}: {} of memory, {} for experts, budget {}, {} threads, context of {} tokens",
+            store::shown::path(&arguments.model),
+            ByteSize(plan.total_bytes()),
+            ByteSize(plan.slots.as_ref().map_or(0, StorePlan::bytes)),
+            ByteSize(plan.budget),
+            plan.threads,
+            plan.backend.context
+        ));
         Ok(plan)
     }
 
@@ -338,6 +348,16 @@ impl Plan {
                 " (room for {count} conversations of {context} tokens each: lower --sequences or --context)"
             ),
         }
+    }
+
+    /// Bytes of dense weights that a token reads: the trunk without the embedding, of which it reads one row.
+    pub(crate) fn trunk_bytes_per_token(&self) -> u64 {
+        let embedding = match self.config.tied_head {
+            false => self.checkpoint.tensors.get("embed_tokens").map_or(0, Tensor::bytes),
+            true => 0,
+        };
+        let trunk = self.device.as_ref().map_or(&self.parts[0], |device| &device.parts[0]).bytes;
+        trunk.saturating_sub(embedding)
     }
 
     /// Everything that the process will hold.

@@ -82,7 +82,8 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             }
         }
     }
-    table::print(arguments.output, &rows, &row::DETAILS, out).map_err(Failure::io)?;
+    let hidden = row::hidden(&rows, arguments.wide);
+    table::print(arguments.output, &rows, &hidden, out).map_err(Failure::io)?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
-pub(super) const DETAILS: [&str; 13] = [
+const DETAILS: [&str; 13] = [
     "runs",
     "sd",
     "kv",
@@ -34,6 +34,36 @@ pub(super) const DETAILS: [&str; 13] = [
     "returned/token",
     "in both",
 ];
+
+/// Columns of the narrow table, beside settings in which rows differ.
+const NARROW: [&str; 8] =
+    ["test", "tok/s", "mode", "budget GiB", "hits %", "VRAM hits %", "GB/token", "of bound %"];
+/// Settings of arms.
+const SETTINGS: [&str; 12] = [
+    "device",
+    "VRAM GiB",
+    "prefill chunk",
+    "policy",
+    "io",
+    "load",
+    "kv",
+    "kv type",
+    "routing",
+    "k",
+    "predict",
+    "threads",
+];
+
+/// The columns that a table leaves out.
+pub(super) fn hidden(rows: &[Row], wide: bool) -> Vec<&str> {
+    if wide {
+        return DETAILS.to_vec();
+    }
+    let Some(first) = rows.first() else { return Vec::new() };
+    let differs = |name: &str| rows.iter().any(|row| row[name] != first[name]);
+    let shown = |name: &str| NARROW.contains(&name) || (SETTINGS.contains(&name) && differs(name));
+    first.keys().map(String::as_str).filter(|name| !shown(name)).collect()
+}
 
 /// The storage mode's name.
 pub(super) fn mode(plan: &Plan) -> String {
@@ -170,16 +200,7 @@ fn tiers(samples: &[Sample], uses: u64) -> Row {
 
 /// Bytes of memory that the arithmetic of a run reads.
 fn touched(plan: &Plan, sample: &Sample) -> f64 {
-    let tensors = &plan.checkpoint.tensors;
-    let embedding = match plan.config.tied_head {
-        false => tensors.get("embed_tokens").map_or(0, store::format::Tensor::bytes),
-        true => 0,
-    };
-    let trunk = match &plan.device {
-        Some(device) => device.parts[0].bytes,
-        None => plan.parts[0].bytes,
-    };
-    let trunk = trunk.saturating_sub(embedding);
+    let trunk = plan.trunk_bytes_per_token();
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let record = (0..layers).map(record).sum::<u64>() as f64 / layers.max(1) as f64;

@@ -1,22 +1,65 @@
 //! Where the messages of a chat come from: an edited line on a terminal, plain lines from a pipe.
 //!
 //! On a terminal, arrows edit and recall, and what was typed is remembered from one chat to the next in a
-//! file that only its owner can read (`$XDG_STATE_HOME/flashmoe/history`). A line that ends in a backslash
-//! goes on in the next. Prompts never go to standard output: it carries answers only.
+//! file that only its owner can read (`$FLASHMOE_HISTORY`, else `$XDG_STATE_HOME/flashmoe/history`). A line that ends
+//! in a backslash goes on in the next; three quotes begin and end a message of several lines; Tab completes commands.
+//! Prompts never go to standard output: it carries answers only.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 
 use anyhow::Result;
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
-use rustyline::{Behavior, Config, Editor};
+use rustyline::validate::Validator;
+use rustyline::{Behavior, Config, Context, Editor, Helper};
 
 use crate::failure::Failure;
 use crate::progress::say;
 
 /// Messages that the history file keeps.
 const HISTORY_LENGTH: usize = 1000;
+
+/// Begins and ends a message of several lines.
+const QUOTES: &str = "\"\"\"";
+/// The commands that Tab completes.
+const COMMANDS: [&str; 12] = [
+    "/help", "/stats", "/regen", "/undo", "/temp", "/think", "/ctx", "/system", "/save", "/load",
+    "/bye", "/quit",
+];
+
+/// Completes commands.
+pub(super) struct Commands;
+
+impl Completer for Commands {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok((0, completions(&line[..position])))
+    }
+}
+
+impl Hinter for Commands {
+    type Hint = String;
+}
+
+impl Highlighter for Commands {}
+impl Validator for Commands {}
+impl Helper for Commands {}
+
+/// The commands that begin with `typed`.
+fn completions(typed: &str) -> Vec<String> {
+    let begins = |command: &&&str| typed.starts_with('/') && command.starts_with(typed);
+    COMMANDS.iter().filter(begins).map(|command| format!("{command} ")).collect()
+}
 
 /// What was typed.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +75,7 @@ pub(super) enum Typed {
 /// Reads messages.
 pub(super) enum Input {
     /// A terminal with line editing.
-    Terminal { editor: Box<Editor<(), FileHistory>>, history: Option<PathBuf> },
+    Terminal { editor: Box<Editor<Commands, FileHistory>>, history: Option<PathBuf> },
     /// Anything else: a pipe or a file.
     Lines(Box<dyn BufRead>),
 }
@@ -50,6 +93,7 @@ impl Input {
             .map_err(terminal_error)?
             .build();
         let mut editor = Box::new(Editor::with_config(config).map_err(terminal_error)?);
+        editor.set_helper(Some(Commands));
         let history = history_file();
         if let Some(file) = history.as_ref().filter(|file| file.exists())
             && let Err(error) = editor.load_history(file)
@@ -59,15 +103,52 @@ impl Input {
         Ok(Self::Terminal { editor, history })
     }
 
+    /// Whether somebody types.
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Terminal { .. })
+    }
+
     /// The next message.
     pub(super) fn read(&mut self) -> Result<Typed> {
         let mut message = String::new();
+        let mut quoted = false;
         loop {
-            let line = match self.line(if message.is_empty() { "> " } else { ". " })? {
+            let prompt = if message.is_empty() && !quoted { "> " } else { ". " };
+            let line = match self.line(prompt)? {
                 Typed::Message(line) => line,
                 Typed::End if !message.is_empty() => return Ok(Typed::Message(message)),
                 other => return Ok(other),
             };
+            if quoted {
+                match line.trim_end().strip_suffix(QUOTES) {
+                    Some(part) => {
+                        message.push_str(part);
+                        let length = message.trim_end_matches('\n').len();
+                        message.truncate(length);
+                        self.remember(&message)?;
+                        return Ok(Typed::Message(message));
+                    }
+                    None => {
+                        message.push_str(&line);
+                        message.push('\n');
+                    }
+                }
+                continue;
+            }
+            if message.is_empty()
+                && let Some(part) = line.trim_start().strip_prefix(QUOTES)
+            {
+                if let Some(whole) = part.trim_end().strip_suffix(QUOTES) {
+                    self.remember(whole)?;
+                    return Ok(Typed::Message(whole.to_owned()));
+                }
+                quoted = true;
+                if !part.is_empty() {
+                    message.push_str(part);
+                    message.push('\n');
+                }
+                continue;
+            }
             match line.strip_suffix('\\') {
                 Some(part) => {
                     message.push_str(part);
@@ -130,8 +211,13 @@ fn terminal_error(error: ReadlineError) -> anyhow::Error {
     }
 }
 
-/// The XDG place of state files; `None` without a home.
+/// `$FLASHMOE_HISTORY`, which may be `off`, else the XDG place of state files; `None` without a home.
 fn history_file() -> Option<PathBuf> {
+    match std::env::var_os("FLASHMOE_HISTORY").filter(|value| !value.is_empty()) {
+        Some(value) if value == "off" => return None,
+        Some(value) => return Some(value.into()),
+        None => {}
+    }
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
@@ -158,6 +244,20 @@ mod tests {
         let message = |text: &str| Typed::Message(text.to_owned());
         let expected = vec![message("one"), message("two\nthree"), message("four")];
         assert_eq!(read_all("one\ntwo\\\nthree\r\nfour"), expected);
+    }
+
+    #[test]
+    fn quotes_hold_several_lines_together() {
+        let message = |text: &str| Typed::Message(text.to_owned());
+        let expected = vec![message("one\n\n  two"), message("three"), message("four")];
+        assert_eq!(read_all("\"\"\"one\n\n  two\n\"\"\"\n\"\"\"three\"\"\"\nfour"), expected);
+    }
+
+    #[test]
+    fn tab_completes_commands_alone() {
+        assert_eq!(completions("/re"), ["/regen "]);
+        assert_eq!(completions("/t"), ["/temp ", "/think "]);
+        assert!(completions("re").is_empty());
     }
 
     #[test]

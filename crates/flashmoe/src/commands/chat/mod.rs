@@ -11,9 +11,9 @@ use anyhow::Result;
 use engine::text::{Message, Role};
 
 use crate::account::Account;
-use crate::arguments::RunArguments;
-use crate::failure::Failure;
-use crate::progress::say;
+use crate::arguments::{ByteSize, RunArguments};
+use crate::failure::{Failure, in_words};
+use crate::progress::{complain, say};
 use crate::terminal::Terminal;
 use input::{Input, Typed};
 
@@ -22,13 +22,15 @@ const HELP: &str = "\
 /stats           print hits, bytes read and speed after each answer, or stop doing so
 /regen           answer the last message again
 /undo            take back the last message and its answer
+/temp [T]        how freely tokens are drawn, 0 is greedy; without a number, as at the start
 /think [on|off]  ask for a thinking block or for none; without a word, as the model's template has it
 /ctx             how much of the context is used
 /system [TEXT]   set or clear the system prompt; starts over
 /save FILE       write the conversation to FILE as JSON
 /load FILE       go on with a conversation that /save wrote
-/quit            leave (so does the end of input)
-A line ending in \\ continues in the next. Ctrl-C stops the answer.";
+/bye             leave (so do /quit and the end of input)
+A line ending in \\ continues in the next; \"\"\" begins and ends a message of several lines. Tab completes
+commands. Ctrl-C stops the answer.";
 
 pub(crate) fn chat(
     terminal: &mut Terminal,
@@ -41,9 +43,25 @@ pub(crate) fn chat(
         think: arguments.think,
     };
     let mut input = Input::open()?;
+    if input.is_terminal() {
+        banner(terminal);
+    }
     let result = converse(&mut chat, &mut input, terminal, arguments, out);
     input.close();
     result
+}
+
+/// The highest temperature that means anything.
+const TEMPERATURE_MAX: f32 = 100.0;
+
+/// What is talked to, and how to get on.
+fn banner(terminal: &Terminal) {
+    let plan = &terminal.plan;
+    let name = crate::models::short_name(&plan.arguments.model);
+    let device = plan.device.as_ref().map_or("the processor", |device| &device.info.name);
+    let (context, memory) = (plan.backend.context, ByteSize(plan.total_bytes()));
+    say(&format!("{name} · context of {context} tokens · {memory} of memory · on {device}"));
+    say("/help lists the commands, Ctrl-C stops an answer, /bye leaves");
 }
 
 fn converse(
@@ -115,7 +133,7 @@ impl Chat {
                 if matches!(error.downcast_ref(), Some(Failure::Run(_) | Failure::Io(_))) =>
             {
                 self.messages.pop();
-                say(&format!("flashmoe: {error:#}"));
+                complain(&format!("flashmoe: {}", in_words(&error)));
                 Ok(())
             }
             Err(error) => Err(error),
@@ -132,9 +150,9 @@ impl Chat {
     ) -> Result<bool> {
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let rest = rest.trim();
-        match name {
-            "quit" | "exit" => return Ok(false),
-            "help" => say(HELP),
+        match name.to_ascii_lowercase().as_str() {
+            "quit" | "exit" | "bye" => return Ok(false),
+            "help" | "?" => HELP.lines().for_each(say),
             "stats" => {
                 self.stats = !self.stats;
                 say(if self.stats { "statistics on" } else { "statistics off" });
@@ -163,12 +181,23 @@ impl Chat {
                 "off" => self.set_thinking(Some(false), "thinking off"),
                 _ => say("/think knows on and off"),
             },
+            "temp" => match (rest, rest.parse::<f32>()) {
+                ("", _) => {
+                    terminal.temperature = None;
+                    say("temperature as at the start");
+                }
+                (_, Ok(value)) if (0.0..=TEMPERATURE_MAX).contains(&value) => {
+                    terminal.temperature = Some(value);
+                    say(&format!("temperature {value}"));
+                }
+                _ => say("/temp takes a number from 0 to 100"),
+            },
             "ctx" => match terminal.prompt_tokens(self.think, &self.messages) {
                 Ok(used) => say(&format!(
                     "the next answer begins after {used} of {} tokens",
                     terminal.plan.backend.context
                 )),
-                Err(error) => say(&format!("{error:#}")),
+                Err(error) => say(&in_words(&error)),
             },
             "system" => {
                 self.messages.clear();
@@ -190,7 +219,7 @@ impl Chat {
                     say(&format!("{} messages loaded from {rest}", messages.len()));
                     self.messages = messages;
                 }
-                Err(error) => say(&format!("cannot load {rest}: {error:#}")),
+                Err(error) => say(&format!("cannot load {rest}: {}", in_words(&error))),
             },
             _ => say(&format!("/{name} is not a command; /help lists them")),
         }

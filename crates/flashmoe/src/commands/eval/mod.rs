@@ -73,7 +73,8 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         trace.write(file).map_err(super::trace::failure)?;
         file.flush().map_err(Failure::io)?;
     }
-    if !documents.is_empty() {
+    let stopped = report.tasks.as_ref().is_some_and(|outcome| outcome.interrupted);
+    if !documents.is_empty() && !stopped {
         let mut other = reference.as_ref().map(Plan::load).transpose()?;
         let chunk = plan.backend.batch_tokens;
         let chunk = reference.as_ref().map_or(chunk, |other| chunk.min(other.backend.batch_tokens));
@@ -85,6 +86,10 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         EvalFormat::Json => format!("{}\n", report.json()),
     };
     out.write_all(text.as_bytes()).map_err(Failure::io)?;
+    if stopped || report.text.as_ref().is_some_and(|outcome| outcome.interrupted) {
+        let error = anyhow::Error::from(Failure::Interrupted);
+        return Err(error.context("the figures are of what was asked so far"));
+    }
     Ok(())
 }
 

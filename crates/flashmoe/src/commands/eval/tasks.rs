@@ -32,6 +32,8 @@ pub(super) struct Tally {
 /// Results of all tasks.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
+    /// Not all questions were asked.
+    pub(super) interrupted: bool,
     pub(super) tasks: BTreeMap<String, Tally>,
     /// Questions whose right answer is JSON; passed: the answer parses.
     pub(super) json: Tally,
@@ -86,6 +88,11 @@ pub(super) struct Asker<'a> {
     pub(super) grammars: Option<Arc<Grammars>>,
 }
 
+/// Whether the user asked to stop.
+pub(super) fn is_interrupted(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failure::Interrupted))
+}
+
 /// A generated answer.
 struct Answer {
     message: Message,
@@ -105,7 +112,14 @@ impl Asker<'_> {
         let mut outcome = Outcome::default();
         let mut bar = Progress::new("evaluating", Unit::Questions, items.len() as f64);
         for (index, item) in items.iter().enumerate() {
-            let answer = self.ask(item, engine)?;
+            let answer = match self.ask(item, engine) {
+                // What was answered so far counts.
+                Err(error) if is_interrupted(&error) => {
+                    outcome.interrupted = true;
+                    break;
+                }
+                answer => answer?,
+            };
             let passed = outcome.count(item, &answer);
             let (message, task) = (&answer.message, &item.task);
             if !passed && show_failures {

@@ -33,6 +33,8 @@ pub(super) struct Document {
 /// Figures over all documents.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
+    /// Not all text was scored.
+    pub(super) interrupted: bool,
     pub(super) documents: usize,
     pub(super) all: Sums,
     pub(super) answers: Sums,
@@ -132,11 +134,15 @@ pub(super) fn measure(
     let mut bar = Progress::new("scoring", Unit::Tokens, total as f64);
     let mut outcome = Outcome { compared: reference.is_some(), ..Outcome::default() };
     let mut done = 0;
-    for document in documents {
+    'documents: for document in documents {
         let sequence = engine.create_sequence().map_err(Failure::engine)?;
         let other = reference.as_mut().map(|reference| reference.create_sequence());
         let other = other.transpose().map_err(Failure::engine)?;
         for (index, tokens) in document.tokens.chunks(chunk).enumerate() {
+            if interrupt.is_set() {
+                outcome.interrupted = true;
+                break 'documents;
+            }
             let run = Run { sequence, tokens };
             engine.forward(&[run], interrupt.flag()).map_err(Failure::engine)?;
             if let (Some(reference), Some(sequence)) = (&mut reference, other) {

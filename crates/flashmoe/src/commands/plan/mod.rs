@@ -3,36 +3,91 @@
 //! The account is the one that loading follows: what is refused here does not start, what is granted does
 //! not overrun. Speeds come from the roofline of docs/benchmarks.md: per token the bytes that must come
 //! from disk over its bandwidth at this record size, and the bytes that arithmetic must touch over the
-//! memory's; the slower of the two limits. On a GPU, where bus, disk and computation take turns, what to expect is said
-//! beside that.
+//! memory's; the slower of the two limits. What is expected is said beside that. A model that is not downloaded is
+//! planned from its headers.
+
+mod predict;
+mod preview;
 
 use std::io::Write;
 
 use anyhow::Result;
 use engine::backend::cpu::Requirements;
-use engine::backend::cuda::{PREFILL_PART, Prediction, RECORDS_IN_BOTH};
+use engine::backend::cuda::{PREFILL_PART, RECORDS_IN_BOTH};
+use serde_json::json;
 use store::LayerId;
 
-use crate::arguments::{ByteSize, ModelArguments, QUEUE_DEFAULT, RoutingChoice, StorageChoice};
+use crate::arguments::{ByteSize, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
+use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
 use crate::plan::sweep::hit_rate;
 use crate::plan::{BudgetSource, Plan, Seats};
 use crate::speed::Speeds;
+use predict::{Prediction, Sizes};
 
-pub(crate) fn plan(arguments: &ModelArguments, out: &mut dyn Write) -> Result<()> {
-    if arguments.routing != RoutingChoice::Model {
+pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
+    if arguments.model.routing != RoutingChoice::Model {
         let reason = "--routing has no part in a plan; give it to bench, run or score";
-        return Err(crate::failure::Failure::usage(reason).into());
+        return Err(Failure::usage(reason).into());
     }
-    let plan = Plan::resolve(arguments, Seats::CONVERSATION)?;
+    let mut model = arguments.model.clone();
+    let remote = crate::models::remote(&model.model)?;
+    let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
+    if let Some(preview) = &preview {
+        model.model.clone_from(&preview.path);
+        if !arguments.json {
+            let text = format!("{}\n\n", preview.lines.join("\n"));
+            out.write_all(text.as_bytes()).map_err(Failure::io)?;
+        }
+    }
+    let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
+    let speeds =
+        Speeds::measure_at(&plan, preview.as_ref().map(|preview| preview.place.as_path()))?;
+    let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
+    if arguments.json {
+        let object = as_json(&plan, &speeds, prediction.as_ref());
+        writeln!(out, "{object}").map_err(Failure::io)?;
+        return Ok(());
+    }
     let mut lines = account(&plan);
-    let speeds = Speeds::measure(&plan)?;
     lines.push(String::new());
-    lines.extend(prediction(&plan, &speeds));
+    match (&prediction, &plan.device) {
+        (Some(prediction), _) => lines.extend(prediction.lines(&plan, &speeds)),
+        (None, Some(device)) => lines.extend(device_prediction(&plan, device, &speeds)),
+        (None, None) => {}
+    }
     lines.push(String::new());
-    out.write_all(lines.join("\n").as_bytes()).map_err(crate::failure::Failure::io)?;
+    out.write_all(lines.join("\n").as_bytes()).map_err(Failure::io)?;
     Ok(())
+}
+
+/// Sizes in bytes, speeds in bytes and operations per second.
+fn as_json(plan: &Plan, speeds: &Speeds, prediction: Option<&Prediction>) -> serde_json::Value {
+    let parts = plan.parts.iter().map(|part| (part.name.to_owned(), part.bytes.into()));
+    let parts: serde_json::Map<_, _> = parts.collect();
+    let device = plan.device.as_ref().map(|device| {
+        json!({"name": device.info.name, "bytes": device.total_bytes(), "slots": device.slots})
+    });
+    json!({
+        "parts": parts,
+        "slots": plan.slots.as_ref().map(store::cache::StorePlan::slots),
+        "slot_bytes": plan.slots.as_ref().map(store::cache::StorePlan::bytes),
+        "experts": plan.slots.as_ref().map(store::cache::StorePlan::experts),
+        "total": plan.total_bytes(),
+        "budget": plan.budget,
+        "least_budget": plan.least_memory,
+        "context": plan.backend.context,
+        "prefill_chunk": plan.backend.batch_tokens,
+        "threads": plan.threads,
+        "device": device,
+        "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
+        "disk": speeds.disk,
+        "memory": speeds.memory,
+        "bus": speeds.bus,
+        "products": speeds.compute,
+        "expected": prediction.map(Prediction::json),
+    })
 }
 
 fn account(plan: &Plan) -> Vec<String> {
@@ -59,7 +114,8 @@ fn account(plan: &Plan) -> Vec<String> {
             };
             row(&format!("  {}", part.name), part.bytes, note);
         }
-        if device.holds_all() && device.options.prediction != Prediction::Off {
+        if device.holds_all() && device.options.prediction != engine::backend::cuda::Prediction::Off
+        {
             let note = "nothing to predict: every expert has a slot";
             row("  prefetched experts", 0, note.to_owned());
         }
@@ -107,70 +163,6 @@ fn account(plan: &Plan) -> Vec<String> {
     lines
 }
 
-fn prediction(plan: &Plan, speeds: &Speeds) -> Vec<String> {
-    let layers = plan.config.layers.len();
-    let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
-    let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
-    let all: u64 = plan.checkpoint.expert_bytes();
-    if let Some(device) = &plan.device {
-        return device_prediction(plan, device, speeds, (routed, all));
-    }
-    let trunk = plan.parts[0].bytes as f64;
-    let share = match (&plan.slots, plan.arguments.storage) {
-        (_, StorageChoice::Resident) => 1.0,
-        (Some(slots), StorageChoice::Budget) => {
-            slots.slots() as f64 / slots.experts().max(1) as f64
-        }
-        // The page cache gets what the process does not take.
-        _ => {
-            let left = plan.memory.spare().saturating_sub(plan.total_bytes()) as f64;
-            (left / all.max(1) as f64).min(1.0)
-        }
-    };
-    let hits = hit_rate(share);
-    let memory = (trunk + routed as f64) / speeds.memory;
-    let warm_disk = routed as f64 * (1.0 - hits) / speeds.disk;
-    let cold_disk = routed as f64 / speeds.disk;
-    let sweep = all as f64 * (1.0 - share) / speeds.disk;
-    let limit = |disk: f64| if disk > memory { "disk" } else { "memory" };
-    let tokens = |seconds: f64| 1.0 / seconds.max(1e-9);
-    let mut lines = vec![
-        format!(
-            "disk {:.2} GB/s at {} records, memory {:.1} GB/s with {} threads (measured now)",
-            speeds.disk / 1e9,
-            ByteSize(record(0)),
-            speeds.memory / 1e9,
-            plan.threads
-        ),
-        format!(
-            "decode, warm: at most {:.2} tok/s, limited by {}; {:.0} % of experts found in memory",
-            tokens(warm_disk.max(memory)),
-            limit(warm_disk),
-            hits * 100.0
-        ),
-        format!(
-            "decode, cold: at most {:.2} tok/s, limited by {}",
-            tokens(cold_disk.max(memory)),
-            limit(cold_disk)
-        ),
-        format!(
-            "prefill: {sweep:.1} s of reading per chunk of {} tokens once all experts are needed",
-            plan.backend.batch_tokens
-        ),
-    ];
-    if share < 1.0 && plan.slots.is_some() && plan.arguments.storage == StorageChoice::Budget {
-        let double = hit_rate((share * 2.0).min(1.0));
-        let disk = routed as f64 * (1.0 - double) / speeds.disk;
-        let more = plan.slots.as_ref().map_or(0, store::cache::StorePlan::bytes);
-        lines.push(format!(
-            "with {} more memory: at most {:.2} tok/s",
-            ByteSize(more),
-            tokens(disk.max(memory))
-        ));
-    }
-    lines
-}
-
 /// What a layer of a step on a GPU takes besides reading its weights: kernels that wait for one another. Fitted with
 /// [`STEP_BANDWIDTH`] to the 35B shape of 40 and the 397B shape of 12 layers on an H100 (docs/benchmarks.md, "CUDA").
 const LAYER_SECONDS: f64 = 43e-6;
@@ -198,14 +190,12 @@ fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
     Coverage { step: (slots + (pinned - both).max(0.0)).min(1.0), prompt: (slots + kept).min(1.0) }
 }
 
-/// The tiers of a GPU: device memory, pinned memory over the bus, disk; bytes of experts per token and in the model.
-/// The most used records are in device memory.
-fn device_prediction(
-    plan: &Plan,
-    device: &DevicePlan,
-    speeds: &Speeds,
-    (routed, all): (u64, u64),
-) -> Vec<String> {
+/// The tiers of a GPU: device memory, pinned memory over the bus, disk. The most used records are in device memory.
+fn device_prediction(plan: &Plan, device: &DevicePlan, speeds: &Speeds) -> Vec<String> {
+    let layers = plan.config.layers.len();
+    let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
+    let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
+    let all: u64 = plan.checkpoint.expert_bytes();
     let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
     let slots = device.slots as f64 / device.experts.max(1) as f64;
     let pinned = match (&plan.slots, device.holds_all()) {
@@ -220,7 +210,7 @@ fn device_prediction(
     };
     let found = hit_rate(step);
     let routed = routed as f64;
-    let memory = (device.parts[0].bytes as f64 + routed) / speeds.memory;
+    let memory = (plan.trunk_bytes_per_token() as f64 + routed) / speeds.memory;
     let (bus, disk) = (routed * (1.0 - inside) / bus_speed, routed * (1.0 - found) / speeds.disk);
     let slowest = memory.max(bus).max(disk);
     let limit = match slowest {

@@ -1,0 +1,37 @@
+//! `flashmoe config`: where the configuration file is, and what holds for a command with where it came from.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::arguments::{Arguments, ConfigCommand};
+use crate::configuration::{self, Origin};
+use crate::failure::Failure;
+
+pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()> {
+    match command {
+        ConfigCommand::Path => {
+            let place = configuration::place();
+            let (path, exists) = place.ok_or_else(|| Failure::usage("HOME is not set"))?;
+            let note = if exists { "" } else { " (not there yet)" };
+            writeln!(out, "{}{note}", path.display()).map_err(Failure::io)?;
+        }
+        ConfigCommand::Show { command, all } => {
+            let mut program = Arguments::command();
+            program.build();
+            for setting in configuration::show(&program, command)? {
+                if !all && setting.origin == Origin::Default {
+                    continue;
+                }
+                let values = match setting.values.is_empty() {
+                    true => "-".to_owned(),
+                    false => setting.values.join(", "),
+                };
+                let (name, origin) = (setting.name, setting.origin);
+                writeln!(out, "{name:<24} {values:<24} {origin}").map_err(Failure::io)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! How fast a model will be on a processor, from sizes and measured speeds.
+//!
+//! A token reads the trunk and its experts from memory, and from disk those experts that no slot holds; the longer of
+//! the two is the bound, their sum what an engine without overlap needs. What is expected lies between: measured rows
+//! reach 75 to 95 % of the bound (docs/benchmarks.md). A prompt computes every matrix for each token and reads what is
+//! outside memory once per chunk.
+
+use serde_json::{Value, json};
+use store::LayerId;
+
+use crate::arguments::{ByteSize, StorageChoice};
+use crate::plan::Plan;
+use crate::plan::sweep::hit_rate;
+use crate::progress::duration;
+use crate::speed::Speeds;
+
+/// The share of the bound that measured rows reach at most.
+const REACHED: f64 = 0.95;
+/// And the share of a machine without overlap that they reach at least.
+const SLOWEST: f64 = 0.85;
+/// Attention's share of the speed of products (docs/benchmarks.md: 110 against 190 GFLOP/s a thread).
+const ATTENTION: f64 = 0.5;
+/// A prompt of agents.
+pub(super) const PROMPT: usize = 20_000;
+/// More memory is worth a line from this gain on.
+const WORTH: f64 = 1.05;
+
+/// From the least to the most that is expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// What is expected of a plan on a processor.
+#[derive(Clone, Debug)]
+pub(super) struct Prediction {
+    /// Tokens per second once the cache is warm.
+    pub(super) decode: Range,
+    /// The most that disk and memory allow.
+    pub(super) bound: f64,
+    /// What limits it.
+    pub(super) limit: &'static str,
+    /// The share of experts found in memory.
+    pub(super) hits: f64,
+    /// Tokens per second of the first answer.
+    pub(super) cold: Range,
+    /// Tokens of a prompt per second.
+    pub(super) prefill: Range,
+    /// Seconds for a prompt of [`PROMPT`] tokens.
+    pub(super) prompt: Range,
+    /// Bytes of more memory, and the decode that they would give, when that is worth it.
+    pub(super) more: Option<(u64, Range)>,
+}
+
+/// Sizes that speeds follow from; apart from [`Plan`] so that they can be made up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Bytes of dense weights that a token reads.
+    pub(super) trunk: f64,
+    /// Bytes of the experts that a token uses.
+    pub(super) routed: f64,
+    /// Bytes of all experts.
+    pub(super) all: f64,
+    /// The share of the experts that memory holds.
+    pub(super) share: f64,
+    /// Multiplications and additions of a token, attention left out.
+    pub(super) operations: f64,
+    /// And of attention, for each token before it.
+    pub(super) attention: f64,
+    /// Tokens of a chunk.
+    pub(super) chunk: f64,
+    /// Bytes of the slots, where more of them can be had.
+    pub(super) slots: Option<f64>,
+}
+
+impl Sizes {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let layers = plan.config.layers.len();
+        let record = |layer| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
+        let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
+        let all = plan.checkpoint.expert_bytes() as f64;
+        let share = match (&plan.slots, plan.arguments.storage) {
+            (_, StorageChoice::Resident) => 1.0,
+            (Some(slots), StorageChoice::Budget) => {
+                slots.slots() as f64 / slots.experts().max(1) as f64
+            }
+            // The page cache gets what the process does not take.
+            _ => {
+                let left = plan.memory.spare().saturating_sub(plan.total_bytes()) as f64;
+                (left / all.max(1.0)).min(1.0)
+            }
+        };
+        let grows = share < 1.0 && plan.arguments.storage == StorageChoice::Budget;
+        let slots = plan.slots.as_ref().filter(|_| grows).map(|slots| slots.bytes() as f64);
+        let heads = &plan.config.attention;
+        let attention = plan.config.count(engine::model::config::Mixer::Attention);
+        Self {
+            trunk: plan.trunk_bytes_per_token() as f64,
+            routed: routed as f64,
+            all,
+            share,
+            operations: operations(plan),
+            attention: 4.0 * (attention * heads.query_heads * heads.head_dim) as f64,
+            chunk: plan.backend.batch_tokens as f64,
+            slots,
+        }
+    }
+
+    /// What is expected at `speeds`.
+    pub(super) fn predict(&self, speeds: &Speeds) -> Prediction {
+        let hits = hit_rate(self.share);
+        let memory = (self.trunk + self.routed) / speeds.memory;
+        let disk = self.routed * (1.0 - hits) / speeds.disk;
+        let more = self.slots.and_then(|bytes| {
+            let double = hit_rate((self.share * 2.0).min(1.0));
+            let bytes = bytes.min(self.all * (1.0 - self.share));
+            let better = between(memory, self.routed * (1.0 - double) / speeds.disk);
+            let gain = better.high / between(memory, disk).high;
+            (gain >= WORTH).then_some((bytes as u64, better))
+        });
+        let sweep = self.all * (1.0 - self.share) / speeds.disk;
+        let prefill = |tokens: f64| {
+            let chunks = (tokens / self.chunk).ceil();
+            let positions = tokens * tokens / 2.0 * self.attention / ATTENTION;
+            let computing = (tokens * self.operations + positions) / speeds.compute;
+            let reading = chunks * sweep;
+            Range { low: computing.max(reading) / REACHED, high: (computing + reading) / SLOWEST }
+        };
+        let chunk = prefill(self.chunk);
+        Prediction {
+            decode: between(memory, disk),
+            bound: 1.0 / memory.max(disk).max(1e-9),
+            limit: if disk > memory { "disk" } else { "memory" },
+            hits,
+            cold: between(memory, self.routed / speeds.disk),
+            prefill: Range { low: self.chunk / chunk.high, high: self.chunk / chunk.low },
+            prompt: prefill(PROMPT as f64),
+            more,
+        }
+    }
+}
+
+/// Tokens per second of work that takes so many seconds of memory and of disk.
+fn between(memory: f64, disk: f64) -> Range {
+    let (low, high) = (SLOWEST / (memory + disk), REACHED / memory.max(disk));
+    Range { low: low.min(high), high }
+}
+
+/// Multiplications and additions of a token's matrices; the head is computed for a prompt's last token alone.
+fn operations(plan: &Plan) -> f64 {
+    let tensors = plan.checkpoint.tensors.iter();
+    let matrices = tensors.filter(|(name, tensor)| {
+        tensor.shape.len() == 2 && !["embed_tokens", "lm_head"].contains(&name.as_str())
+    });
+    let trunk: f64 =
+        matrices.map(|(_, tensor)| tensor.shape.iter().product::<usize>() as f64).sum();
+    let moe = &plan.config.moe;
+    let layers = plan.checkpoint.experts.iter().flatten().count();
+    let experts =
+        3.0 * (layers * plan.backend.top_k * moe.intermediate * plan.config.hidden) as f64;
+    2.0 * (trunk + experts)
+}
+
+impl Prediction {
+    pub(super) fn lines(&self, plan: &Plan, speeds: &Speeds) -> Vec<String> {
+        let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(0);
+        let mut lines = vec![
+            format!(
+                "disk {:.2} GB/s at {} records, memory {:.1} GB/s, products {:.0} GFLOP/s with {} threads (measured now)",
+                speeds.disk / 1e9,
+                ByteSize(record),
+                speeds.memory / 1e9,
+                speeds.compute / 1e9,
+                plan.threads
+            ),
+            format!(
+                "decode, warm: {} tok/s expected, at most {:.2}, limited by {}; {:.0} % of experts found in memory",
+                shown(self.decode),
+                self.bound,
+                self.limit,
+                self.hits * 100.0
+            ),
+            format!("decode, cold: {} tok/s expected", shown(self.cold)),
+            format!(
+                "prefill: {} tok/s expected in chunks of {} tokens",
+                shown(self.prefill),
+                plan.backend.batch_tokens
+            ),
+        ];
+        let asked = match plan.backend.context {
+            context if context < PROMPT => format!(" (with --context {})", PROMPT + 4096),
+            _ => String::new(),
+        };
+        let [low, high] = [self.prompt.low, self.prompt.high].map(duration);
+        let time = if low == high { low } else { format!("{low} to {high}") };
+        lines.push(format!("a prompt of 20,000 tokens takes {time}{asked}"));
+        if let Some((bytes, better)) = self.more {
+            lines.push(format!(
+                "with {} more memory: {} tok/s expected, warm",
+                ByteSize(bytes),
+                shown(better)
+            ));
+        }
+        lines
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let range = |range: Range| json!([range.low, range.high]);
+        json!({
+            "decode": range(self.decode),
+            "decode_bound": self.bound,
+            "decode_limit": self.limit,
+            "decode_cold": range(self.cold),
+            "hits": self.hits,
+            "prefill": range(self.prefill),
+            "seconds_of_20000_tokens": range(self.prompt),
+            "with_more_memory": self.more.map(|(bytes, better)| json!({"bytes": bytes, "decode": range(better)})),
+        })
+    }
+}
+
+/// A range in as many digits as it is sure of.
+fn shown(range: Range) -> String {
+    let digits = |value: f64| match value {
+        value if value >= 20.0 => format!("{value:.0}"),
+        value if value >= 2.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    };
+    let [low, high] = [range.low, range.high].map(digits);
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The 35B shape in a group of 6 GiB on the machine of docs/benchmarks.md.
+    const SIZES: Sizes = Sizes {
+        trunk: 1.09e9,
+        routed: 566e6,
+        all: 18.1e9,
+        share: 0.2,
+        operations: 5.2e9,
+        attention: 4.0 * 40_960.0,
+        chunk: 1024.0,
+        slots: Some(3.6e9),
+    };
+    const SPEEDS: Speeds = Speeds { disk: 2.0e9, memory: 28.0e9, bus: None, compute: 380.0e9 };
+
+    #[test]
+    fn measured_rows_lie_in_the_range_that_is_expected() {
+        let found = SIZES.predict(&SPEEDS);
+        // Prefill of 1,024 tokens was measured at 64.7 tok/s there.
+        assert!(found.prefill.low < 64.7 && 64.7 < found.prefill.high, "{:?}", found.prefill);
+        assert!(found.decode.low < found.decode.high && found.decode.high < found.bound);
+        assert!(found.cold.high <= found.decode.high);
+        assert!(found.prompt.low > PROMPT as f64 / found.prefill.high);
+    }
+
+    #[test]
+    fn memory_that_gains_nothing_is_not_advised() {
+        assert!(SIZES.predict(&SPEEDS).more.is_some());
+        let fast = Speeds { disk: 1e13, ..SPEEDS };
+        assert!(SIZES.predict(&fast).more.is_none());
+        let whole = Sizes { share: 1.0, slots: None, ..SIZES };
+        assert!(whole.predict(&SPEEDS).more.is_none());
+    }
+
+    #[test]
+    fn more_memory_is_faster() {
+        let at = |share| Sizes { share, ..SIZES }.predict(&SPEEDS).decode;
+        assert!(at(0.1).high < at(0.3).high && at(0.3).low < at(0.6).low);
+    }
+}

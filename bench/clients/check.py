@@ -1,4 +1,5 @@
-"""The official Python clients against a running server: openai (both protocols), anthropic, litellm.
+"""The official Python clients against a running server: openai (all three protocols), anthropic, litellm, and
+Prometheus' parser.
 
     python check.py http://127.0.0.1:8080
 
@@ -21,6 +22,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import anthropic
 import litellm
 import openai
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 
 URL = sys.argv[1]
@@ -317,9 +319,46 @@ def litellm_both():
         check(f"litellm {name} loop", "21" in answer, answer)
 
 
+def text_completions():
+    client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
+    prompt = "<|im_start|>user\nWhat is 255 factored?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+    def ask(**options):
+        return client.completions.create(**{"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 120} | options)
+
+    whole = ask()
+    check("openai completions whole", "3 × 5 × 17" in whole.choices[0].text, whole.choices[0].text)
+    chunks = list(ask(stream=True, stream_options={"include_usage": True}))
+    streamed = "".join(choice.text for chunk in chunks for choice in chunk.choices)
+    check("openai completions streamed", streamed == whole.choices[0].text, streamed)
+    check("openai completions usage", chunks[-1].usage == whole.usage, chunks[-1].usage)
+    both = ask(prompt=[prompt, "Once"], max_tokens=5)
+    check("openai completions list", [choice.index for choice in both.choices] == [0, 1], both.choices)
+    echo = ask(echo=True, logprobs=2, max_tokens=1).choices[0]
+    lists = echo.logprobs
+    equal = len(lists.tokens) == len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset)
+    check("openai completions echo", equal and echo.text.startswith(prompt) and lists.token_logprobs[0] is None, echo)
+    try:
+        client.embeddings.create(model=MODEL, input="a")
+        check("openai embeddings are refused", False)
+    except openai.APIStatusError as error:
+        check("openai embeddings are refused", error.status_code == 501, error)
+
+
+def prometheus():
+    with urllib.request.urlopen(f"{URL}/metrics") as answer:
+        page = answer.read().decode()
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    ours = [name for name in families if name.startswith("flashmoe_")]
+    theirs = [name for name in families if name.startswith("vllm:")]
+    check("prometheus reads both sets of names", len(ours) > 40 and len(theirs) > 8, (len(ours), len(theirs)))
+    labels = [sample.labels.get("model_name") for name in theirs for sample in families[name].samples]
+    check("prometheus model_name", set(labels) == {MODEL}, set(labels))
+
+
 litellm.suppress_debug_info = True
 litellm.drop_params = True
-for part in [openai_chat, openai_responses, anthropic_messages, litellm_both]:
+for part in [openai_chat, openai_responses, anthropic_messages, litellm_both, text_completions, prometheus]:
     try:
         part()
     except Exception as error:  # the other clients are still worth checking

@@ -68,8 +68,14 @@ fn push(events: &mut Vec<Value>, begun: Instant, number: usize, event: &Event) {
     let us = |time: Instant| time.duration_since(begun).as_nanos() as f64 / 1000.0;
     let (from, to) = (us(event.begun), us(event.ended));
     let numbers = event.numbers.iter().take_while(|(name, _)| !name.is_empty());
-    let args: Map<_, _> =
+    let mut args: Map<_, _> =
         numbers.map(|&(name, value)| (name.to_owned(), Value::from(value))).collect();
+    // The number of a trace has more digits than a number of JSON.
+    if let (Some(high), Some(low)) = (args.remove("trace_high"), args.remove("trace_low")) {
+        let half = |half: Value| half.as_u64().unwrap_or_default();
+        let trace = format!("{:016x}{:016x}", half(high), half(low));
+        args.insert("trace_id".to_owned(), trace.into());
+    }
     match event.track {
         Track::Thread(thread) => events.push(json!({
             "name": event.name, "cat": "work", "ph": "X", "ts": from, "dur": to - from,

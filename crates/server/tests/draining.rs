@@ -1,5 +1,6 @@
 //! Goal: a server that is told to stop says so at once, takes work for a while, then sends it elsewhere, finishes what
-//! it took and ends; and its log says when, how it matters and how long a whole answer took. Method: the scripted worker.
+//! it took and ends; its log says when, how it matters and how long a whole answer took; a request can be followed.
+//! Method: the scripted worker.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod support;
@@ -132,4 +133,40 @@ fn a_field_with_a_slip_is_named_and_a_missing_type_says_the_flag() {
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("-H 'Content-Type: application/json'"), "{message}");
     assert_eq!(serving.get("/v1/models").json()["data"][0]["created_at"], "2027-01-15T08:00:00Z");
+}
+
+#[test]
+fn a_request_can_be_followed() {
+    let worker = Scripted::new(Reply::Play(say([text("Hello."), finish(FinishReason::Stop)])));
+    let serving = Serving::start(worker.clone());
+    let send = |headers: &[&str]| {
+        let mut all = vec!["Content-Type: application/json"];
+        all.extend(headers);
+        serving.send("POST", CHAT, &all, &chat(true))
+    };
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("traceparent: 00-{trace}-b7ad6b7169203331-01");
+    let answer = send(&["X-Request-Id: from-router-7", "X-Session-Id: talk-1", &parent]);
+    assert_eq!(answer.header("x-request-id"), Some("from-router-7"));
+    assert!(answer.header("request-id").unwrap().starts_with("req_"));
+    assert_eq!(answer.header("x-session-id"), Some("talk-1"));
+    let back = answer.header("traceparent").unwrap();
+    assert!(back.starts_with(&format!("00-{trace}-")) && !back.contains("b7ad6b7169203331"));
+    let job = worker.last_job();
+    assert_eq!(job.trace, Some(u128::from_str_radix(trace, 16).unwrap()));
+    let long = format!("X-Request-Id: {}", "a".repeat(129));
+    for strange in [long.as_str(), "X-Request-Id: a b", "X-Request-Id: "] {
+        let answer = send(&[strange, "traceparent: 00-zz-zz-01"]);
+        assert!(answer.header("x-request-id").unwrap().starts_with("req_"), "{strange}");
+        assert_eq!((answer.status, answer.header("traceparent")), (200, None));
+    }
+    // A key in the body comes back too, if a header can carry it.
+    let keyed = |key: &str| {
+        let user = json!([{ "role": "user", "content": "Go on." }]);
+        let answer = serving.post(CHAT, &json!({ "messages": user, "prompt_cache_key": key }));
+        answer.header("x-session-id").map(str::to_owned)
+    };
+    assert_eq!(keyed("k-2").as_deref(), Some("k-2"));
+    assert_eq!(keyed("two\r\nlines"), None);
+    assert_eq!(keyed(&"a".repeat(257)), None);
 }

@@ -58,7 +58,8 @@ fn families(page: &str) -> BTreeMap<String, Family> {
     for line in page.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').expect("help is not empty");
-            assert!(is_name(name) && name.starts_with("flashmoe_") && !help.is_empty(), "{line}");
+            let own = name.strip_prefix("flashmoe_").or(name.strip_prefix("vllm:"));
+            assert!(own.is_some_and(is_name) && !help.is_empty(), "{line}");
             assert!(!families.contains_key(name), "{name} is there twice");
             current = name.to_owned();
             continue;
@@ -120,7 +121,7 @@ fn histogram(name: &str, family: &Family) {
 }
 
 fn value(families: &BTreeMap<String, Family>, name: &str, wanted: &[(&str, &str)]) -> f64 {
-    let name = format!("flashmoe_{name}");
+    let name = if name.contains(':') { name.to_owned() } else { format!("flashmoe_{name}") };
     let all = families.values().flat_map(|family| &family.samples);
     let has = |labels: &BTreeMap<String, String>| {
         wanted.iter().all(|(label, value)| labels.get(*label).is_some_and(|it| it == value))
@@ -197,4 +198,90 @@ fn heartbeats_are_counted() {
     let comments = answer.body.lines().filter(|line| line.starts_with(": heartbeat")).count();
     assert!((2..=12).contains(&comments), "{}", answer.body);
     assert_eq!(sent(), comments as f64);
+}
+
+#[test]
+fn routers_find_their_names_and_shapes() {
+    let worker = Scripted::new(Reply::Play(vec![Step::Say(finish(FinishReason::Stop))]));
+    {
+        let mut status = worker.status.lock().unwrap();
+        status.queued = 3;
+        status.sequences = 2;
+        status.running = vec![server::work::RunningJob {
+            id: "a".into(),
+            stage: server::work::Stage::Decode,
+            prompt: 300,
+            processed: 300,
+            cached: 100,
+            generated: 100,
+            eta: None,
+        }];
+        status.prefix.tokens_reused = 30;
+        status.prefix.tokens_computed = 10;
+        status.decode_time = Duration::from_secs(7);
+        status.finished.insert("stop", 2);
+        status.finished.insert("tool_calls", 3);
+    }
+    let serving = Serving::start(worker);
+    let found = families(&serving.get("/metrics").body);
+    let model = ("model_name", "scripted");
+    for (name, wanted) in [
+        ("vllm:num_requests_waiting", 3.0),
+        ("vllm:num_requests_running", 1.0),
+        ("vllm:kv_cache_usage_perc", 0.2),
+        ("vllm:prefix_cache_queries_total", 40.0),
+        ("vllm:prefix_cache_hits_total", 30.0),
+        ("vllm:time_to_first_token_seconds_count", 0.0),
+        ("vllm:inter_token_latency_seconds_count", 0.0),
+        ("vllm:e2e_request_latency_seconds_count", 0.0),
+    ] {
+        assert_eq!(value(&found, name, &[model]), wanted, "{name}");
+    }
+    let stopped = [model, ("finished_reason", "stop")];
+    assert_eq!(value(&found, "vllm:request_success_total", &stopped), 5.0);
+    let blocks = [model, ("block_size", "256"), ("num_gpu_blocks", "8")];
+    assert_eq!(value(&found, "vllm:cache_config_info", &blocks), 1.0);
+    assert_eq!(value(&found, "decode_stage_seconds_total", &[("stage", "compute")]), 7.0);
+    assert!(value(&found, "memory_bytes", &[("kind", "process")]) > 0.0);
+    assert_eq!(value(&found, "disk_inflight", &[]), 0.0);
+    for path in ["/v1/loads", "/loads"] {
+        let load = &serving.get(path).json()["loads"][0];
+        assert_eq!((&load["num_waiting_reqs"], &load["num_used_tokens"]), (&json!(3), &json!(400)));
+    }
+    for path in ["/server_info", "/get_server_info"] {
+        assert_eq!(serving.get(path).json()["max_running_requests"], 2);
+    }
+    for path in ["/model_info", "/get_model_info"] {
+        assert_eq!(serving.get(path).json()["is_generation"], true);
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_names_that_there_are() {
+    let worker = Scripted::new(Reply::Play(vec![Step::Say(finish(FinishReason::Stop))]));
+    let serving = Serving::start(worker);
+    let found = families(&serving.get("/metrics").body);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/grafana/flashmoe.json");
+    let text = std::fs::read_to_string(file).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut names = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            let letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+            for word in expression.split(|c| !letter(c)) {
+                if !word.starts_with("flashmoe_") && !word.starts_with("vllm:") {
+                    continue;
+                }
+                names += 1;
+                let family = ["_bucket", "_sum", "_count"];
+                let family = family.iter().find_map(|end| {
+                    let family = word.strip_suffix(end)?;
+                    found.get(family).filter(|family| family.kind == "histogram")
+                });
+                assert!(family.is_some() || found.contains_key(word), "{word} in {expression}");
+            }
+        }
+    }
+    assert!(names > 10, "{names} names");
 }

@@ -246,9 +246,18 @@ fn card(
         experts: plan.config.moe.experts,
         experts_per_token: plan.backend.top_k,
         bytes,
+        memory: memory(plan),
         sampling,
         approximations: plan.approximations(),
     }
+}
+
+/// Memory as planned.
+fn memory(plan: &Plan) -> Vec<(String, u64)> {
+    let kind = |name: &str| name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+    let parts = plan.parts.iter().map(|part| (kind(part.name), part.bytes));
+    let slots = plan.slots.as_ref().map(|slots| ("expert_slots".to_owned(), slots.bytes()));
+    parts.chain(slots).collect()
 }
 
 fn failure(error: ServeError) -> Failure {

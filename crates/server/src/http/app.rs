@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use super::body::{Answer, read, too_large};
 use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
+use super::follow::{Trace, given_id};
 use super::guard::Guard;
 use super::heads::{Framing, Seen};
 use super::identify::Identify;
@@ -51,11 +52,14 @@ use crate::{
 /// What a browser may send when it asks first.
 const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
                             anthropic-beta, anthropic-dangerous-direct-browser-access, \
-                            x-session-id, x-stainless-arch, x-stainless-lang, x-stainless-os, \
+                            x-session-id, x-request-id, traceparent, tracestate, \
+                            x-stainless-arch, x-stainless-lang, x-stainless-os, \
                             x-stainless-package-version, x-stainless-retry-count, \
                             x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
 /// Says which field of a request was ignored although another was meant.
 const WARNING: HeaderName = HeaderName::from_static("x-warning");
+/// Longest key of a conversation that is given back.
+const SESSION_BYTES_MAX: usize = 256;
 /// Bytes of a client's name that count.
 const CLIENT_BYTES_MAX: usize = 200;
 
@@ -143,6 +147,8 @@ impl App {
     {
         let started = Instant::now();
         let id = format!("req_{}", self.identify.identifier());
+        let given = given_id(request.headers()).map(str::to_owned);
+        let trace = Trace::of(request.headers());
         let shape = shape(request.uri().path());
         let method = request.method().clone();
         // Only what is served is named in the log: other paths are the client's text.
@@ -167,12 +173,20 @@ impl App {
         };
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&id) {
-            headers.insert("request-id", id.clone());
+            headers.insert("request-id", id);
+        }
+        if let Ok(id) = HeaderValue::from_str(given.as_ref().unwrap_or(&id)) {
             headers.insert("x-request-id", id);
+        }
+        // The span's number says nothing but that it is another than its parent.
+        if let Some(parent) = trace.and_then(|trace| trace.header(self.identify.seed())) {
+            headers.insert("traceparent", parent);
         }
         if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(&origin).ok()) {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            let exposed = HeaderValue::from_static("request-id, x-request-id, retry-after");
+            let exposed = HeaderValue::from_static(
+                "request-id, x-request-id, x-session-id, x-warning, retry-after, traceparent",
+            );
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
@@ -194,7 +208,7 @@ impl App {
             let cut = if ending.cut { ", cut" } else { "" };
             let took = ms(ending.took);
             let text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
-            let fields = vec![
+            let mut fields = vec![
                 ("id", id.into()),
                 ("client", peer.to_string().into()),
                 ("method", method.into()),
@@ -204,6 +218,8 @@ impl App {
                 ("ms", took.into()),
                 ("cut", ending.cut.into()),
             ];
+            fields.extend(given.map(|given| ("x_request_id", given.into())));
+            fields.extend(trace.map(|trace| ("trace_id", format!("{:032x}", trace.id).into())));
             log.line(Line { level, text, fields });
         };
         response.map(|body| Told::new(body, started, headless, tell))
@@ -260,6 +276,9 @@ impl App {
             Route::Slots => Ok(models::slots(&**self.worker()?)),
             Route::Status => Ok(metrics::status(&self.worker)),
             Route::Trace => timeline::response(head.uri.query()).await,
+            Route::Loads => Ok(metrics::loads(&self.worker)),
+            Route::ServerInfo => Ok(metrics::server_info(&self.worker)),
+            Route::ModelInfo => Ok(metrics::model_info(&self.worker)),
             Route::Version => Ok(models::version()),
             Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.worker, self.started_s)),
             Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.worker)),
@@ -337,7 +356,8 @@ impl App {
                     _ => format!("{}-{index}", envelope.id),
                 };
                 let (name, owner) = (client.name.clone(), client.owner.clone());
-                request.draft().clone().into_job(id, prompt, name, owner)
+                let job = request.draft().clone().into_job(id, prompt, name, owner);
+                Job { trace: client.trace, ..job }
             });
             let worker = app.worker()?;
             let first = jobs.next().ok_or_else(no_prompt)?;
@@ -349,6 +369,7 @@ impl App {
         let ((request, envelope, ticket, warning), share) =
             self.preparation.run(received, prepare).await?;
         let closing = self.closing.subscribe();
+        let session = request.draft().session.clone();
         if let Some(warning) = &warning {
             self.log.say(Level::Warn, &format!("{}: {warning}", envelope.id));
         }
@@ -362,6 +383,11 @@ impl App {
         };
         if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
             response.headers_mut().insert(WARNING, warning);
+        }
+        // Routers that keep a conversation at its server may learn its key here.
+        let session = session.filter(|key| key.len() <= SESSION_BYTES_MAX);
+        if let Some(session) = session.and_then(|key| HeaderValue::try_from(key).ok()) {
+            response.headers_mut().insert("x-session-id", session);
         }
         Ok(response)
     }
@@ -393,6 +419,7 @@ impl App {
     fn metrics(&self) -> Response<Answer> {
         let outside = Outside {
             heartbeats: self.heartbeats.load(Ordering::Relaxed),
+            process_bytes: process_bytes(),
             temperatures: temperature::read(Path::new(temperature::SENSORS)),
         };
         metrics::response(&self.worker, &outside)
@@ -439,6 +466,14 @@ fn further_bytes(prompts: &[Prompt]) -> usize {
     prompts.iter().skip(1).map(|prompt| size_of_val(&*prompt.tokens) + size_of::<Job>()).sum()
 }
 
+/// Memory that the process has, as far as the system says.
+fn process_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = resident.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) << 10
+}
+
 fn no_prompt() -> ApiError {
     ApiError::field("prompt", "is missing")
 }
@@ -452,6 +487,8 @@ struct Client {
     session: Option<String>,
     /// Whose kept prompts it may go on from.
     owner: Owner,
+    /// The trace it is part of.
+    trace: Option<u128>,
 }
 
 impl Client {
@@ -462,7 +499,9 @@ impl Client {
         let session = ["x-session-id", "session_id", "session-id", "x-claude-code-session-id"]
             .into_iter()
             .find_map(|name| text(&HeaderName::from_static(name)));
-        Self { name: format!("{peer} {agent}"), session: session.map(str::to_owned), owner }
+        let trace = Trace::of(headers).map(|trace| trace.id);
+        let session = session.map(str::to_owned);
+        Self { name: format!("{peer} {agent}"), session, owner, trace }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The end of a server in order: not ready at once, no new work after a delay, closed when what runs is done.
 //!
 //! Routers learn from `/readyz` that a server goes, a few seconds after it knows itself; until then they send work,
-//! which is taken. What comes later is told to go elsewhere. Requests that were taken are finished, those that wait too.
+//! which is taken. What comes later is told to go elsewhere. Requests that were taken are finished, also those that
+//! wait.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

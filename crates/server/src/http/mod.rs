@@ -8,6 +8,7 @@ mod app;
 mod body;
 mod drain;
 mod error;
+mod follow;
 mod guard;
 mod heads;
 mod identify;

@@ -29,6 +29,9 @@ pub(crate) enum Route {
     Tokenize,
     Detokenize,
     Version,
+    Loads,
+    ServerInfo,
+    ModelInfo,
     /// A path of ollama's protocol.
     Ollama(Place),
 }
@@ -36,7 +39,7 @@ pub(crate) enum Route {
 impl Route {
     /// Whether monitors ask it again and again.
     pub(crate) fn is_polled(&self) -> bool {
-        matches!(self, Self::Health | Self::Live | Self::Metrics | Self::Status)
+        matches!(self, Self::Health | Self::Live | Self::Metrics | Self::Status | Self::Loads)
     }
 
     /// Whether the model has to work for it.
@@ -94,6 +97,9 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/completions" => post(Route::Completions),
         "/detokenize" => post(Route::Detokenize),
         "/version" | "/api/version" => get(Route::Version),
+        "/loads" => get(Route::Loads),
+        "/server_info" | "/get_server_info" => get(Route::ServerInfo),
+        "/model_info" | "/get_model_info" => get(Route::ModelInfo),
         "/api/tags" => get(Route::Ollama(Place::Tags)),
         "/api/ps" => get(Route::Ollama(Place::Running)),
         "/api/show" => post(Route::Ollama(Place::Show)),

@@ -174,6 +174,7 @@ impl Draft {
             client,
             owner,
             session: self.session,
+            trace: None,
             cache_prompt: self.cache_prompt,
         }
     }

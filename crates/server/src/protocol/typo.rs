@@ -77,6 +77,8 @@ const KNOWN: [&str; 69] = [
     "user",
     "verbosity",
 ];
+/// Fields that other servers know and that are near one of ours.
+const ELSEWHERE: [&str; 4] = ["min_tokens", "prompt_logprobs", "top_a", "top_n"];
 /// Shorter names differ by a letter from too many others.
 const SHORTEST: usize = 4;
 const LONGEST: usize = 32;
@@ -85,7 +87,10 @@ const LOOKED_AT: usize = 100;
 
 /// What is said of the first field that is nearly a known one, if there is any.
 pub(crate) fn near_miss(body: &Map<String, Value>) -> Option<String> {
-    let unknown = body.keys().take(LOOKED_AT).filter(|name| !KNOWN.contains(&name.as_str()));
+    let unknown = body
+        .keys()
+        .take(LOOKED_AT)
+        .filter(|name| !KNOWN.contains(&name.as_str()) && !ELSEWHERE.contains(&name.as_str()));
     let mut plain = unknown.filter(|name| {
         (SHORTEST..=LONGEST).contains(&name.len()) && name.bytes().all(|it| it.is_ascii_graphic())
     });
@@ -145,7 +150,16 @@ mod tests {
                 "{found}"
             );
         }
-        for other in ["top_a", "betas", "guided_json", "num_ctx", "x", "tепperature", "a b c d"] {
+        for other in [
+            "top_a",
+            "min_tokens",
+            "betas",
+            "guided_json",
+            "num_ctx",
+            "x",
+            "tепperature",
+            "a b c d",
+        ] {
             assert_eq!(miss(json!({ "model": "m", other: 1 })), None, "{other}");
         }
         assert!(KNOWN.is_sorted());

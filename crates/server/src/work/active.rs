@@ -327,6 +327,11 @@ impl Active {
         (self.answer.reason().or(full.then_some(FinishReason::Length)), now - since)
     }
 
+    /// When its work began.
+    pub(super) fn begun(&self) -> Instant {
+        self.started
+    }
+
     /// True before the first token is out.
     pub(super) fn is_silent(&self) -> bool {
         self.first.is_none()

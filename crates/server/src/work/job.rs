@@ -123,6 +123,8 @@ pub struct Job {
     pub owner: Owner,
     /// A hint of which earlier requests this one continues.
     pub session: Option<String>,
+    /// The trace that the request is part of (W3C trace context), for recordings.
+    pub trace: Option<u128>,
     /// False: nothing earlier is used and nothing is kept.
     pub cache_prompt: bool,
 }
@@ -145,6 +147,7 @@ impl Job {
             client: String::new(),
             owner: Owner::everybody(),
             session: None,
+            trace: None,
             cache_prompt: true,
         }
     }
@@ -458,6 +461,8 @@ pub struct ModelCard {
     pub experts_per_token: usize,
     /// Bytes of the checkpoint.
     pub bytes: u64,
+    /// Memory as planned, by what it is for, in bytes.
+    pub memory: Vec<(String, u64)>,
     /// The sampling that the model recommends: defaults of requests.
     pub sampling: SamplingOptions,
     /// Everything that makes answers differ from the exact model, in words; empty when exact.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use engine::EngineError;
 use engine::backend::{PAGE_TOKENS, Room};
 use store::cache::{ReadCause, StoreError};
+use store::timeline;
 
 use super::active::{Active, Doing, Fault};
 use super::prefix::{Found, Miss, Place, shared_tokens};
@@ -192,6 +193,15 @@ impl Scheduler {
         *self.status.finished.entry(name).or_default() += 1;
         self.measure(&finish);
         let (usage, times) = (&finish.usage, &finish.timings);
+        if let Some(trace) = active.job.trace {
+            let [high, low] = [(trace >> 64) as u64, trace as u64];
+            let tokens = ("tokens", (usage.prompt + usage.completion) as u64);
+            timeline::past(
+                "request",
+                active.begun(),
+                [("trace_high", high), ("trace_low", low), tokens],
+            );
+        }
         self.shared.log(Level::Info, &format!(
             "{}: {name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
              expert hits {} of {}, read {:.2} GB",

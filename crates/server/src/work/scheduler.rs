@@ -506,6 +506,7 @@ impl Scheduler {
         let result = self.engine.forward(&runs, &gone);
         drop(span);
         self.step_time = started.elapsed();
+        self.status.decode_time += self.step_time;
         self.since_step = Duration::ZERO;
         match result {
             Ok(()) => {
@@ -534,6 +535,7 @@ impl Scheduler {
 
     /// Draws the next token of jobs, each with its row of the batch; ends those that are complete.
     fn draw(&mut self, rows: &[(usize, usize)]) {
+        let started = Instant::now();
         let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
         let on_device = |&(index, row): &(usize, usize)| {
             let token = self.active[index].draw(&mut self.engine, row)?;
@@ -560,6 +562,7 @@ impl Scheduler {
                 }
             }
         }
+        self.status.draw_time += started.elapsed();
         // From the last, so that ending one does not move those still to come.
         let drawn: Vec<_> = drawn.into_iter().flatten().collect();
         for (&(index, _), drawn) in rows.iter().zip(drawn).rev() {

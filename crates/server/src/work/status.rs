@@ -113,6 +113,10 @@ pub struct Status {
     pub decode_rate: f64,
     /// Tokens per second of the running or last prefill.
     pub prefill_rate: f64,
+    /// Time of all steps of answers, waiting for experts included, drawing not.
+    pub decode_time: Duration,
+    /// Time of drawing tokens, with the logits that takes.
+    pub draw_time: Duration,
     /// Jobs finished, by reason (`stop`, `length`, `tool_calls`, `stop_string`, `error`).
     pub finished: BTreeMap<&'static str, u64>,
     /// Jobs cancelled, by stage.

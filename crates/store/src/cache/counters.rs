@@ -140,6 +140,8 @@ pub struct StoreCounters {
     pub retries: u64,
     /// Records that could not be read.
     pub errors: u64,
+    /// Reads that were submitted and have not ended: a number of the moment.
+    pub in_flight: u64,
     /// Uses by a device.
     pub device: DeviceCounters,
 }
@@ -184,6 +186,7 @@ impl StoreCounters {
             withdrawn: self.withdrawn - earlier.withdrawn,
             retries: self.retries - earlier.retries,
             errors: self.errors - earlier.errors,
+            in_flight: self.in_flight,
             device: self.device.since(&earlier.device),
         }
     }

@@ -136,6 +136,7 @@ impl ExpertStore {
     pub fn counters(&self) -> StoreCounters {
         let state = self.shared.lock();
         let mut counters = state.counters;
+        counters.in_flight = state.in_flight as u64;
         counters.device.in_both = state.residency.evictable_copies() as u64;
         counters
     }

@@ -2,17 +2,24 @@
 //!
 //! Both are written from one copy of the worker's status, which never waits for the engine. Names are in base units
 //! (seconds, bytes), sums end in `_total`, labels have few values; layers and experts are in `/status` alone. Where
-//! vLLM or llama.cpp have a name for a figure it is theirs with our prefix, so that dashboards are easily changed.
+//! vLLM or llama.cpp have a name for a figure it is theirs with our prefix, so that dashboards are easily changed; what
+//! routers and scalers look for is there under vLLM's own names as well (`vllm`), and as JSON (`loads`).
 
-use std::fmt::{Display, Write};
+mod exposition;
+mod loads;
+mod vllm;
+
+pub(crate) use loads::{loads, model_info, server_info};
+
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use self::exposition::Exposition;
 use crate::http::Answer;
 use crate::temperature::Temperature;
-use crate::work::{Histogram, Loading, Stage, Status};
+use crate::work::{Loading, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -22,6 +29,8 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) struct Outside {
     /// Signs of life in streams.
     pub(crate) heartbeats: u64,
+    /// Memory that the process has.
+    pub(crate) process_bytes: u64,
     /// Of the machine's disks, as far as it tells.
     pub(crate) temperatures: Vec<Temperature>,
 }
@@ -29,7 +38,7 @@ pub(crate) struct Outside {
 /// `/metrics`
 pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer> {
     let card = loading.model();
-    let mut page = Exposition::default();
+    let mut page = Exposition::new(PREFIX);
     let version = env!("CARGO_PKG_VERSION");
     page.family("build_info", "gauge", "The program.");
     page.sample("build_info", &[("version", version)], 1);
@@ -44,8 +53,18 @@ pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer>
     }
     let loaded = f64::from(loading.percent()) / 100.0;
     page.single("model_load_ratio", "gauge", "Share of the model that is loaded.", loaded);
-    if let Some(worker) = loading.worker() {
-        write_status(&mut page, &worker.status());
+    page.family(
+        "memory_bytes",
+        "gauge",
+        "Memory, by what it is for, as planned; process: as used.",
+    );
+    for (kind, bytes) in &card.memory {
+        page.sample("memory_bytes", &[("kind", kind)], bytes);
+    }
+    page.sample("memory_bytes", &[("kind", "process")], outside.process_bytes);
+    let status = loading.worker().map(|worker| worker.status());
+    if let Some(status) = &status {
+        write_status(&mut page, status);
     }
     let sent = "Signs of life in streams that had nothing else to say.";
     page.single("sse_heartbeats_total", "counter", sent, outside.heartbeats);
@@ -55,6 +74,9 @@ pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer>
         for Temperature { device, celsius } in &outside.temperatures {
             page.sample("ssd_temperature_celsius", &[("device", device)], celsius);
         }
+    }
+    if let Some(status) = &status {
+        vllm::write(&mut page, &card, status);
     }
     Answer::whole(StatusCode::OK, CONTENT_TYPE, page.text)
 }
@@ -82,6 +104,16 @@ fn write_status(page: &mut Exposition, status: &Status) {
     let repairs = "Deviations in tool calls that were put right, by kind.";
     page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
     count(page, "prefill_sweeps_total", "Parts of prompts, each one pass.", status.chunks);
+    let help =
+        "Time of answers' steps: computing without waiting, waiting for experts, drawing tokens.";
+    page.family("decode_stage_seconds_total", "counter", help);
+    let wait = status.experts.decode.stall_us as f64 / 1e6;
+    let compute = (status.decode_time.as_secs_f64() - wait).max(0.0);
+    for (stage, seconds) in
+        [("compute", compute), ("expert_wait", wait), ("sample", status.draw_time.as_secs_f64())]
+    {
+        page.sample("decode_stage_seconds_total", &[("stage", stage)], seconds);
+    }
     write_measures(page, status);
     write_prefix(page, status);
     write_experts(page, status);
@@ -185,6 +217,8 @@ fn write_experts(page: &mut Exposition, status: &Status) {
         let seconds = counters.stall_us as f64 / 1e6;
         page.sample("expert_wait_seconds_total", &[("phase", phase)], seconds);
     }
+    let inflight = "Reads of experts that the disk has not answered.";
+    page.single("disk_inflight", "gauge", inflight, experts.in_flight);
     let mut count = |name, help, value: u64| page.single(name, "counter", help, value);
     count("expert_bytes_read_total", "Bytes read for experts.", experts.bytes_read);
     count("expert_records_read_total", "Experts read.", experts.records_read);
@@ -227,74 +261,6 @@ fn write_experts(page: &mut Exposition, status: &Status) {
 fn prefill_progress(status: &Status) -> f64 {
     let running = status.running.iter().find(|job| job.stage == Stage::Prefill);
     running.map_or(1.0, |job| job.processed as f64 / job.prompt.max(1) as f64)
-}
-
-/// Prometheus' text format.
-#[derive(Debug, Default)]
-struct Exposition {
-    text: String,
-}
-
-impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n"));
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
-        let braces = |inner: String| if inner.is_empty() { inner } else { format!("{{{inner}}}") };
-        self.line(format_args!("{PREFIX}{name}{} {value}\n", braces(labels.join(","))));
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
-    }
-
-    fn labelled<'a>(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (&'a &'static str, &'a u64)>,
-    ) {
-        self.family(name, "counter", help);
-        for (text, value) in values {
-            self.sample(name, &[(label, text)], value);
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.family(name, "histogram", help);
-        self.buckets(name, histogram.cumulative(), histogram.count(), histogram.sum());
-    }
-
-    /// Samples of a histogram: how many figures are at or below each edge, how many there are, their sum.
-    fn buckets(
-        &mut self,
-        name: &str,
-        cumulative: impl Iterator<Item = (f64, u64)>,
-        count: u64,
-        sum: f64,
-    ) {
-        let bucket = format!("{name}_bucket");
-        for (edge, below) in cumulative {
-            self.sample(&bucket, &[("le", &edge.to_string())], below);
-        }
-        self.sample(&bucket, &[("le", "+Inf")], count);
-        self.sample(&format!("{name}_sum"), &[], sum);
-        self.sample(&format!("{name}_count"), &[], count);
-    }
-
-    fn line(&mut self, arguments: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(arguments).expect("a string takes all text");
-    }
-}
-
-/// A label's text between its quotes.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// `/status`: what the page shows.

@@ -1,0 +1,343 @@
+"""Several servers behind a router: rolling restarts, a server killed, clients that leave, streams, kept prompts.
+
+    python bench/serve/replicas.py ROUTER BINARY MODEL [--clients 32] [--restarts 60] [--talks 200] [--only NAMES]
+
+ROUTER is haproxy, nginx, litellm, smg or none (one server, for comparison); its configuration is the one in deploy/, with
+the ports of the run. BINARY is flashmoe, MODEL a small model that answers greedily (models/demo). Clients are threads
+that speak HTTP/1.1 with nothing but the standard library. Prints a line per figure and fails with what did not hold.
+
+    rolling   every server is restarted in turn under load: requests that failed (no [DONE], or no 200)
+    random    a server is restarted at random moments, again and again: answers lost, doubled, or other than without it
+    kill      one server gets SIGKILL under load: broken streams against those it was running
+    leave     a client leaves in the middle of a stream: time until no server runs anything
+    stream    a stream of some seconds: time to the first event, events that came apart from each other
+    talks     conversations of five turns, one key each: prompt tokens that were kept
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+DEPLOY = HERE.parent.parent / "deploy"
+QUESTIONS = [f"What is {a} factored?" for a in range(100, 160)]
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Server:
+    def __init__(self, binary, model, folder, delay):
+        self.port = free_port()
+        self.command = [binary, "serve", model, "--port", str(self.port), "--device", "cpu", "--served-name", "demo",
+                        "--memory", "1G", "--threads", "1", "--sequences", "4", "--queue", "64", "--snapshots", "64",
+                        "--drain-delay", delay, "--drain-timeout", "60s", "--log-level", "warn"]
+        self.log = open(pathlib.Path(folder) / f"server-{self.port}.log", "ab")
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.log)
+        deadline = time.time() + 120
+        while time.time() < deadline:
+            try:
+                if get(self.port, "/readyz")[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise SystemExit(f"the server on port {self.port} does not get ready")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120)
+
+    def restart(self):
+        code = self.stop()
+        self.start()
+        return code
+
+    def running(self):
+        return len(json.loads(get(self.port, "/status")[1])["running"])
+
+    def queued(self):
+        return json.loads(get(self.port, "/status")[1])["queued"]
+
+
+def get(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+class Router:
+    def __init__(self, kind, servers, folder, tools):
+        self.process = None
+        self.port = servers[0].port if kind == "none" else free_port()
+        if kind == "none":
+            return
+        numbers = {8000: self.port} | {8081 + index: server.port for index, server in enumerate(servers)}
+        renumber = lambda text: re.sub(r"\b80(00|8[1-3])\b", lambda it: str(numbers[int(it.group())]), text)
+        here = lambda name: os.path.join(tools, name) if tools else name
+        environment = dict(os.environ, LITELLM_LOCAL_MODEL_COST_MAP="True")
+        if kind == "smg":
+            urls = [f"http://127.0.0.1:{server.port}" for server in servers]
+            command = [here("smg"), "launch", "--worker-urls", *urls, "--policy", "cache_aware", "--host", "127.0.0.1",
+                       "--port", str(self.port), "--health-check-endpoint", "/readyz", "--request-timeout-secs", "3600",
+                       "--health-check-interval-secs", "1", "--prometheus-port", str(free_port()),
+                       "--retry-max-retries", "8"]
+        else:
+            name = {"haproxy": "haproxy.cfg", "nginx": "nginx.conf", "litellm": "config.yaml"}[kind]
+            file = pathlib.Path(folder) / name
+            text = renumber((DEPLOY / kind / name).read_text())
+            file.write_text(re.sub(r"^pid .*$", f"pid {folder}/pid;", text, flags=re.M))
+            command = {"haproxy": ["haproxy", "-f", file], "nginx": ["nginx", "-c", file],
+                       "litellm": [here("litellm"), "--config", file, "--port", str(self.port), "--host", "127.0.0.1"],
+                       }[kind]
+        self.log = open(pathlib.Path(folder) / "router.log", "ab")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment)
+        deadline = time.time() + 180
+        while time.time() < deadline:
+            try:
+                if ask(self.port, "What is 255 factored?", words=4)["done"]:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.2)
+        raise SystemExit(f"{kind} does not get ready; its log is {self.log.name}")
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            self.process.wait(30)
+
+
+def ask(port, text, key=None, words=24, messages=None, temperature=0, leave_after=None):
+    """A streamed answer: its text, whether it ended, when its pieces came."""
+    body = {"model": "demo", "stream": True, "max_tokens": words, "temperature": temperature,
+            "messages": messages or [{"role": "user", "content": text}], "stream_options": {"include_usage": True},
+            "chat_template_kwargs": {"enable_thinking": False}}
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
+    if key:
+        headers["X-Session-Id"] = key
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    found = {"status": 0, "text": "", "done": False, "times": [], "error": "", "cached": 0, "prompt": 0, "id": ""}
+    begun = time.time()
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        answer = connection.getresponse()
+        found["status"] = answer.status
+        if answer.status != 200:
+            found["error"] = answer.read(400).decode(errors="replace")
+            return found
+        for line in answer:
+            if not line.startswith(b"data: "):
+                continue
+            found["times"].append(time.time() - begun)
+            if leave_after and len(found["times"]) >= leave_after:
+                return found
+            if line.strip() == b"data: [DONE]":
+                found["done"], found["error"] = True, ""
+                break
+            event = json.loads(line[6:])
+            if "error" in event:
+                found["error"] = json.dumps(event["error"])
+                break
+            found["id"] = event.get("id", "")
+            for choice in event.get("choices", []):
+                found["text"] += choice["delta"].get("content") or ""
+            found["error"] = "the stream ended before its end"
+            if event.get("usage"):
+                found["prompt"] = event["usage"]["prompt_tokens"]
+                found["cached"] = (event["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        found["error"] = repr(error)
+    finally:
+        connection.close()
+    return found
+
+
+class Load:
+    """Clients that ask until they are told to stop."""
+
+    def __init__(self, port, clients, words=24):
+        self.over, self.answers, self.lock = threading.Event(), [], threading.Lock()
+        self.threads = [threading.Thread(target=self.client, args=(port, number, words)) for number in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def client(self, port, number, words):
+        chance = random.Random(number)
+        while not self.over.is_set():
+            question = chance.choice(QUESTIONS)
+            found = ask(port, question, key=f"client-{number}", words=words)
+            found["question"] = question
+            with self.lock:
+                self.answers.append(found)
+
+    def end(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+        return self.answers
+
+
+failures = []
+
+
+def report(name, text, holds=True):
+    print(f"{name:8s} {text}{'' if holds else '   <- does not hold'}", flush=True)
+    if not holds:
+        failures.append(name)
+
+
+def failed(answers):
+    return [answer for answer in answers if not (answer["status"] == 200 and answer["done"])]
+
+
+def rolling(port, servers, options):
+    load = Load(port, options.clients)
+    time.sleep(2)
+    codes = [server.restart() for server in servers]
+    time.sleep(2)
+    answers = load.end()
+    bad = failed(answers)
+    report("rolling", f"{len(servers)} restarts, {len(answers)} requests of {options.clients} clients, {len(bad)} failed, "
+           f"exit codes {codes}{'; ' + bad[0]['error'][:200] if bad else ''}", not bad and not any(codes))
+
+
+def random_restarts(port, servers, options):
+    wanted = {question: ask(port, question)["text"] for question in QUESTIONS}
+    load = Load(port, options.clients)
+    chance = random.Random(options.seed)
+    codes = []
+    for _ in range(options.restarts):
+        time.sleep(chance.uniform(0, 0.6))
+        codes.append(chance.choice(servers).restart())
+    answers = load.end()
+    bad = failed(answers)
+    other = [answer for answer in answers if answer["done"] and answer["text"] != wanted[answer["question"]]]
+    ids = [answer["id"] for answer in answers if answer["done"]]
+    report("random", f"{len(codes)} restarts, {len(answers)} requests, {len(bad)} lost, {len(ids) - len(set(ids))} doubled, "
+           f"{len(other)} other than expected{'; ' + bad[0]['error'][:200] if bad else ''}",
+           not bad and not other and len(ids) == len(set(ids)) and not any(codes))
+
+
+def kill(port, servers, options):
+    load = Load(port, options.clients)
+    time.sleep(3)
+    running, queued = servers[-1].running(), servers[-1].queued()
+    servers[-1].process.kill()
+    servers[-1].process.wait()
+    time.sleep(3)
+    answers = load.end()
+    bad = failed(answers)
+    servers[-1].start()
+    # Streams that wait have begun too. Some come and go between the look and the kill.
+    report("kill", f"{running} ran and {queued} waited on the one that was killed, {len(bad)} of {len(answers)} requests "
+           f"broke{': ' + bad[0]['error'][:120] if bad else ''}", len(bad) <= running + queued + 4)
+
+
+def leave(port, servers, options):
+    took = []
+    for _ in range(5):
+        ask(port, "Tell me a story.", words=1500, temperature=1, leave_after=5)
+        begun = time.time()
+        while any(server.running() for server in servers):
+            if time.time() - begun > 20:
+                break
+            time.sleep(0.01)
+        took.append(time.time() - begun)
+    report("leave", f"a slot is free {max(took):.2f} s after its client left, at the most of {len(took)}", max(took) <= 1)
+
+
+def stream(port, servers, options):
+    found = ask(port, "Tell me a story.", words=300, temperature=1)
+    times = found["times"]
+    apart = sum(1 for one, next in zip(times, times[1:]) if next - one > 0.001)
+    report("stream", f"first event after {times[0]:.3f} s, {len(times)} events in {times[-1]:.2f} s, {apart} apart from the "
+           "one before", found["done"] and times[0] < times[-1] / 2 and apart > len(times) / 4)
+
+
+def talks(port, servers, options):
+    totals = {"prompt": 0, "cached": 0}
+    lock = threading.Lock()
+    numbers = iter(range(options.talks))
+
+    def client():
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            chance, messages = random.Random(number), []
+            for _ in range(5):
+                messages.append({"role": "user", "content": f"{chance.choice(QUESTIONS)} This is talk {number}."})
+                found = ask(port, "", key=f"talk-{number}", words=12, messages=messages)
+                with lock:
+                    totals["prompt"] += found["prompt"]
+                    totals["cached"] += found["cached"]
+                if not found["done"]:
+                    report("talks", f"talk {number} broke: {found['error'][:200]}", False)
+                    return
+                messages.append({"role": "assistant", "content": found["text"]})
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    share = totals["cached"] / max(totals["prompt"], 1)
+    report("talks", f"{options.talks} talks of five turns over {len(servers)} servers: {totals['cached']} of "
+           f"{totals['prompt']} prompt tokens were kept, {100 * share:.1f} %")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("router", choices=["haproxy", "nginx", "litellm", "smg", "none"])
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--restarts", type=int, default=60)
+    parser.add_argument("--talks", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--delay", default="2s", help="--drain-delay of the servers")
+    parser.add_argument("--tools", default="", help="folder of smg and litellm, if they are not on the PATH")
+    parser.add_argument("--only", default="stream,leave,talks,rolling,kill,random")
+    options = parser.parse_args()
+    parts = {"rolling": rolling, "random": random_restarts, "kill": kill, "leave": leave, "stream": stream, "talks": talks}
+    with tempfile.TemporaryDirectory() as folder:
+        count = 1 if options.router == "none" else 3
+        servers, router = [], None
+        try:
+            for _ in range(count):
+                servers.append(Server(options.binary, options.model, folder, options.delay))
+            router = Router(options.router, servers, folder, options.tools)
+            for name in options.only.split(","):
+                parts[name](router.port, servers, options)
+        finally:
+            if router:
+                router.stop()
+            for server in servers:
+                server.process.kill()
+    raise SystemExit(len(failures))
+
+
+if __name__ == "__main__":
+    main()

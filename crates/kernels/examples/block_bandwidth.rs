@@ -14,7 +14,7 @@ use std::time::Instant;
 const WORKING_SET: usize = 256 << 20;
 
 /// Bytes of a piece that is timed.
-const PIECE: usize = 8 << 20;
+const PIECE: usize = 16 << 20;
 
 /// Rows and columns of an expert's gate.
 const SHAPE: (usize, usize) = (512, 2048);

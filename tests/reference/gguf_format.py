@@ -53,7 +53,11 @@ LAYER = {
     "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
     "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight",
 }
-TOP = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+TOP = {
+    "embed_tokens.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
 SECOND_NORM = {"qwen3_moe": "ffn_norm.weight", "qwen3_5_moe": "post_attention_norm.weight"}
 ARCHITECTURE = {"qwen3_moe": "qwen3moe", "qwen3_5_moe": "qwen35moe"}
 

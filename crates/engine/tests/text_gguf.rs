@@ -113,16 +113,18 @@ fn ids_are_those_of_the_models_own_file() {
     let original: Value = serde_json::from_slice(&std::fs::read(demo).unwrap()).unwrap();
     let mut qwen2 = original.clone();
     // As the released tokenizer.json of Qwen3 has it.
-    qwen2["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    );
+    qwen2["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ));
     let mut llama = original.clone();
     // As that of Llama 3.
     llama["normalizer"] = Value::Null;
     llama["model"]["ignore_merges"] = json!(true);
-    llama["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    );
+    llama["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ));
     let mut differing = [0; 3];
     let plain = Tokenizer::from_bytes(original.to_string().as_bytes()).unwrap();
     for (rule, (pre, whole)) in

@@ -258,8 +258,12 @@ impl Vocabulary {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let split = json!({"type": "Split", "pattern": {"Regex": rule.pattern}, "behavior": "Isolated", "invert": false});
-        let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+        let split = json!({
+            "type": "Split", "pattern": {"Regex": rule.pattern}, "behavior": "Isolated", "invert": false,
+        });
+        let bytes = json!({
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+        });
         let whole = json!({
             "version": "1.0",
             "added_tokens": added,

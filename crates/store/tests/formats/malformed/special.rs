@@ -80,7 +80,12 @@ fn folders_and_files_that_are_no_checkpoints() {
     folder.write("b.safetensors", "");
     refused("two files of any name", folder.path(), &name, &["2 safetensors files"]);
     let gguf = folder.write("model.gguf", "GGUF\x03\0\0\0");
-    refused("GGUF", &gguf, "model.gguf", &["GGUF", "not supported"]);
+    refused(
+        "half a GGUF header",
+        &gguf,
+        "model.gguf",
+        &["number of tensors", "needs a file of 16 bytes, found 8"],
+    );
     let text = folder.write("notes.txt", "hello");
     refused("some text", &text, "notes.txt", &["not a file of a checkpoint"]);
     let folder = Folder::new();

@@ -156,6 +156,11 @@ def follows_only_at_the_end(tab, fake):
     tab.idle()
     left = tab.evaluate(f"{scroller}.scrollHeight - {scroller}.scrollTop - {scroller}.clientHeight")
     assert left < 2 and tab.is_hidden("#jump"), left
+    tab.new()
+    tab.send("short")
+    with tab.chats() as chats:
+        chats.get_by_text("long", exact=True).click()
+    until(lambda: tab.evaluate(f"{scroller}.scrollTop") > 200, message="a conversation is not opened at its end")
 
 
 def shows_thinking_as_it_runs(tab, fake):

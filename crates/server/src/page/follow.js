@@ -30,8 +30,9 @@ export class Follow {
     this.jump.hidden = this.near();
   }
 
-  /// To be called when the conversation has grown.
+  /// To be called when the conversation has grown. The reader may have gone up just now, before the browser says so.
   grown() {
+    this.scrolled();
     if (this.following) {
       this.scroller.scrollTop = this.scroller.scrollHeight;
       this.last = this.scroller.scrollTop;
@@ -41,6 +42,7 @@ export class Follow {
 
   toEnd() {
     this.following = true;
+    this.last = 0;
     this.grown();
   }
 }

@@ -101,7 +101,8 @@ class Router:
             command = [here("smg"), "launch", "--worker-urls", *urls, "--policy", "cache_aware", "--host", "127.0.0.1",
                        "--port", str(self.port), "--health-check-endpoint", "/readyz", "--request-timeout-secs", "3600",
                        "--health-check-interval-secs", "1", "--prometheus-port", str(free_port()),
-                       "--retry-max-retries", "8"]
+                       "--retry-max-retries", "8", "--health-success-threshold", "1",
+                       "--cb-timeout-duration-secs", "2"]
         else:
             name = {"haproxy": "haproxy.cfg", "nginx": "nginx.conf", "litellm": "config.yaml"}[kind]
             file = pathlib.Path(folder) / name
@@ -214,8 +215,11 @@ def failed(answers):
 def rolling(port, servers, options):
     load = Load(port, options.clients)
     time.sleep(2)
-    codes = [server.restart() for server in servers]
-    time.sleep(2)
+    codes = []
+    for server in servers:
+        codes.append(server.restart())
+        # Until the router has seen it: orchestrators wait for that too.
+        time.sleep(options.settle)
     answers = load.end()
     bad = failed(answers)
     report("rolling", f"{len(servers)} restarts, {len(answers)} requests of {options.clients} clients, {len(bad)} failed, "
@@ -318,6 +322,7 @@ def main():
     parser.add_argument("--talks", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--delay", default="2s", help="--drain-delay of the servers")
+    parser.add_argument("--settle", type=float, default=5, help="seconds between the restarts of a rolling one")
     parser.add_argument("--tools", default="", help="folder of smg and litellm, if they are not on the PATH")
     parser.add_argument("--only", default="stream,leave,talks,rolling,kill,random")
     options = parser.parse_args()

@@ -3,8 +3,7 @@
 //! Where `NOTIFY_SOCKET` names no socket, nothing is said. A message that does not arrive is no failure: the supervisor
 //! may have gone.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsStr;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +14,22 @@ use server::work::Loading;
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor(Option<Arc<(UnixDatagram, SocketAddr)>>);
 
+/// A path, or on Linux a name outside of the file system, written with `@`.
+fn address(path: &OsStr) -> Option<SocketAddr> {
+    #[cfg(target_os = "linux")]
+    if let Some(name) = path.as_encoded_bytes().strip_prefix(b"@") {
+        use std::os::linux::net::SocketAddrExt;
+        return SocketAddr::from_abstract_name(name).ok();
+    }
+    SocketAddr::from_pathname(path).ok()
+}
+
 impl Supervisor {
     /// The one that the environment names.
     pub(crate) fn of_environment() -> Self {
         Self(std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
-            let bytes = path.as_bytes();
-            let address = match bytes.strip_prefix(b"@") {
-                Some(name) => SocketAddr::from_abstract_name(name),
-                None => SocketAddr::from_pathname(&path),
-            };
-            Some(Arc::new((UnixDatagram::unbound().ok()?, address.ok()?)))
+            let address = address(&path)?;
+            Some(Arc::new((UnixDatagram::unbound().ok()?, address)))
         }))
     }
 

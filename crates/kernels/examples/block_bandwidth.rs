@@ -1,6 +1,6 @@
 //! Prints how fast products read block encodings on this machine, next to affine weights and plain reading. The
-//! encodings take turns, several rounds, and the best piece of a few milliseconds counts, because other load on the
-//! machine would hide the difference.
+//! encodings take turns, several rounds, and the best region of less than a millisecond counts: longer ones are
+//! interrupted where other work shares the machine.
 //!
 //! `cargo run --release -p flashmoe-kernels --example block_bandwidth [isa [rounds [name part]]]`
 
@@ -12,9 +12,6 @@ use std::time::Instant;
 
 /// Bytes of weights that a measurement walks: more than any cache.
 const WORKING_SET: usize = 256 << 20;
-
-/// Bytes of a piece that is timed.
-const PIECE: usize = 16 << 20;
 
 /// Rows and columns of an expert's gate.
 const SHAPE: (usize, usize) = (512, 2048);
@@ -32,25 +29,22 @@ fn decode(compute: &Compute, encoding: Encoding, pool: &[u8], round: usize) -> f
     let mut activations = Activations::with_capacity(1, columns);
     compute.prepare(&x, columns, &[encoding], &mut activations);
     let mut outs = vec![vec![0.0; rows]; 8];
-    let regions = PIECE / (8 * bytes);
     let mut least = f64::INFINITY;
     let part = pool.len() / 8;
-    for piece in pool[round % 8 * part..][..part].chunks_exact(regions * 8 * bytes) {
+    for eight in pool[round % 8 * part..][..part].chunks_exact(8 * bytes) {
         let start = Instant::now();
-        for eight in piece.chunks(8 * bytes) {
-            let mut jobs: Vec<_> = eight
-                .chunks_exact(bytes)
-                .zip(&mut outs)
-                .map(|(bytes, out)| {
-                    let (w, rest) = bytes.split_at(weight);
-                    let (s, b) = rest.split_at(scales);
-                    let matrix = Matrix::new(encoding, rows, columns, w, s, b).unwrap();
-                    MatmulJob { matrix, x: &activations, tokens: Tokens::All, out }
-                })
-                .collect();
-            compute.matmul(&mut jobs);
-        }
-        least = least.min(start.elapsed().as_secs_f64() / (8 * regions) as f64);
+        let mut jobs: Vec<_> = eight
+            .chunks_exact(bytes)
+            .zip(&mut outs)
+            .map(|(bytes, out)| {
+                let (w, rest) = bytes.split_at(weight);
+                let (s, b) = rest.split_at(scales);
+                let matrix = Matrix::new(encoding, rows, columns, w, s, b).unwrap();
+                MatmulJob { matrix, x: &activations, tokens: Tokens::All, out }
+            })
+            .collect();
+        compute.matmul(&mut jobs);
+        least = least.min(start.elapsed().as_secs_f64() / 8.0);
     }
     least
 }

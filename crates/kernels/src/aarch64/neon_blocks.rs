@@ -1,6 +1,6 @@
 //! Products of blocks with NEON: codes as words, as 8-bit weights in `neon_quantised.rs`.
 //!
-//! Formats are unpacked by their scalar references, which the compiler turns into vectors for this instruction set.
+//! Formats are unpacked by their scalar references, compiled for this instruction set.
 
 use super::neon::NeonLanes;
 use crate::blocks::VALUES_MAX;

@@ -1,6 +1,6 @@
 //! Products of blocks with AVX2: codes as words, as in `avx2_quantised.rs`.
 //!
-//! Formats are unpacked by their scalar references, which the compiler turns into vectors for this instruction set.
+//! Formats are unpacked by their scalar references, compiled for this instruction set.
 
 use super::avx2::Avx2Lanes;
 use super::avx2_quantised::sum_groups;

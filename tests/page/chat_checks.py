@@ -132,6 +132,20 @@ def a_failed_message_comes_back(tab, fake):
     tab.send("hello")
     assert [text for _, text in contents(fake.requests[-1])] == ["first", "An answer.", "hello"]
     assert tab.notice() == "", "an old failure is still shown"
+    fake.say(refusal="no room", pause=1)
+    tab.send("doomed", wait=False)
+    tab.fill("#input", "written meanwhile")
+    tab.idle()
+    assert tab.input_value("#input") == "doomed\n\nwritten meanwhile"
+    fake.say(refusal="no room", pause=2)
+    tab.click("#send")
+    tab.new()
+    assert tab.input_value("#input") == ""
+    until(lambda: "no room" in tab.notice())
+    with tab.chats() as chats:
+        chats.locator(".open").last.click()
+    tab.idle()
+    assert tab.input_value("#input") == "doomed\n\nwritten meanwhile"
 
 
 def a_broken_answer_is_kept_as_far_as_it_came(tab, fake):

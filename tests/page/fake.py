@@ -123,6 +123,7 @@ class Fake:
         self.requests.append(body)
         script = self.scripts.pop(0) if self.scripts else Script("An answer.")
         if script.refusal:
+            time.sleep(script.pause)
             self.send_json(handler, 400, {"error": {"message": script.refusal}})
             return
         handler.send_response(200)

@@ -206,9 +206,11 @@ def another_tab_is_heard(tab, fake):
     other = tab.context.new_page()
     other.goto(fake.url)
     other.wait_for_selector(".turn")
+    tab.fill("#input", "not sent yet")
     other.fill("#input", "from the other tab")
     other.click("#send")
     until(lambda: len(tab.turns()) == 4)
+    assert tab.input_value("#input") == "not sent yet"
     other.close()
 
 

@@ -1,7 +1,7 @@
 // The page's parts put together: the open conversation, the box, the list, the settings, the keys.
 
 import { showChats } from "/chats.js";
-import { Composer } from "/composer.js";
+import { Composer, emptyDraft, joined } from "/composer.js";
 import { element } from "/dom.js";
 import { Follow } from "/follow.js";
 import { clearNotice, notice } from "/notice.js";
@@ -13,7 +13,7 @@ import * as store from "/store.js";
 
 const OPEN = "flashmoe-open";
 const follow = new Follow(element("conversation"), element("jump"));
-/// Conversations that are answering, or open.
+/// Conversations that are answering, or open. The open one's draft is in the composer, the others' in themselves.
 const sessions = new Map();
 let current = null;
 let unkept = null;
@@ -29,10 +29,12 @@ const host = {
     unkept = problem;
   },
   returned: (session) => {
-    if (session !== current) return;
-    const { text, files } = session.draft;
-    if ((text || files.length) && !composer.draft.text && !composer.draft.files.length) {
-      composer.draft = session.draft;
+    // A conversation without messages is in no list: what comes back from it comes back here.
+    if (session !== current && session.chat.messages.length) return;
+    const back = session.draft;
+    if (back.text || back.files.length) {
+      composer.draft = joined(back, composer.draft);
+      session.draft = emptyDraft();
       composer.input.focus();
     }
     follow.grown();
@@ -47,7 +49,7 @@ const composer = new Composer((text, files) => {
     return;
   }
   clearNotice();
-  composer.draft = current.draft = { text: "", files: [] };
+  composer.draft = emptyDraft();
   current.send(text, files);
 });
 
@@ -57,7 +59,10 @@ const options = new Options(() => {
 
 function refresh() {
   const running = new Set([...sessions.values()].filter((session) => session.running).map(({ chat }) => chat.id));
-  for (const [id, session] of sessions) if (session !== current && !session.running) sessions.delete(id);
+  for (const [id, session] of sessions) {
+    const { text, files } = session.draft;
+    if (session !== current && !session.running && !text && !files.length) sessions.delete(id);
+  }
   element("stop").hidden = !current.running;
   element("send").hidden = current.running;
   document.title = current.chat.messages.length ? `${store.titleOf(current.chat)} - flashmoe` : "flashmoe";
@@ -70,6 +75,7 @@ function show(session) {
   sessions.set(session.chat.id, session);
   element("conversation").replaceChildren(session.box);
   composer.draft = session.draft;
+  session.draft = emptyDraft();
   options.show(session.chat.settings);
   sessionStorage.setItem(OPEN, session.chat.id);
   refresh();
@@ -133,7 +139,9 @@ addEventListener("pageshow", () => { host.leaving = false; });
 store.watch((id) => {
   if (id === current.chat.id && !current.running) {
     const chat = store.load(id);
-    if (chat) show(new Session(chat, host));
+    const session = chat && new Session(chat, host);
+    if (session) session.draft = composer.draft;
+    if (session) show(session);
   }
   refresh();
 });

@@ -6,6 +6,15 @@ import { notice } from "/notice.js";
 /// What one file may have, and all files of a message together.
 const FILE_MAX = 1_000_000;
 
+/// A draft of nothing.
+export const emptyDraft = () => ({ text: "", files: [] });
+
+/// Two drafts as one: a message that comes back does not push away what was written meanwhile.
+export function joined(first, second) {
+  const text = [first.text, second.text].filter((part) => part).join("\n\n");
+  return { text, files: [...first.files, ...second.files] };
+}
+
 /// The text of a file, or an error that says in words why it is none.
 async function textOf(file) {
   if (file.size > FILE_MAX) throw new Error(`has ${sizeOf(file.size)}; at most ${sizeOf(FILE_MAX)} can be attached`);

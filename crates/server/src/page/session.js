@@ -2,6 +2,7 @@
 // answer goes on while another conversation is shown.
 
 import { AnswerTurn } from "/answer.js";
+import { emptyDraft, joined } from "/composer.js";
 import { button, make } from "/dom.js";
 import { announce, notice } from "/notice.js";
 import * as store from "/store.js";
@@ -27,7 +28,7 @@ export class Session {
     this.chat = chat;
     this.host = host;
     this.box = make("div", { class: "session" });
-    this.draft = { text: "", files: [] };
+    this.draft = emptyDraft();
     this.controller = null;
     this.draw();
   }
@@ -155,7 +156,7 @@ export class Session {
       chat.messages = before;
       this.draw();
       const back = draft ? " The message is back in the box." : "";
-      if (draft && !this.draft.text && !this.draft.files.length) this.draft = draft;
+      if (draft) this.draft = joined(draft, this.draft);
       notice(`${problem}${back}`);
     }
     announce(problem ?? "The answer is complete.");

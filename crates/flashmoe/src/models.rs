@@ -243,10 +243,6 @@ pub(crate) fn open(model: &Path) -> Result<Checkpoint> {
 fn hint(folder: &Path) -> Option<String> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().take(1000);
     let names: Vec<String> = entries.filter_map(|it| it.file_name().into_string().ok()).collect();
-    if let Some(file) = names.iter().filter(|name| name.ends_with(".gguf")).min() {
-        let file = shown::path(&folder.join(file)).to_string();
-        return Some(format!("it has GGUF files, such as {file}"));
-    }
     if names.iter().any(|name| name.starts_with("models--")) {
         return Some(
             "it is a cache of the hub; name a model in it, see `flashmoe list`".to_owned(),

@@ -70,7 +70,7 @@ impl Hub {
     /// Certificates that cannot be read.
     pub fn new(settings: Settings) -> Result<Self, HubError> {
         let patience = Some(settings.limits.patience);
-        let mut config = Agent::config_builder()
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -80,6 +80,7 @@ impl Hub {
             .timeout_recv_response(patience)
             .timeout_per_read(patience)
             .user_agent(concat!("flashmoe/", env!("CARGO_PKG_VERSION")));
+        let mut roots = None;
         if let Some(file) = &settings.certificates {
             let mut pem = Vec::new();
             let opened = std::fs::File::open(file);
@@ -91,10 +92,10 @@ impl Hub {
                     _ => None,
                 })
                 .collect();
-            let roots = RootCerts::new_with_certs(&certificates);
-            config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+            roots = Some(RootCerts::new_with_certs(&certificates));
         }
-        Ok(Self { agent: config.build().new_agent(), settings })
+        let config = config.tls_config(tls(roots)).build();
+        Ok(Self { agent: config.new_agent(), settings })
     }
 
     /// What the hub has under `name`: one request.
@@ -310,6 +311,18 @@ impl Hub {
                 return Err(passing(format!("{read} bytes in {:?}, too slow", started.elapsed())));
             }
         }
+    }
+}
+
+/// How hosts are trusted: by `roots`, else by Mozilla's list, on macOS by the system's keychain.
+fn tls(roots: Option<RootCerts>) -> TlsConfig {
+    let builder = TlsConfig::builder();
+    #[cfg(target_os = "macos")]
+    let builder =
+        builder.provider(ureq::tls::TlsProvider::NativeTls).root_certs(RootCerts::PlatformVerifier);
+    match roots {
+        Some(roots) => builder.root_certs(roots).build(),
+        None => builder.build(),
     }
 }
 

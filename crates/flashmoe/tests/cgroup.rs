@@ -40,8 +40,22 @@ impl Group {
         fs::write(self.folder.join(self.limit), bytes.to_string())
     }
 
+    /// Waits until the kernel has taken back what the last process held: it does so some time after its end, and what
+    /// is charged until then counts against the next one.
+    fn settle(&self) {
+        let usage = if self.limit == "memory.max" { "memory.current" } else { "memory.usage_in_bytes" };
+        for _ in 0..200 {
+            let bytes = fs::read_to_string(self.folder.join(usage)).unwrap_or_default();
+            if bytes.trim().parse::<u64>().is_ok_and(|bytes| bytes < 16 << 20) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
     /// Runs the model in the group.
     fn run(&self, options: &[&str]) -> Output {
+        self.settle();
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
         let enter = "echo $$ > \"$0\" && exec \"$@\"";
         Command::new("sh")

@@ -97,8 +97,8 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
-    /// The file, or 304 if the browser has this version of it: it asks each time, because a server of another version may
-    /// have the same address tomorrow.
+    /// The file, or 304 if the browser has this version of it: it asks each time, because a server of another version
+    /// may have the same address tomorrow.
     pub(crate) fn response(&'static self, headers: &HeaderMap) -> Response<Answer> {
         let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
         let known = known.flat_map(|tags| tags.split(',')).map(str::trim);

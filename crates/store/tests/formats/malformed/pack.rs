@@ -108,7 +108,10 @@ fn manifests() {
         ("rows that are no groups", &["tensors.", "cannot be"], |m| {
             m["tensors"][0]["shape"] = json!([96, 100])
         }),
-        ("encoding unknown", &["tensors.", "encoding", "q4_k"], |m| {
+        ("encoding unknown", &["tensors.", "encoding", "q9_k"], |m| {
+            m["tensors"][0]["encoding"] = json!("q9_k")
+        }),
+        ("blocks in version 1", &["version", "1 for a pack of version 2"], |m| {
             m["tensors"][0]["encoding"] = json!("q4_k")
         }),
         ("encoding of seven bits", &["encoding", "affine:7:64:bf16"], |m| {

@@ -108,8 +108,8 @@ fn manifests() {
         ("rows that are no groups", &["tensors.", "cannot be"], |m| {
             m["tensors"][0]["shape"] = json!([96, 100])
         }),
-        ("encoding unknown", &["tensors.", "encoding", "q4_k"], |m| {
-            m["tensors"][0]["encoding"] = json!("q4_k")
+        ("encoding unknown", &["tensors.", "encoding", "q9_k"], |m| {
+            m["tensors"][0]["encoding"] = json!("q9_k")
         }),
         ("encoding of seven bits", &["encoding", "affine:7:64:bf16"], |m| {
             m["tensors"][0]["encoding"] = json!("affine:7:64:bf16");

@@ -43,7 +43,8 @@ impl Group {
     /// Waits until the kernel has taken back what the last process held: it does so some time after its end, and what
     /// is charged until then counts against the next one.
     fn settle(&self) {
-        let usage = if self.limit == "memory.max" { "memory.current" } else { "memory.usage_in_bytes" };
+        let usage =
+            if self.limit == "memory.max" { "memory.current" } else { "memory.usage_in_bytes" };
         for _ in 0..200 {
             let bytes = fs::read_to_string(self.folder.join(usage)).unwrap_or_default();
             if bytes.trim().parse::<u64>().is_ok_and(|bytes| bytes < 16 << 20) {

@@ -194,7 +194,10 @@ fn a_prompt_beyond_the_context_is_refused_by_run_with_the_numbers() {
         let error = refused(&"a".repeat(100_000), extra);
         assert!(error.contains("100000 bytes of text, more than the 15360"), "{error}");
         let error = refused(&"word ".repeat(400), extra);
-        assert!(error.contains(" tokens, the context 256: shorten it or raise --context"), "{error}");
+        assert!(
+            error.contains(" tokens, the context 256: shorten it or raise --context"),
+            "{error}"
+        );
     }
 }
 

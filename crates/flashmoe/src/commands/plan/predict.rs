@@ -167,7 +167,8 @@ impl Prediction {
         let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(0);
         let mut lines = vec![
             format!(
-                "disk {:.2} GB/s at {} records, memory {:.1} GB/s, products {:.0} GFLOP/s, {} threads (measured now)",
+                "disk {:.2} GB/s at {} records, memory {:.1} GB/s, products {:.0} GFLOP/s, \
+                 {} threads (measured now)",
                 speeds.disk / 1e9,
                 ByteSize(record),
                 speeds.memory / 1e9,

@@ -120,8 +120,8 @@ fn manifests() {
         ("encoding spelled differently", &["encoding", "affine:04:64:bf16"], |m| {
             m["tensors"][0]["encoding"] = json!("affine:04:64:bf16");
         }),
-        ("encoding mxfp4", &["encoding", "mxfp4"], |m| {
-            m["tensors"][0]["encoding"] = json!("mxfp4")
+        ("encoding mxfp5", &["encoding", "mxfp5"], |m| {
+            m["tensors"][0]["encoding"] = json!("mxfp5")
         }),
         ("a tensor elsewhere", &["tensors.", "at"], |m| {
             m["tensors"][1]["at"]["weight"] = json!([64, 1])

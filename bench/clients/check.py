@@ -324,7 +324,7 @@ def text_completions():
     prompt = "<|im_start|>user\nWhat is 255 factored?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
     def ask(**options):
-        return client.completions.create(**{"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 120} | options)
+        return client.completions.create(**{"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 200} | options)
 
     whole = ask()
     check("openai completions whole", "3 × 5 × 17" in whole.choices[0].text, whole.choices[0].text)

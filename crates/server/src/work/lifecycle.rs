@@ -280,7 +280,10 @@ impl Scheduler {
             EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
         );
         let lasting = changed || self.status.failing == Some(Failing::FileChanged);
-        self.status.failing = Some(if lasting { Failing::FileChanged } else { Failing::LastJob });
+        let failing = if lasting { Failing::FileChanged } else { Failing::LastJob };
+        self.status.failing = Some(failing);
+        // Before the client hears of its error: one that asks for the health then is told.
+        self.shared.publish_failing(failing);
     }
 
     /// Renews the numbers of the moment, and the places of those who wait.

@@ -133,6 +133,11 @@ impl Shared {
         published.clone_from(status);
         published.refused = refused;
     }
+
+    /// Says at once that requests fail; the rest of the status follows in its time.
+    pub(super) fn publish_failing(&self, failing: Failing) {
+        self.status().failing = Some(failing);
+    }
 }
 
 /// Runs jobs on an engine.

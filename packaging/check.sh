@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dist=$PWD/target/dist
+dist=$PWD/target/packages
 demo=$PWD/models/demo
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 glibc=2.28

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that a release consists of, into target/dist, and checks each piece (packaging/check.sh).
+# Builds everything that a release consists of, into target/packages, and checks each piece (packaging/check.sh).
 #
 #   packaging/release.sh [x86_64] [aarch64]      both without an argument
 #
@@ -8,11 +8,11 @@
 # archive with manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
 #
 # Needs cargo, rustup and Python. zig (the linker with old glibc versions), cargo-zigbuild and maturin come as wheels into
-# target/dist/.tools. After that and `cargo fetch` no network is used.
+# target/packages/.tools. After that and `cargo fetch` no network is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dist=target/dist
+dist=target/packages
 glibc=2.28
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 [ $# -gt 0 ] || set -- x86_64 aarch64
@@ -89,7 +89,7 @@ END
 
 wheel() {
     local tag=manylinux_${glibc/./_}
-    (cd packaging/python && maturin --quiet build --locked --offline --profile dist --zig --compatibility "$tag" \
+    (cd packaging/python && maturin build --quiet --locked --offline --profile dist --zig --compatibility "$tag" \
         --target "$1-unknown-linux-gnu" --out "../../$dist")
 }
 

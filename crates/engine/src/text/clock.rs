@@ -74,7 +74,7 @@ pub(crate) fn format_utc(format: &str, now_s: u64) -> Result<String, String> {
 }
 
 /// Year, month 1..=12, day 1..=31 of a day counted from 1970-01-01.
-fn date(days: u64) -> (u64, u64, u64) {
+pub fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;

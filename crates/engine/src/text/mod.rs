@@ -29,6 +29,7 @@ mod words;
 
 pub(crate) use answer::schema;
 pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, collect, joined};
+pub use clock::date;
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use store::shown::quoted;
 
 use crate::http::ApiError;
-use crate::protocol::{Choice, Defaults, Draft, Fields, check_tools, function_tool, text_error};
+use crate::protocol::{Choice, Defaults, Draft, Fields, check_tools, text_error, tool_of_function};
 use crate::work::Constraint;
 
 /// Names under which thinking is sent.
@@ -174,11 +174,7 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
                 return Err(tool.error("type", problem));
             }
         }
-        let function =
-            tool.object("function")?.ok_or_else(|| tool.error("function", "is missing"))?;
-        let part = |name| function.get(name);
-        let path = format!("{path}.function");
-        function_tool(&path, part("name"), part("description"), part("parameters"))
+        tool_of_function(&tool, &path)
     };
     tools.iter().enumerate().map(read).collect()
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use self::exposition::Exposition;
 use crate::http::Answer;
 use crate::temperature::Temperature;
-use crate::work::{Loading, Stage, Status};
+use crate::work::{Loading, Measures, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -121,19 +121,9 @@ fn write_status(page: &mut Exposition, status: &Status) {
 
 fn write_measures(page: &mut Exposition, status: &Status) {
     let measures = &status.measures;
+    page.histogram("queue_seconds", "Time in the queue.", &measures.queue);
+    write_latencies(page, measures);
     let families = [
-        ("queue_seconds", "Time in the queue.", &measures.queue),
-        (
-            "time_to_first_token_seconds",
-            "From submission to the first token.",
-            &measures.first_token,
-        ),
-        ("inter_token_latency_seconds", "Between two tokens of one answer.", &measures.token),
-        (
-            "e2e_request_latency_seconds",
-            "From submission to the end of a complete answer.",
-            &measures.whole,
-        ),
         (
             "request_prefill_time_seconds",
             "From the first work to the first token.",
@@ -152,6 +142,26 @@ fn write_measures(page: &mut Exposition, status: &Status) {
         ),
     ];
     for (name, help, histogram) in families {
+        page.histogram(name, help, histogram);
+    }
+}
+
+/// The latencies that have one name here and elsewhere.
+fn write_latencies(page: &mut Exposition, measures: &Measures) {
+    let latencies = [
+        (
+            "time_to_first_token_seconds",
+            "From submission to the first token.",
+            &measures.first_token,
+        ),
+        ("inter_token_latency_seconds", "Between two tokens of one answer.", &measures.token),
+        (
+            "e2e_request_latency_seconds",
+            "From submission to the end of a complete answer.",
+            &measures.whole,
+        ),
+    ];
+    for (name, help, histogram) in latencies {
         page.histogram(name, help, histogram);
     }
 }

@@ -3,11 +3,10 @@
 //! Names and meanings are those of vLLM's own page; colons in them are its choice. What a name means there and not here
 //! is left out.
 
+use engine::backend::PAGE_TOKENS;
+
 use super::exposition::Exposition;
 use crate::work::{ModelCard, Status};
-
-/// Positions of a page of keys and values.
-const BLOCK: usize = 256;
 
 /// Tokens that running requests hold, and those that there is room for.
 pub(super) fn tokens_held(card: &ModelCard, status: &Status) -> (usize, usize) {
@@ -18,9 +17,9 @@ pub(super) fn tokens_held(card: &ModelCard, status: &Status) -> (usize, usize) {
 pub(super) fn write(page: &mut Exposition, card: &ModelCard, status: &Status) {
     page.go_on_as("vllm:", ("model_name", card.id.clone()));
     let (held, room) = tokens_held(card, status);
-    let blocks = (status.sequences * card.context.div_ceil(BLOCK)).to_string();
+    let blocks = (status.sequences * card.context.div_ceil(PAGE_TOKENS)).to_string();
     page.family("cache_config_info", "gauge", "Blocks of keys and values for running requests.");
-    let block = BLOCK.to_string();
+    let block = PAGE_TOKENS.to_string();
     page.sample("cache_config_info", &[("block_size", &block), ("num_gpu_blocks", &blocks)], 1);
     let gauges = [
         ("num_requests_waiting", "Requests in the queue.", status.queued as f64),
@@ -51,21 +50,5 @@ pub(super) fn write(page: &mut Exposition, card: &ModelCard, status: &Status) {
     for (reason, sum) in [("stop", stopped), ("length", count("length"))] {
         page.sample("request_success_total", &[("finished_reason", reason)], sum);
     }
-    let measures = &status.measures;
-    let histograms = [
-        (
-            "time_to_first_token_seconds",
-            "From submission to the first token.",
-            &measures.first_token,
-        ),
-        ("inter_token_latency_seconds", "Between two tokens of one answer.", &measures.token),
-        (
-            "e2e_request_latency_seconds",
-            "From submission to the end of a complete answer.",
-            &measures.whole,
-        ),
-    ];
-    for (name, help, histogram) in histograms {
-        page.histogram(name, help, histogram);
-    }
+    super::write_latencies(page, &status.measures);
 }

@@ -7,7 +7,7 @@ use super::{Form, LineWriter, read_draft, refuse_images, streams, whole};
 use crate::http::ApiError;
 use crate::protocol::{
     Choice, Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, check_tools,
-    function_tool, text_error,
+    text_error, tool_of_function,
 };
 
 /// A request as understood.
@@ -68,11 +68,7 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let read = |(index, tool): (usize, &Value)| {
         let path = format!("tools[{index}]");
         let tool = Fields::at(tool, &path)?;
-        let function =
-            tool.object("function")?.ok_or_else(|| tool.error("function", "is missing"))?;
-        let part = |name| function.get(name);
-        let path = format!("{path}.function");
-        function_tool(&path, part("name"), part("description"), part("parameters"))
+        tool_of_function(&tool, &path)
     };
     tools.iter().enumerate().map(read).collect()
 }

@@ -14,7 +14,7 @@ mod weight;
 pub(crate) use draft::{Defaults, Draft, text_error};
 pub(crate) use fields::{Fields, kind};
 pub(crate) use gathered::{Call, Gathered, Part};
-pub(crate) use tools::{Choice, check_tools, function_tool};
+pub(crate) use tools::{Choice, check_tools, function_tool, tool_of_function};
 pub(crate) use typo::near_miss;
 pub(crate) use usage::{experts_json, logprob_entries, timings_json};
 pub(crate) use weight::weight;

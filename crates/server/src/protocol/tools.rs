@@ -10,6 +10,7 @@ use store::shown::quoted;
 use super::fields::kind;
 use super::weight;
 use crate::http::ApiError;
+use crate::protocol::Fields;
 use crate::work::{CallConstraint, Constraint};
 
 /// Longest name of a tool; OpenAI's limit is 64, and MCP's clients write longer ones.
@@ -74,6 +75,14 @@ impl Choice {
         }
         Ok(Some(Constraint::Tool(constraint)))
     }
+}
+
+/// [`function_tool`] of a tool that has its parts in `function`, as chat completions and ollama write it.
+pub(crate) fn tool_of_function(tool: &Fields<'_>, path: &str) -> Result<Value, ApiError> {
+    let function = tool.object("function")?.ok_or_else(|| tool.error("function", "is missing"))?;
+    let part = |name| function.get(name);
+    let path = format!("{path}.function");
+    function_tool(&path, part("name"), part("description"), part("parameters"))
 }
 
 /// A tool in the form of the chat completions protocol; `path` is where it is in the request.

@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     retired: Mutex<Vec<Retired>>,
 }
 
-/// Memory that nobody owns any more, but that work, graphs and tables of addresses may still name.
+/// Memory without an owner, but that work, graphs and tables of addresses may still name.
 pub(crate) enum Retired {
     /// Of the device.
     Device(u64),

@@ -52,7 +52,7 @@ fn on_terminal(mut command: Command) -> String {
     let reader = std::thread::spawn(move || {
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
         let mut file = File::from(controller);
-        // An error is how a terminal says that nobody writes any more.
+        // An error is how a terminal says that its writer has gone.
         while let Ok(count) = file.read(&mut piece)
             && count > 0
         {

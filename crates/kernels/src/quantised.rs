@@ -68,7 +68,7 @@ macro_rules! by_width_and_group {
         ///
         /// # Safety
         ///
-        /// The features of the table are available; `out` is valid for the shape and nobody else writes the
+        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
         pub(super) unsafe fn quantised_rows(task: &$crate::quantised::QuantisedTask<'_>) {
             let kernel = match (task.bits, task.group) {
@@ -102,7 +102,7 @@ pub(crate) use by_width_and_group;
 ///
 /// # Safety
 ///
-/// `out` is valid for the shape and nobody else writes the rows of this task.
+/// `out` is valid for the shape and no other thread writes the rows of this task.
 pub(crate) unsafe fn scalar_rows(task: &QuantisedTask<'_>) {
     let columns = task.matrix.columns;
     let groups = columns / task.group;

@@ -141,7 +141,7 @@ mod tests {
         let passed = found.len() - counts.len();
         assert!(found.len() < 2_000, "{} lines", found.len());
         assert_eq!(passed as u64 + counts.iter().sum::<u64>(), 150_000, "every line is counted");
-        // Ten a second are nobody's storm.
+        // Ten a second are no storm.
         for index in 0..1_000u64 {
             throttle.line_at(line("asked"), begun + Duration::from_millis(300_000 + 100 * index));
         }

@@ -327,7 +327,7 @@ fn bytes_read_are_misses_times_record_size() {
 }
 
 /// A panic under the store's lock may have left a record under the wrong slot: nothing is served by that bookkeeping
-/// any more, and nobody waits for it.
+/// any more, and no caller waits for it.
 #[test]
 fn a_panic_during_a_change_of_the_bookkeeping_ends_service_with_an_error() {
     let folder = tempfile::tempdir().unwrap();

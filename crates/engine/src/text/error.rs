@@ -65,7 +65,7 @@ pub enum TextError {
         /// Most bytes.
         most: usize,
     },
-    /// Nobody waits for the tokens any more.
+    /// The tokens are no longer awaited.
     #[error("given up")]
     Gone,
     /// The chat template does not parse.

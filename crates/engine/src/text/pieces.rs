@@ -32,7 +32,7 @@ pub struct EncodeLimit<'a> {
     pub tokens: usize,
     /// Beyond these, tokens are counted up to here without being kept, so that a refusal can say how many there are.
     pub counted: usize,
-    /// Whether nobody wants the ids any more.
+    /// Whether the ids are no longer wanted.
     pub gone: &'a dyn Fn() -> bool,
 }
 

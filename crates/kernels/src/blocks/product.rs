@@ -193,7 +193,7 @@ impl GroupSums for ScalarSums {
 ///
 /// # Safety
 ///
-/// `out` is valid for the shape and nobody else writes the rows of this task.
+/// `out` is valid for the shape and no other thread writes the rows of this task.
 pub(crate) unsafe fn scalar_rows(task: &BlocksTask<'_>) {
     let unpack = task.format.layout().unpack;
     // SAFETY: scalar sums need no instruction set; the rest is passed on to the caller.
@@ -212,7 +212,7 @@ macro_rules! by_format {
         ///
         /// # Safety
         ///
-        /// The features of the table are available; `out` is valid for the shape and nobody else writes the
+        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
         pub(super) unsafe fn block_rows(task: &$crate::blocks::product::BlocksTask<'_>) {
             macro_rules! run {

@@ -293,7 +293,7 @@ impl Compute {
     /// # Safety
     ///
     /// `job` has been checked and lives on; it is only read, except that the outputs of these rows
-    /// are written, and nobody else writes them.
+    /// are written, and no other thread writes them.
     unsafe fn product(&self, job: *mut MatmulJob<'_>, first: usize, cut: Pieces) {
         // SAFETY: as above. The outputs are reached by a raw place, so that no reference to them
         // exists that another worker's writes could contradict.

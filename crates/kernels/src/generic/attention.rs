@@ -507,7 +507,7 @@ fn finish(sum: f32, out: &mut [f32]) {
 /// # Safety
 ///
 /// The instruction set is available; the tile has at least one row and at most [`TILE_ROWS`], of at most
-/// [`MAX_HEAD_DIM`]; its queries and outputs exist and nobody else writes them; every visible block holds all
+/// [`MAX_HEAD_DIM`]; its queries and outputs exist and no other thread writes them; every visible block holds all
 /// key-value heads in rows of the tile's type.
 #[inline(always)]
 pub(crate) unsafe fn attend<L: Lanes>(task: &mut AttentionTask<'_>) {

@@ -177,7 +177,7 @@ unsafe fn row_times<L: Lanes, const T: usize>(
 ///
 /// # Safety
 ///
-/// The instruction set is available; `out` is valid for the shape and nobody else writes the rows
+/// The instruction set is available; `out` is valid for the shape and no other thread writes the rows
 /// of this task.
 #[inline(always)]
 pub(crate) unsafe fn float_rows<L: Lanes>(task: &FloatTask<'_>) {

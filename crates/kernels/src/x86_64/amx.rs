@@ -543,7 +543,7 @@ width!(rows_8, 8);
 ///
 /// # Safety
 ///
-/// [`available`] holds; `out` is valid for the shape and nobody else writes the rows of this task.
+/// [`available`] holds; `out` is valid for the shape and no other thread writes the rows of this task.
 unsafe fn quantised_rows(task: &QuantisedTask<'_>) {
     if task.count < LEAST_TOKENS || task.group < DEPTH {
         // SAFETY: passed on to the caller.

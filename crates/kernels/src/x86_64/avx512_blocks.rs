@@ -137,7 +137,7 @@ macro_rules! block_rows {
         ///
         /// # Safety
         ///
-        /// The features of the table are available; `out` is valid for the shape and nobody else writes the
+        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
         pub(super) unsafe fn block_rows(task: &BlocksTask<'_>) {
             match task.format {

@@ -1,7 +1,7 @@
 // A paragraph of Markdown cut into tokens: text, code, formulas, runs of signs, breaks, addresses, links with both ends.
 //
 // One pass, and no more than the text's length: brackets are paired with a stack, code spans find their end in lists of
-// runs by length, and what was looked for in vain once is not looked for again.
+// runs by length, and what was once looked for and not found is not looked for again.
 
 const PLAIN = /[^\\`*_~[\]!<\n$h]+/y;
 const ADDRESS = /https?:\/\/[^\s<>[\]`"]{1,2000}/y;
@@ -18,7 +18,7 @@ function match(pattern, text, at) {
   return pattern.exec(text);
 }
 
-/// Finds the end of code spans and formulas: what was looked for in vain once is not looked for again.
+/// Finds the end of code spans and formulas: what was once looked for and not found is not looked for again.
 class Ends {
   constructor(text) {
     this.text = text;

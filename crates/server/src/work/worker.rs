@@ -63,7 +63,7 @@ pub(super) struct Shared {
     wake: Condvar,
     /// Numbers to be shown; a panic while they are copied leaves some of them old.
     status: Mutex<Status>,
-    /// Set with the queue's lock held, so that nobody misses it between looking and sleeping.
+    /// Set with the queue's lock held, so that no thread misses it between looking and sleeping.
     stopping: AtomicBool,
     /// Answers with calls, for conversations that come back. A cache: a panic can cost an entry or its count of bytes.
     turns: Mutex<SampledTurns>,

@@ -2,7 +2,7 @@
 //!
 //! No I/O and no locks here: the store drives it under its lock, the replay simulator without one, so
 //! that simulated hit rates are those of the same code. A slot is free, being read, ready, or failed;
-//! only ready slots that nobody pins are evictable, and they wait in one of four heaps of their pool:
+//! only ready slots that are not pinned are evictable, and they wait in one of four heaps of their pool:
 //!
 //! * `copies`: a device with memory of its own has the record as well; the most valuable first, because the
 //!   device gives that one up last;

@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// A read on the pipe holds the pipe's reading end open; without it a byte is refused, because nobody can read it.
+    /// A read on the pipe holds the pipe's reading end open; without it a byte is refused, because it has no reader.
     #[test]
     fn a_panic_of_the_sink_leaves_no_read_in_the_kernel() {
         let Ok(ring) = open_ring(4) else { return }; // no io_uring here

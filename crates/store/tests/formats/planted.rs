@@ -125,7 +125,7 @@ fn files_that_pack_did_not_write_are_refused() {
         refused(true, |partial, _| fs::write(partial.join(name), "{}").unwrap());
     }
     refused(true, |partial, _| fs::create_dir(partial.join("generation_config.json")).unwrap());
-    // A journal of nobody's.
+    // A journal of no pack.
     refused(false, |partial, _| {
         fs::create_dir(partial).unwrap();
         fs::write(partial.join("journal"), "hello\n").unwrap();

@@ -400,7 +400,7 @@ impl CudaBackend {
     }
 
     /// Takes what the work that has ended said of itself: refuses router logits that are no numbers, and the output of
-    /// a step that waited in vain.
+    /// a step whose wait failed.
     pub(super) fn check_status<T>(
         &self,
         served: Result<T, EngineError>,
@@ -413,7 +413,7 @@ impl CudaBackend {
     }
 
     /// Ends what a batch has left that was given up half-way: its kernels may still wait for records, and what they ask
-    /// for or say concerns nobody any more. The next batch would overwrite what they read, and take their requests and
+    /// for or say concerns no batch now. The next batch would overwrite what they read, and take their requests and
     /// their end for its own.
     pub(super) fn end_given_up(&mut self) -> Result<(), EngineError> {
         if !std::mem::take(&mut self.steps.unended) {

@@ -168,3 +168,24 @@ fn a_plan_before_the_download_reads_headers_alone() {
     assert_eq!(remote["parts"]["dense trunk"], local["parts"]["dense trunk"]);
     assert_eq!(remote["experts"], local["experts"]);
 }
+
+#[test]
+fn a_plan_of_a_gguf_file_before_its_download_is_that_of_the_file() {
+    use store::synthetic::gguf::{GgufFile, Q8_0};
+    let bytes = GgufFile::tiny(Q8_0).to_bytes();
+    let files =
+        [("tiny-Q8_0.gguf".to_owned(), bytes.clone()), ("tiny-F16.gguf".to_owned(), vec![])];
+    let (hub, home) = (TestHub::start(files.into()), tempfile::tempdir().unwrap());
+    let local = home.path().join("tiny-Q8_0.gguf");
+    std::fs::write(&local, bytes).unwrap();
+    let plan = |model: &str| -> serde_json::Value {
+        let output = flashmoe(&hub, home.path(), &["plan", model, "--device", "cpu", "--json"]);
+        assert!(output.status.success(), "{model}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (remote, local) = (plan(&format!("{NAME}:Q8_0")), plan(local.to_str().unwrap()));
+    assert!(!local["parts"]["dense trunk"].is_null() && !local["experts"].is_null(), "{local}");
+    assert_eq!(remote["parts"]["dense trunk"], local["parts"]["dense trunk"]);
+    assert_eq!(remote["experts"], local["experts"]);
+    assert!(!home.path().join("hub").exists(), "nothing is left in the cache");
+}

@@ -2,8 +2,9 @@
 """Compares the GPU's answers with the processor's: logits of the golden checkpoints, greedy answers of the demo
 model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
 
-Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE. Prints a line per case and
-ends with an error when one differs. Needs numpy and safetensors."""
+Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE [GGUF ..]. Compares small
+random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way. Prints a line
+per case and ends with an error when one differs. Needs numpy and safetensors."""
 import concurrent.futures
 import json
 import pathlib
@@ -18,6 +19,10 @@ BOUND = 2e-3
 PROMPTS = 50
 CONTINUED = 1000
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
+# Encodings of experts and of everything else.
+BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k"), ("q5_k", "q4_k"), ("q4_0", "q4_1"),
+          ("q5_0", "q5_1"), ("q4_1", "q5_0"), ("q2_k", "q3_k"), ("q3_k", "q2_k"), ("iq4_nl", "iq4_xs"),
+          ("iq4_xs", "q8_0"), ("q5_1", "q4_0"), ("f16", "q4_k"), ("4bit", "q6_k"), ("q4_k", "8bit")]
 PREDICTED = [[*budget, "--predict", "on"] for budget in BUDGETS[:2]]
 
 
@@ -28,21 +33,51 @@ def run(program, *arguments):
     return done.stdout
 
 
-def golden(program, folder):
+def compare(program, name, model, ids, choices, greedy=True):
     with tempfile.TemporaryDirectory() as place:
         def score(name, *options):
             out = pathlib.Path(place) / name
-            run(program, "score", folder / "model", "--ids", folder / "ids.json", "--greedy", 32, "--logits", out,
-                *options)
+            run(program, "score", model, "--ids", ids, "--greedy", 32, "--logits", out, *options)
             return load_file(out)
 
         reference = score("cpu", "--device", "cpu", "--arithmetic", "f32")
-        for options in [[], ["--prefill-chunk", "5"], *BUDGETS[:2], *PREDICTED]:
+        for options in choices:
             found = score("gpu", "--device", "cuda", *options)
             a, b = (x["logits"].astype(numpy.float64) for x in (found, reference))
             error = numpy.linalg.norm(a - b) / numpy.linalg.norm(b)
-            same = bool((found["greedy"] == reference["greedy"]).all())
-            yield f"{folder.name} {' '.join(options)}: relative {error:.1e}", error <= BOUND and same
+            same = not greedy or bool((found["greedy"] == reference["greedy"]).all())
+            yield f"{name} {' '.join(options)}: relative {error:.1e}", error <= BOUND and same
+
+
+def golden(program, folder):
+    choices = [[], ["--prefill-chunk", "5"], *BUDGETS[:2], *PREDICTED]
+    yield from compare(program, folder.name, folder / "model", folder / "ids.json", choices)
+
+
+def gguf(program, file):
+    with tempfile.TemporaryDirectory() as place:
+        ids = pathlib.Path(place) / "ids.json"
+        ids.write_text(json.dumps([7 * i % 4000 + 5 for i in range(90)]))
+        yield from compare(program, pathlib.Path(file).name, file, ids, [[], ["--prefill-chunk", "37"], *BUDGETS[:1]])
+
+
+def blocks(program):
+    """Random nets whose rows are whole blocks. Their answers are near ties: logits alone are compared."""
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        run(program, "synth", "tiny", place / "tiny", "--layers", 4)
+        config = json.loads((place / "tiny" / "config.json").read_text())
+        text = config.get("text_config", config)
+        text.update(hidden_size=512, moe_intermediate_size=256, shared_expert_intermediate_size=256)
+        (place / "config.json").write_text(json.dumps(config))
+        ids = place / "ids.json"
+        ids.write_text(json.dumps([7 * i % 500 + 5 for i in range(90)]))
+        for experts, trunk in BLOCKS:
+            model = place / f"{experts}-{trunk}"
+            run(program, "synth", place / "config.json", model, "--layout", "native", "--experts", experts, "--trunk",
+                trunk)
+            choices = [[], ["--prefill-chunk", "37"], ["--vram", "240M", "--slots", "32"]]
+            yield from compare(program, f"experts {experts}, trunk {trunk}", model, ids, choices, greedy=False)
 
 
 def answers(program, model):
@@ -75,6 +110,7 @@ def main():
     program = sys.argv[1]
     failed = 0
     cases = [golden(program, folder.parent) for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
+    cases += [blocks(program), *(gguf(program, file) for file in sys.argv[2:])]
     for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
         for text, good in case:
             print(text, "" if good else "FAILED", flush=True)

@@ -24,6 +24,8 @@ use kernels::format::{Encoding, FloatType};
 
 #[path = "check_parts/attention.rs"]
 mod attention;
+#[path = "check_parts/blocks.rs"]
+mod blocks;
 #[path = "check_parts/bus.rs"]
 mod bus;
 #[path = "check_parts/delta.rs"]
@@ -217,7 +219,8 @@ impl Bench {
 
     fn delta(&self) {
         let (columns, tokens, kernel) = (512, 2, 4);
-        let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 64 };
+        let shape =
+            DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 64, tiled: false };
         let channels = 2 * 2 * 128 + 4 * 64;
         let places = self.places(&[3, 9], &[1, 0]);
         let mixed = self.matrix(channels, columns, 4, 64);
@@ -535,6 +538,9 @@ fn main() {
     bench.attention();
     bench.tiles();
     bench.mixture(&pinned);
+    bench.blocks();
+    bench.block_experts(&pinned);
+    bench.block_convolution();
     bench.waiting(&pinned);
     bench.routing();
     let size = 256 << 20;
@@ -543,6 +549,7 @@ fn main() {
     let copied = bench.time(8, &|_| bench.stream.copy(from.span::<u8>(0, size), to.span(0, size)));
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
+    bench.blocks_table(copy, &pinned);
     bench.attention_table(copy);
     bench.tiles_table();
     bench.delta_table();

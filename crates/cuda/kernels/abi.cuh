@@ -74,7 +74,15 @@ constexpr uint32_t DEPTH_BUS = 0;
 constexpr uint32_t DEPTH_DISK = 1;
 
 // How numbers of a matrix, or its scales and biases, are stored.
-enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3 };
+enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3, BLOCK = 4 };
+
+// Block encodings that the kernels read.
+enum BlockKind : uint32_t {
+    BLOCK_Q4_0 = 0, BLOCK_Q4_1 = 1, BLOCK_Q5_0 = 2, BLOCK_Q5_1 = 3,
+    BLOCK_Q8_0 = 4, BLOCK_Q2_K = 5, BLOCK_Q3_K = 6, BLOCK_Q4_K = 7,
+    BLOCK_Q5_K = 8, BLOCK_Q6_K = 9, BLOCK_IQ4_NL = 10, BLOCK_IQ4_XS = 11,
+    BLOCK_MXFP4 = 12,
+};
 
 // What a vector is before it is multiplied.
 enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };

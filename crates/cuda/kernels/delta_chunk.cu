@@ -21,6 +21,8 @@ struct DeltaChunkArguments {
     uint32_t value_heads;
     uint32_t key_dim;        // 128 or 256
     uint32_t value_dim;      // a multiple of 4
+    uint32_t tiled;          // as in `DeltaArguments`
+    uint32_t padding;
 };
 
 // Queries and keys over sqrt(sum x^2 + 1e-6), queries scaled by key_dim^-0.5; sigmoids and decays.
@@ -55,7 +57,7 @@ __device__ inline void delta_chunk(const DeltaChunkArguments& a) {
     uint32_t thread = threadIdx.x, lane = thread % 32, part = lane % 8;
     uint32_t head = blockIdx.x, own = thread / 32 * 4 + lane / 8, column = blockIdx.y * 16 + own;
     bool live = column < a.value_dim;
-    uint32_t key_head = head / (a.value_heads / a.key_heads);
+    uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
     uint32_t shared = shared_address(tokens_memory);
     const float* queries = a.mixed + key_head * DIM;
     const float* keys = a.mixed + (a.key_heads + key_head) * DIM;

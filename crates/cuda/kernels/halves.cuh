@@ -69,7 +69,8 @@ __device__ inline void source_values(const Source& s, size_t token, uint32_t col
 
 // Staging: 36 words for every 32 columns. Words 0..16 are the high halves of pairs of columns, 16..32 the low ones;
 // pair 4 q + i is columns 8 q + i and 8 q + i + 4: four-bit values of a word that are 16 bits apart. Word 32 is the
-// sum of the 32 values, word 33 what undoes the scaling of their unit. Sixteen zeros follow the last unit.
+// sum of the 32 values, word 33 what undoes the scaling of their unit, words 34 and 35 are the sums of sixteen values.
+// Sixteen zeros follow the last unit.
 
 // Words of a vector of `columns` columns, without the zeros at the end.
 __device__ inline uint32_t staged_words(uint32_t columns) { return (columns + UNIT - 1) / UNIT * 4 * STAGED_CHUNK; }
@@ -90,6 +91,7 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
 #pragma unroll
     for (int offset = 8; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, offset));
     sum += __shfl_xor_sync(FULL, sum, 1);
+    float sixteen = sum;
     sum += __shfl_xor_sync(FULL, sum, 2);
     float inverse, factor = half_factor(largest, inverse);
     uint32_t high[4], low[4];
@@ -106,6 +108,7 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
     float* to = chunk + column % 32 / 8 * 4;
     *reinterpret_cast<uint4*>(to) = {high[0], high[1], high[2], high[3]};
     *reinterpret_cast<uint4*>(to + 16) = {low[0], low[1], low[2], low[3]};
+    if (column % 16 == 0) chunk[34 + column % 32 / 16] = sixteen;
     if (column % 32 == 0) chunk[32] = sum, chunk[33] = inverse;
 }
 

@@ -55,12 +55,14 @@ FIELD(LinearArguments, job, LinearJob[6], 24);
 KERNEL(linear_1, LinearArguments);
 KERNEL(linear_2, LinearArguments);
 KERNEL(linear_4, LinearArguments);
+KERNEL(linear_blocks, LinearArguments);
 
 STRUCTURE(EmbedArguments, 64);
 FIELD(EmbedArguments, table, Matrix, 0);
 FIELD(EmbedArguments, tokens, layouts::Word, 48);
 FIELD(EmbedArguments, out, layouts::Word, 56);
 KERNEL(embed, EmbedArguments);
+KERNEL(embed_blocks, EmbedArguments);
 
 STRUCTURE(ArgMaxArguments, 32);
 FIELD(ArgMaxArguments, logits, layouts::Word, 0);
@@ -205,6 +207,8 @@ FIELD(ExpertArguments, first_key, uint32_t, 456);
 FIELD(ExpertArguments, padding, uint32_t, 460);
 KERNEL(expert_inner, ExpertArguments);
 KERNEL(expert_outer, ExpertArguments);
+KERNEL(expert_inner_blocks, ExpertArguments);
+KERNEL(expert_outer_blocks, ExpertArguments);
 
 STRUCTURE(GroupArguments, 48);
 FIELD(GroupArguments, chosen, layouts::Word, 0);
@@ -300,14 +304,14 @@ FIELD(DeltaArguments, value_heads, uint32_t, 84);
 FIELD(DeltaArguments, key_dim, uint32_t, 88);
 FIELD(DeltaArguments, value_dim, uint32_t, 92);
 FIELD(DeltaArguments, single, uint32_t, 96);
-FIELD(DeltaArguments, padding, uint32_t, 100);
+FIELD(DeltaArguments, tiled, uint32_t, 100);
 KERNEL(normalise_query_key, DeltaArguments);
 KERNEL(delta_rule_16, DeltaArguments);
 KERNEL(delta_rule_32, DeltaArguments);
 KERNEL(delta_step_16, DeltaArguments);
 KERNEL(delta_step_32, DeltaArguments);
 
-STRUCTURE(DeltaChunkArguments, 96);
+STRUCTURE(DeltaChunkArguments, 104);
 FIELD(DeltaChunkArguments, mixed, layouts::Word, 0);
 FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
 FIELD(DeltaChunkArguments, decay, layouts::Word, 16);
@@ -323,6 +327,8 @@ FIELD(DeltaChunkArguments, key_heads, uint32_t, 80);
 FIELD(DeltaChunkArguments, value_heads, uint32_t, 84);
 FIELD(DeltaChunkArguments, key_dim, uint32_t, 88);
 FIELD(DeltaChunkArguments, value_dim, uint32_t, 92);
+FIELD(DeltaChunkArguments, tiled, uint32_t, 96);
+FIELD(DeltaChunkArguments, padding, uint32_t, 100);
 KERNEL(delta_prepare, DeltaChunkArguments);
 KERNEL(delta_chunk_16, DeltaChunkArguments);
 KERNEL(delta_chunk_32, DeltaChunkArguments);
@@ -364,6 +370,7 @@ FIELD(StepLinearArguments, rounds, uint32_t, 84);
 FIELD(StepLinearArguments, job, StepJob[6], 88);
 KERNEL(step_linear, StepLinearArguments);
 KERNEL(step_linear_any, StepLinearArguments);
+KERNEL(step_linear_blocks, StepLinearArguments);
 
 STRUCTURE(HeadsArguments, 120);
 FIELD(HeadsArguments, query, layouts::Word, 0);
@@ -409,6 +416,8 @@ FIELD(StepExpertArguments, tiles_shift, uint32_t, 396);
 KERNEL(step_inner, StepExpertArguments);
 KERNEL(step_inner_narrow, StepExpertArguments);
 KERNEL(step_outer, StepExpertArguments);
+KERNEL(step_inner_blocks, StepExpertArguments);
+KERNEL(step_outer_blocks, StepExpertArguments);
 
 STRUCTURE(TileArguments, 176);
 FIELD(TileArguments, x, layouts::Word, 0);
@@ -432,6 +441,7 @@ KERNEL(tile_5, TileArguments);
 KERNEL(tile_6, TileArguments);
 KERNEL(tile_8, TileArguments);
 KERNEL(tile_any, TileArguments);
+KERNEL(tile_any_blocks, TileArguments);
 
 STRUCTURE(SplitTokensArguments, 56);
 FIELD(SplitTokensArguments, x, layouts::Word, 0);
@@ -443,6 +453,7 @@ FIELD(SplitTokensArguments, tile_count, layouts::Word, 40);
 FIELD(SplitTokensArguments, columns, uint32_t, 48);
 FIELD(SplitTokensArguments, rows, uint32_t, 52);
 KERNEL(split_tokens, SplitTokensArguments);
+KERNEL(split_tokens_blocks, SplitTokensArguments);
 
 STRUCTURE(TileSplitArguments, 192);
 FIELD(TileSplitArguments, parts, layouts::Word, 0);
@@ -474,6 +485,22 @@ KERNEL(tile_split_8, TileSplitArguments);
 KERNEL(tile_split_8_narrow, TileSplitArguments);
 KERNEL(tile_split_8_small, TileSplitArguments);
 KERNEL(tile_split_8_fine, TileSplitArguments);
+KERNEL(tile_blocks_Q4_0, TileSplitArguments);
+KERNEL(tile_blocks_Q4_1, TileSplitArguments);
+KERNEL(tile_blocks_Q5_0, TileSplitArguments);
+KERNEL(tile_blocks_Q5_1, TileSplitArguments);
+KERNEL(tile_blocks_Q8_0, TileSplitArguments);
+KERNEL(tile_blocks_Q2_K, TileSplitArguments);
+KERNEL(tile_blocks_Q3_K, TileSplitArguments);
+KERNEL(tile_blocks_Q4_K, TileSplitArguments);
+KERNEL(tile_blocks_Q5_K, TileSplitArguments);
+KERNEL(tile_blocks_Q6_K, TileSplitArguments);
+KERNEL(tile_blocks_IQ4_NL, TileSplitArguments);
+KERNEL(tile_blocks_IQ4_XS, TileSplitArguments);
+KERNEL(tile_blocks_MXFP4, TileSplitArguments);
+KERNEL(tile_blocks_F32, TileSplitArguments);
+KERNEL(tile_blocks_F16, TileSplitArguments);
+KERNEL(tile_blocks_BF16, TileSplitArguments);
 
 #undef STRUCTURE
 #undef FIELD

@@ -183,7 +183,7 @@ struct DeltaArguments {
     uint32_t key_dim;        // at most 256, a multiple of 8
     uint32_t value_dim;      // a multiple of 4
     uint32_t single;         // 1: every token is a run of its own
-    uint32_t padding;
+    uint32_t tiled;          // 1: value head h has key head h % key_heads, as GGUF files have them
 };
 
 // x / sqrt(sum x^2 + 1e-6) of each query and key head, queries scaled by key_dim^-0.5.
@@ -207,7 +207,7 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
     bool live = column < a.value_dim;
     uint32_t read_column = live ? column : 0;
     uint32_t first = a.single ? blockIdx.z : 0, last = a.single ? first + 1 : a.tokens;
-    uint32_t key_head = head / (a.value_heads / a.key_heads);
+    uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
     uint32_t keys = a.key_dim / 8;
     float* state = a.state + a.sequences[first] * a.state_stride
         + size_t(head) * a.key_dim * a.value_dim + read_column;

@@ -142,7 +142,13 @@ constants! {
 
 codes! {
     /// How numbers of a matrix, or its scales and biases, are stored.
-    enum Kind { F32 = F32, F16 = F16, Bf16 = BF16, Affine = AFFINE }
+    enum Kind { F32 = F32, F16 = F16, Bf16 = BF16, Affine = AFFINE, Block = BLOCK }
+    /// Block encodings that the kernels read.
+    enum BlockKind {
+        Q4_0 = BLOCK_Q4_0, Q4_1 = BLOCK_Q4_1, Q5_0 = BLOCK_Q5_0, Q5_1 = BLOCK_Q5_1, Q8_0 = BLOCK_Q8_0,
+        Q2K = BLOCK_Q2_K, Q3K = BLOCK_Q3_K, Q4K = BLOCK_Q4_K, Q5K = BLOCK_Q5_K, Q6K = BLOCK_Q6_K,
+        Iq4Nl = BLOCK_IQ4_NL, Iq4Xs = BLOCK_IQ4_XS, Mxfp4 = BLOCK_MXFP4,
+    }
     /// What a vector is before it is multiplied.
     enum StageMode { Plain = PLAIN, Norm = NORM, HeadNorm = HEAD_NORM, Gated = GATED }
     /// What becomes of the products of a job of a step.

@@ -1,9 +1,9 @@
 //! Matrices as kernels see them: an encoding, a shape, and where the pieces are.
 
-use kernels::format::{Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType};
 
 use crate::Span;
-use crate::abi::{Kind, PLACES, mirrors};
+use crate::abi::{BlockKind, Kind, PLACES, mirrors};
 
 /// A weight matrix `[rows, columns]` in memory of the device; mirrors `Matrix` in `kernels/common.cuh`.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +48,35 @@ fn code(float: FloatType) -> u32 {
     kind as u32
 }
 
+/// The code of a block encoding; `None` for those that no kernel reads.
+fn block_code(format: BlockFormat) -> Option<u32> {
+    use BlockFormat as F;
+    use BlockKind as K;
+    let kind = match format {
+        F::Q4_0 => K::Q4_0,
+        F::Q4_1 => K::Q4_1,
+        F::Q5_0 => K::Q5_0,
+        F::Q5_1 => K::Q5_1,
+        F::Q8_0 => K::Q8_0,
+        F::Q2K => K::Q2K,
+        F::Q3K => K::Q3K,
+        F::Q4K => K::Q4K,
+        F::Q5K => K::Q5K,
+        F::Q6K => K::Q6K,
+        F::Iq4Nl => K::Iq4Nl,
+        F::Iq4Xs => K::Iq4Xs,
+        F::Mxfp4 => K::Mxfp4,
+        _ => return None,
+    };
+    Some(kind as u32)
+}
+
 impl Matrix {
     /// Whether the kernels serve an encoding.
     pub fn serves(encoding: Encoding) -> bool {
         match encoding {
             Encoding::Float(_) | Encoding::Affine { .. } => true,
-            Encoding::Block(_) => false,
+            Encoding::Block(format) => block_code(format).is_some(),
         }
     }
 
@@ -67,7 +90,10 @@ impl Matrix {
             Encoding::Affine { bits, group, scale } => {
                 (Kind::Affine as u32, u32::from(bits), u32::from(group), code(scale))
             }
-            Encoding::Block(format) => panic!("no kernel reads {}", format.name()),
+            Encoding::Block(format) => match block_code(format) {
+                Some(code) => (Kind::Block as u32, code, format.values() as u32, 0),
+                None => panic!("no kernel reads {}", format.name()),
+            },
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));
@@ -107,7 +133,22 @@ impl Matrix {
         self.columns as usize
     }
 
-    /// Bits of a value when it is quantised.
+    /// True for a block encoding.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.kind == Kind::Block as u32
+    }
+
+    /// True for unquantised values.
+    pub(crate) fn has_floats(&self) -> bool {
+        !self.has_blocks() && self.quantised_bits().is_none()
+    }
+
+    /// The block encoding's code, where it is one.
+    pub(crate) fn block_kind(&self) -> Option<u32> {
+        self.has_blocks().then_some(self.bits)
+    }
+
+    /// Bits of a value when it is quantised in groups.
     pub(crate) fn quantised_bits(&self) -> Option<u32> {
         (self.kind == Kind::Affine as u32).then_some(self.bits)
     }

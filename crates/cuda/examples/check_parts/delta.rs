@@ -64,14 +64,18 @@ impl Bench {
 
     /// Prompts whole, in pieces and as steps.
     pub(super) fn delta_runs(&self) {
-        for (key_dim, value_dim) in [(128, 64), (256, 40), (64, 32)] {
-            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim };
+        for (key_dim, value_dim, tiled) in
+            [(128, 64, false), (256, 40, false), (64, 32, false), (128, 64, true), (64, 32, true)]
+        {
+            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled };
             let run = self.run(shape, 61);
             let steps = self.pieces_of(&run, &(1..=61).collect::<Vec<_>>(), true);
             let whole = self.pieces_of(&run, &[61], false);
             let pieces = self.pieces_of(&run, &[1, 9, 40, 61], false);
             for (index, what) in ["outputs", "state"].into_iter().enumerate() {
-                let case = format!("delta rule, keys of {key_dim}, values of {value_dim}: {what}");
+                let case = format!(
+                    "delta rule, keys of {key_dim}, values of {value_dim}, tiled {tiled}: {what}"
+                );
                 self.compare(&case, whole[index], steps[index]);
                 self.same_bits("  in pieces", &self.read(pieces[index]), &self.read(whole[index]));
             }
@@ -80,7 +84,13 @@ impl Bench {
 
     /// Time of the 35B shape's delta rule.
     pub(super) fn delta_table(&self) {
-        let shape = DeltaShape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128 };
+        let shape = DeltaShape {
+            key_heads: 16,
+            value_heads: 32,
+            key_dim: 128,
+            value_dim: 128,
+            tiled: false,
+        };
         for tokens in [128, 2048] {
             let run = self.run(shape, tokens);
             let positions: Vec<u32> = (0..tokens as u32).collect();

@@ -1,20 +1,31 @@
 //! Products of many tokens with split activations against those with activations as they are, and their time: a part of
 //! the example `check`.
 
-use cuda::launch::{self, SplitTokens};
+use cuda::launch::{self, SplitForm, SplitTokens};
 use cuda::{Matrix, Span};
 
 use super::Bench;
 
 impl Bench {
     fn split(&self, x: Span<f32>, rows: usize, columns: usize) -> SplitTokens {
+        self.split_as(SplitForm::Affine, x, rows, columns)
+    }
+
+    /// Split activations for matrices of a form.
+    pub(super) fn split_as(
+        &self,
+        form: SplitForm,
+        x: Span<f32>,
+        rows: usize,
+        columns: usize,
+    ) -> SplitTokens {
         let parts = self.poison(rows * columns).bytes();
-        let split = SplitTokens { parts, sums: self.poison(rows * columns / 32) };
+        let split = SplitTokens { parts, sums: self.poison(rows * columns / 32), form };
         launch::split(&self.stream, x, None, (rows, columns), None, &split).unwrap();
         split
     }
 
-    fn product(
+    pub(super) fn product(
         &self,
         x: Span<f32>,
         tokens: usize,

@@ -31,7 +31,15 @@ fn codes() -> String {
             codes.names.iter().zip(0..).map(|(name, code)| format!("{name} = {code}")).collect();
         text.push('\n');
         comment(&mut text, codes.doc);
-        writeln!(text, "enum {} : uint32_t {{ {} }};", codes.name, names.join(", ")).unwrap();
+        let line = format!("enum {} : uint32_t {{ {} }};", codes.name, names.join(", "));
+        match line.len() <= 120 {
+            true => writeln!(text, "{line}").unwrap(),
+            false => {
+                let lines = names.chunks(4).map(|names| format!("    {},\n", names.join(", ")));
+                let lines = lines.collect::<String>();
+                writeln!(text, "enum {} : uint32_t {{\n{lines}}};", codes.name).unwrap();
+            }
+        }
     }
     text
 }

@@ -2,11 +2,11 @@
 
 use super::tiles::{SMALL_TOKENS, TileArguments, TileSplitArguments, launch_split, tile_kernel};
 use super::{
-    Groups, Kernel, SPLIT_TOKENS, SplitTokens, TILE_TOKENS, expect, split, split_serves, swiglu,
-    tile_limit,
+    Groups, Kernel, SPLIT_TOKENS, SplitForm, SplitTokens, TILE_TOKENS, expect, split, split_form,
+    swiglu, tile_limit,
 };
 use crate::abi::{ExpertPart, mirrors};
-use crate::{CudaError, Device, ExpertShapes, Span, Stream};
+use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -42,8 +42,24 @@ pub struct ExpertParts {
 /// True when products of many tokens with these experts take split activations, weights being aligned to
 /// [`super::STEP_ALIGNMENT`].
 pub fn split_serves_experts(device: &Device, shapes: &ExpertShapes) -> bool {
+    split_form_of_experts(device, shapes).is_some()
+}
+
+/// The form in which those take them.
+pub fn split_form_of_experts(device: &Device, shapes: &ExpertShapes) -> Option<SplitForm> {
+    let [gate, up, down] =
+        [&shapes.gate, &shapes.up, &shapes.down].map(|matrix| split_form(device, matrix));
     let alike = shapes.gate.bits == shapes.up.bits && shapes.gate.group == shapes.up.group;
-    alike && [&shapes.gate, &shapes.down].into_iter().all(|matrix| split_serves(device, matrix))
+    let alike = alike || gate == Some(SplitForm::Blocks);
+    gate.filter(|_| alike && gate == up && gate == down)
+}
+
+/// True when one launch makes the products of both.
+fn same_kernel(gate: &Matrix, up: &Matrix) -> bool {
+    match gate.quantised_bits() {
+        None => (gate.kind, gate.bits) == (up.kind, up.bits),
+        bits => bits == up.quantised_bits(),
+    }
 }
 
 /// Feed-forward of all pairs whose expert has an address in `addresses` `[experts]`; with `parts` where
@@ -70,7 +86,9 @@ pub fn experts_tiles(
     expect("up values", buffers.up.len(), pairs * inner);
     expect("outputs of pairs", buffers.out.len(), pairs * hidden);
     // Experts of few tokens take tiles that leave room for more of them.
-    let split_tile = if pairs < SMALL_TOKENS * experts { SMALL_TOKENS } else { SPLIT_TOKENS };
+    let few = if pairs < SMALL_TOKENS * experts { SMALL_TOKENS } else { SPLIT_TOKENS };
+    let limits = [&shapes.gate, &shapes.up, &shapes.down].map(super::tile_blocks::most_tokens);
+    let split_tile = limits.into_iter().fold(few, usize::min);
     let list = TileListArguments {
         starts: groups.starts.address,
         addresses: addresses.address,
@@ -109,7 +127,20 @@ pub fn experts_tiles(
         // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
         return unsafe {
             stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
-            launch_split(stream, first, limit, 2)?;
+            if same_kernel(&shapes.gate, &shapes.up) {
+                launch_split(stream, first, limit, 2)?;
+            } else {
+                let first_piece = ExpertPart::Up as u32;
+                let other = TileSplitArguments {
+                    matrix: shapes.up,
+                    second: shapes.up,
+                    out: up.address,
+                    first_piece,
+                    ..first
+                };
+                launch_split(stream, first, limit, 1)?;
+                launch_split(stream, other, limit, 1)?;
+            }
             split(stream, gate, Some(up), (pairs, inner), Some(&listed), &parts.inner)?;
             launch_split(stream, second, limit, 1)
         };
@@ -143,7 +174,7 @@ pub fn experts_tiles(
     // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
     unsafe {
         stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
-        if shapes.gate.quantised_bits() == shapes.up.quantised_bits() {
+        if same_kernel(&shapes.gate, &shapes.up) {
             let (kernel, rows, shared) = tile_kernel(stream, &shapes.gate);
             let grid = (inner.div_ceil(rows), limit, 2);
             stream.launch(kernel, grid, 256, shared, &first)?;

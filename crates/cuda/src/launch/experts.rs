@@ -315,14 +315,20 @@ pub fn experts(
         first_key: step.first_key,
         padding: 0,
     };
+    let dense = shared.into_iter().flat_map(|shared| [shared.gate, shared.up, shared.down]);
+    let blocks = [shapes.gate, shapes.up, shapes.down].into_iter().chain(dense);
+    let [first, second] = match blocks.into_iter().any(|matrix| matrix.has_blocks()) {
+        true => [Kernel::ExpertInnerBlocks, Kernel::ExpertOuterBlocks],
+        false => [Kernel::ExpertInner, Kernel::ExpertOuter],
+    };
     let ranks = k + usize::from(shared.is_some());
     let inner_grid = (inner.max(width).div_ceil(8), ranks, tokens);
     let outer_shared = k * staged(inner) + staged(width);
-    // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
+    // SAFETY: the structure is the kernels'; lengths were checked above; records lie where the table says.
     unsafe {
-        stream.launch(Kernel::ExpertInner, inner_grid, 256, staged(hidden), &arguments)?;
+        stream.launch(first, inner_grid, 256, staged(hidden), &arguments)?;
         let grid = (hidden.div_ceil(8), tokens, 1);
-        stream.launch(Kernel::ExpertOuter, grid, 256, outer_shared, &arguments)
+        stream.launch(second, grid, 256, outer_shared, &arguments)
     }
 }
 
@@ -469,7 +475,7 @@ mirrors! {
     ExpertArguments as ExpertArguments {
         x, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts, gate,
         up, down, ended, hidden, k, first_key, padding
-    } for ExpertInner, ExpertOuter;
+    } for ExpertInner, ExpertOuter, ExpertInnerBlocks, ExpertOuterBlocks;
     GroupArguments as GroupArguments { chosen, starts, pair_token, place, tokens, k, experts, padding } for GroupPairs;
     SwigluArguments as SwigluArguments { gate, up, count } for Swiglu;
     CombineArguments as CombineArguments { routed, place, weights, shared, shared_gate, out, hidden, k } for Combine;

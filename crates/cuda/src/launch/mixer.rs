@@ -244,7 +244,7 @@ struct DeltaArguments {
     key_dim: u32,
     value_dim: u32,
     single: u32,
-    padding: u32,
+    tiled: u32,
 }
 
 /// Shape of the delta rule.
@@ -258,6 +258,8 @@ pub struct DeltaShape {
     pub key_dim: usize,
     /// Values per value head.
     pub value_dim: usize,
+    /// Whether value head `h` has key head `h % key_heads`, not `h / (value_heads / key_heads)`.
+    pub tiled: bool,
 }
 
 /// Where [`delta_rule`] reads and writes; one row per token.
@@ -319,7 +321,7 @@ pub fn delta_rule(
         key_dim: shape.key_dim as u32,
         value_dim: shape.value_dim as u32,
         single: u32::from(places.single),
-        padding: 0,
+        tiled: u32::from(shape.tiled),
     };
     let capable = stream.device().info().capability.0 >= 8;
     if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
@@ -359,6 +361,8 @@ struct DeltaChunkArguments {
     value_heads: u32,
     key_dim: u32,
     value_dim: u32,
+    tiled: u32,
+    padding: u32,
 }
 
 /// The tokens of one run, whose inputs are brought to shared memory ahead of them; write strengths and decays are
@@ -388,6 +392,8 @@ fn delta_chunk(
         value_heads: shape.value_heads as u32,
         key_dim: shape.key_dim as u32,
         value_dim: shape.value_dim as u32,
+        tiled: u32::from(shape.tiled),
+        padding: 0,
     };
     let shared = DELTA_BATCHES * DELTA_BATCH * (2 * shape.key_dim + 16 + 4) * 4;
     let kernel = if shape.key_dim > 128 { Kernel::DeltaChunk32 } else { Kernel::DeltaChunk16 };
@@ -446,11 +452,11 @@ mirrors! {
     } for Convolve, ConvolveTail;
     DeltaArguments as DeltaArguments {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
-        value_heads, key_dim, value_dim, single, padding
+        value_heads, key_dim, value_dim, single, tiled
     } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32;
     DeltaChunkArguments as DeltaChunkArguments {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
-        value_heads, key_dim, value_dim
+        value_heads, key_dim, value_dim, tiled, padding
     } for DeltaPrepare, DeltaChunk16, DeltaChunk32;
     GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon } for GatedNorm;
 }

@@ -64,6 +64,24 @@ kernels! {
     TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
     TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small", RankPartial = "rank_partial",
     RankFinal = "rank_final", Weigh = "weigh",
+    TileBlocksQ40 = "tile_blocks_Q4_0",
+    TileBlocksQ41 = "tile_blocks_Q4_1",
+    TileBlocksQ50 = "tile_blocks_Q5_0",
+    TileBlocksQ51 = "tile_blocks_Q5_1",
+    TileBlocksQ80 = "tile_blocks_Q8_0",
+    TileBlocksQ2K = "tile_blocks_Q2_K",
+    TileBlocksQ3K = "tile_blocks_Q3_K",
+    TileBlocksQ4K = "tile_blocks_Q4_K",
+    TileBlocksQ5K = "tile_blocks_Q5_K",
+    TileBlocksQ6K = "tile_blocks_Q6_K",
+    TileBlocksIq4Nl = "tile_blocks_IQ4_NL",
+    TileBlocksIq4Xs = "tile_blocks_IQ4_XS",
+    TileBlocksMxfp4 = "tile_blocks_MXFP4",
+    TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
+    SplitTokensBlocks = "split_tokens_blocks", LinearBlocks = "linear_blocks", EmbedBlocks = "embed_blocks",
+    ExpertInnerBlocks = "expert_inner_blocks", ExpertOuterBlocks = "expert_outer_blocks",
+    TileAnyBlocks = "tile_any_blocks", StepLinearBlocks = "step_linear_blocks",
+    StepInnerBlocks = "step_inner_blocks", StepOuterBlocks = "step_outer_blocks",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -123,6 +141,7 @@ pub fn linear(
     // Several rows per warp share the load of x; with few rows more blocks matter more.
     let wide = stream.device().info().multiprocessors * 8;
     let (kernel, rows) = match total {
+        _ if jobs.iter().any(|(matrix, _)| matrix.has_blocks()) => (Kernel::LinearBlocks, 1),
         _ if total >= 8 * wide => (Kernel::Linear4, 4),
         _ if total >= 3 * wide => (Kernel::Linear2, 2),
         _ => (Kernel::Linear1, 1),
@@ -169,8 +188,9 @@ pub fn embed(
 ) -> Result<(), CudaError> {
     expect("embedded tokens", out.len(), tokens.len() * table.columns());
     let arguments = EmbedArguments { table, tokens: tokens.address, out: out.address };
-    // SAFETY: the structure is the kernel's; lengths were checked above, token ids by the caller's batch.
-    unsafe { stream.launch(Kernel::Embed, (tokens.len(), 1, 1), 256, 0, &arguments) }
+    let kernel = if table.has_blocks() { Kernel::EmbedBlocks } else { Kernel::Embed };
+    // SAFETY: the structure is the kernels'; lengths were checked above, token ids by the caller's batch.
+    unsafe { stream.launch(kernel, (tokens.len(), 1, 1), 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -214,8 +234,9 @@ pub fn arg_max(
 
 mirrors! {
     LinearJob as LinearJob { matrix, out, first_block, padding };
-    LinearArguments as LinearArguments { x, columns, jobs, add, padding, job } for Linear1, Linear2, Linear4;
-    EmbedArguments as EmbedArguments { table, tokens, out } for Embed;
+    LinearArguments as LinearArguments { x, columns, jobs, add, padding, job } for Linear1, Linear2, Linear4,
+        LinearBlocks;
+    EmbedArguments as EmbedArguments { table, tokens, out } for Embed, EmbedBlocks;
     ArgMaxArguments as ArgMaxArguments { logits, partial, token, columns, blocks } for ArgMaxPartial, ArgMaxFinal;
 }
 
@@ -225,6 +246,7 @@ mod expert_tiles;
 mod experts;
 mod mixer;
 mod step;
+mod tile_blocks;
 mod tiles;
 pub use attention::*;
 pub use draw::*;

@@ -1,36 +1,23 @@
 //! Launches of the fused kernels of a step (`kernels/step.cu`): norm and products, heads of attention, the experts.
 //!
-//! They serve affine matrices of whole units on devices with tensor cores for f16 and a 16-wide product;
-//! [`step_serves`] says whether, and the plain launches do the same one operation at a time. On devices of compute
-//! capability 9.0 and later each is placed while the kernel before it still runs.
+//! They serve matrices of whole units on devices with tensor cores for f16 and a 16-wide product; [`step_serves`] says
+//! whether, and the plain launches do the same one operation at a time. On devices of compute capability 9.0 and later
+//! each is placed while the kernel before it still runs.
 
+use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
+pub use self::form::{step_serves, step_serves_experts, step_serves_pair};
 use super::experts::EndedArguments;
 use super::{ExpertStep, Kernel, KeyValueCache, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect};
-use crate::abi::{
-    INNER_THREADS, JobKind, Kind, STAGED_CHUNK, STEP_THREADS as THREADS, StageMode, UNIT,
-};
-use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
+use crate::abi::{INNER_THREADS, JobKind, STEP_THREADS as THREADS, StageMode, UNIT};
+use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
+mod form;
 mod layout;
 #[cfg(test)]
 pub(super) use layout::LAYOUTS;
 
 /// Bytes to which weights must be aligned for the fused kernels; scales to two.
 pub const STEP_ALIGNMENT: usize = 16;
-
-/// True when the fused kernels serve products of these matrices on this device; where their pieces lie is the
-/// caller's to know ([`STEP_ALIGNMENT`]).
-pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a Matrix>) -> bool {
-    let serves = |matrix: &Matrix| {
-        matrix.quantised_bits().is_some()
-            && matches!(matrix.group, 32 | 64 | 128)
-            && (matrix.columns as usize).is_multiple_of(UNIT)
-            && matrix.scale_kind != Kind::F32 as u32
-            // Places within a matrix are words of 32 bits.
-            && u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31
-    };
-    device.info().capability.0 >= 8 && matrices.into_iter().all(serves)
-}
 
 /// Heads of this width can be normed while they are staged ([`StepInput::HeadNorm`]).
 pub fn step_serves_head(dim: usize) -> bool {
@@ -112,11 +99,6 @@ impl StepInput {
         let (columns, mode, dim) = (columns as u32, mode as u32, dim as u32);
         Source { x: x.address, norm, gate, columns, mode, dim, epsilon }
     }
-}
-
-/// Bytes of a staged vector of whole units, and of the zeros behind it.
-fn staged_halves(columns: usize) -> usize {
-    (columns.next_multiple_of(UNIT) / 32 * STAGED_CHUNK + 16) * 4
 }
 
 /// A causal convolution that follows a product, for tokens that are runs of their own.
@@ -234,9 +216,11 @@ pub fn step_linear(
     };
     let is_pair = |job: &StepJob| matches!(job, StepJob::SwiGlu(..));
     let columns = parts(&jobs[0]).0.columns();
+    let matrices: Vec<_> = jobs.iter().flat_map(|job| [parts(job).0, parts(job).1]).collect();
+    let form = form_of(stream.device(), &matrices).expect("matrices that one kernel serves");
     let (tiles, rounds) = {
         let rows: Vec<_> = jobs.iter().map(|job| (parts(job).0.rows(), is_pair(job))).collect();
-        let bits = jobs.iter().map(|job| parts(job).0.bits).max().unwrap_or(8);
+        let bits = jobs.iter().map(|job| bits_at_once(&parts(job).0)).max().unwrap_or(8);
         split_work(&rows, columns, bits, stream.device().info().multiprocessors)
     };
     let empty = JobArguments {
@@ -261,7 +245,6 @@ pub fn step_linear(
     let mut blocks = 0;
     for (place, job) in arguments.job.iter_mut().zip(jobs) {
         let (matrix, second, out, kind) = parts(job);
-        assert!(step_serves(stream.device(), [&matrix, &second]), "an affine matrix");
         assert_eq!(matrix.columns(), columns, "products share their input");
         expect("output of a product", out.len(), tokens * matrix.rows());
         if let StepJob::SwiGlu(first, second, _) = job {
@@ -288,9 +271,10 @@ pub fn step_linear(
         blocks += linear_blocks(matrix.rows(), is_pair(job), tiles, rounds);
     }
     let grid = (blocks, tokens, 1);
-    let shared = staged_halves(columns);
+    let shared = staged_bytes(form, columns);
     let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
     let kernel = match jobs.iter().all(usual) {
+        _ if form == StepForm::Blocks => Kernel::StepLinearBlocks,
         true => Kernel::StepLinear,
         false => Kernel::StepLinearAny,
     };
@@ -432,9 +416,17 @@ struct ExpertSplit {
 }
 
 impl ExpertSplit {
-    fn new(inner: usize, hidden: usize, k: usize, tokens: usize, multiprocessors: usize) -> Self {
+    fn new(
+        form: StepForm,
+        inner: usize,
+        hidden: usize,
+        k: usize,
+        tokens: usize,
+        multiprocessors: usize,
+    ) -> Self {
         let places = 2 * multiprocessors;
-        let narrow = inner.div_ceil(16) * k > places;
+        // Of blocks there is no other kernel.
+        let narrow = form == StepForm::Blocks || inner.div_ceil(16) * k > places;
         let blocks = (places / (k * tokens)).max(1);
         let rounds = if narrow { inner.div_ceil(8).div_ceil(blocks) } else { 1 };
         let most = THREADS / 32;
@@ -460,17 +452,6 @@ pub struct StepShared {
     pub inner: Span<f32>,
 }
 
-/// True when gate and up can be one job [`StepJob::SwiGlu`].
-pub fn step_serves_pair(device: &Device, gate: &Matrix, up: &Matrix) -> bool {
-    step_serves(device, [gate, up])
-        && (gate.rows, gate.columns, gate.bits) == (up.rows, up.columns, up.bits)
-}
-
-/// True when [`step_experts`] serves experts of these shapes.
-pub fn step_serves_experts(device: &Device, shapes: &ExpertShapes) -> bool {
-    step_serves_pair(device, &shapes.gate, &shapes.up) && step_serves(device, [&shapes.down])
-}
-
 /// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing.
 ///
 /// # Errors
@@ -484,7 +465,10 @@ pub fn step_experts(
     shared: Option<&StepShared>,
 ) -> Result<(), CudaError> {
     let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
-    assert!(k <= TOP_K_LIMIT && step_serves_experts(stream.device(), shapes), "experts served");
+    let down = shared.map(|shared| &shared.down);
+    let served = step_serves_experts(stream.device(), shapes, down);
+    assert!(k <= TOP_K_LIMIT && served, "experts served");
+    let form = form_of(stream.device(), [&shapes.gate]).expect("experts served");
     expect("output of the experts", step.out.len(), tokens * hidden);
     expect("inner values", step.inner.len(), tokens * k * inner);
     expect("words of status", step.status.len(), super::STATUS_WORDS);
@@ -493,11 +477,11 @@ pub fn step_experts(
     }
     let width = shared.map_or(0, |shared| shared.down.columns());
     if let Some(shared) = shared {
-        assert!(step_serves(stream.device(), [&shared.down]), "an affine shared expert");
         expect("factors of the shared expert", shared.factor.len(), tokens);
         expect("inner values of the shared expert", shared.inner.len(), tokens * width);
     }
-    let split = ExpertSplit::new(inner, hidden, k, tokens, stream.device().info().multiprocessors);
+    let multiprocessors = stream.device().info().multiprocessors;
+    let split = ExpertSplit::new(form, inner, hidden, k, tokens, multiprocessors);
     let arguments = StepExpertArguments {
         source: input.source(tokens, hidden),
         chosen: step.chosen.address,
@@ -518,16 +502,20 @@ pub fn step_experts(
         rounds: split.rounds as u32,
         tiles_shift: split.tiles.trailing_zeros(),
     };
-    let first_half = if split.narrow { Kernel::StepInnerNarrow } else { Kernel::StepInner };
+    let [first_half, second_half] = match (form, split.narrow) {
+        (StepForm::Blocks, _) => [Kernel::StepInnerBlocks, Kernel::StepOuterBlocks],
+        (StepForm::Affine, true) => [Kernel::StepInnerNarrow, Kernel::StepOuter],
+        (StepForm::Affine, false) => [Kernel::StepInner, Kernel::StepOuter],
+    };
     let (inner_blocks, outer_blocks) = split.blocks(inner, hidden);
     let inner_grid = (inner_blocks, k, tokens);
     let outer_grid = (outer_blocks, tokens, 1);
-    let outer_shared = staged_halves(k * inner.next_multiple_of(UNIT) + width);
+    let outer_shared = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
     // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
     unsafe {
-        let shared = staged_halves(hidden);
+        let shared = staged_bytes(form, hidden);
         stream.launch_overlapping(first_half, inner_grid, INNER_THREADS, shared, &arguments)?;
-        stream.launch_overlapping(Kernel::StepOuter, outer_grid, THREADS, outer_shared, &arguments)
+        stream.launch_overlapping(second_half, outer_grid, THREADS, outer_shared, &arguments)
     }
 }
 
@@ -560,12 +548,14 @@ mod tests {
         for (inner, hidden) in [(512, 2048), (1024, 4096), (1024, 3072), (128, 256), (96, 128)] {
             for (k, tokens, multiprocessors) in [(8, 1, 132), (10, 4, 132), (32, 3, 16), (1, 1, 24)]
             {
-                let split = ExpertSplit::new(inner, hidden, k, tokens, multiprocessors);
+                let split =
+                    ExpertSplit::new(StepForm::Affine, inner, hidden, k, tokens, multiprocessors);
                 let (first, second) = split.blocks(inner, hidden);
                 assert!(first * split.rounds * if split.narrow { 8 } else { 16 } >= inner);
                 assert!(second * split.tiles * 16 >= hidden);
                 assert!(split.tiles.is_power_of_two() && split.tiles <= THREADS / 32);
-                let alone = ExpertSplit::new(inner, hidden, k, 1, multiprocessors);
+                let alone =
+                    ExpertSplit::new(StepForm::Affine, inner, hidden, k, 1, multiprocessors);
                 assert_eq!((split.narrow, split.tiles), (alone.narrow, alone.tiles));
                 assert!(first * k <= 2 * multiprocessors.max(k) || tokens > 1);
             }
@@ -574,7 +564,8 @@ mod tests {
 
     #[test]
     fn rows_are_shared_out_as_measured() {
-        let experts = |inner, hidden, k| ExpertSplit::new(inner, hidden, k, 1, 132);
+        let experts =
+            |inner, hidden, k| ExpertSplit::new(StepForm::Affine, inner, hidden, k, 1, 132);
         assert_eq!(experts(512, 2048, 8), ExpertSplit { narrow: false, rounds: 1, tiles: 1 });
         assert_eq!(experts(1024, 4096, 10), ExpertSplit { narrow: true, rounds: 5, tiles: 2 });
         // Input projections of a delta layer and output head of both shapes (docs/benchmarks.md).

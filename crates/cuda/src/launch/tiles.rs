@@ -30,6 +30,9 @@ pub(super) struct TileArguments {
 
 /// The kernel for many tokens, rows per block, and bytes of shared memory.
 pub(super) fn tile_kernel(stream: &Stream, matrix: &Matrix) -> (Kernel, usize, usize) {
+    if matrix.has_blocks() {
+        return (Kernel::TileAnyBlocks, 32, staged(matrix.columns()));
+    }
     let tensor_cores = stream.device().info().capability.0 >= 8;
     let kernel = match matrix.quantised_bits().filter(|_| tensor_cores) {
         Some(2) => Kernel::Tile2,
@@ -50,15 +53,43 @@ pub struct SplitTokens {
     pub parts: Span<u8>,
     /// Sums of 32 values.
     pub sums: Span<f32>,
+    /// For which matrices.
+    pub form: SplitForm,
 }
 
-/// True when products of many tokens with this matrix take split activations. Its address is the caller's to know:
-/// weights at a multiple of four.
-pub fn split_serves(device: &Device, matrix: &Matrix) -> bool {
-    device.info().capability.0 >= 8
-        && matches!(matrix.quantised_bits(), Some(2 | 4 | 8))
-        && matrix.columns().is_multiple_of(SPLIT_COLUMNS)
-        && matrix.weight.is_multiple_of(4)
+/// In which order columns are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitForm {
+    /// For matrices of affine groups.
+    Affine,
+    /// For matrices of blocks and of floats.
+    Blocks,
+}
+
+/// The form in which products of many tokens with this matrix take split activations; `None` where they take them as
+/// they are. Its address is the caller's to know: weights at a multiple of four, of blocks and floats of sixteen.
+pub fn split_form(device: &Device, matrix: &Matrix) -> Option<SplitForm> {
+    let whole = device.info().capability.0 >= 8 && matrix.columns().is_multiple_of(SPLIT_COLUMNS);
+    let (form, alignment) = match matrix.quantised_bits() {
+        Some(2 | 4 | 8) => (SplitForm::Affine, 4),
+        Some(_) => return None,
+        None => (SplitForm::Blocks, 16),
+    };
+    (whole && matrix.weight.is_multiple_of(alignment)).then_some(form)
+}
+
+/// The form in which an input of products with all these matrices is best split: blocks are slowest without, and floats
+/// follow the others.
+pub fn split_form_of<'a>(
+    device: &Device,
+    matrices: impl IntoIterator<Item = &'a Matrix>,
+) -> Option<SplitForm> {
+    let rank = |matrix: &Matrix| (matrix.has_blocks(), matrix.quantised_bits().is_some());
+    let forms = matrices.into_iter().map(|m| (rank(m), split_form(device, m)));
+    forms
+        .filter(|(_, form)| form.is_some())
+        .max_by_key(|(rank, _)| *rank)
+        .and_then(|(_, form)| form)
 }
 
 #[derive(Clone, Copy)]
@@ -108,8 +139,12 @@ pub fn split(
         rows: rows as u32,
     };
     let blocks = tiles.map_or(rows.div_ceil(8), |groups| groups.tiles.len() / 3);
-    // SAFETY: the structure is the kernel's; lengths were checked above; tiles name rows of the values.
-    unsafe { stream.launch(Kernel::SplitTokens, (blocks, 1, 1), 256, 0, &arguments) }
+    let kernel = match to.form {
+        SplitForm::Affine => Kernel::SplitTokens,
+        SplitForm::Blocks => Kernel::SplitTokensBlocks,
+    };
+    // SAFETY: the structure is the kernels'; lengths were checked above; tiles name rows of the values.
+    unsafe { stream.launch(kernel, (blocks, 1, 1), 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -170,6 +205,10 @@ pub(super) unsafe fn launch_split(
     count: usize,
 ) -> Result<(), CudaError> {
     let matrix = &arguments.matrix;
+    if matrix.quantised_bits().is_none() {
+        // SAFETY: as the caller promised.
+        return unsafe { super::tile_blocks::launch_blocks(stream, arguments, tiles, count) };
+    }
     let bits = matrix.quantised_bits().unwrap_or_default() as usize;
     let info = stream.device().info();
     // Blocks of eight warps share the tokens' parts among more rows; of four, are more.
@@ -206,7 +245,7 @@ pub(super) unsafe fn launch_split(
 }
 
 /// Shared memory behind the stages: a step's fragments are loaded before it is known whether they are needed.
-const AHEAD_BYTES: usize = 16 * 4 * SPLIT_COLUMNS;
+pub(super) const AHEAD_BYTES: usize = 16 * 4 * SPLIT_COLUMNS;
 /// Shared memory of a product with split activations that does not depend on the stages, and what a block takes of its
 /// own, rounded up.
 const SPLIT_FIXED_BYTES: usize = AHEAD_BYTES + 6144;
@@ -230,12 +269,14 @@ pub fn tile_linear(
 ) -> Result<(), CudaError> {
     expect("input of a product", x.len(), tokens * matrix.columns());
     expect("output of a product", out.len(), tokens * matrix.rows());
-    if let Some(split) = split.filter(|_| split_serves(stream.device(), &matrix)) {
+    let form = split_form(stream.device(), &matrix);
+    if let Some(split) = split.filter(|split| form == Some(split.form)) {
         // Where there are few rows, more tiles of fewer tokens keep the device busy.
         let busy = 2 * stream.device().info().multiprocessors;
         let blocks = |tile: &usize| matrix.rows().div_ceil(128) * tokens.div_ceil(*tile);
         let tile =
             [SPLIT_TOKENS, 64, 32].into_iter().find(|tile| blocks(tile) >= busy).unwrap_or(16);
+        let tile = tile.min(super::tile_blocks::most_tokens(&matrix));
         let arguments = TileSplitArguments {
             out: out.address,
             tokens: tokens as u32,
@@ -272,13 +313,16 @@ mirrors! {
     TileArguments as TileArguments {
         x, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add, first_piece,
         grouped
-    } for Tile2, Tile3, Tile4, Tile5, Tile6, Tile8, TileAny;
+    } for Tile2, Tile3, Tile4, Tile5, Tile6, Tile8, TileAny, TileAnyBlocks;
     SplitTokensArguments as SplitTokensArguments {
         x, up, parts, sums, tiles, tile_count, columns, rows
-    } for SplitTokens;
+    } for SplitTokens, SplitTokensBlocks;
     TileSplitArguments as TileSplitArguments {
         parts, sums, gather, out, out_second, addresses, places, tiles, tile_count, matrix, second, tokens, add,
         first_piece, grouped, stages, tile
     } for TileSplit2, TileSplit2Narrow, TileSplit2Small, TileSplit2Fine, TileSplit4, TileSplit4Narrow,
-        TileSplit4Small, TileSplit4Fine, TileSplit8, TileSplit8Narrow, TileSplit8Small, TileSplit8Fine;
+        TileSplit4Small, TileSplit4Fine, TileSplit8, TileSplit8Narrow, TileSplit8Small, TileSplit8Fine,
+        TileBlocksQ40, TileBlocksQ41, TileBlocksQ50, TileBlocksQ51, TileBlocksQ80,
+        TileBlocksQ2K, TileBlocksQ3K, TileBlocksQ4K, TileBlocksQ5K, TileBlocksQ6K,
+        TileBlocksIq4Nl, TileBlocksIq4Xs, TileBlocksMxfp4, TileBlocksF32, TileBlocksF16, TileBlocksBf16;
 }

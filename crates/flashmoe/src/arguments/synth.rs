@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use kernels::format::BlockFormat;
 
 /// `flashmoe synth`
 #[derive(Args, Clone, Debug)]
@@ -15,7 +16,8 @@ pub(crate) struct SynthArguments {
     /// Layers, if not the shape's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) layers: Option<u16>,
-    /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16 or f32
+    /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or in a native pack blocks of
+    /// GGUF: q4_k, q6_k, q8_0 and others
     #[arg(long, value_name = "ENCODING", default_value = "4bit")]
     pub(crate) experts: StoredAs,
     /// How the other matrices are stored; router gates keep at least 8 bits
@@ -55,6 +57,8 @@ pub(crate) enum StoredAs {
     F16,
     /// Not quantised.
     F32,
+    /// Blocks of GGUF.
+    Blocks(BlockFormat),
 }
 
 impl FromStr for StoredAs {
@@ -71,7 +75,10 @@ impl FromStr for StoredAs {
             "bf16" => Ok(Self::Bf16),
             "f16" => Ok(Self::F16),
             "f32" => Ok(Self::F32),
-            _ => Err("write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16 or f32".to_owned()),
+            _ => BlockFormat::parse(text).map(Self::Blocks).ok_or_else(|| {
+                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or a block encoding such as q4_k"
+                    .to_owned()
+            }),
         }
     }
 }

@@ -262,13 +262,14 @@ mod tests {
     #[test]
     fn a_model_that_no_kernel_serves_is_the_processors() {
         let unserved = || -> Result<(), EngineError> {
-            let problem = "is stored as q4_k, which the CUDA kernels do not read: use --device cpu";
+            let problem =
+                "is stored as iq2_s, which the CUDA kernels do not read: use --device cpu";
             Err(EngineError::Request(problem.to_owned()))
         };
         for options in ["", "--threads 1", "--storage mmap"] {
             match choose_for(&parse(options), unserved()).expect(options) {
                 Choice::Cpu { because: Some(reason) } => assert!(
-                    reason.contains("q4_k") && !reason.contains("--device"),
+                    reason.contains("iq2_s") && !reason.contains("--device"),
                     "{options}: {reason}"
                 ),
                 _ => panic!("{options}: not the processor, or without a reason"),

@@ -7,7 +7,7 @@ use twox_hash::XxHash3_64;
 use super::{Finish, GenerateError, GeneratedModel, Job, Output, OutputFile, Owner, Segment};
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{
-    Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
+    self, Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
 };
 use crate::format::native::table_header;
 use crate::format::{Projection, ProjectionShape};
@@ -75,10 +75,11 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         at: spans.into(),
         error: None,
     });
+    let tensors: Vec<TrunkTensor> = tensors.collect();
     let fingerprint = XxHash3_64::oneshot(format!("{}{}", model.config, model.recipe).as_bytes());
     let manifest = Manifest {
         format: FORMAT.to_owned(),
-        version: layout::VERSION,
+        version: manifest::version(&tensors, &layers),
         source: Source { kind: "synthetic".to_owned(), fingerprint: Hex(fingerprint) },
         norms_are_zero_centred: false,
         recipe: json!({ "synthetic": model.recipe }),
@@ -89,7 +90,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         skipped: Vec::new(),
         unused: Vec::new(),
         config: model.config.clone(),
-        tensors: tensors.collect(),
+        tensors,
     };
     Ok(Output { files, jobs, finish: finish(manifest, trunk_parts) })
 }

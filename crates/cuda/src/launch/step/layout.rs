@@ -8,7 +8,7 @@ mirrors! {
     JobArguments as StepJob { matrix, second, out, first_block, kind };
     StepLinearArguments as StepLinearArguments {
         source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, job
-    } for StepLinear, StepLinearAny;
+    } for StepLinear, StepLinearAny, StepLinearBlocks;
     HeadsArguments as HeadsArguments {
         query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
         query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type
@@ -16,5 +16,5 @@ mirrors! {
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
         down, ended, k, first_key, rounds, tiles_shift
-    } for StepInner, StepInnerNarrow, StepOuter;
+    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks;
 }

@@ -3,7 +3,7 @@
 //! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
 //! will be held.
 
-use cuda::launch::{self, AttentionShape, SplitTokens, TILE_TOKENS};
+use cuda::launch::{self, AttentionShape, SplitForm, SplitTokens, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::{PAGE_TOKENS, Register};
@@ -250,9 +250,9 @@ pub(super) struct Pinned {
 
 impl Buffers {
     /// Memory for split activations: 0 for inputs of products, 1 for inner values of experts.
-    pub(super) fn split_tokens(&self, index: usize, sizes: &Sizes) -> SplitTokens {
+    pub(super) fn split_tokens(&self, index: usize, form: SplitForm, sizes: &Sizes) -> SplitTokens {
         let (parts, sums) = &self.split[index];
-        SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all() }
+        SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all(), form }
     }
 
     pub(super) fn new(device: &Device, sizes: &Sizes, replaced: bool) -> Result<Self, CudaError> {

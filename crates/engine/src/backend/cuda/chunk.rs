@@ -42,9 +42,9 @@ impl CudaBackend {
         let shared = mixture.shared.as_ref();
         let shared_matrices = shared.map(|s| [s.gate, s.up].map(|id| self.matrix(id)));
         let shapes = &self.experts.shapes[layer.index()];
-        let serves_experts = self.experts.aligned[layer.index()]
-            && launch::split_serves_experts(self.stream.device(), shapes);
-        let first = serves_experts.then(|| shapes.gate());
+        let experts_form = launch::split_form_of_experts(self.stream.device(), shapes)
+            .filter(|_| self.experts.aligned[layer.index()]);
+        let first = experts_form.map(|_| shapes.gate());
         let inputs = routers.iter().map(|router| router.0);
         let inputs: Vec<Matrix> =
             inputs.chain(shared_matrices.into_iter().flatten()).chain(first).collect();
@@ -75,9 +75,9 @@ impl CudaBackend {
             product(self.matrix(shared.gate), normed, gate, split.as_ref())?;
             product(self.matrix(shared.up), normed, up, split.as_ref())?;
             let down = self.matrix(shared.down);
-            if launch::split_serves(self.stream.device(), &down) {
+            if let Some(form) = launch::split_form(self.stream.device(), &down) {
                 let (inner, shape) =
-                    (buffers.split_tokens(1, &self.sizes), (tokens, self.sizes.shared));
+                    (buffers.split_tokens(1, form, &self.sizes), (tokens, self.sizes.shared));
                 launch::split(&self.stream, gate, Some(up), shape, None, &inner)?;
                 product(down, gate, out, Some(&inner))?;
             } else {
@@ -91,9 +91,16 @@ impl CudaBackend {
             up: buffers.pair_up.part(0, pairs * self.sizes.inner),
             out: buffers.pair_out.part(0, pairs * hidden),
         };
-        let parts = split
-            .filter(|_| serves_experts)
-            .map(|tokens| ExpertParts { tokens, inner: buffers.split_tokens(1, &self.sizes) });
+        let parts = match (experts_form, split) {
+            (None, _) => None,
+            (Some(form), Some(split)) if split.form == form => Some(split),
+            // The routed experts take the other form; what shares the input is done with its own.
+            (Some(_), _) => self.split_input(normed, first.as_ref())?,
+        };
+        let parts = parts.map(|tokens| {
+            let inner = buffers.split_tokens(1, tokens.form, &self.sizes);
+            ExpertParts { tokens, inner }
+        });
         let inputs = ChunkInputs { normed, pairs, groups: &groups, buffers: &pair_buffers, parts };
         if self.experts.can_move {
             self.stage_experts(layer, &inputs, cancel)?;

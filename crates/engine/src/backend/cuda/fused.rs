@@ -14,12 +14,10 @@ use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
 
 impl CudaBackend {
-    /// True when the batch is a step and fused kernels serve products of the matrices.
+    /// True when the batch is a step and a fused kernel serves products of the matrices in one launch.
     fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
-        self.single
-            && matrices
-                .into_iter()
-                .all(|id| launch::step_serves(self.stream.device(), [&self.matrix(id)]))
+        let matrices: Vec<Matrix> = matrices.into_iter().map(|id| self.matrix(id)).collect();
+        self.single && launch::step_serves(self.stream.device(), &matrices)
     }
 
     /// The normed residual stream as the input of products.
@@ -168,18 +166,23 @@ impl CudaBackend {
 
     /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
     pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
-        let guess = self.guess_product(layer).map(|product| product.0);
-        let shared = mixture.shared.as_ref();
-        let matrices = shared.map(|s| [s.gate_weight, s.gate, s.up, s.down]);
-        let same = |a: Matrix, b: Matrix| launch::step_serves_pair(self.stream.device(), &a, &b);
-        self.fuses(matrices.into_iter().flatten().chain([mixture.router]))
-            && shared.is_none_or(|s| same(self.matrix(s.gate), self.matrix(s.up)))
-            && guess.is_none_or(|m| launch::step_serves(self.stream.device(), [&m]))
+        let device = self.stream.device();
+        let shared = mixture.shared.as_ref().map(|s| [s.gate, s.up, s.gate_weight, s.down]);
+        let shared = shared.map(|ids| ids.map(|id| self.matrix(id)));
+        let mut products = vec![self.matrix(mixture.router)];
+        products.extend(self.guess_product(layer).map(|product| product.0));
+        if let Some([gate, up, factor, _]) = shared {
+            if !launch::step_serves_pair(device, &gate, &up) {
+                return false;
+            }
+            products.extend([gate, up, factor]);
+        }
+        let shapes = &self.experts.shapes[layer.index()];
+        let down = shared.as_ref().map(|[_, _, _, down]| down);
+        self.single
+            && launch::step_serves(device, &products)
             && self.experts.aligned[layer.index()]
-            && launch::step_serves_experts(
-                self.stream.device(),
-                &self.experts.shapes[layer.index()],
-            )
+            && launch::step_serves_experts(device, shapes, down)
     }
 
     /// Router logits, those from which the next layer's choice is guessed, and for the shared expert its factor and

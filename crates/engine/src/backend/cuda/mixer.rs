@@ -4,6 +4,7 @@ use cuda::launch::{self, DeltaShape, DeltaStep};
 use store::LayerId;
 
 use super::{CudaBackend, Register};
+use crate::model::config::HeadOrder;
 use crate::weights::VectorId;
 
 impl CudaBackend {
@@ -69,6 +70,7 @@ impl CudaBackend {
                 value_heads: delta.value_heads,
                 key_dim: delta.key_dim,
                 value_dim: delta.value_dim,
+                tiled: delta.order == HeadOrder::Tiled,
             };
             let stride = this.sizes.delta_layers * this.sizes.state;
             let start = this.index[layer.index()] * this.sizes.state;

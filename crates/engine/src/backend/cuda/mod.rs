@@ -150,7 +150,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
-        check_model(&config, catalog, expert_shapes)?;
+        check_model(catalog, expert_shapes)?;
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);

@@ -24,17 +24,19 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Splits the batch's input of products with `matrices`, if that serves one of them.
+    /// Splits the batch's input of products with `matrices`, in the form that serves most, if one of them takes it.
     pub(super) fn split_input<'a>(
         &self,
         x: Span<f32>,
         matrices: impl IntoIterator<Item = &'a Matrix>,
     ) -> Result<Option<SplitTokens>, CudaError> {
         let device = self.stream.device();
-        let serves = |matrix: &&Matrix| launch::split_serves(device, matrix);
-        let Some(matrix) = matrices.into_iter().find(serves) else { return Ok(None) };
+        let matrices: Vec<&Matrix> = matrices.into_iter().collect();
+        let Some(form) = launch::split_form_of(device, matrices.iter().copied()) else {
+            return Ok(None);
+        };
         let (split, shape) =
-            (self.buffers.split_tokens(0, &self.sizes), (self.tokens, matrix.columns()));
+            (self.buffers.split_tokens(0, form, &self.sizes), (self.tokens, matrices[0].columns()));
         launch::split(&self.stream, x, None, shape, None, &split)?;
         Ok(Some(split))
     }

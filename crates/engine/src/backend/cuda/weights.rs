@@ -10,7 +10,7 @@ use store::trunk::LoadMode;
 
 use super::{CudaOptions, padded, requirements};
 use crate::EngineError;
-use crate::model::config::{HeadOrder, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
 
 /// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, as the CPU backend rounds them.
@@ -57,23 +57,11 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
 /// processor can be taken instead.
 ///
 /// # Errors
-/// The configuration key, or the first tensor, that they do not serve.
+/// The first tensor whose encoding they do not read.
 pub fn check_model(
-    config: &ModelConfig,
     catalog: &Catalog<'_>,
     experts: &[[ProjectionShape; 3]],
 ) -> Result<(), EngineError> {
-    if let Some(delta) = &config.delta
-        && delta.order == HeadOrder::Tiled
-        && delta.value_heads != delta.key_heads
-    {
-        let problem =
-            "is \"tiled\", as in GGUF files; the CUDA kernels serve \"grouped\": use --device cpu";
-        return Err(EngineError::Config {
-            key: "linear_value_head_order",
-            problem: problem.into(),
-        });
-    }
     let refuse = |name: &str, encoding: Encoding| {
         let label = encoding.label();
         let problem =

@@ -7,11 +7,12 @@
 
 use kernels::bf16_from_f32;
 use kernels::f16_from_f32;
-use kernels::format::{Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType};
 use store::record::Piece;
 use store::split_mix::{SplitMix64, mix};
 use store::synthetic::{Content, Owner};
 
+use super::blocks::Scales;
 use super::shape::Shape;
 use super::values::Values;
 
@@ -26,6 +27,7 @@ pub(super) struct RandomContent<'a> {
     seed: u64,
     block: Vec<u8>,
     normals: Vec<f32>,
+    scales_of: Vec<(BlockFormat, Scales)>,
 }
 
 impl<'a> RandomContent<'a> {
@@ -34,7 +36,9 @@ impl<'a> RandomContent<'a> {
         let mut random = SplitMix64(seed);
         let block = (0..BLOCK_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
         let normals = (0..NORMALS).map(|_| random.normal()).collect();
-        Self { shape, seed, block, normals }
+        let formats = shape.block_formats().into_iter();
+        let scales_of = formats.map(|format| (format, Scales::new(format))).collect();
+        Self { shape, seed, block, normals, scales_of }
     }
 
     /// What distinguishes a matrix from every other.
@@ -115,8 +119,11 @@ impl Content for RandomContent<'_> {
         let key = self.key(owner);
         match (encoding, piece) {
             (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
-            (Encoding::Affine { .. }, Piece::Weight) | (Encoding::Block(_), _) => {
+            (Encoding::Affine { .. }, Piece::Weight) => self.packed(key, start, out),
+            (Encoding::Block(format), _) => {
                 self.packed(key, start, out);
+                let scales = self.scales_of.iter().find(|(known, _)| *known == format);
+                scales.iter().for_each(|(_, s)| s.write(values.deviation(), start, out));
             }
             (Encoding::Affine { bits, scale, .. }, _) => {
                 self.scales(key, values, (bits, scale), piece, start, out);

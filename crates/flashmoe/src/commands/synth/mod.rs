@@ -5,6 +5,7 @@
 //! What they say is noise, and their routers choose nearly at random: measure with `--routing
 //! calibrated`.
 
+mod blocks;
 mod content;
 mod shape;
 mod values;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::model::config::{Family, Mixer, ModelConfig};
-use kernels::format::{Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType};
 use serde_json::{Value, json};
 use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use crate::arguments::{StoredAs, SynthArguments};
+use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
 /// A model to be made, with the distribution of every tensor.
@@ -26,6 +26,21 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// Every block encoding of the model.
+    pub(super) fn block_formats(&self) -> Vec<BlockFormat> {
+        let experts = self.model.layers.iter().flat_map(|layer| layer.shapes).map(|s| s.encoding);
+        let tensors = self.model.tensors.iter().map(|tensor| tensor.encoding);
+        let mut formats = Vec::new();
+        for encoding in tensors.chain(experts) {
+            if let Encoding::Block(format) = encoding
+                && !formats.contains(&format)
+            {
+                formats.push(format);
+            }
+        }
+        formats
+    }
+
     /// Encoding and distribution of a matrix.
     pub(super) fn matrix(&self, owner: Owner) -> (Encoding, Values) {
         match owner {
@@ -39,8 +54,27 @@ impl Shape {
     }
 }
 
+/// Refuses blocks where they cannot be written.
+fn check_blocks(arguments: &SynthArguments) -> Result<()> {
+    for (option, stored) in [("--experts", arguments.experts), ("--trunk", arguments.trunk)] {
+        let StoredAs::Blocks(format) = stored else { continue };
+        let name = format.name();
+        if arguments.layout == LayoutChoice::Mlx {
+            let problem =
+                format!("{option} {name}: safetensors hold no blocks; use --layout native");
+            return Err(Failure::usage(problem).into());
+        }
+        if super::blocks::numbers(format).is_none() {
+            let problem = format!("{option} {name}: not among the encodings that synth can fill");
+            return Err(Failure::usage(problem).into());
+        }
+    }
+    Ok(())
+}
+
 /// What the arguments ask for.
 pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
+    check_blocks(arguments)?;
     let mut config = match arguments.shape.as_str() {
         "35B-A3B" => published([2048, 40, 16, 2, 256], [16, 32, 128], [256, 8, 512], 248_320),
         "122B-A10B" => published([3072, 48, 32, 2, 256], [16, 64, 128], [256, 8, 1024], 248_320),
@@ -177,6 +211,7 @@ fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
         StoredAs::Bf16 => Encoding::Float(FloatType::Bf16),
         StoredAs::F16 => Encoding::Float(FloatType::F16),
         StoredAs::F32 => Encoding::Float(FloatType::F32),
+        StoredAs::Blocks(format) => Encoding::Block(format),
     };
     encoding.check(0).map_err(|error| Failure::usage(format!("--group: {error}")))?;
     Ok(encoding)
@@ -188,6 +223,7 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     // Converters keep router gates at 8 bits: a wrong expert costs more than a rough one.
     let gates = match arguments.trunk {
         StoredAs::Bits(_) => encoding(StoredAs::Bits(8), arguments.group)?,
+        StoredAs::Blocks(_) => encoding(StoredAs::F32, arguments.group)?,
         _ => trunk,
     };
     let plain = Encoding::Float(FloatType::Bf16);

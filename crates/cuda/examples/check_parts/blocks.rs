@@ -1,0 +1,341 @@
+//! Block encodings and floats: plain kernels against the scalar reference of the processor, fast ones against plain
+//! ones, and their time: a part of the example `check`.
+
+use cuda::launch::{
+    self, ExpertStep, SharedExpert, SplitForm, StepConvolution, StepInput, StepJob, StepShared,
+};
+use cuda::{ExpertShapes, Matrix, Span};
+use kernels::format::{self, BlockFormat, Encoding, FloatType};
+
+use super::{Bench, Shared};
+
+/// Every format with kernels, and where its numbers of 16 bits are: scale, and minimum where there is one.
+const FORMATS: [(BlockFormat, &[usize]); 13] = [
+    (BlockFormat::Q4K, &[0, 2]),
+    (BlockFormat::Q6K, &[208]),
+    (BlockFormat::Q8_0, &[0]),
+    (BlockFormat::Q5K, &[0, 2]),
+    (BlockFormat::Q4_0, &[0]),
+    (BlockFormat::Q4_1, &[0, 2]),
+    (BlockFormat::Q5_0, &[0]),
+    (BlockFormat::Q5_1, &[0, 2]),
+    (BlockFormat::Q2K, &[80, 82]),
+    (BlockFormat::Q3K, &[108]),
+    (BlockFormat::Iq4Nl, &[0]),
+    (BlockFormat::Iq4Xs, &[0]),
+    (BlockFormat::Mxfp4, &[]),
+];
+
+impl Bench {
+    /// Random bytes of a matrix whose scales are ordinary numbers.
+    fn encoded(&self, encoding: Encoding, rows: usize, columns: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(encoding.matrix_bytes(rows, columns) + 8);
+        while bytes.len() < encoding.matrix_bytes(rows, columns) {
+            bytes.extend(self.next().to_le_bytes());
+        }
+        bytes.truncate(encoding.matrix_bytes(rows, columns));
+        match encoding {
+            Encoding::Block(format) => {
+                let numbers = FORMATS.iter().find(|row| row.0 == format).unwrap().1;
+                for block in bytes.chunks_exact_mut(format.bytes()) {
+                    for &at in numbers {
+                        // A sign at random, and 2^-8 .. 2^-6.
+                        let bits = (self.next() as u16 & 0x87ff) | 0x1c00;
+                        block[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+                    }
+                    if numbers.is_empty() {
+                        block[0] = 118 + block[0] % 4;
+                    }
+                }
+            }
+            Encoding::Float(float) => {
+                for value in bytes.chunks_exact_mut(float.bytes()) {
+                    let unit = self.unit();
+                    match float {
+                        FloatType::F32 => value.copy_from_slice(&unit.to_le_bytes()),
+                        FloatType::Bf16 => value.copy_from_slice(&unit.to_le_bytes()[2..]),
+                        // Any sign and significand, 2^-2 .. 2^2.
+                        FloatType::F16 => value[1] = value[1] & 0x8f | 0x30,
+                    }
+                }
+            }
+            Encoding::Affine { .. } => unreachable!("blocks and floats"),
+        }
+        bytes
+    }
+
+    fn on_device(&self, encoding: Encoding, rows: usize, columns: usize, bytes: &[u8]) -> Matrix {
+        let (weight, none) = (self.bytes(bytes), self.bytes(&[0; 16]).part(0, 0));
+        Matrix::new(encoding, rows, columns, weight, none, none)
+    }
+
+    fn any_matrix(&self, encoding: Encoding, rows: usize, columns: usize) -> Matrix {
+        self.on_device(encoding, rows, columns, &self.encoded(encoding, rows, columns))
+    }
+
+    /// Products and embedded rows of plain kernels against the processor's decoding; then the fast ones.
+    pub(super) fn blocks(&self) {
+        let floats = [FloatType::F32, FloatType::F16, FloatType::Bf16].map(Encoding::Float);
+        for encoding in FORMATS.map(|row| Encoding::Block(row.0)).into_iter().chain(floats) {
+            for (rows, columns, tokens) in
+                [(40, 96, 1), (33, 64, 2), (300, 512, 3), (2100, 2048, 1), (24, 4096, 2)]
+            {
+                if columns % encoding.block_values() != 0 {
+                    continue;
+                }
+                self.block_products(encoding, rows, columns, tokens);
+            }
+            for (rows, columns, tokens) in [(300, 2048, 1), (40, 512, 17), (1000, 256, 129)] {
+                self.block_tiles(encoding, rows, columns, tokens);
+            }
+            self.block_tiles(encoding, 520, 768, 300);
+        }
+    }
+
+    fn block_products(&self, encoding: Encoding, rows: usize, columns: usize, tokens: usize) {
+        let bytes = self.encoded(encoding, rows, columns);
+        let host = format::Matrix::new(encoding, rows, columns, &bytes, &[], &[]).unwrap();
+        let first = self.on_device(encoding, rows, columns, &bytes);
+        let x = self.random(tokens * columns);
+        let values = self.read(x);
+        let mut decoded = vec![0.0; rows * columns];
+        for (row, out) in decoded.chunks_exact_mut(columns).enumerate() {
+            format::decode_row(&host, row, out);
+        }
+        let dot = |row: &[f32], x: &[f32]| {
+            row.iter().zip(x).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
+        };
+        let expected: Vec<f32> = values
+            .chunks_exact(columns)
+            .flat_map(|x| decoded.chunks_exact(columns).map(move |row| dot(row, x)))
+            .collect();
+        let case = format!("{} [{rows}, {columns}], {tokens} tokens", encoding.label());
+        let plain = self.poison(tokens * rows);
+        launch::linear(&self.stream, x, tokens, &[(first, plain)], false).unwrap();
+        self.compare(&format!("plain {case}"), plain, self.floats(&expected));
+        let ids: Vec<u32> = vec![0, rows as u32 - 1, rows as u32 / 2];
+        let embedded = self.poison(ids.len() * columns);
+        launch::embed(&self.stream, first, self.words(&ids), embedded).unwrap();
+        let row = |&id: &u32| decoded[id as usize * columns..][..columns].to_vec();
+        let expected: Vec<f32> = ids.iter().flat_map(row).collect();
+        self.same_bits("  rows", &self.read(embedded), &expected);
+        if !launch::step_serves(&self.device, [&first]) {
+            return;
+        }
+        let weight = self.random(columns);
+        let second = self.any_matrix(encoding, rows, columns);
+        let normed = self.poison(tokens * columns);
+        launch::rms_norm(&self.stream, tokens, x, None, weight, 1e-6, normed).unwrap();
+        let plain: Vec<_> = (0..2).map(|_| self.poison(tokens * rows)).collect();
+        let jobs = [(first, plain[0]), (second, plain[1])];
+        launch::linear(&self.stream, normed, tokens, &jobs, false).unwrap();
+        let input = StepInput::Norm { x, weight, epsilon: 1e-6 };
+        let fused: Vec<_> = (0..3).map(|_| self.poison(tokens * rows)).collect();
+        let step = [StepJob::Store(first, fused[0]), StepJob::Store(second, fused[1])];
+        launch::step_linear(&self.stream, tokens, &input, &step).unwrap();
+        self.compare(&format!("norm and products, {case}"), fused[0], plain[0]);
+        self.compare(&format!("second matrix, {case}"), fused[1], plain[1]);
+        let step = [StepJob::SwiGlu(first, second, fused[2]), StepJob::Add(first, fused[1])];
+        launch::step_linear(&self.stream, tokens, &input, &step).unwrap();
+        launch::linear(&self.stream, normed, tokens, &[(first, plain[1])], true).unwrap();
+        let up = self.second(normed, tokens, second);
+        launch::swiglu(&self.stream, plain[0], up, tokens * rows).unwrap();
+        self.compare(&format!("SwiGLU, {case}"), fused[2], plain[0]);
+        self.compare(&format!("sum, {case}"), fused[1], plain[1]);
+    }
+
+    fn block_tiles(&self, encoding: Encoding, rows: usize, columns: usize, tokens: usize) {
+        let matrix = self.any_matrix(encoding, rows, columns);
+        let x = self.random(tokens * columns);
+        let split = self.split_as(SplitForm::Blocks, x, tokens, columns);
+        let found = self.product(x, tokens, matrix, Some(&split));
+        let expected = self.product(x, tokens, matrix, None);
+        let case = format!("{}, {rows} x {columns}, {tokens} tokens", encoding.label());
+        self.compare(&format!("split {case}"), found, expected);
+        let last = x.part((tokens - 1) * columns, columns);
+        let alone = self.split_as(SplitForm::Blocks, last, 1, columns);
+        let alone = self.product(last, 1, matrix, Some(&alone));
+        self.same_bits("  alone", &self.read(alone), &self.read(found)[(tokens - 1) * rows..]);
+    }
+
+    /// Records of gate, up and down as `encodings` says.
+    fn block_records(
+        &self,
+        experts: usize,
+        hidden: usize,
+        inner: usize,
+        encodings: [Encoding; 3],
+    ) -> (ExpertShapes, Vec<u64>) {
+        let sizes = [(inner, hidden), (inner, hidden), (hidden, inner)];
+        let (mut places, mut addresses) = (Vec::new(), Vec::new());
+        for _ in 0..experts {
+            let mut record: Vec<u8> = Vec::new();
+            for ((rows, columns), encoding) in sizes.into_iter().zip(encodings) {
+                record.resize(record.len().next_multiple_of(32), 0);
+                places.extend([record.len() as u32, 0, 0]);
+                record.extend(self.encoded(encoding, rows, columns));
+            }
+            addresses.push(self.bytes(&record).address());
+        }
+        let shape = |index: usize| Matrix::shape(encodings[index], sizes[index].0, sizes[index].1);
+        let shapes = ExpertShapes::new(shape(0), shape(1), shape(2), self.words(&places));
+        (shapes, addresses)
+    }
+
+    /// Experts of every format, and of mixtures, by fused and by plain kernels.
+    pub(super) fn block_experts(&self, pinned: &Shared) {
+        let every = FORMATS.map(|row| (row.0, row.0, BlockFormat::Q8_0)).into_iter();
+        let mixed = [
+            (BlockFormat::Q4K, BlockFormat::Q6K, BlockFormat::Q6K),
+            (BlockFormat::Q5K, BlockFormat::Q8_0, BlockFormat::Q4K),
+        ];
+        for (index, (first, second, dense)) in every.chain(mixed).enumerate() {
+            let (hidden, inner) = [(2048, 512), (512, 256), (256, 768)][index % 3];
+            let encodings = [first, first, second].map(Encoding::Block);
+            let (experts, k, tokens) = (6, 3, 2);
+            let (shapes, addresses) = self.block_records(experts, hidden, inner, encodings);
+            let chosen = [0u32, 2, 5, 1, 3, 4];
+            let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
+            let (x, norm) = (self.random(tokens * hidden), self.random(hidden));
+            let normed = self.poison(tokens * hidden);
+            launch::rms_norm(&self.stream, tokens, x, None, norm, 1e-6, normed).unwrap();
+            let (plain, fused) = (self.random(tokens * hidden), self.poison(tokens * hidden));
+            self.stream.copy(plain, fused).unwrap();
+            let step = |x, out| ExpertStep {
+                x,
+                chosen: self.words(&chosen),
+                weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
+                addresses: self.long_words(&named),
+                answers: pinned.answers.span(0, experts),
+                status: pinned.status.all(),
+                inner: self.poison(tokens * k * inner),
+                out,
+                copies: None,
+                ended: None,
+                first_key: 0,
+                k,
+            };
+            let dense = Encoding::Block(dense);
+            let expert = SharedExpert {
+                gate: self.any_matrix(dense, 512, hidden),
+                up: self.any_matrix(dense, 512, hidden),
+                down: self.any_matrix(dense, hidden, 512),
+                factor: self.random(tokens),
+                inner: self.poison(tokens * 512),
+            };
+            launch::experts(&self.stream, tokens, &step(normed, plain), &shapes, Some(&expert))
+                .unwrap();
+            let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+            let twin = self.poison(tokens * 512);
+            let job = StepJob::SwiGlu(expert.gate, expert.up, twin);
+            launch::step_linear(&self.stream, tokens, &input, &[job]).unwrap();
+            let shared = StepShared { down: expert.down, factor: expert.factor, inner: twin };
+            let case = format!("experts of {} and {}", first.name(), second.name());
+            if !launch::step_serves_experts(&self.device, &shapes, Some(&shared.down)) {
+                println!("{case}: not fused");
+                continue;
+            }
+            let (to, shared) = (step(x, fused), Some(&shared));
+            launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared).unwrap();
+            self.compare(&case, fused, plain);
+        }
+    }
+
+    /// A convolution behind a product of blocks.
+    pub(super) fn block_convolution(&self) {
+        let (columns, channels, kernel) = (512, 320, 4);
+        let matrix = self.any_matrix(Encoding::Block(BlockFormat::Q6K), channels, columns);
+        let (x, weight) = (self.random(columns), self.random(channels * kernel));
+        let tails = self.random((kernel - 1) * channels);
+        let (other, places) = (self.twin(tails), self.places(&[3], &[0]));
+        let stride = (kernel - 1) * channels;
+        let raw = self.second(x, 1, matrix);
+        let (plain, fused) = (self.poison(channels), self.poison(channels));
+        launch::convolve(&self.stream, channels, &places, weight, raw, tails, stride, plain)
+            .unwrap();
+        let convolution =
+            StepConvolution { weight, tails: other, stride, sequences: places.sequences };
+        let job = StepJob::Convolve(matrix, fused, convolution);
+        launch::step_linear(&self.stream, 1, &StepInput::Plain { x }, &[job]).unwrap();
+        self.compare("convolution after q6_k", fused, plain);
+        self.compare("its tails", other, tails);
+    }
+
+    /// Time of products of one token and of many by format, of the 35B shape.
+    pub(super) fn blocks_table(&self, copy: f64, pinned: &Shared) {
+        let (hidden, inner, k) = (2048, 512, 8);
+        let formats = FORMATS.map(|row| Encoding::Block(row.0)).into_iter();
+        let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+        for encoding in formats.chain([Encoding::Float(FloatType::F32), affine]) {
+            let matrices: Vec<Matrix> = (0..8)
+                .map(|_| match encoding {
+                    Encoding::Affine { bits, group, .. } => {
+                        self.matrix(12_352, hidden, bits, group)
+                    }
+                    _ => self.any_matrix(encoding, 12_352, hidden),
+                })
+                .collect();
+            let (x, norm, out) =
+                (self.random(hidden), self.random(hidden), self.poison(12_352 * 512));
+            let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+            let time = self.time(24, &|turn| {
+                let job = StepJob::Store(matrices[turn % 8], out);
+                launch::step_linear(&self.stream, 1, &input, &[job])
+            });
+            let rate = encoding.matrix_bytes(12_352, hidden) as f64 / time / 1e3;
+            let tokens = 512;
+            let many = self.random(tokens * hidden);
+            let form = launch::split_form(&self.device, &matrices[0]).unwrap();
+            let split = self.split_as(form, many, tokens, hidden);
+            let chunk = self.time(4, &|turn| {
+                let (matrix, stream) = (matrices[turn], &self.stream);
+                launch::tile_linear(stream, many, tokens, matrix, out, false, Some(&split))
+            });
+            let work = 2.0 * (12_352 * hidden * tokens) as f64 / chunk / 1e6;
+            let experts = match encoding {
+                Encoding::Block(_) => self.expert_time(encoding, [hidden, inner, k], pinned),
+                _ => f64::NAN,
+            };
+            let bytes = 3 * k * encoding.matrix_bytes(inner, hidden);
+            println!(
+                "35B {:<8} step {time:6.2} us {rate:5.0} GB/s {:3.0} %, 512 tokens {chunk:7.1} us {work:6.1} \
+                 TFLOP/s, experts {experts:6.2} us {:5.0} GB/s",
+                encoding.label(),
+                100.0 * rate / copy,
+                bytes as f64 / experts / 1e3,
+            );
+        }
+    }
+
+    fn expert_time(
+        &self,
+        encoding: Encoding,
+        [hidden, inner, k]: [usize; 3],
+        pinned: &Shared,
+    ) -> f64 {
+        let (shapes, addresses) = self.block_records(4 * k, hidden, inner, [encoding; 3]);
+        let (x, norm, out) = (self.random(hidden), self.random(hidden), self.poison(hidden));
+        let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+        let (inner, weights) = (self.random(k * inner), self.random(k));
+        let list: Vec<Span<u64>> = addresses.chunks(k).map(|turn| self.long_words(turn)).collect();
+        let numbers = |turn: usize| (0..k).map(|i| (turn * k + i) as u32).collect::<Vec<_>>();
+        let chosen: Vec<Span<u32>> = (0..4).map(|turn| self.words(&numbers(turn))).collect();
+        self.time(40, &|turn| {
+            let step = ExpertStep {
+                x,
+                chosen: chosen[turn % 4],
+                weights,
+                addresses: list[turn % 4],
+                answers: pinned.answers.span(0, 4 * k),
+                status: pinned.status.all(),
+                inner,
+                out,
+                copies: None,
+                ended: None,
+                first_key: 0,
+                k,
+            };
+            launch::step_experts(&self.stream, 1, &input, &step, &shapes, None)
+        })
+    }
+}

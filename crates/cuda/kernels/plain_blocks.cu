@@ -1,0 +1,212 @@
+// Products of block encodings without tensor cores, one row a warp: for shapes and devices that the fast kernels do not
+// serve. Matrices of other encodings may be among them.
+#include "blocks.cuh"
+
+__device__ inline uint32_t word_at(const uint8_t* p) {
+    return p[0] | uint32_t(p[1]) << 8 | uint32_t(p[2]) << 16 | uint32_t(p[3]) << 24;
+}
+
+// 64 columns of a row, or its last 32, whose codes are asked for a lane of four at a time.
+template <typename F>
+struct PlainStage {
+    const uint8_t* block;
+    uint32_t c, steps;               // columns 64 c .. of the block, and steps of sixteen columns
+    Scaling scaling[64 / F::GROUP];
+
+    __device__ inline PlainStage(const uint8_t* row, uint32_t columns, uint32_t stage)
+        : block(row + stage_byte<F>(stage)), c(stage % 4), steps(min((columns - stage * 64) / 16, 4u)) {
+        typename F::Header header = {};
+        F::header(block, steps == 4 ? block + F::BYTES : block, c, header);
+        F::scales(header, c, scaling);
+    }
+
+    // Words of four codes: of columns 16 s + 4 t ..
+    __device__ inline void codes(uint32_t t, uint32_t (&w)[4]) const {
+        auto read = [&](uint32_t piece, uint32_t at) {
+            return word_at(block + piece + (steps == 4 || at < F::BYTES ? at : at - F::BYTES));
+        };
+        F::codes([&](uint32_t at) { return read(F::first(c), at); },
+                 [&](uint32_t at) { return read(F::second(c), at); }, c, t, w);
+    }
+};
+
+template <typename F>
+__device__ inline float plain_stage(const uint8_t* row, uint32_t columns, uint32_t stage, const float* staged) {
+    PlainStage<F> from(row, columns, stage);
+    const float* x = staged + stage * 2 * STAGED_CHUNK;
+    float sums[4] = {}, inputs[4] = {};
+    for (uint32_t t = 0; t < 4; t++) {
+        uint32_t w[4];
+        from.codes(t, w);
+#pragma unroll
+        for (uint32_t s = 0; s < 4; s++) {
+            if (s >= from.steps) break;
+            float4 v = *reinterpret_cast<const float4*>(x + s / 2 * STAGED_CHUNK + s % 2 * 16 + 4 * t);
+            float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sums[s] = fmaf(float(int(w[s] >> 8 * i & 255) - int(F::OFFSET)), values[i], sums[s]);
+                inputs[s] += values[i];
+            }
+        }
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t s = 0; s < 4; s++) {
+        if (s >= from.steps) break;
+        Scaling scaling = from.scaling[16 * s / F::GROUP];
+        sum += scaling.scale * sums[s];
+        if (F::MINIMUM) sum += scaling.minimum * inputs[s];
+    }
+    return sum;
+}
+
+// The part of a row's product that lane `lane` of 32 makes.
+__device__ inline float lane_row(const Matrix& m, uint32_t row, const float* staged, uint32_t lane) {
+    float sum = 0.0f;
+    with_format(m.bits, [&]<typename F>() {
+        const uint8_t* from = m.weight + size_t(row) * row_bytes<F>(m.columns);
+        for (uint32_t stage = lane; stage * 64 < m.columns; stage += 32) {
+            sum += plain_stage<F>(from, m.columns, stage, staged);
+        }
+    });
+    return sum;
+}
+
+// A row of any encoding times the staged x, by one warp.
+__device__ inline float any_row(const Matrix& m, uint32_t row, const float* staged) {
+    if (m.kind == BLOCK) return warp_sum(lane_row(m, row, staged, threadIdx.x % 32));
+    float out[1];
+    product_rows<1>(m, row, staged, out);
+    return out[0];
+}
+
+// Grid: (blocks of 8 rows over all jobs, tokens); 256 threads; shared: the staged vector.
+extern "C" __global__ void __launch_bounds__(256) linear_blocks(const __grid_constant__ LinearArguments a) {
+    extern __shared__ float staged[];
+    uint32_t index = 0;
+    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
+    const LinearJob& job = a.job[index];
+    uint32_t row = (blockIdx.x - job.first_block) * 8 + threadIdx.x / 32;
+    stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
+    __syncthreads();
+    if (row >= job.matrix.rows) return;
+    float out = any_row(job.matrix, row, staged);
+    float* to = job.out + size_t(blockIdx.y) * job.matrix.rows + row;
+    if (threadIdx.x % 32 == 0) *to = a.add ? *to + out : out;
+}
+
+// What a block of `expert_inner_blocks` multiplies with, and where the products go; false when there is nothing.
+struct ExpertMatrices {
+    Matrix gate, up;
+    float* to;
+};
+
+__device__ inline bool find_inner(const ExpertArguments& a, ExpertMatrices& m, uint64_t& record) {
+    uint32_t token = blockIdx.z, rank = blockIdx.y;
+    if (rank >= a.k) {
+        m = {a.gate, a.up, a.shared_inner + size_t(token) * a.gate.rows};
+        return true;
+    }
+    if (blockIdx.x * 8 >= a.experts.gate.rows) return false;
+    size_t at = size_t(token) * a.k + rank;
+    uint32_t expert = a.chosen[at];
+    uint64_t found = a.addresses[at];
+    // As in `expert_inner`.
+    if (__syncthreads_or(is_awaited(found))) {
+        if (threadIdx.x == 0) {
+            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
+            if (blockIdx.x == 0) a.addresses[at] = record;
+        }
+        __syncthreads();
+        found = record;
+    }
+    if (found == FAILED) return false;
+    m.gate = piece(a.experts.gate, a.experts, expert, found, GATE);
+    m.up = piece(a.experts.up, a.experts, expert, found, UP);
+    m.to = a.inner + at * m.gate.rows;
+    return true;
+}
+
+// As `expert_inner`.
+extern "C" __global__ void __launch_bounds__(256) expert_inner_blocks(const __grid_constant__ ExpertArguments a) {
+    extern __shared__ float staged[];
+    __shared__ uint64_t record;
+    ExpertMatrices m;
+    if (!find_inner(a, m, record)) return;
+    uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+    stage(a.x + size_t(blockIdx.z) * a.hidden, a.hidden, staged);
+    __syncthreads();
+    if (row >= m.gate.rows) return;
+    float gate = any_row(m.gate, row, staged), up = any_row(m.up, row, staged);
+    if (threadIdx.x % 32 == 0) m.to[row] = silu(gate) * up;
+}
+
+// As `expert_outer`.
+extern "C" __global__ void __launch_bounds__(256) expert_outer_blocks(const __grid_constant__ ExpertArguments a) {
+    extern __shared__ float staged[];
+    uint32_t token = blockIdx.y, row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t width = a.experts.down.columns, chunks = (width + 31) / 32;
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        stage(a.inner + (size_t(token) * a.k + rank) * width, width, staged + rank * chunks * STAGED_CHUNK);
+    }
+    float* shared = staged + a.k * chunks * STAGED_CHUNK;
+    if (a.shared_gate) stage(a.shared_inner + size_t(token) * a.down.columns, a.down.columns, shared);
+    __syncthreads();
+    float sum = 0.0f;
+    for (uint32_t rank = 0; rank < a.k && row < a.hidden; rank++) {
+        size_t at = size_t(token) * a.k + rank;
+        uint64_t record = a.addresses[at];
+        if (record == FAILED) continue;
+        Matrix down = piece(a.experts.down, a.experts, a.chosen[at], record, DOWN);
+        sum = fmaf(a.weights[at], any_row(down, row, staged + rank * chunks * STAGED_CHUNK), sum);
+    }
+    if (a.shared_gate && row < a.hidden) sum = fmaf(sigmoid(a.shared_gate[token]), any_row(a.down, row, shared), sum);
+    if (lane == 0 && row < a.hidden) a.out[size_t(token) * a.hidden + row] += sum;
+    __syncthreads();
+    if (threadIdx.x == 0) note_end(a.ended);
+}
+
+// As `tile_any`.
+extern "C" __global__ void __launch_bounds__(256) tile_any_blocks(const __grid_constant__ TileArguments a) {
+    extern __shared__ float staged[];
+    Task task;
+    if (!find_task(a, task, blockIdx.y)) return;
+    const Matrix& m = task.matrix;
+    uint32_t row = blockIdx.x * 32 + threadIdx.x / 32 * 4;
+    for (uint32_t i = 0; i < task.count; i++) {
+        uint32_t pair = task.first + i;
+        __syncthreads();
+        stage(a.x + size_t(a.gather ? a.gather[pair] : pair) * m.columns, m.columns, staged);
+        __syncthreads();
+        for (uint32_t r = row; r < min(row + 4, m.rows); r++) {
+            float v = any_row(m, r, staged);
+            float* to = task.out + size_t(pair) * m.rows + r;
+            if (threadIdx.x % 32 == 0) *to = a.add ? *to + v : v;
+        }
+    }
+}
+
+// As `embed`: a thread has the columns of one lane of four.
+extern "C" __global__ void embed_blocks(const __grid_constant__ EmbedArguments a) {
+    const Matrix& m = a.table;
+    float* out = a.out + size_t(blockIdx.x) * m.columns;
+    with_format(m.bits, [&]<typename F>() {
+        const uint8_t* row = m.weight + size_t(a.tokens[blockIdx.x]) * row_bytes<F>(m.columns);
+        for (uint32_t i = threadIdx.x; i < (m.columns + 63) / 64 * 4; i += blockDim.x) {
+            uint32_t stage = i / 4, t = i % 4, w[4];
+            PlainStage<F> from(row, m.columns, stage);
+            from.codes(t, w);
+#pragma unroll
+            for (uint32_t s = 0; s < 4; s++) {
+                if (s >= from.steps) break;
+                Scaling scaling = from.scaling[16 * s / F::GROUP];
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    float v = float(int(w[s] >> 8 * j & 255) - int(F::OFFSET)) * scaling.scale;
+                    out[stage * 64 + 16 * s + 4 * t + j] = F::MINIMUM ? v + scaling.minimum : v;
+                }
+            }
+        }
+    });
+}

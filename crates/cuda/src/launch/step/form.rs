@@ -1,0 +1,80 @@
+//! Which fused kernels serve which matrices: those of affine groups, or those of blocks and of floats.
+
+use crate::abi::{BlockKind, Kind, STAGED_CHUNK, UNIT};
+use crate::{Device, ExpertShapes, Matrix};
+
+/// A family of fused kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepForm {
+    /// `kernels/step.cu`
+    Affine,
+    /// `kernels/step_blocks.cu`
+    Blocks,
+}
+
+/// Columns of a unit of blocks: `BLOCK_UNIT` in `kernels/blocks_step.cuh`.
+pub(super) const BLOCK_UNIT: usize = 2 * UNIT;
+/// Words of zeros behind a vector that is multiplied with blocks: `BLOCK_ZEROS` there.
+const BLOCK_ZEROS: usize = 4 * STAGED_CHUNK;
+
+/// The family that serves a matrix.
+fn form(matrix: &Matrix) -> Option<StepForm> {
+    let columns = matrix.columns();
+    // Places within a matrix are words of 32 bits.
+    let places = u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31;
+    let whole = |unit| places && columns.is_multiple_of(unit);
+    if matrix.quantised_bits().is_some() {
+        let served = whole(UNIT)
+            && matches!(matrix.group, 32 | 64 | 128)
+            && matrix.scale_kind != Kind::F32 as u32;
+        return served.then_some(StepForm::Affine);
+    }
+    whole(if matrix.has_blocks() { BLOCK_UNIT } else { UNIT }).then_some(StepForm::Blocks)
+}
+
+/// The family whose kernel serves products with all of these matrices in one launch on this device.
+pub(super) fn form_of<'a>(
+    device: &Device,
+    matrices: impl IntoIterator<Item = &'a Matrix>,
+) -> Option<StepForm> {
+    let mut forms = matrices.into_iter().map(form);
+    let first = forms.next()?.filter(|_| device.info().capability.0 >= 8)?;
+    forms.all(|form| form == Some(first)).then_some(first)
+}
+
+/// True when the fused kernels serve products of these matrices in one launch on this device; where their pieces lie is
+/// the caller's to know ([`super::STEP_ALIGNMENT`]).
+pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a Matrix>) -> bool {
+    form_of(device, matrices).is_some()
+}
+
+/// True when gate and up can be one job [`super::StepJob::SwiGlu`].
+pub fn step_serves_pair(device: &Device, gate: &Matrix, up: &Matrix) -> bool {
+    step_serves(device, [gate, up])
+        && (gate.rows, gate.columns, gate.kind, gate.bits)
+            == (up.rows, up.columns, up.kind, up.bits)
+}
+
+/// True when [`super::step_experts`] serves experts of these shapes, with this matrix of the shared expert.
+pub fn step_serves_experts(device: &Device, shapes: &ExpertShapes, down: Option<&Matrix>) -> bool {
+    let all = || [&shapes.gate, &shapes.up, &shapes.down].into_iter().chain(down);
+    step_serves_pair(device, &shapes.gate, &shapes.up)
+        && step_serves(device, all())
+        && all().all(|matrix| !matrix.has_floats())
+}
+
+/// Bytes of a staged vector of whole units, and of the zeros behind it.
+pub(super) fn staged_bytes(form: StepForm, columns: usize) -> usize {
+    let zeros = if form == StepForm::Blocks { BLOCK_ZEROS } else { 16 };
+    (columns.next_multiple_of(UNIT) / 32 * STAGED_CHUNK + zeros) * 4
+}
+
+/// Bits of a value by which a product's work is shared out: more than four are loaded two units at a time, not four.
+pub(super) fn bits_at_once(matrix: &Matrix) -> u32 {
+    let wide = [BlockKind::Q8_0, BlockKind::Q3K, BlockKind::Q5K, BlockKind::Q6K];
+    match matrix.block_kind() {
+        None => matrix.quantised_bits().unwrap_or(8),
+        Some(kind) if wide.iter().any(|&wide| wide as u32 == kind) => 8,
+        Some(_) => 4,
+    }
+}

@@ -25,6 +25,9 @@ const HEADER_BYTES_MAX: u64 = 100 << 20;
 /// What is fetched of a GGUF file at a time: its header says nowhere how long it is, and takes 6 to 20 MB in most.
 const GGUF_PIECE_BYTES: u64 = 4 << 20;
 
+/// All that is fetched of a model: some hundred megabytes for the largest.
+const ALL_BYTES_MAX: u64 = 4 << 30;
+
 impl Hub {
     /// Writes sparse copies of the files of `selection` into `folder`; gives the bytes that were fetched.
     ///
@@ -60,6 +63,11 @@ impl Hub {
                 _ if file.size > WHOLE_BYTES_MAX => 0,
                 _ => file.size,
             };
+            if fetched + wanted > ALL_BYTES_MAX {
+                let url = self.page(name);
+                let reason = format!("its headers have more than {ALL_BYTES_MAX} bytes");
+                return Err(HubError::answer(&url, reason));
+            }
             let mut bytes = self.range(name, selection, file, (0, wanted), stop)?;
             if file.path.ends_with(".safetensors")
                 && let Some(prefix) = bytes.first_chunk::<8>()

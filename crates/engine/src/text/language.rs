@@ -2,12 +2,13 @@
 //!
 //! The command line and the server make their prompts here, so that both say the same to the model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use store::format::{Checkpoint, TokenizerSource};
+use store::shown;
 use thiserror::Error;
 
 use super::least::{self, TextLimit};
@@ -27,16 +28,23 @@ pub enum LanguageError {
         folder: PathBuf,
     },
     /// A file is not what it should be.
-    #[error("{}: {source}", file.display())]
+    #[error("{}", in_file(file, reason))]
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
-        source: TextError,
+        /// What is wrong with it. Not the error's source: it is in its words.
+        reason: TextError,
     },
     /// config.json or generation_config.json is not what it should be.
     #[error(transparent)]
     Config(#[from] EngineError),
+}
+
+/// A file and what is wrong with it, which may begin with the file's name.
+fn in_file(file: &Path, reason: &TextError) -> String {
+    let (words, name) = (reason.to_string(), file.file_name().unwrap_or_default());
+    let rest = words.strip_prefix(&*name.to_string_lossy()).and_then(|it| it.strip_prefix(": "));
+    format!("{}: {}", shown::path(file), rest.unwrap_or(&words))
 }
 
 /// Tokenizer, template and end tokens of a model.
@@ -83,7 +91,7 @@ impl Language {
         let folder = &checkpoint.root;
         let source = checkpoint.tokenizer.as_ref();
         let source = source.ok_or_else(|| LanguageError::NoTokenizer { folder: folder.clone() })?;
-        let wrap = |error| LanguageError::File { file: source.path().to_owned(), source: error };
+        let wrap = |error| LanguageError::File { file: source.path().to_owned(), reason: error };
         let tokenizer = match source {
             TokenizerSource::File(path) => Tokenizer::from_file(path).map_err(wrap)?,
             TokenizerSource::Gguf(vocabulary) => {
@@ -97,13 +105,13 @@ impl Language {
             let tokens = TemplateTokens::from_config(&config);
             let controls = tokenizer.control_tokens().clone();
             let template = ChatTemplate::new(source, tokens, controls, host);
-            template.map_err(|source| LanguageError::File { file: folder.clone(), source })
+            template.map_err(|reason| LanguageError::File { file: folder.clone(), reason })
         });
         let dialect = checkpoint.chat_template.as_deref().map_or(Dialect::QwenXml, Dialect::of);
         let end_tokens = tokenizer.end_tokens(&config);
-        let mut end_tokens = end_tokens.map_err(|source| LanguageError::File {
+        let mut end_tokens = end_tokens.map_err(|reason| LanguageError::File {
             file: folder.join("tokenizer_config.json"),
-            source,
+            reason,
         })?;
         let listed = checkpoint.end_tokens().map_err(EngineError::from)?;
         end_tokens.extend(listed.into_iter().flatten().flatten());

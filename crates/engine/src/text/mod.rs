@@ -11,6 +11,7 @@ mod answer;
 mod clock;
 mod control;
 mod decode;
+mod effort;
 mod error;
 mod file;
 mod language;

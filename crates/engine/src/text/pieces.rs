@@ -10,6 +10,7 @@
 
 use super::TextError;
 use super::control::ControlToken;
+use super::effort::Effort;
 use super::nfc;
 use super::steps;
 use super::words::Words;
@@ -113,9 +114,9 @@ enum Normal {
 /// How text becomes words.
 enum Split {
     /// By an expression; nothing else divides.
-    Expression(tokenizers::pre_tokenizers::split::Split),
-    /// In steps of the library's.
-    Library(Vec<PreTokenizerWrapper>),
+    Expression(tokenizers::pre_tokenizers::split::Split, Effort),
+    /// In steps of the library's; the effort of those that have an expression.
+    Library(Vec<(PreTokenizerWrapper, Option<Effort>)>),
 }
 
 struct Blanks {
@@ -178,7 +179,7 @@ impl Pieces {
         let (raw, normalised) = (Blanks::new(raw)?, Blanks::new(spelled)?);
         let mut steps = Vec::new();
         pre_tokenizer.into_iter().for_each(|step| flatten(step, &mut steps));
-        Ok(Self { normal, raw, normalised, split: Split::of(steps), words })
+        Ok(Self { normal, raw, normalised, split: Split::of(steps)?, words })
     }
 
     pub(super) fn words(&self) -> &Words {
@@ -230,7 +231,7 @@ impl Normal {
 }
 
 impl Split {
-    fn of(mut steps: Vec<PreTokenizerWrapper>) -> Self {
+    fn of(mut steps: Vec<PreTokenizerWrapper>) -> Result<Self, TextError> {
         let plain = |step: &PreTokenizerWrapper| match step {
             PreTokenizerWrapper::ByteLevel(bytes) => !bytes.use_regex && !bytes.add_prefix_space,
             _ => false,
@@ -241,13 +242,22 @@ impl Split {
             }
             _ => false,
         };
-        match steps.as_slice() {
-            [first, second] if expression(first) && plain(second) => match steps.swap_remove(0) {
-                PreTokenizerWrapper::Split(split) => Self::Expression(split),
-                other => Self::Library(vec![other]),
-            },
-            _ => Self::Library(steps),
+        if let [first, second] = steps.as_slice()
+            && expression(first)
+            && plain(second)
+            && let PreTokenizerWrapper::Split(split) = steps.swap_remove(0)
+            && let Some(effort) = steps::effort(&split.pattern)?
+        {
+            return Ok(Self::Expression(split, effort));
         }
+        let with_effort = |step: PreTokenizerWrapper| match &step {
+            PreTokenizerWrapper::Split(split) => {
+                let effort = steps::effort(&split.pattern)?;
+                Ok((step, effort))
+            }
+            _ => Ok((step, None)),
+        };
+        steps.into_iter().map(with_effort).collect::<Result<_, _>>().map(Self::Library)
     }
 
     /// The bytes of each word, in order.
@@ -257,17 +267,18 @@ impl Split {
         visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Expression(split) => {
+            Self::Expression(split, effort) => {
                 let mut word = |start: usize, end: usize| match &text.as_bytes()[start..end] {
                     [] => Ok(()),
                     bytes => visit(bytes),
                 };
                 let mut last = 0;
-                for (start, end) in split.regex.find_iter(text) {
+                each_match(split, effort, text, |start, end| {
                     word(last, start)?;
                     word(start, end)?;
                     last = end;
-                }
+                    Ok(())
+                })?;
                 // Also what is left where the expression gave up: as one word, as the library has it.
                 word(last, text.len())
             }
@@ -277,7 +288,15 @@ impl Split {
                     return Ok(());
                 }
                 let mut parts = PreTokenizedString::from(text);
-                for step in steps {
+                for (step, effort) in steps {
+                    if let (PreTokenizerWrapper::Split(split), Some(effort)) = (step, effort) {
+                        let inputs = parts
+                            .get_splits(OffsetReferential::Normalized, OffsetType::None)
+                            .into_iter();
+                        for (part, _, _) in inputs {
+                            each_match(split, effort, part, |_, _| Ok(()))?;
+                        }
+                    }
                     step.pre_tokenize(&mut parts).map_err(|error| failed(text, &error))?;
                 }
                 let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
@@ -290,6 +309,23 @@ impl Split {
                 Ok(())
             }
         }
+    }
+}
+
+/// Visits what the expression of a step finds, unless finding it reads too much.
+fn each_match(
+    split: &tokenizers::pre_tokenizers::split::Split,
+    effort: &Effort,
+    text: &str,
+    mut visit: impl FnMut(usize, usize) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let mut count = effort.count(text);
+    let mut matches = split.regex.find_iter(text);
+    loop {
+        count.before_next()?;
+        let Some((start, end)) = matches.next() else { return Ok(()) };
+        count.found(end, start == end);
+        visit(start, end)?;
     }
 }
 

@@ -1,7 +1,8 @@
 //! `flashmoe serve`: a model behind the protocols of the clients.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -12,6 +13,7 @@ use engine::text::{Language, TemplateHost};
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
 use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
 use store::format::SourceKind;
+use store::shown;
 
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
@@ -20,6 +22,9 @@ use crate::plan::{Plan, Seats};
 use crate::progress::{say, say_json};
 use crate::sampling::sampling_options;
 use crate::supervisor::Supervisor;
+
+/// Longest file of keys or of a system prompt.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
     store::heap::configure();
@@ -40,10 +45,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let address = server.address().map_err(failure)?;
     let system = match &arguments.system_file {
         None => None,
-        Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(Failure::io);
-            Some(text.with_context(|| file.display().to_string())?)
-        }
+        Some(file) => Some(small_file("--system-file", file)?),
     };
     let seats = Seats {
         sequences: arguments.sequences.map(usize::from),
@@ -161,8 +163,7 @@ fn log(arguments: &ServeArguments) -> Log {
 fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
     let mut keys = arguments.api_key.clone();
     if let Some(file) = &arguments.api_key_file {
-        let text = std::fs::read_to_string(file).map_err(Failure::io);
-        let text = text.with_context(|| file.display().to_string())?;
+        let text = small_file("--api-key-file", file)?;
         let before = keys.len();
         let lines = text.lines().map(str::trim);
         keys.extend(
@@ -170,11 +171,25 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
         );
         if keys.len() == before {
             // An empty file must not open the server.
-            let problem = format!("--api-key-file {} has no key", file.display());
+            let problem = format!("--api-key-file {} has no key", shown::path(file));
             return Err(Failure::usage(problem).into());
         }
     }
     Ok(keys)
+}
+
+/// The text of a file that an option names.
+fn small_file(option: &str, file: &Path) -> Result<String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file);
+    let read = opened.and_then(|it| it.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(Failure::io).with_context(|| shown::path(file).to_string())?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let file = shown::path(file);
+        let problem = format!("{option} {file} has more than {FILE_BYTES_MAX} bytes");
+        return Err(Failure::usage(problem).into());
+    }
+    Ok(text)
 }
 
 /// The first signal ends the server; a second one does not wait for answers in progress.

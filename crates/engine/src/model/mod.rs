@@ -11,6 +11,9 @@ pub mod delta_net;
 pub mod mixture;
 mod qwen35moe;
 mod qwen3moe;
+mod qwen3next;
+pub mod rope;
+pub mod router;
 
 use store::{LayerId, timeline};
 
@@ -61,7 +64,7 @@ impl Layer {
         let name = |part: &str| format!("layers.{index}.{part}");
         let (hidden, norm) = (config.hidden, VectorRole::Norm);
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
-        let mixer = match (config.layers[index], &config.delta) {
+        let mixer = match (config.layers[index].mixer, &config.delta) {
             (Mixer::DeltaNet, Some(shape)) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)

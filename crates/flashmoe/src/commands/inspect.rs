@@ -49,7 +49,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         "attention",
         format!(
             "{} query heads, {} key-value heads of {}, {} rotated",
-            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rotary_dim
+            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
         ),
     );
     if let Some(delta) = &config.delta {
@@ -110,8 +110,8 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     lines.push(String::new());
     lines.push("layer  mixer       gate       up         down       record".to_owned());
     let mut rows: Vec<(usize, usize, String)> = Vec::new();
-    for (index, mixer) in config.layers.iter().enumerate() {
-        let mixer = match mixer {
+    for (index, layer) in config.layers.iter().enumerate() {
+        let mixer = match layer.mixer {
             Mixer::Attention => "attention",
             Mixer::DeltaNet => "delta rule",
         };

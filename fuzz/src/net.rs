@@ -85,6 +85,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         queue: 64,
         system: None,
         disk: None,
+        shared: None,
         log: Log::default(),
     };
     EngineWorker::start(engine, Arc::new(language), options).expect("a worker starts")

@@ -153,7 +153,7 @@ fn the_page_is_what_prometheus_reads() {
         status.prefix.full_prefills.insert("nothing_kept", 4);
         status.prefix.tokens_reused = 70;
         status.prefix.tokens_computed = 30;
-        status.prefix.disk_restored = 5;
+        status.prefix.disk.restored = 5;
         status.chunks = 6;
         status.experts.ahead_issued = 9;
         status.experts.device.prefetched.bus_copied = 8;

@@ -248,8 +248,8 @@ fn stop(worker: EngineWorker, sums: &mut BTreeMap<&str, u64>) -> usize {
         ("saved", status.prefix.saved),
         ("restored", status.prefix.restored),
         ("evicted", status.prefix.evicted),
-        ("from_disk", status.prefix.disk_restored),
-        ("rejected", status.prefix.disk_rejected),
+        ("from_disk", status.prefix.disk.restored),
+        ("rejected", status.prefix.disk.rejected),
     ] {
         *sums.entry(name).or_default() += count;
     }

@@ -174,7 +174,12 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
     count("prefix_cache_hits_total", "Prompt tokens that were found.", prefix.tokens_reused);
     count("prefix_tokens_reused_total", "Prompt tokens not computed again.", prefix.tokens_reused);
     count("prefix_tokens_recomputed_total", "Prompt tokens computed.", prefix.tokens_computed);
-    count("cache_written_bytes_total", "Written to the disk tier.", prefix.disk_bytes_written);
+    let (disk, shared) = (&prefix.disk, &prefix.shared);
+    count("cache_written_bytes_total", "Written to the disk tier.", disk.bytes_written);
+    let help = "Written to the folder that servers share.";
+    count("cache_shared_written_bytes_total", help, shared.bytes_written);
+    let help = "Failures of its file system; each was a miss.";
+    count("cache_shared_errors_total", help, shared.failed);
     let mut tiers = |name, help, found: &[(&str, u64)]| {
         page.family(name, "counter", help);
         for &(tier, value) in found {
@@ -182,18 +187,23 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
         }
     };
     tiers("snapshot_saved_total", "Snapshots taken.", &[("ram", prefix.saved)]);
-    let restored = [("ram", prefix.restored), ("disk", prefix.disk_restored)];
+    let restored = [("ram", prefix.restored), ("disk", disk.restored), ("shared", shared.restored)];
     tiers("snapshot_restored_total", "Snapshots restored.", &restored);
     tiers("snapshot_evicted_total", "Given up for others.", &[("ram", prefix.evicted)]);
-    tiers("snapshot_corrupt_total", "Damaged or foreign.", &[("disk", prefix.disk_rejected)]);
+    let rejected = [("disk", disk.rejected), ("shared", shared.rejected)];
+    tiers("snapshot_corrupt_total", "Damaged or foreign.", &rejected);
     let reason = "Snapshots that were not written to disk, by reason.";
-    page.labelled("cache_disk_dropped_total", reason, "reason", &prefix.disk_dropped);
+    page.labelled("cache_disk_dropped_total", reason, "reason", &disk.dropped);
+    let reason = "Snapshots that were not shared, by reason.";
+    page.labelled("cache_shared_dropped_total", reason, "reason", &shared.dropped);
     let reason = "Prompts that began from nothing, by reason.";
     page.labelled("full_reprefill_total", reason, "reason", &prefix.full_prefills);
     let mut gauge = |name, help, value: u64| page.single(name, "gauge", help, value);
     gauge("snapshots", "Snapshots in memory.", prefix.snapshots.len() as u64);
     gauge("snapshot_bytes", "Bytes of snapshots in memory.", prefix.snapshot_bytes);
-    gauge("cache_disk_bytes", "Bytes of the disk tier.", prefix.disk_bytes);
+    gauge("cache_disk_bytes", "Bytes of the disk tier.", disk.bytes);
+    let help = "Bytes of the shared folder, as far as this server knows.";
+    gauge("cache_shared_bytes", help, shared.bytes);
 }
 
 fn write_experts(page: &mut Exposition, status: &Status) {
@@ -327,7 +337,8 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "tokens_reused": status.prefix.tokens_reused,
             "tokens_computed": status.prefix.tokens_computed,
             "full_prefills": status.prefix.full_prefills,
-            "disk_bytes": status.prefix.disk_bytes,
+            "disk_bytes": status.prefix.disk.bytes,
+            "shared_bytes": status.prefix.shared.bytes,
         },
         "experts": {
             "prefill": phase(&experts.prefill),

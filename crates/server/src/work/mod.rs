@@ -20,7 +20,7 @@ mod scheduler;
 mod status;
 mod worker;
 
-pub use disk::{DiskOptions, kept};
+pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,

@@ -18,7 +18,7 @@ use engine::text::{
 use tokio::sync::mpsc;
 
 use super::active::{self, Guide};
-use super::disk::{DiskOptions, DiskTier};
+use super::disk::{DiskOptions, DiskTier, SharedOptions};
 use super::lock::{hold, wait_for};
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::owner::Salt;
@@ -45,6 +45,8 @@ pub struct WorkerOptions {
     pub system: Option<String>,
     /// Where snapshots outlive the worker; `None` for nowhere.
     pub disk: Option<DiskOptions>,
+    /// A folder of several servers, below that one; `None` for none.
+    pub shared: Option<SharedOptions>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -186,7 +188,8 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, disk, log } = options;
+        let WorkerOptions { model, context, sequences, queue, system, disk, shared, log } = options;
+        let folders = (disk, shared);
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -199,9 +202,9 @@ impl EngineWorker {
         });
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
-        let log = Box::new(move |line: &str| for_disk.log(Level::Warn, line));
-        let disk = disk.map(|options| DiskTier::open(options, log)).transpose()?;
-        let salt = disk.as_ref().map_or_else(Salt::random, |disk| Ok(disk.salt()))?;
+        let log = move |line: &str| for_disk.log(Level::Warn, line);
+        let disk = DiskTier::open(folders.0, folders.1, log)?;
+        let salt = disk.as_ref().and_then(DiskTier::salt).map_or_else(Salt::random, Ok)?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));

@@ -14,6 +14,7 @@
 mod ancestor;
 mod assemble;
 pub mod config;
+mod contents;
 mod error;
 pub(crate) mod files;
 mod gguf;

@@ -68,7 +68,12 @@ pub(super) fn keys(fingerprint: u64, domain: Domain, tokens: &[u32]) -> (Vec<Key
         parent = chained(fingerprint, parent, page);
         keys.push(parent);
     }
-    (keys, chained(!fingerprint, parent, rest))
+    (keys, whole(fingerprint, parent, rest))
+}
+
+/// The key of a snapshot: of the tokens of its last page, which is not full, after those of the full pages.
+pub(super) fn whole(fingerprint: u64, parent: Key, rest: &[u32]) -> Key {
+    chained(!fingerprint, parent, rest)
 }
 
 /// A file's name.
@@ -149,15 +154,17 @@ pub(super) fn writable() -> OpenOptions {
     options
 }
 
-/// Writes a file at `path` or nothing.
+/// Writes a file at `path` or nothing. Its name until it is whole is its own: another server may write the same.
 fn write_file(
     path: &Path,
     gate: &mut Gate<'_>,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let aside = path.with_extension(ASIDE_SUFFIX);
+    let mut own = [0; 8];
+    getrandom::fill(&mut own).map_err(io::Error::other)?;
+    let aside = path.with_extension(format!("{:016x}.{ASIDE_SUFFIX}", u64::from_le_bytes(own)));
     let write = || {
-        let file = writable().truncate(true).open(&aside)?;
+        let file = writable().create_new(true).open(&aside)?;
         let mut forward = |bytes: usize| gate(bytes);
         let paced = Paced { file, gate: &mut forward, unsynced: 0 };
         let file = BufWriter::with_capacity(BUFFER_BYTES, paced);

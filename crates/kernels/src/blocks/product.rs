@@ -1,4 +1,4 @@
-//! Products of blocks with 16-bit activations: the task, and the form of it that instruction sets share.
+//! Products of blocks with 16-bit activations: the contract, and the form of it that instruction sets share.
 //!
 //! The order of operations of one output is that of affine weights (`quantised.rs`), with the groups of the
 //! format: for each group `g` of 16 or 32 columns `S = sum of code * a`, an exact integer, then in lane `g % 16`
@@ -9,41 +9,11 @@
 //! A row is taken in steps of sixteen groups. A step is unpacked once for up to [`TOKENS`] tokens.
 
 use super::{BlockFormat, CodeRange, Unpacked, VALUES_MAX};
-use crate::activations::IntegerView;
-use crate::format::Matrix;
 use crate::lanes::{LANES, Lanes, ScalarLanes};
-use std::ops::Range;
+use crate::task::IntegerTask;
 
 /// Tokens that share the unpacking of a step: the activations of so many stay in the first-level cache.
 pub(crate) const TOKENS: usize = 8;
-
-/// Some rows of one product for all of its tokens.
-pub(crate) struct BlocksTask<'a> {
-    pub(crate) matrix: &'a Matrix<'a>,
-    pub(crate) format: BlockFormat,
-    pub(crate) rows: Range<usize>,
-    /// Prepared for groups of the format.
-    pub(crate) x: IntegerView<'a>,
-    /// Rows of `x` to use, or `0..count` if empty.
-    pub(crate) tokens: &'a [u32],
-    pub(crate) count: usize,
-    /// `[count, rows of the matrix]`
-    pub(crate) out: *mut f32,
-}
-
-impl BlocksTask<'_> {
-    /// Row of the activations of token `token` of this product.
-    #[inline(always)]
-    pub(crate) fn x_row(&self, token: usize) -> usize {
-        if self.tokens.is_empty() { token } else { self.tokens[token] as usize }
-    }
-
-    /// Place of one output.
-    #[inline(always)]
-    pub(crate) fn out(&self, token: usize, row: usize) -> *mut f32 {
-        self.out.wrapping_add(token * self.matrix.rows + row)
-    }
-}
 
 /// Exact sums of groups with one instruction set.
 pub(crate) trait GroupSums {
@@ -78,13 +48,13 @@ struct Step {
 /// else writes the rows of this task.
 #[inline(always)]
 pub(crate) unsafe fn rows<K: GroupSums, const GROUP: usize>(
-    task: &BlocksTask<'_>,
+    task: &IntegerTask<'_>,
     unpack: impl Fn(&[u8], &mut Unpacked) + Copy,
 ) {
     let columns = task.matrix.columns;
     let row_bytes = task.matrix.encoding.weight_row_bytes(columns);
     let step_columns = LANES * GROUP;
-    let step_bytes = step_columns / task.format.values() * task.format.bytes();
+    let step_bytes = step_columns / task.format().values() * task.format().bytes();
     let mut step = Step { codes: [[0; VALUES_MAX]; 2], scales: [0.0; LANES], biases: [0.0; LANES] };
     for first in (0..task.count).step_by(TOKENS) {
         let count = TOKENS.min(task.count - first);
@@ -94,7 +64,7 @@ pub(crate) unsafe fn rows<K: GroupSums, const GROUP: usize>(
             unsafe {
                 let mut lanes = [K::Lanes::splat(0.0); TOKENS];
                 for (index, blocks) in blocks.chunks(step_bytes).enumerate() {
-                    read_step::<GROUP>(task.format, unpack, blocks, &mut step);
+                    read_step::<GROUP>(task.format(), unpack, blocks, &mut step);
                     let column = index * step_columns;
                     for (t, lanes) in lanes[..count].iter_mut().enumerate() {
                         let x_row = task.x_row(first + t);
@@ -194,11 +164,11 @@ impl GroupSums for ScalarSums {
 /// # Safety
 ///
 /// `out` is valid for the shape and no other thread writes the rows of this task.
-pub(crate) unsafe fn scalar_rows(task: &BlocksTask<'_>) {
-    let unpack = task.format.layout().unpack;
+pub(crate) unsafe fn scalar_rows(task: &IntegerTask<'_>) {
+    let unpack = task.format().layout().unpack;
     // SAFETY: scalar sums need no instruction set; the rest is passed on to the caller.
     unsafe {
-        match task.format.group() {
+        match task.format().group() {
             16 => rows::<ScalarSums, 16>(task, unpack),
             _ => rows::<ScalarSums, 32>(task, unpack),
         }
@@ -214,11 +184,11 @@ macro_rules! by_format {
         ///
         /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
-        pub(super) unsafe fn block_rows(task: &$crate::blocks::product::BlocksTask<'_>) {
+        pub(super) unsafe fn block_rows(task: &$crate::task::IntegerTask<'_>) {
             macro_rules! run {
                 ($unpack:path, $group:literal) => {{
                     $(#[$feature])*
-                    unsafe fn rows(task: &$crate::blocks::product::BlocksTask<'_>) {
+                    unsafe fn rows(task: &$crate::task::IntegerTask<'_>) {
                         // SAFETY: passed on to the caller.
                         unsafe { $crate::blocks::product::rows::<$kernel, $group>(task, $unpack) }
                     }
@@ -226,7 +196,7 @@ macro_rules! by_format {
                     unsafe { rows(task) }
                 }};
             }
-            $crate::blocks::for_format!(task.format, run)
+            $crate::blocks::for_format!(task.format(), run)
         }
     };
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod amx;
 mod amx_probe;
+mod amx_tiles;
+mod amx_unpack;
 pub(crate) mod avx2;
 mod avx2_blocks;
 pub(crate) mod avx2_quantised;

@@ -56,7 +56,7 @@ impl Default for Workspace {
             panels: Default::default(),
             rows: Default::default(),
             steps: Vec::new(),
-            sums: [[[[ZERO_TILE; 2]; BLOCKS]; STEP_GROUPS]; 2],
+            sums: [[[ZERO_TILE; 2]; BLOCKS]; 2],
         }
     }
 }
@@ -65,34 +65,24 @@ thread_local! {
     static WORKSPACE: RefCell<Workspace> = RefCell::new(Workspace::default());
 }
 
-/// Some groups of one accumulation lane: those that are computed at a time.
+/// A group in the order in which groups are combined.
 #[derive(Clone, Copy)]
 struct Step {
-    groups: [usize; STEP_GROUPS],
-    /// How many of `groups` there are; none for a lane without groups.
-    count: usize,
-    /// Whether the lane begins and ends with this step.
+    /// `None` in a lane without groups.
+    group: Option<usize>,
+    /// Whether its accumulation lane begins and ends with it.
     first: bool,
     last: bool,
 }
-
-/// Most groups of a step: more would push the sums out of the first-level cache.
-const STEP_GROUPS: usize = 1;
 
 /// The steps over `groups` groups, lane by lane in the order of [`LANE_ORDER`].
 fn plan_steps(groups: usize, steps: &mut Vec<Step>) {
     steps.clear();
     for lane in LANE_ORDER {
-        let of_lane = groups.saturating_sub(lane).div_ceil(GROUP_LANES);
-        for done in (0..of_lane.max(1)).step_by(STEP_GROUPS) {
-            let group = |i: usize| (lane + (done + i) * GROUP_LANES).min(groups - 1);
-            let count = of_lane.saturating_sub(done).min(STEP_GROUPS);
-            steps.push(Step {
-                groups: std::array::from_fn(group),
-                count,
-                first: done == 0,
-                last: done + STEP_GROUPS >= of_lane,
-            });
+        let last = groups.saturating_sub(lane + 1) / GROUP_LANES;
+        for index in 0..=last {
+            let group = Some(lane + index * GROUP_LANES).filter(|&group| group < groups);
+            steps.push(Step { group, first: index == 0, last: index == last });
         }
     }
 }
@@ -113,25 +103,8 @@ macro_rules! each_row {
     };
 }
 
-/// Issues all groups of a step.
-#[inline(always)]
-unsafe fn issue_step(
-    rows: &[Rows; BLOCKS],
-    panel: &Panel,
-    step: &Step,
-    columns: usize,
-    sums: &mut StepSums,
-) {
-    for (&group, sums) in step.groups[..step.count].iter().zip(sums) {
-        for (rows, sums) in rows.chunks_exact(PAIR).zip(sums.chunks_exact_mut(PAIR)) {
-            // SAFETY: passed on to the caller.
-            unsafe { issue(rows, panel, group, columns, sums) };
-        }
-    }
-}
-
-/// Sums of the groups of a step.
-type StepSums = [[GroupSums; BLOCKS]; STEP_GROUPS];
+/// Sums of one group for all blocks.
+type StepSums = [GroupSums; BLOCKS];
 
 /// Adds one group's sums to the accumulation lane of each row, tokens in the lanes of the registers.
 #[inline(always)]
@@ -176,17 +149,23 @@ unsafe fn block(
         let mut totals = [zero; BLOCKS];
         // Sums of one, two, four and eight lanes that wait for their other half; at last all sixteen.
         let mut waiting = [[zero; BLOCKS]; 5];
-        issue_step(rows, panel, &steps[0], columns, &mut sums[0]);
+        if let Some(group) = steps[0].group {
+            for (rows, sums) in rows.chunks_exact(PAIR).zip(sums[0].chunks_exact_mut(PAIR)) {
+                issue(rows, panel, group, columns, sums);
+            }
+        }
         let mut lane = 0usize;
         for (index, step) in steps.iter().enumerate() {
-            if let Some(next) = steps.get(index + 1) {
-                issue_step(rows, panel, next, columns, &mut sums[(index + 1) % 2]);
-            }
+            let [even, odd] = &mut *sums;
+            let (now, next) = if index % 2 == 0 { (even, odd) } else { (odd, even) };
+            let next_group = steps.get(index + 1).and_then(|step| step.group);
             for b in 0..BLOCKS {
+                if let (Some(group), true) = (next_group, b % PAIR == 0) {
+                    issue(&rows[b..b + PAIR], panel, group, columns, &mut next[b..b + PAIR]);
+                }
                 let mut total = if step.first { zero } else { totals[b] };
-                for i in 0..step.count {
-                    let sums = &sums[index % 2][i][b];
-                    combine(&rows[b], panel, step.groups[i], sums, &mut total);
+                if let Some(group) = step.group {
+                    combine(&rows[b], panel, group, &now[b], &mut total);
                 }
                 if !step.last {
                     totals[b] = total;

@@ -72,10 +72,41 @@ pub(super) struct Panel {
 /// Sixteen rows of weights, unpacked.
 #[derive(Default)]
 pub(super) struct Rows {
-    /// Values of each 64 columns.
+    /// Values of the columns of each group, by row and then by column; [`Rows::store`] knows the places.
     pub(super) tiles: Vec<Tile>,
     /// Scales and biases of each group, by row.
     pub(super) factors: Vec<[[f32; TILE]; 2]>,
+}
+
+impl Rows {
+    /// Stores the columns from `DEPTH * index` on of one row, whose groups have `group` columns.
+    ///
+    /// # Safety
+    ///
+    /// There are more than `index` tiles and `row` is below [`TILE`]; AVX-512 is available.
+    #[inline(always)]
+    pub(super) unsafe fn store(&mut self, group: usize, index: usize, row: usize, codes: __m512i) {
+        debug_assert!(index < self.tiles.len() && row < TILE, "a row of a tile");
+        // SAFETY: groups of 16 or 32 columns divide the tile; the rest is the caller's promise.
+        unsafe {
+            let tile = self.tiles.as_mut_ptr().add(index).cast::<u8>();
+            match group {
+                16 => {
+                    let place = |part: usize| tile.add(256 * part + 16 * row).cast();
+                    _mm_store_si128(place(0), _mm512_castsi512_si128(codes));
+                    _mm_store_si128(place(1), _mm512_extracti32x4_epi32::<1>(codes));
+                    _mm_store_si128(place(2), _mm512_extracti32x4_epi32::<2>(codes));
+                    _mm_store_si128(place(3), _mm512_extracti32x4_epi32::<3>(codes));
+                }
+                32 => {
+                    let place = |part: usize| tile.add(512 * part + 32 * row).cast();
+                    _mm256_store_si256(place(0), _mm512_castsi512_si256(codes));
+                    _mm256_store_si256(place(1), _mm512_extracti64x4_epi64::<1>(codes));
+                }
+                _ => _mm512_store_si512(tile.add(64 * row).cast(), codes),
+            }
+        }
+    }
 }
 
 /// Transposes sixteen rows of sixteen four-byte elements.
@@ -127,17 +158,16 @@ pub(super) unsafe fn issue(
     columns: usize,
     sums: &mut [GroupSums],
 ) {
-    let (first, within) = (group * columns / DEPTH, group * columns % DEPTH);
     let depths = columns.div_ceil(DEPTH);
+    let (first, within) = (group * columns / DEPTH, group * columns % DEPTH);
     let range = first..first + depths;
     let [[a_high, a_low], [b_high, b_low]] = sums else { unreachable!("blocks come in pairs") };
     let (a, b) = (&rows[0].tiles[range.clone()], &rows[1].tiles[range.clone()]);
     let x = &panel.tiles[range];
     debug_assert!(depths > 0 && within + columns.min(DEPTH) <= DEPTH, "a group lies within tiles");
     // SAFETY: each of the slices has as many tiles as the loop takes, at least one, 1024 bytes each, those of the panel
-    // in pairs. A group of less than a tile begins `within` columns after its start: bytes of each row of the weights,
-    // rows of four columns of the activations; the configuration takes no more than the group. The sums are four tiles
-    // of this call's own. The caller vouches for the loaded configuration.
+    // in pairs. A group of less than a tile begins `within` columns after its start, sixteen bytes a column in both; the
+    // configuration takes no more than the group. The sums are four tiles of this call's own. The caller vouches for the loaded configuration.
     unsafe {
         asm!(
             "tilezero tmm0",
@@ -145,12 +175,12 @@ pub(super) unsafe fn issue(
             "tilezero tmm2",
             "tilezero tmm3",
             "2:",
-            "tileloadd tmm4, [{a} + {stride}*1]",
+            "tileloadd tmm4, [{a} + {depth}*1]",
             "tileloadd tmm6, [{x} + {stride}*1]",
             "tdpbusd tmm0, tmm4, tmm6",
             "tileloadd tmm7, [{x} + {stride}*1 + {TILE_BYTES}]",
             "tdpbusd tmm1, tmm4, tmm7",
-            "tileloadd tmm5, [{b} + {stride}*1]",
+            "tileloadd tmm5, [{b} + {depth}*1]",
             "tdpbusd tmm2, tmm5, tmm6",
             "tdpbusd tmm3, tmm5, tmm7",
             "add {a}, {TILE_BYTES}",
@@ -163,13 +193,13 @@ pub(super) unsafe fn issue(
             "tilestored [{b_high} + {stride}*1], tmm2",
             "tilestored [{b_low} + {stride}*1], tmm3",
             TILE_BYTES = const size_of::<Tile>(),
-            a = inout(reg) a.as_ptr().byte_add(within) => _,
-            b = inout(reg) b.as_ptr().byte_add(within) => _,
-            x = inout(reg) x.as_ptr().byte_add(within * 16) => _,
+            a = inout(reg) a.as_ptr().byte_add(within * TILE) => _,
+            b = inout(reg) b.as_ptr().byte_add(within * TILE) => _,
+            x = inout(reg) x.as_ptr().byte_add(within * TILE) => _,
             depths = inout(reg) depths => _,
             a_high = in(reg) a_high.0.as_mut_ptr(), a_low = in(reg) a_low.0.as_mut_ptr(),
             b_high = in(reg) b_high.0.as_mut_ptr(), b_low = in(reg) b_low.0.as_mut_ptr(),
-            stride = in(reg) 64usize,
+            stride = in(reg) 64usize, depth = in(reg) columns.min(DEPTH),
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),

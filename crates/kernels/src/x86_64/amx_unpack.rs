@@ -124,17 +124,18 @@ pub(super) unsafe fn affine_rows<const BITS: u8>(
     unsafe {
         for r in 0..rows {
             let stream = task.matrix.weight.as_ptr().add((row + r) * row_bytes);
-            let (whole, rest) = to.tiles.split_at_mut(columns / DEPTH);
-            for (index, tile) in whole.iter_mut().enumerate() {
-                let bytes = weights::<BITS>(stream.add(index * 8 * BITS as usize));
-                _mm512_store_si512(tile.0[r].as_mut_ptr().cast(), bytes);
+            let depth_bytes = DEPTH / 8 * BITS as usize;
+            for index in 0..columns / DEPTH {
+                let codes = weights::<BITS>(stream.add(index * depth_bytes));
+                to.store(group, index, r, codes);
             }
-            for tile in rest {
+            let whole = columns / DEPTH;
+            if columns > whole * DEPTH {
                 let mut copy = [0u8; 64];
-                let at = columns / DEPTH * 8 * BITS as usize;
-                std::ptr::copy_nonoverlapping(stream.add(at), copy.as_mut_ptr(), row_bytes - at);
-                let bytes = weights::<BITS>(copy.as_ptr());
-                _mm512_store_si512(tile.0[r].as_mut_ptr().cast(), bytes);
+                let from = stream.add(whole * depth_bytes);
+                let bytes = row_bytes - whole * depth_bytes;
+                std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), bytes);
+                to.store(group, whole, r, weights::<BITS>(copy.as_ptr()));
             }
             for start in (0..groups).step_by(GROUP_LANES) {
                 let (at, count) = ((row + r) * groups + start, (groups - start).min(GROUP_LANES));
@@ -158,25 +159,25 @@ pub(super) unsafe fn block_rows<F: Format, const GROUP: usize>(
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let rows = task.rows.end.saturating_sub(row).min(TILE);
-    to.tiles.resize(columns.next_multiple_of(HALF) / DEPTH, ZERO_TILE);
+    to.tiles.resize(columns.next_multiple_of(halves * HALF) / DEPTH, ZERO_TILE);
     to.factors.resize((columns / GROUP).next_multiple_of(GROUP_LANES), [[0.0; TILE]; 2]);
     // SAFETY: `StepBlocks` gives blocks that can be read; the caller vouches for the features.
     unsafe {
         let mut blocks = StepBlocks::new::<GROUP>(task);
         for r in 0..rows {
-            for (step, factors) in to.factors.chunks_exact_mut(GROUP_LANES).enumerate() {
+            for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
                 let from = blocks.at(row + r, step);
                 let first = step * halves * (HALF / DEPTH);
-                let tiles = to.tiles[first..].chunks_exact_mut(HALF / DEPTH);
-                for (from, tiles) in from[..halves].iter().zip(tiles) {
-                    let codes = F::half(*from);
+                for h in 0..halves {
+                    let codes = F::half(from[h]);
                     for v in 0..HALF / DEPTH {
-                        _mm512_store_si512(tiles[v].0[r].as_mut_ptr().cast(), codes[v]);
+                        to.store(GROUP, first + h * (HALF / DEPTH) + v, r, codes[v]);
                     }
                 }
                 let (scales, biases) = F::factors(from);
-                _mm512_storeu_ps(factors[r][0].as_mut_ptr(), scales);
-                _mm512_storeu_ps(factors[r][1].as_mut_ptr(), biases);
+                let factors = &mut to.factors[step * GROUP_LANES + r];
+                _mm512_storeu_ps(factors[0].as_mut_ptr(), scales);
+                _mm512_storeu_ps(factors[1].as_mut_ptr(), biases);
             }
         }
         by_group(to);

@@ -19,9 +19,10 @@ pub(crate) struct Table {
     pub(crate) name: &'static str,
     /// Packing of 16-bit activations for weights of the given width.
     pub(crate) packing: fn(bits: u8) -> Packing,
+    /// Packing of 16-bit activations for blocks.
+    pub(crate) block_packing: Packing,
     pub(crate) prepare: unsafe fn(&[f32], IntegerKey, &mut [u8], &mut [f32], &mut [f32]),
     pub(crate) quantised_rows: unsafe fn(&IntegerTask<'_>),
-    /// Activations are packed as for 8 bits.
     pub(crate) block_rows: unsafe fn(&IntegerTask<'_>),
     pub(crate) float_rows: unsafe fn(&FloatTask<'_>),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
@@ -42,7 +43,7 @@ pub(crate) struct Table {
 /// Defines `TABLE` with the generic kernels compiled for some lanes and target features.
 macro_rules! table {
     ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr,
-        $blocks:expr) => {
+        $block_packing:expr, $blocks:expr) => {
         mod instances {
             use super::*;
             use $crate::generic;
@@ -87,6 +88,7 @@ macro_rules! table {
         pub(crate) static TABLE: $crate::table::Table = $crate::table::Table {
             name: $name,
             packing: $packing,
+            block_packing: $block_packing,
             prepare: instances::prepare,
             quantised_rows: $quantised,
             block_rows: $blocks,
@@ -124,7 +126,15 @@ pub(crate) mod scalar {
     use crate::lanes::ScalarLanes;
     use crate::quantised::scalar_rows;
 
-    super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows, block_rows);
+    super::table!(
+        "scalar",
+        ScalarLanes,
+        [],
+        |_| Packing::Natural,
+        scalar_rows,
+        Packing::Natural,
+        block_rows
+    );
 }
 
 impl Table {

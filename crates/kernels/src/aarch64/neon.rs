@@ -2,6 +2,7 @@
 
 use super::neon_blocks::block_rows;
 use super::neon_quantised::{packing, quantised_rows};
+use crate::activations::Packing;
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -197,5 +198,6 @@ crate::table::table!(
     [#[target_feature(enable = "neon,dotprod")]],
     packing,
     quantised_rows,
+    Packing::Natural,
     block_rows
 );

@@ -13,6 +13,8 @@ pub(crate) mod grids;
 pub(crate) mod k_quants;
 pub(crate) mod legacy;
 pub(crate) mod product;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod steps;
 pub(crate) mod tables;
 pub(crate) mod ternary;
 

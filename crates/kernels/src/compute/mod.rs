@@ -191,7 +191,7 @@ impl Compute {
                 Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() })
             }
             (Arithmetic::Int16, Encoding::Block(format)) => {
-                Some(IntegerKey { packing: (self.table.packing)(8), group: format.group() })
+                Some(IntegerKey { packing: self.table.block_packing, group: format.group() })
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! Integer products of several tokens with AMX tiles; fewer than [`LEAST_TOKENS`] take the VNNI kernel.
+//! Integer products of several tokens with AMX tiles; fewer than [`least_tokens`] take the VNNI kernel.
 //!
 //! Group sums are exact, so the bits equal those
 //! of the VNNI kernel. Activations of up to 64 tokens are transposed into tiles of four-byte columns (the
@@ -26,9 +26,16 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 
-/// Fewest tokens that pay for a tile: it costs as much as about eight tokens by VNNI (50 against 82
-/// GFLOP/s at four tokens, 173 against 84 at sixteen).
-const LEAST_TOKENS: usize = 8;
+/// Fewest tokens that pay for a tile: it costs as much as about eight tokens by VNNI (groups of 64: 50 against 82
+/// GFLOP/s at four tokens, 173 against 84 at sixteen), and more where a group leaves part of the tile empty (groups of
+/// 32: 89 against 99 at eight, 142 against 88 at twelve; of 16: 57 against 84 at eight, 107 against 79 at sixteen).
+const fn least_tokens(group: usize) -> usize {
+    match group {
+        16 => 12,
+        32 => 9,
+        _ => 8,
+    }
+}
 
 /// Blocks of sixteen rows that share the loads of a panel's tiles: the second pair finds them in the first-level
 /// cache (282 against 250 GFLOP/s a thread at 64 tokens).
@@ -287,11 +294,11 @@ macro_rules! affine {
 ///
 /// [`available`] holds; `out` is valid for the shape and no other thread writes the rows of this task.
 unsafe fn quantised_rows(task: &IntegerTask<'_>) {
-    if task.count < LEAST_TOKENS {
+    let (bits, group, _) = task.affine();
+    if task.count < least_tokens(group) {
         // SAFETY: passed on to the caller.
         return unsafe { vnni_rows(task) };
     }
-    let (bits, group, _) = task.affine();
     let layout = match bits {
         2 => Layout { group, build: panel_of!(4), unpack: affine!(2) },
         3 => Layout { group, build: panel_of!(1), unpack: affine!(3) },
@@ -313,7 +320,8 @@ macro_rules! formats {
         ///
         /// As for [`quantised_rows`].
         unsafe fn block_rows_of_tokens(task: &IntegerTask<'_>) {
-            if task.count < LEAST_TOKENS {
+            let group = task.format().group();
+            if task.count < least_tokens(group) {
                 // SAFETY: passed on to the caller.
                 return unsafe { vnni_block_rows(task) };
             }
@@ -324,7 +332,7 @@ macro_rules! formats {
                     }) as unsafe fn(&IntegerTask<'_>, usize, &mut Rows)
                 })*
             };
-            let layout = Layout { group: task.format().group(), build: panel_of!(1), unpack };
+            let layout = Layout { group, build: panel_of!(1), unpack };
             // SAFETY: passed on to the caller.
             WORKSPACE.with_borrow_mut(|workspace| unsafe { all_tokens(task, &layout, workspace) });
         }

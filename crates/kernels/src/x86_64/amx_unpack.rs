@@ -6,11 +6,11 @@
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
 use super::amx_tiles::{DEPTH, Panel, Rows, TILE, ZERO_TILE, transpose};
-use super::avx512_blocks::{HALF, StepBlocks};
 use super::avx512_formats::Format;
 use super::avx512_quantised::factors;
 use super::avx512_unpack::{read_step, unpack};
 use crate::activations::GROUP_LANES;
+use crate::blocks::steps::{HALF, StepBlocks};
 use crate::task::IntegerTask;
 use std::arch::x86_64::*;
 

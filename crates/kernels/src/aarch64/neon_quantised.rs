@@ -68,7 +68,7 @@ static WORD_FACTORS: [[u16; 8]; 7] =
 ///
 /// The dot product extension must be available.
 #[inline(always)]
-unsafe fn dot(sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+pub(super) unsafe fn dot(sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     let mut sums = sums;
     // SAFETY: an operation between registers; the caller vouches for the extension.
     unsafe {

@@ -16,9 +16,8 @@ use super::amx_tiles::{
 };
 use super::amx_unpack::{affine_rows, block_rows, build};
 use super::avx512;
-use super::avx512_blocks::block_rows as vnni_block_rows;
+use super::avx512_blocks::{block_rows as vnni_block_rows, unpackers};
 use super::avx512_quantised::quantised_rows as vnni_rows;
-use super::{avx512_codebooks as codebooks, avx512_formats as formats};
 use crate::activations::GROUP_LANES;
 use crate::table::Table;
 use crate::task::IntegerTask;
@@ -313,7 +312,7 @@ unsafe fn quantised_rows(task: &IntegerTask<'_>) {
 
 /// Defines [`block_rows_of_tokens`] for all formats.
 macro_rules! formats {
-    ($($module:ident::$format:ident $group:literal),* $(,)?) => {
+    ($($format:ident $group:literal),*) => {
         /// Runs a task of blocks.
         ///
         /// # Safety
@@ -328,7 +327,7 @@ macro_rules! formats {
             let unpack = match task.format() {
                 $(crate::format::BlockFormat::$format => {
                     with_features!(|task: &IntegerTask<'_>, row: usize, to: &mut Rows| {
-                        block_rows::<$module::$format, $group>(task, row, to)
+                        block_rows::<unpackers::$format, $group>(task, row, to)
                     }) as unsafe fn(&IntegerTask<'_>, usize, &mut Rows)
                 })*
             };
@@ -339,4 +338,4 @@ macro_rules! formats {
     };
 }
 
-super::avx512_blocks::each_format!(formats);
+crate::blocks::each_format!(formats);

@@ -7,14 +7,13 @@
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
 use super::avx2::Avx2Lanes;
+use super::avx2_formats::Format;
 use super::avx2_quantised::sum_groups;
-use super::{avx2_codebooks as codebooks, avx2_formats as formats};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::blocks::product::TOKENS;
 use crate::blocks::steps::{HALF, StepBlocks};
 use crate::lanes::Lanes;
 use crate::task::IntegerTask;
-use formats::Format;
 use std::arch::x86_64::*;
 
 /// Packing of activations for blocks.
@@ -149,9 +148,15 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
     }
 }
 
+/// The unpackers of all formats.
+mod unpackers {
+    pub(in crate::x86_64) use crate::x86_64::avx2_codebooks::*;
+    pub(in crate::x86_64) use crate::x86_64::avx2_formats::*;
+}
+
 /// Defines the function of each format and the choice among them.
 macro_rules! block_rows {
-    ($($module:ident::$format:ident $group:literal),* $(,)?) => {
+    ($($format:ident $group:literal),*) => {
         /// Runs a task.
         ///
         /// # Safety
@@ -164,12 +169,12 @@ macro_rules! block_rows {
                     #[target_feature(enable = "avx2,fma,f16c")]
                     unsafe fn one(task: &IntegerTask<'_>, token: usize) {
                         // SAFETY: passed on to the caller.
-                        unsafe { rows_of_one::<$module::$format, $group>(task, token) }
+                        unsafe { rows_of_one::<unpackers::$format, $group>(task, token) }
                     }
                     #[target_feature(enable = "avx2,fma,f16c")]
                     unsafe fn some(task: &IntegerTask<'_>, first: usize, count: usize) {
                         // SAFETY: passed on to the caller.
-                        unsafe { rows_of_some::<$module::$format, $group>(task, first, count) }
+                        unsafe { rows_of_some::<unpackers::$format, $group>(task, first, count) }
                     }
                     const { assert!(crate::format::BlockFormat::$format.group() == $group) };
                     for first in (0..task.count).step_by(TOKENS) {
@@ -185,4 +190,4 @@ macro_rules! block_rows {
     };
 }
 
-super::avx512_blocks::each_format!(block_rows);
+crate::blocks::each_format!(block_rows);

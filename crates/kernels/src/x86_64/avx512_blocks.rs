@@ -6,8 +6,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
-use super::avx512_codebooks as codebooks;
-use super::avx512_formats::{self as formats, Format};
+use super::avx512_formats::Format;
 use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
 use crate::blocks::product::TOKENS;
@@ -99,9 +98,15 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTas
     }
 }
 
+/// The unpackers of all formats.
+pub(super) mod unpackers {
+    pub(in crate::x86_64) use crate::x86_64::avx512_codebooks::*;
+    pub(in crate::x86_64) use crate::x86_64::avx512_formats::*;
+}
+
 /// Defines the function of each format and the choice among them.
 macro_rules! block_rows {
-    ($($module:ident::$format:ident $group:literal),* $(,)?) => {
+    ($($format:ident $group:literal),*) => {
         /// Runs a task.
         ///
         /// # Safety
@@ -115,7 +120,7 @@ macro_rules! block_rows {
                     #[target_feature(enable = "avx2,fma,f16c")]
                     unsafe fn rows(task: &IntegerTask<'_>) {
                         // SAFETY: passed on to the caller.
-                        unsafe { all_tokens::<$module::$format, $group>(task) }
+                        unsafe { all_tokens::<unpackers::$format, $group>(task) }
                     }
                     const { assert!(crate::format::BlockFormat::$format.group() == $group) };
                     // SAFETY: passed on to the caller.
@@ -126,19 +131,4 @@ macro_rules! block_rows {
     };
 }
 
-/// Gives all formats to a macro: module and name of the unpacker, and the group.
-macro_rules! each_format {
-    ($define:ident) => {
-        $define! {
-            formats::Q4_0 32, formats::Q4_1 32, formats::Q5_0 32, formats::Q5_1 32, formats::Q8_0 32,
-            formats::Q2K 16, formats::Q3K 16, formats::Q4K 32, formats::Q5K 32, formats::Q6K 16,
-            formats::Iq4Nl 32, formats::Iq4Xs 32, formats::Mxfp4 32, codebooks::Nvfp4 16,
-            codebooks::Iq2Xxs 32, codebooks::Iq2Xs 16, codebooks::Iq2S 16, codebooks::Iq3Xxs 32,
-            codebooks::Iq3S 32, codebooks::Iq1S 32, codebooks::Iq1M 16, codebooks::Tq1_0 32,
-            codebooks::Tq2_0 32,
-        }
-    };
-}
-pub(super) use each_format;
-
-each_format!(block_rows);
+crate::blocks::each_format!(block_rows);

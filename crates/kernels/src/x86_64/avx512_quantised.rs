@@ -15,7 +15,7 @@
 use super::avx512_unpack::{planes, read_step, step_bytes, step_columns, unpack};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
-use crate::quantised::QuantisedTask;
+use crate::task::IntegerTask;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the reader that weights are prefetched.
@@ -215,9 +215,10 @@ unsafe fn sixteen_groups<
 /// Rows of a task for `T` tokens starting with `first`.
 #[inline(always)]
 unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T: usize>(
-    task: &QuantisedTask<'_>,
+    task: &IntegerTask<'_>,
     first: usize,
 ) {
+    let (_, _, float) = task.affine();
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let row_bytes = columns * BITS as usize / 8;
@@ -245,8 +246,8 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T:
                 };
                 let count = (groups - group).min(GROUP_LANES);
                 let at = row * groups + group;
-                let scale = factors(task.scale, task.matrix.scales.as_ptr(), at, count);
-                let bias = factors(task.scale, task.matrix.biases.as_ptr(), at, count);
+                let scale = factors(float, task.matrix.scales.as_ptr(), at, count);
+                let bias = factors(float, task.matrix.biases.as_ptr(), at, count);
                 for t in 0..T {
                     let d = _mm512_loadu_ps(scales[t].add(group));
                     let sum = _mm512_loadu_ps(sums[t].add(group));
@@ -277,7 +278,7 @@ macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name(task: &QuantisedTask<'_>) {
+        unsafe fn $name(task: &IntegerTask<'_>) {
             const GROUPS: usize = unit_groups($bits, $group);
             let mut token = 0;
             // Tokens outside, rows inside: the activations of a few tokens and the rows of a piece

@@ -108,9 +108,10 @@ def prefill(port, process, options):
     ready.over.set()
     seconds = time.time() - live.begun
     group.set("blkio.throttle.read_bps_device", f"{options.disk} 0")
+    print(f"prefill  {seconds:.0f} s at {options.rate / 1e6:.1f} MB/s; {live}; {ready}; {len(found['waits'])} events, the "
+          f"longest wait {max(found['waits'], default=0):.1f} s", flush=True)
     asking.join(600)
-    print(f"prefill  {seconds:.0f} s at {options.rate / 1e6:.1f} MB/s, answered: {found.get('done', False)}; {live}; {ready}; "
-          f"{len(found['waits'])} events, the longest wait {max(found['waits'], default=0):.1f} s", flush=True)
+    print(f"prefill  then at full speed: answered {found.get('done', False)} {found.get('error', '')}", flush=True)
     return live.restarted_after is None and ready.restarted_after is None and found.get("done", False)
 
 

@@ -457,7 +457,7 @@ def failover(port, servers, options):
                    for line in get(server.port, "/metrics")[1].decode().splitlines()
                    if line.startswith('flashmoe_snapshot_restored_total{tier="shared"}'))
     with tempfile.TemporaryDirectory() as folder:
-        alone = Server(options.binary, options.model, folder, options.delay)
+        alone = Server(options.binary, options.model, folder, options.delay, pathlib.Path(folder) / "shared")
         others = [(random.Random(number), []) for number in range(options.failover)]
         turns(alone.port, others, 3)
         wanted, _ = turns(alone.port, others, 2)

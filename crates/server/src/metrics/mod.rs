@@ -110,7 +110,7 @@ fn write_status(page: &mut Exposition, status: &Status) {
     write_experts(page, status);
 }
 
-/// Where the time of answers goes. Experts are read while others are computed: only what is waited for is `expert_wait`.
+/// Where the time of answers goes. Experts are read while others are computed: `expert_wait` is what is waited for.
 fn write_stages(page: &mut Exposition, status: &Status) {
     let help = "Time of answers: layers by kind, waiting for experts, output head, drawing tokens; \
                 on a GPU layers count while they are handed over and the rest is other.";

@@ -25,7 +25,7 @@ fn setting_of(folder: &Path, fingerprint: u64, bytes_max: u64) -> Setting {
 
 /// More than two pages of tokens; another for each number.
 fn long_text(number: usize) -> String {
-    (0..320).map(|n| format!("word{} ", (n + 31 * number) * 7919 % 1000)).collect()
+    (0..160).map(|n| format!("word{} ", (n + 31 * number) * 7919 % 1000)).collect()
 }
 
 fn say(worker: &EngineWorker, turns: &[&str]) -> Outcome {
@@ -153,7 +153,7 @@ fn what_is_damaged_or_half_written_is_computed_and_written_again() {
             });
             drop(reader);
             if case == 0 {
-                // What is refused is removed, and written again by whoever computes it.
+                // What is refused is removed, and written again by the next server that computes it.
                 for _ in 0..3 {
                     let writer = worker(&setting(place));
                     assert_eq!(say(&writer, &[&text]).text, cold.text);

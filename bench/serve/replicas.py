@@ -13,6 +13,8 @@ that speak HTTP/1.1 with nothing but the standard library. Prints a line per fig
     stream    a stream of some seconds: time to the first event, events that came apart from each other
     beats     a prompt that takes half a minute (the servers get 4 % of a processor): signs of life that arrive
     talks     conversations of five turns, one key each: prompt tokens that were kept
+    failover  servers share a folder (--cache-shared); after three turns one gets SIGKILL, two turns more at the others:
+              prompt tokens that were kept, and how many one server alone keeps; every text as there
 """
 
 import argparse
@@ -41,15 +43,16 @@ def free_port():
         return one.getsockname()[1]
 
 
-def arguments(delay):
-    return ["--device", "cpu", "--served-name", "demo", "--memory", "1G", "--threads", "1", "--sequences", "4",
+def arguments(delay, shared=None):
+    sharing = ["--cache-shared", str(shared)] if shared else []
+    return [*sharing, "--device", "cpu", "--served-name", "demo", "--memory", "1G", "--threads", "1", "--sequences", "4",
             "--queue", "64", "--snapshots", "64", "--drain-delay", delay, "--drain-timeout", "60s", "--log-level", "warn"]
 
 
 class Server:
-    def __init__(self, binary, model, folder, delay):
+    def __init__(self, binary, model, folder, delay, shared=None):
         self.port = free_port()
-        self.command = [binary, "serve", model, "--port", str(self.port), *arguments(delay)]
+        self.command = [binary, "serve", model, "--port", str(self.port), *arguments(delay, shared)]
         self.log = open(pathlib.Path(folder) / f"server-{self.port}.log", "ab")
         self.start()
 
@@ -430,6 +433,42 @@ def talks(port, servers, options):
            f"{totals['prompt']} prompt tokens were kept, {100 * share:.1f} %")
 
 
+def failover(port, servers, options):
+    def turns(port, talks, count):
+        """Goes on with every talk; prompt tokens that were kept, of all."""
+        kept = asked = 0
+        for number, (chance, messages) in enumerate(talks):
+            for _ in range(count):
+                text = " ".join(chance.choice(QUESTIONS) for _ in range(8 if messages else 40))
+                messages.append({"role": "user", "content": f"{text} This is talk {number}."})
+                found = ask(port, "", key=f"talk-{number}", words=12, messages=messages)
+                if not found["done"]:
+                    report("failover", f"talk {number} broke: {found['error'][:200]}", False)
+                messages.append({"role": "assistant", "content": found["text"]})
+                kept, asked = kept + found["cached"], asked + found["prompt"]
+        return kept, asked
+
+    talks = [(random.Random(number), []) for number in range(options.failover)]
+    turns(port, talks, 3)
+    time.sleep(2)
+    servers[0].kill()
+    kept, asked = turns(port, talks, 2)
+    restored = sum(int(float(line.split()[-1])) for server in servers[1:]
+                   for line in get(server.port, "/metrics")[1].decode().splitlines()
+                   if line.startswith('flashmoe_snapshot_restored_total{tier="shared"}'))
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Server(options.binary, options.model, folder, options.delay, pathlib.Path(folder) / "shared")
+        others = [(random.Random(number), []) for number in range(options.failover)]
+        turns(alone.port, others, 3)
+        wanted, _ = turns(alone.port, others, 2)
+        alone.kill()
+    same = [one[1] for one in talks] == [other[1] for other in others]
+    report("failover", f"{options.failover} talks, one of {len(servers)} servers killed after three turns: {kept} of {asked} "
+           f"prompt tokens of two turns more were kept, {100 * kept / max(wanted, 1):.1f} % of what one server alone keeps "
+           f"({wanted}); {restored} snapshots came from the shared folder; texts equal: {same}",
+           same and kept >= 0.9 * wanted and restored > 0)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("router", choices=["haproxy", "nginx", "litellm", "smg", "ray", "none"])
@@ -438,6 +477,7 @@ def main():
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--restarts", type=int, default=60)
     parser.add_argument("--talks", type=int, default=200)
+    parser.add_argument("--failover", type=int, default=24, help="talks of failover")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--delay", default="2s", help="--drain-delay of the servers")
     parser.add_argument("--settle", type=float, default=5, help="seconds between the restarts of a rolling one")
@@ -445,7 +485,7 @@ def main():
     parser.add_argument("--only", default="stream,leave,beats,talks,rolling,kill,random")
     options = parser.parse_args()
     parts = {"rolling": rolling, "random": random_restarts, "kill": kill, "leave": leave, "stream": stream,
-             "beats": beats, "talks": talks}
+             "beats": beats, "talks": talks, "failover": failover}
     with tempfile.TemporaryDirectory() as folder:
         count = 1 if options.router == "none" else 3
         servers, router = [], None
@@ -455,7 +495,8 @@ def main():
                 servers = [Owned(number, router.pids) for number in range(count)]
             else:
                 for _ in range(count):
-                    servers.append(Server(options.binary, options.model, folder, options.delay))
+                    shared = pathlib.Path(folder) / "shared" if "failover" in options.only else None
+                    servers.append(Server(options.binary, options.model, folder, options.delay, shared))
                 router = Router(options.router, servers, folder, options.tools)
             for name in options.only.split(","):
                 parts[name](router.port, servers, options)

@@ -79,8 +79,8 @@ pub(crate) struct ServeArguments {
     /// Bytes of its file system that stay free (default: a tenth of it, 16G at the most)
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache_disk_reserve: Option<ByteSize>,
-    /// Folder in which several servers keep prompts for each other, on a network file system for instance. Whoever can
-    /// read it can read the conversations, and whoever can write to it can change answers
+    /// Folder in which several servers keep prompts for each other, on a network file system for instance. Who can
+    /// read it can read the conversations, and who can write to it can change answers
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache_shared: Option<PathBuf>,
     /// Most bytes of that folder, all models together; every server that writes removes what was used longest ago

@@ -104,19 +104,31 @@ fn write_status(page: &mut Exposition, status: &Status) {
     let repairs = "Deviations in tool calls that were put right, by kind.";
     page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
     count(page, "prefill_sweeps_total", "Parts of prompts, each one pass.", status.chunks);
-    let help =
-        "Time of answers' steps: computing without waiting, waiting for experts, drawing tokens.";
-    page.family("decode_stage_seconds_total", "counter", help);
-    let wait = status.experts.decode.stall_us as f64 / 1e6;
-    let compute = (status.decode_time.as_secs_f64() - wait).max(0.0);
-    for (stage, seconds) in
-        [("compute", compute), ("expert_wait", wait), ("sample", status.draw_time.as_secs_f64())]
-    {
-        page.sample("decode_stage_seconds_total", &[("stage", stage)], seconds);
-    }
+    write_stages(page, status);
     write_measures(page, status);
     write_prefix(page, status);
     write_experts(page, status);
+}
+
+/// Where the time of answers goes. Experts are read while others are computed: `expert_wait` is what is waited for.
+fn write_stages(page: &mut Exposition, status: &Status) {
+    let help = "Time of answers: layers by kind, waiting for experts, output head, drawing tokens; \
+                on a GPU layers count while they are handed over and the rest is other.";
+    page.family("decode_stage_seconds_total", "counter", help);
+    let stages = &status.decode_stages;
+    let wait = Duration::from_micros(status.experts.decode.stall_us);
+    let times = [
+        ("attention", stages.attention),
+        ("delta_net", stages.delta_net),
+        ("mixture", stages.mixture.saturating_sub(wait)),
+        ("expert_wait", wait),
+        ("head", status.head_time),
+        ("sample", status.draw_time.saturating_sub(status.head_time)),
+        ("other", status.decode_time.saturating_sub(stages.sum())),
+    ];
+    for (stage, time) in times {
+        page.sample("decode_stage_seconds_total", &[("stage", stage)], time.as_secs_f64());
+    }
 }
 
 fn write_measures(page: &mut Exposition, status: &Status) {

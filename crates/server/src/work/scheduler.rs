@@ -507,7 +507,9 @@ impl Scheduler {
         let gone = Gone(waiting, &self.shared);
         let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
         let span = timeline::span("decode step", answers_at_once);
+        let before = self.engine.stage_times();
         let result = self.engine.forward(&runs, &gone);
+        self.status.decode_stages.add(self.engine.stage_times().since(before));
         drop(span);
         self.step_time = started.elapsed();
         self.status.decode_time += self.step_time;
@@ -551,7 +553,10 @@ impl Scheduler {
         if !left.is_empty() {
             let vocabulary = self.engine.config().vocabulary;
             let places: Vec<usize> = left.iter().map(|&at| rows[at].1).collect();
-            match self.engine.logits(&places) {
+            let began = Instant::now();
+            let logits = self.engine.logits(&places);
+            self.status.head_time += began.elapsed();
+            match logits {
                 Ok(logits) => {
                     for (&at, logits) in left.iter().zip(logits.chunks_exact_mut(vocabulary)) {
                         drawn[at] = Some(self.active[rows[at].0].sample(logits));

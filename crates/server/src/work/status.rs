@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use engine::model::StageTimes;
 use store::cache::StoreCounters;
 
 use super::Measures;
@@ -110,8 +111,12 @@ pub struct Status {
     pub prefill_rate: f64,
     /// Time of all steps of answers, waiting for experts included, drawing not.
     pub decode_time: Duration,
+    /// Of that, what each kind of layer took.
+    pub decode_stages: StageTimes,
     /// Time of drawing tokens, with the logits that takes.
     pub draw_time: Duration,
+    /// Of that, the output head, where logits do not stay on a device.
+    pub head_time: Duration,
     /// Jobs finished, by reason (`stop`, `length`, `tool_calls`, `stop_string`, `error`).
     pub finished: BTreeMap<&'static str, u64>,
     /// Jobs cancelled, by stage.

@@ -4,8 +4,8 @@
 //! last full page it is (`TAIL-KEY.prefix`, by its further tokens); snapshots shorter than a page lie under their
 //! domain's key. So what a prompt can go on from is found by its own hashes, in the folder as it is now: no index, no
 //! lock, and no server needs to know of another. Objects never change. They are written under a name of their own,
-//! synced, closed and renamed, and whoever reads one compares its fingerprint, its tokens and its checksum before
-//! anything is used; what is gone, stale or cut short is a miss. The fingerprint is of the model's contents, because
+//! synced, closed and renamed, and a reader compares its fingerprint, its tokens and its checksum before anything
+//! is used; what is gone, stale or cut short is a miss. The fingerprint is of the model's contents, because
 //! times of files differ between hosts.
 
 mod sweep;

@@ -1,7 +1,7 @@
 //! Keeping a shared folder within its limit: every server that writes looks it through from time to time.
 //!
-//! Several may do so at once: each removes what was used longest ago by the files' times, so they remove the same, and
-//! what is gone already is none's fault. A page that goes before a snapshot that needs it makes that one a miss. Only
+//! Several may do so at once: each removes what was used longest ago by the files' times, so they remove the same;
+//! what is gone already is passed over. A page that goes before a snapshot that needs it makes that one a miss. Only
 //! names that servers make are touched, whatever else lies there.
 
 use std::fs;

@@ -6,7 +6,8 @@
 //! tokens than anybody can use. The ids are those of the whole text, because the words are: the expression runs over
 //! the whole text as it does there.
 //!
-//! The steps of Qwen's tokenizers are done this way. Others go through the library, for texts of a bounded length.
+//! Steps that are expressions and then bytes are done this way: Qwen's and gpt-oss's one, DeepSeek's three. Others go
+//! through the library, for texts of a bounded length.
 
 use super::TextError;
 use super::control::ControlToken;
@@ -112,8 +113,8 @@ enum Normal {
 
 /// How text becomes words.
 enum Split {
-    /// By an expression; nothing else divides.
-    Expression(tokenizers::pre_tokenizers::split::Split),
+    /// By expressions, each of which divides what the one before it left; nothing else divides.
+    Expressions(Vec<tokenizers::pre_tokenizers::split::Split>),
     /// In steps of the library's.
     Library(Vec<PreTokenizerWrapper>),
 }
@@ -241,11 +242,16 @@ impl Split {
             }
             _ => false,
         };
-        match steps.as_slice() {
-            [first, second] if expression(first) && plain(second) => match steps.swap_remove(0) {
-                PreTokenizerWrapper::Split(split) => Self::Expression(split),
-                other => Self::Library(vec![other]),
-            },
+        match steps.split_last() {
+            Some((last, [])) if plain(last) => Self::Library(steps),
+            Some((last, first)) if plain(last) && first.iter().all(expression) => {
+                steps.pop();
+                let split = |step| match step {
+                    PreTokenizerWrapper::Split(split) => Some(split),
+                    _ => None,
+                };
+                Self::Expressions(steps.into_iter().filter_map(split).collect())
+            }
             _ => Self::Library(steps),
         }
     }
@@ -257,20 +263,7 @@ impl Split {
         visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Expression(split) => {
-                let mut word = |start: usize, end: usize| match &text.as_bytes()[start..end] {
-                    [] => Ok(()),
-                    bytes => visit(bytes),
-                };
-                let mut last = 0;
-                for (start, end) in split.regex.find_iter(text) {
-                    word(last, start)?;
-                    word(start, end)?;
-                    last = end;
-                }
-                // Also what is left where the expression gave up: as one word, as the library has it.
-                word(last, text.len())
-            }
+            Self::Expressions(splits) => divide(splits, text, visit),
             Self::Library(steps) => {
                 check_length(text)?;
                 if text.is_empty() {
@@ -291,6 +284,26 @@ impl Split {
             }
         }
     }
+}
+
+/// The words of a text: the parts that the first expression makes, each divided by the others.
+fn divide(
+    splits: &[tokenizers::pre_tokenizers::split::Split],
+    text: &str,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some((split, others)) = splits.split_first() else { return visit(text.as_bytes()) };
+    let mut last = 0;
+    for (start, end) in split.regex.find_iter(text) {
+        divide(others, &text[last..start], visit)?;
+        divide(others, &text[start..end], visit)?;
+        last = end;
+    }
+    // Also what is left where the expression gave up: as one part, as the library has it.
+    divide(others, &text[last..], visit)
 }
 
 fn flatten(step: PreTokenizerWrapper, steps: &mut Vec<PreTokenizerWrapper>) {

@@ -6,11 +6,12 @@
 //! tokens than anybody can use. The ids are those of the whole text, because the words are: the expression runs over
 //! the whole text as it does there.
 //!
-//! The steps of Qwen's tokenizers are done this way. Others go through the library, for texts of a bounded length.
+//! Steps that are expressions and then bytes are done this way: Qwen's and gpt-oss's one, DeepSeek's three. Others go
+//! through the library, for texts of a bounded length.
 
 use super::TextError;
 use super::control::ControlToken;
-use super::effort::Effort;
+use super::effort::{Count, Effort};
 use super::nfc;
 use super::steps;
 use super::words::Words;
@@ -111,10 +112,13 @@ enum Normal {
     Library(NormalizerWrapper),
 }
 
+/// A step that divides by an expression.
+type Divider = tokenizers::pre_tokenizers::split::Split;
+
 /// How text becomes words.
 enum Split {
-    /// By an expression; nothing else divides.
-    Expression(tokenizers::pre_tokenizers::split::Split, Effort),
+    /// By expressions, each of which divides what the one before it left; nothing else divides.
+    Expressions(Vec<(Divider, Option<Effort>)>),
     /// In steps of the library's; the effort of those that have an expression.
     Library(Vec<(PreTokenizerWrapper, Option<Effort>)>),
 }
@@ -242,13 +246,22 @@ impl Split {
             }
             _ => false,
         };
-        if let [first, second] = steps.as_slice()
-            && expression(first)
-            && plain(second)
-            && let PreTokenizerWrapper::Split(split) = steps.swap_remove(0)
-            && let Some(effort) = steps::effort(&split.pattern)?
-        {
-            return Ok(Self::Expression(split, effort));
+        let whole = match steps.split_last() {
+            Some((last, first)) => !first.is_empty() && plain(last) && first.iter().all(expression),
+            None => false,
+        };
+        if whole {
+            steps.pop();
+            let split = |step| match step {
+                PreTokenizerWrapper::Split(split) => Some(split),
+                _ => None,
+            };
+            let with_effort = |split: Divider| {
+                let effort = steps::effort(&split.pattern)?;
+                Ok((split, effort))
+            };
+            let splits = steps.into_iter().filter_map(split).map(with_effort);
+            return splits.collect::<Result<_, _>>().map(Self::Expressions);
         }
         let with_effort = |step: PreTokenizerWrapper| match &step {
             PreTokenizerWrapper::Split(split) => {
@@ -267,21 +280,7 @@ impl Split {
         visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Expression(split, effort) => {
-                let mut word = |start: usize, end: usize| match &text.as_bytes()[start..end] {
-                    [] => Ok(()),
-                    bytes => visit(bytes),
-                };
-                let mut last = 0;
-                each_match(split, effort, text, |start, end| {
-                    word(last, start)?;
-                    word(start, end)?;
-                    last = end;
-                    Ok(())
-                })?;
-                // Also what is left where the expression gave up: as one word, as the library has it.
-                word(last, text.len())
-            }
+            Self::Expressions(splits) => divide(splits, text, visit),
             Self::Library(steps) => {
                 check_length(text)?;
                 if text.is_empty() {
@@ -294,7 +293,7 @@ impl Split {
                             .get_splits(OffsetReferential::Normalized, OffsetType::None)
                             .into_iter();
                         for (part, _, _) in inputs {
-                            each_match(split, effort, part, |_, _| Ok(()))?;
+                            each_match(split, Some(effort), part, |_, _| Ok(()))?;
                         }
                     }
                     step.pre_tokenize(&mut parts).map_err(|error| failed(text, &error))?;
@@ -312,19 +311,44 @@ impl Split {
     }
 }
 
+/// The words of a text: the parts that the first expression makes, each divided by the others.
+fn divide(
+    splits: &[(Divider, Option<Effort>)],
+    text: &str,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some(((split, effort), others)) = splits.split_first() else {
+        return visit(text.as_bytes());
+    };
+    let mut last = 0;
+    each_match(split, effort.as_ref(), text, |start, end| {
+        divide(others, &text[last..start], visit)?;
+        divide(others, &text[start..end], visit)?;
+        last = end;
+        Ok(())
+    })?;
+    // Also what is left where the expression gave up: as one part, as the library has it.
+    divide(others, &text[last..], visit)
+}
+
 /// Visits what the expression of a step finds, unless finding it reads too much.
 fn each_match(
-    split: &tokenizers::pre_tokenizers::split::Split,
-    effort: &Effort,
+    split: &Divider,
+    effort: Option<&Effort>,
     text: &str,
     mut visit: impl FnMut(usize, usize) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
-    let mut count = effort.count(text);
+    let mut count = effort.map(|effort| effort.count(text));
     let mut matches = split.regex.find_iter(text);
     loop {
-        count.before_next()?;
+        count.as_mut().map_or(Ok(()), Count::before_next)?;
         let Some((start, end)) = matches.next() else { return Ok(()) };
-        count.found(end, start == end);
+        if let Some(count) = &mut count {
+            count.found(end, start == end);
+        }
         visit(start, end)?;
     }
 }

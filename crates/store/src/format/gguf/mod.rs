@@ -9,6 +9,7 @@ mod architecture;
 mod header;
 mod metadata;
 mod names;
+mod rules;
 mod split;
 mod types;
 mod vocabulary;

@@ -61,9 +61,10 @@ pub(crate) fn tokens() -> Target {
                         let id = |value: &Value| value.get("id").unwrap_or(value).clone();
                         let ids: Vec<Value> = ids.iter().map(id).collect();
                         let body = json!({ "tokens": ids }).to_string();
-                        // The vocabulary of the small net ends before that of its tokenizer.
+                        // The vocabulary of the small net ends before that of its tokenizer, which composes letters.
                         let back = answer(&worker, "/detokenize", body.as_bytes());
-                        if let (Some(text), Ok(back)) = (text, back) {
+                        if let (Some(text), Ok(back)) = (text.filter(|text| text.is_ascii()), back)
+                        {
                             assert_eq!(back["content"], text);
                         }
                     }

@@ -219,6 +219,8 @@ impl Cache {
         // Renamed into place: a link that lies there is replaced and not written through.
         let (aside, reference) =
             (refs.join(format!("main.{}.new", process::id())), refs.join("main"));
+        // What a process of this number left when it was killed.
+        let _ = fs::remove_file(&aside);
         let written = fs::File::create_new(&aside)
             .and_then(|mut file| file.write_all(selection.commit.as_bytes()))
             .and_then(|()| fs::rename(&aside, &reference));

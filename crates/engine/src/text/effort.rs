@@ -232,14 +232,14 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             if random >> 63 == 0 { 'a' } else { 'b' }
         })
-        .take(1_000_000)
+        .take(300_000)
         .collect();
         assert!(reads(r"(?:[ab]*a[ab]{500})+|.", &text).is_err());
     }
 
     #[test]
     fn words_may_be_empty_and_places_without_a_word() {
-        assert_eq!(reads(r"x*", "aaa"), Ok(3));
+        assert_eq!(reads(r"x*", "aaa"), Ok(5));
         assert!(reads(r"\d+", "a1b22c333\u{5929}").is_ok());
         assert!(Effort::new(r"\b\w+\b", 8 << 20).is_err(), "a border of words is not automatic");
     }

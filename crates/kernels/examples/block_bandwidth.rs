@@ -1,4 +1,4 @@
-//! Prints how fast products read block encodings on this machine, next to affine weights and plain reading. The
+//! Prints how fast products read block encodings on this machine, next to affine weights, bf16 and plain reading. The
 //! encodings take turns, several rounds, and the best region of less than a millisecond counts: longer ones are
 //! interrupted where other work shares the machine.
 //!
@@ -91,11 +91,15 @@ fn main() {
     let encodings: Vec<Encoding> = [2, 3, 4, 8]
         .map(affine)
         .into_iter()
+        .chain([Encoding::Float(FloatType::Bf16)])
         .chain(BlockFormat::ALL.iter().copied().map(Encoding::Block))
         .filter(|encoding| encoding.label().contains(&part))
         .collect();
     let pool: Vec<u8> =
         (0..WORKING_SET as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    // Random bytes would be subnormal numbers now and then, which take a processor a hundred times as long.
+    let floats: Vec<u8> =
+        pool.chunks_exact(2).flat_map(|two| [two[0], two[1] & 0x80 | 0x3f]).collect();
     let mut read = [0.0f64; 2];
     let mut best = vec![[f64::INFINITY; 4]; encodings.len()];
     for round in 0..rounds {
@@ -103,9 +107,10 @@ fn main() {
             *read = read.max(kernels::probe::read_bandwidth(threads + 1) / 1e9);
         }
         for (&encoding, best) in encodings.iter().zip(&mut best) {
+            let pool = if matches!(encoding, Encoding::Float(_)) { &floats } else { &pool };
             for (i, compute) in computes.iter().enumerate() {
-                best[i] = best[i].min(decode(compute, encoding, &pool, round));
-                best[2 + i] = best[2 + i].min(prefill(compute, encoding, &pool, many));
+                best[i] = best[i].min(decode(compute, encoding, pool, round));
+                best[2 + i] = best[2 + i].min(prefill(compute, encoding, pool, many));
             }
         }
     }

@@ -161,11 +161,12 @@ macro_rules! block_rows {
                     #[target_feature(enable = "neon,dotprod")]
                     unsafe fn all_tokens(task: &IntegerTask<'_>) {
                         for first in (0..task.count).step_by(TOKENS) {
-                            // SAFETY: passed on to the caller.
                             match TOKENS.min(task.count - first) {
+                                // SAFETY: passed on to the caller.
                                 1 => unsafe {
                                     rows::<unpackers::$format, $group, 1>(task, first, 1);
                                 },
+                                // SAFETY: passed on to the caller.
                                 count => unsafe {
                                     rows::<unpackers::$format, $group, TOKENS>(task, first, count);
                                 },

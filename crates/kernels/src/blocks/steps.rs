@@ -52,7 +52,7 @@ impl<'a> StepBlocks<'a> {
         let blocks = matrix.weight.as_ptr().wrapping_add(row * row_bytes);
         let end = matrix.weight.as_ptr_range().end;
         let mut from = [std::ptr::null(); 2];
-        for h in 0..halves {
+        for (h, from) in from.iter_mut().enumerate().take(halves) {
             let at = (step * halves + h) * half_bytes;
             let place = blocks.wrapping_add(at);
             let left = row_bytes.saturating_sub(at).min(half_bytes);
@@ -60,7 +60,7 @@ impl<'a> StepBlocks<'a> {
                 crate::prefetch(place.wrapping_add(PREFETCH_BYTES + 64 * line));
             }
             let inside = place as usize + half_bytes + SLACK <= end as usize;
-            from[h] = if left == half_bytes && inside {
+            *from = if left == half_bytes && inside {
                 place
             } else {
                 self.copies[h].fill(0);

@@ -178,9 +178,10 @@ macro_rules! block_rows {
                     }
                     const { assert!(crate::format::BlockFormat::$format.group() == $group) };
                     for first in (0..task.count).step_by(TOKENS) {
-                        // SAFETY: passed on to the caller.
                         match TOKENS.min(task.count - first) {
+                            // SAFETY: passed on to the caller.
                             1 => unsafe { one(task, first) },
+                            // SAFETY: passed on to the caller.
                             count => unsafe { some(task, first, count) },
                         }
                     }

@@ -262,10 +262,10 @@ unpacker!(
         // A word to four lanes, whose three bits begin at 0, 3, 6 and 9.
         let places = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
         let mut small = [_mm256_setzero_si256(); 2];
-        for i in 0..2 {
+        for (i, small) in small.iter_mut().enumerate() {
             let two = (words >> (32 * i)) as i32;
             let each = _mm256_srlv_epi32(_mm256_set1_epi32(two), places);
-            small[i] = _mm256_and_si256(each, _mm256_set1_epi32(7));
+            *small = _mm256_and_si256(each, _mm256_set1_epi32(7));
         }
         odd_eighths(small, [scale; 2])
     }

@@ -230,13 +230,16 @@ fn dsml() {
         case(Dsml, block(&format!("{}{}", invoke("get_weather", &city), invoke("now", ""))))
             .calls("get_weather", oslo())
             .calls("now", json!({})),
-        case(Dsml, block(&invoke("get_weather", &(parameter("days", "false", "3") + &parameter("zip", "true", "02134")))))
+        case(Dsml, block(&invoke("get_weather", &(parameter("days", "false", "3")
+            + &parameter("zip", "true", "02134")))))
             .calls("get_weather", json!({"days": 3, "zip": "02134"})),
         case(Dsml, block(&invoke("get_weather", &parameter("list", "false", "[1, {\"a\": null}]"))))
             .calls("get_weather", json!({"list": [1, {"a": null}]})),
         // The flag decides where the schema allows both.
-        case(Dsml, block(&invoke("get_weather", &parameter("note", "true", "12")))).calls("get_weather", json!({"note": "12"})),
-        case(Dsml, block(&invoke("get_weather", &parameter("note", "false", "12")))).calls("get_weather", json!({"note": 12})),
+        case(Dsml, block(&invoke("get_weather", &parameter("note", "true", "12"))))
+            .calls("get_weather", json!({"note": "12"})),
+        case(Dsml, block(&invoke("get_weather", &parameter("note", "false", "12"))))
+            .calls("get_weather", json!({"note": 12})),
         // Line breaks inside a value are its own.
         case(Dsml, block(&invoke("get_weather", &parameter("city", "true", "\na\n</b>\n"))))
             .calls("get_weather", json!({"city": "\na\n</b>\n"})),
@@ -255,13 +258,17 @@ fn dsml() {
             .calls("get_weather", json!({"city": "Oslo", "days": 2}))
             .repaired(&["wrapped_arguments"]),
         case(Dsml, block(&invoke("rm", &city)))
-            .says("<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"rm\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Oslo</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>")
+            .says("<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"rm\">\n\
+                <｜DSML｜parameter name=\"city\" string=\"true\">Oslo</｜DSML｜parameter>\n</｜DSML｜invoke>\n\
+                    </｜DSML｜tool_calls>")
             .repaired(&["unknown_function"]),
-        case(Dsml, "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Os")
+        case(Dsml, "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n\
+            <｜DSML｜parameter name=\"city\" string=\"true\">Os")
             .calls("get_weather", json!({"city": "Os"}))
             .repaired(&["truncated"]),
         // Without its end, and without the flag.
-        case(Dsml, "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\">Oslo</｜DSML｜parameter>\n</｜DSML｜tool_calls>")
+        case(Dsml, "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n\
+            <｜DSML｜parameter name=\"city\">Oslo</｜DSML｜parameter>\n</｜DSML｜tool_calls>")
             .calls("get_weather", oslo())
             .repaired(&["missing_function_end"]),
         case(Dsml, "DSML is <｜DSML｜ something").says("DSML is <｜DSML｜ something"),
@@ -296,7 +303,8 @@ fn minimax() {
             .calls("get_weather", both())
             .repaired(&["missing_function_end"]),
         case(MiniMax, call.replace("get_weather", "rm").replace("3", "4"))
-            .says("<minimax:tool_call>\n<invoke name=\"rm\">\n<parameter name=\"city\">Oslo</parameter>\n<parameter name=\"days\">4</parameter>\n</invoke>\n</minimax:tool_call>")
+            .says("<minimax:tool_call>\n<invoke name=\"rm\">\n<parameter name=\"city\">Oslo</parameter>\n\
+                <parameter name=\"days\">4</parameter>\n</invoke>\n</minimax:tool_call>")
             .repaired(&["unknown_function"]),
     ] {
         case.check();
@@ -323,7 +331,8 @@ fn glm() {
         case(Glm, "<tool_call>now</tool_call>").calls("now", json!({})),
         // Without line breaks, as GLM-4.7 writes it.
         case(Glm, both.replace('\n', "")).calls("get_weather", oslo()),
-        case(Glm, call(&pair("city", "line one\nline two\n"))).calls("get_weather", json!({"city": "line one\nline two\n"})),
+        case(Glm, call(&pair("city", "line one\nline two\n"))).calls("get_weather", json!({"city": "line one\n\
+            line two\n"})),
         case(Glm, call(&pair("zip", "02134"))).calls("get_weather", json!({"zip": "02134"})),
         case(Glm, call("<arg_key>city</arg_key>\n<arg_value>Oslo\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n"))
             .calls("get_weather", json!({"city": "Oslo\n", "days": 3}))
@@ -371,7 +380,8 @@ fn kimi() {
         case(Kimi, section(&one("functions.rm:0", "{}")))
             .says("<|tool_call_begin|>functions.rm:0<|tool_call_argument_begin|>{}<|tool_call_end|>")
             .repaired(&["unknown_function"]),
-        case(Kimi, "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Os")
+        case(Kimi, "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0\
+            <|tool_call_argument_begin|>{\"city\": \"Os")
             .calls("get_weather", json!({"city": "Os"}))
             .repaired(&["truncated"]),
     ] {

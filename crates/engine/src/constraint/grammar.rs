@@ -1,11 +1,11 @@
 //! Rules as grammars, in the Lark-like notation of llguidance.
 //!
-//! A JSON answer is one JSON value after at most two line breaks. A forced call is the dialect's own syntax (`CallForm`)
-//! with its control tokens by id, so that nothing else can stand in for them. Between tags values are raw text: a
-//! parameter that may be a string is any text up to its closing tag, or one of its `enum`; every other type
-//! is JSON by the parameter's own schema. Parameters come in the order of the schema; those that are not
-//! required may be left out. Within a call's JSON, keywords that a grammar cannot express are ignored (the tool checks
-//! its arguments anyway); in a schema that the client asked for by itself they are errors.
+//! A JSON answer is one JSON value after at most two line breaks. A forced call is the dialect's own syntax
+//! (`CallForm`) with its control tokens by id, so that nothing else can stand in for them. Between tags values are
+//! raw text: a parameter that may be a string is any text up to its closing tag, or one of its `enum`; every other
+//! type is JSON by the parameter's own schema. Parameters come in the order of the schema; those that are not
+//! required may be left out. Within a call's JSON, keywords that a grammar cannot express are ignored (the tool
+//! checks its arguments anyway); in a schema that the client asked for by itself they are errors.
 
 use std::fmt::Write;
 

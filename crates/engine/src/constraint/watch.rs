@@ -1,11 +1,11 @@
 //! Calls that the model makes by itself: free until one begins, then one that the tools take.
 //!
-//! With `tool_choice: auto` the text of an answer is the model's business, and nothing is excluded from it: no mask is
-//! computed, and a device may choose tokens by itself. The opening tag of a call is one control token; from there
+//! With `tool_choice: auto` the text of an answer is the model's business, and nothing is excluded from it: no mask
+//! is computed, and a device may choose tokens by itself. The opening tag of a call is one control token; from there
 //! to the closing tag only names and parameters that the tools have may come, in any order, each with a value of its
 //! type, and all that are required. Where messages have channels, a call begins in a message's header: headers are
-//! watched from their first token, and what follows one that is no call's is free again. A call that was right by itself is not changed by a bit: callers draw freely and
-//! ask for the mask only when what was drawn is not allowed.
+//! watched from their first token, and what follows one that is no call's is free again. A call that was right by
+//! itself is not changed by a bit: callers draw freely and ask for the mask only when what was drawn is not allowed.
 //!
 //! It never fails an answer: where the tools make no grammar, or the automaton is at its limits, it lets go.
 

@@ -89,13 +89,18 @@ impl Answer {
     /// The tokens that close the thinking, when `budget` tokens of it are there; none outside of it, or where the
     /// model has no token for its end. They are what the template writes after thoughts.
     pub(super) fn closing(&self, budget: usize) -> Vec<u32> {
-        let dialect = self.language.dialect;
-        let closes = self.markers[1].is_some() || !dialect.thinks_in_tags();
-        if !closes || !self.thinking || self.reasoning_tokens < budget {
+        if !self.thinking || self.reasoning_tokens < budget {
             return Vec::new();
         }
-        let tokenizer = &self.language.tokenizer;
-        tokenizer.encode_marked(dialect.closing(), EncodeLimit::NONE).unwrap_or_default()
+        let (tokenizer, closing) = (&self.language.tokenizer, self.language.dialect.closing());
+        let encode = |text: &str| tokenizer.encode(text).unwrap_or_default();
+        match (self.markers[1], closing.split_once("</think>")) {
+            (Some(end), Some((before, after))) => {
+                [encode(before), vec![end], encode(after)].concat()
+            }
+            (None, Some(_)) => Vec::new(),
+            (_, None) => tokenizer.encode_marked(closing, EncodeLimit::NONE).unwrap_or_default(),
+        }
     }
 
     /// Ends the answer for `reason`: what was held back, and the reason as it turned out.

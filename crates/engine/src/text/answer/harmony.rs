@@ -1,12 +1,12 @@
 //! Harmony, the dialect of gpt-oss: an answer is a chain of messages, each with a header and a channel.
 //!
-//! `<|start|>assistant<|channel|>analysis<|message|>...<|end|>` is thinking, `final` is the visible answer, `commentary`
-//! is visible text, and a message `to=functions.NAME` is a call with arguments in JSON; the recipient stands in the
-//! role or behind the channel. The prompt ends with `<|start|>assistant`, so an answer begins inside a header.
-//! `<|return|>` and `<|call|>` end answers, so they seldom come here.
+//! `<|start|>assistant<|channel|>analysis<|message|>...<|end|>` is thinking, `final` is the visible answer,
+//! `commentary` is visible text, and a message `to=functions.NAME` is a call with arguments in JSON; the recipient
+//! stands in the role or behind the channel. The prompt ends with `<|start|>assistant`, so an answer begins inside a
+//! header. `<|return|>` and `<|call|>` end answers, so they seldom come here.
 //!
-//! What models get wrong and is understood: a message without its `<|end|>`, one without a header or a channel, a second
-//! `final`, a call in the channel of thoughts, a recipient without `functions.`.
+//! What models get wrong and is understood: a message without its `<|end|>`, one without a header or a channel, a
+//! second `final`, a call in the channel of thoughts, a recipient without `functions.`.
 
 use super::calls::{JsonCall, JsonForm};
 use super::dialect::{Body, CallForm, Lead, Row};

@@ -1,7 +1,8 @@
 //! Products of blocks with NEON: two byte dot products for each sixteen codes, as in `neon_quantised.rs`.
 //!
-//! Every format unpacks to 32 codes of one byte in column order, so activations come in two planes of signed bytes. Codes
-//! that need all eight bits are taken less 128, and 128 times the sum of the activations is added back: exact too.
+//! Every format unpacks to 32 codes of one byte in column order, so activations come in two planes of signed bytes.
+//! Codes that need all eight bits are taken less 128, and 128 times the sum of the activations is added back: exact
+//! too.
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
@@ -101,8 +102,8 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
-    // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to sixteen
-    // groups. The caller vouches for features and output.
+    // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to
+    // sixteen groups. The caller vouches for features and output.
     unsafe {
         for row in task.rows.clone() {
             let mut lanes = [NeonLanes::splat(0.0); MOST];

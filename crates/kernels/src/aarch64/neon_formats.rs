@@ -169,13 +169,13 @@ unsafe fn negated(lanes: NeonLanes) -> NeonLanes {
     unsafe { lanes.mul(NeonLanes::splat(-1.0)) }
 }
 
-/// Implements [`Format`] by its codes and its factors; `wide` if codes need all eight bits.
+/// Implements [`Format`] by its codes and its factors; `true` if codes need all eight bits.
 macro_rules! unpacker {
-    ($name:ident $(, $wide:ident)?, |$from:ident, $v:ident| $codes:expr, |$both:ident| $factors:expr) => {
+    ($name:ident $(, $wide:literal)?, |$from:ident, $v:ident| $codes:expr, |$both:ident| $factors:expr) => {
         pub(super) struct $name;
 
         impl $crate::aarch64::neon_formats::Format for $name {
-            $(const WIDE: bool = stringify!($wide).len() > 0;)?
+            $(const WIDE: bool = $wide;)?
 
             #[inline(always)]
             unsafe fn codes($from: *const u8, $v: usize) -> [uint8x16_t; 2] {
@@ -215,7 +215,7 @@ unpacker!(
 
 unpacker!(
     Q8_0,
-    wide,
+    true,
     |from, v| {
         let [a, b] = load(from.add(34 * v + 2));
         let sign = vdupq_n_u8(0x80);
@@ -224,7 +224,7 @@ unpacker!(
     |from| with_offset(strided::<34>(from, 0), 128.0)
 );
 
-unpacker!(Iq4Nl, wide, |from, v| look_up(&IQ4, nibbles(from.add(18 * v + 2))), |from| {
+unpacker!(Iq4Nl, true, |from, v| look_up(&IQ4, nibbles(from.add(18 * v + 2))), |from| {
     with_offset(strided::<18>(from, 0), 128.0)
 });
 
@@ -333,7 +333,7 @@ unsafe fn six_bits(from: *const u8) -> uint8x8_t {
     }
 }
 
-unpacker!(Iq4Xs, wide, |from, v| look_up(&IQ4, nibbles(from.add(8 + 16 * v))), |from| {
+unpacker!(Iq4Xs, true, |from, v| look_up(&IQ4, nibbles(from.add(8 + 16 * v))), |from| {
     let small = signed(vcombine_u8(six_bits(from[0]), six_bits(from[1])));
     with_offset(small.mul(halves(from[0], from[1])), 128.0)
 });

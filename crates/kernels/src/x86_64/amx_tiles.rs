@@ -145,11 +145,11 @@ pub(super) unsafe fn transpose(rows: [__m512i; TILE]) -> [__m512i; TILE] {
 /// Exact sums of one group for 16 rows and 16 tokens: high part and low part.
 pub(super) type GroupSums = [Tile; 2];
 
-/// Issues the tile products of one group of `columns` columns for a pair of blocks of rows. All eight tiles are in use, so that no
-/// product waits for the sums of another.
+/// Issues the tile products of one group of `columns` columns for a pair of blocks of rows. All eight tiles are in
+/// use, so that no product waits for the sums of another.
 ///
-/// One block of assembly, so that no tile has to keep its contents from one block to the next, which the compiler does
-/// not promise; what it overwrites is declared.
+/// One block of assembly, so that no tile has to keep its contents from one block to the next, which the compiler
+/// does not promise; what it overwrites is declared.
 #[inline(always)]
 pub(super) unsafe fn issue(
     rows: &[Rows],
@@ -165,9 +165,10 @@ pub(super) unsafe fn issue(
     let (a, b) = (&rows[0].tiles[range.clone()], &rows[1].tiles[range.clone()]);
     let x = &panel.tiles[range];
     debug_assert!(depths > 0 && within + columns.min(DEPTH) <= DEPTH, "a group lies within tiles");
-    // SAFETY: each of the slices has as many tiles as the loop takes, at least one, 1024 bytes each, those of the panel
-    // in pairs. A group of less than a tile begins `within` columns after its start, sixteen bytes a column in both; the
-    // configuration takes no more than the group. The sums are four tiles of this call's own. The caller vouches for the loaded configuration.
+    // SAFETY: each of the slices has as many tiles as the loop takes, at least one, 1024 bytes each, those of the
+    // panel in pairs. A group of less than a tile begins `within` columns after its start, sixteen bytes a column in
+    // both; the configuration takes no more than the group. The sums are four tiles of this call's own. The caller
+    // vouches for the loaded configuration.
     unsafe {
         asm!(
             "tilezero tmm0",

@@ -234,17 +234,8 @@ impl Shared {
         let mut gate = |bytes: usize| self.pass(&mut pace, bytes);
         let written = (|| {
             for (&index, path) in order.missing.iter().zip(&paths) {
-                let keys = &order.pages;
-                format::write_page(
-                    path,
-                    fingerprint,
-                    *domain,
-                    tokens,
-                    keys,
-                    index,
-                    snapshot,
-                    &mut gate,
-                )?;
+                let parent = index.checked_sub(1).map_or(domain.0, |parent| order.pages[parent]);
+                format::write_page(path, fingerprint, parent, tokens, index, snapshot, &mut gate)?;
             }
             let path = &order.path;
             format::write_snapshot(path, fingerprint, *domain, tokens, snapshot, &mut gate)

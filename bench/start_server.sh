@@ -11,7 +11,7 @@ start_server() {
     for _ in $(seq 100); do
         url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$log" || true)
         [ -n "$url" ] && return
-        kill -0 $server || { cat "$log" >&2; exit 1; }
+        kill -0 $server 2> /dev/null || { cat "$log" >&2; exit 1; }
         sleep 0.1
     done
     echo "the server did not say where it listens:" >&2

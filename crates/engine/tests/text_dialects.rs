@@ -378,12 +378,17 @@ fn kimi() {
             .calls("get_weather", json!({"city": "Oslo"}))
             .repaired(&["missing_call_end"]),
         case(Kimi, section(&one("functions.rm:0", "{}")))
-            .says("<|tool_call_begin|>functions.rm:0<|tool_call_argument_begin|>{}<|tool_call_end|>")
+            .says(
+                "<|tool_call_begin|>functions.rm:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+            )
             .repaired(&["unknown_function"]),
-        case(Kimi, "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0\
-            <|tool_call_argument_begin|>{\"city\": \"Os")
-            .calls("get_weather", json!({"city": "Os"}))
-            .repaired(&["truncated"]),
+        case(
+            Kimi,
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0\
+            <|tool_call_argument_begin|>{\"city\": \"Os",
+        )
+        .calls("get_weather", json!({"city": "Os"}))
+        .repaired(&["truncated"]),
     ] {
         case.check();
     }

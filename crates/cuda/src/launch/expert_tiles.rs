@@ -51,6 +51,7 @@ pub fn split_serves_experts(device: &Device, shapes: &ExpertShapes) -> bool {
 ///
 /// # Errors
 /// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn experts_tiles(
     stream: &Stream,
     x: Span<f32>,

@@ -14,7 +14,7 @@
 
 use super::TextError;
 use super::decode::byte_to_char;
-use super::pieces::Ids;
+use super::ids::Ids;
 use tokenizers::Model;
 use tokenizers::models::bpe::BPE;
 

@@ -25,7 +25,8 @@ use serde_json::json;
 use store::shown::shown;
 use tokio::sync::watch;
 
-use super::body::{Answer, read, too_large};
+use super::answer::Answer;
+use super::body::{read, too_large};
 use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
 use super::follow::{Trace, given_id};

@@ -7,6 +7,7 @@
 mod active;
 mod answer;
 mod disk;
+mod guide;
 mod histogram;
 mod job;
 mod lifecycle;
@@ -17,6 +18,7 @@ mod owner;
 mod prefix;
 mod queue;
 mod scheduler;
+mod shared;
 mod status;
 mod worker;
 

@@ -20,7 +20,7 @@ use super::active::{Active, Chunk, Doing, Fault};
 use super::disk::{DiskStatus, DiskTier, Level};
 use super::outbox::Outbox;
 use super::prefix::{Place, PrefixCache};
-use super::worker::Shared;
+use super::shared::Shared;
 use super::{Event, FinishReason, JobError, PrefixStatus, Status};
 
 /// Tokens between snapshots on the way through a long prompt.

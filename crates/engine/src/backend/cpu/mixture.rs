@@ -14,11 +14,13 @@ use store::format::{Projection, ProjectionShape};
 use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
-use super::requirements::PACKINGS;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+
+/// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
+pub(super) const PACKINGS: usize = 3;
 
 /// Buffers of the mixture; `rows` is the number of (token, expert) pairs held at once.
 pub(super) struct MixtureScratch {

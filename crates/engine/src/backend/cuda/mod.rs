@@ -138,6 +138,10 @@ impl CudaBackend {
     ///
     /// # Errors
     /// A device that cannot be used or is too small, shapes that the kernels do not serve, a failed read.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "everything that outlives it, each of a type of its own"
+    )]
     pub fn new(
         config: ModelConfig,
         catalog: &Catalog<'_>,

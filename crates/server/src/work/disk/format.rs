@@ -187,18 +187,16 @@ fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
     ids.iter().try_for_each(|id| out.write_all(&id.to_le_bytes()))
 }
 
-/// Writes a full page of a snapshot of `tokens`.
+/// Writes a full page of a snapshot of `tokens`. `parent` is the key of the page before it, or the domain's hash.
 pub(super) fn write_page(
     path: &Path,
     fingerprint: u64,
-    domain: Domain,
+    parent: Key,
     tokens: &[u32],
-    keys: &[Key],
     index: usize,
     snapshot: &Snapshot,
     gate: &mut Gate<'_>,
 ) -> io::Result<()> {
-    let parent = index.checked_sub(1).map_or(domain.0, |parent| keys[parent]);
     write_file(path, gate, |out| {
         out.write_all(&PAGE_MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;

@@ -60,7 +60,8 @@ impl Shelf for Local {
         let written = (|| {
             let keys = &order.pages;
             for (&index, path) in order.missing.iter().zip(&paths) {
-                format::write_page(path, fingerprint, domain, tokens, keys, index, snapshot, gate)?;
+                let parent = index.checked_sub(1).map_or(domain.0, |before| keys[before]);
+                format::write_page(path, fingerprint, parent, tokens, index, snapshot, gate)?;
             }
             format::write_snapshot(&order.path, fingerprint, domain, tokens, snapshot, gate)
         })();

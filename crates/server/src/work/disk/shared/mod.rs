@@ -255,7 +255,8 @@ impl Shelf for SharedFolder {
         for &index in &missing {
             let path = self.page(keys[index]);
             make(&self.place(keys[index]))?;
-            format::write_page(&path, fingerprint, domain, tokens, &keys, index, snapshot, gate)?;
+            let parent = index.checked_sub(1).map_or(domain.0, |before| keys[before]);
+            format::write_page(&path, fingerprint, parent, tokens, index, snapshot, gate)?;
         }
         if !whole {
             make(&self.place(parent))?;

@@ -20,18 +20,9 @@ if [ "$(cat "$scratch/.installed" 2> /dev/null || true)" != "$wanted" ]; then
     echo "$wanted" > "$scratch/.installed"
 fi
 
-log=$scratch/server.log
-"$binary" serve "$here/../../models/demo" --port 0 --served-name demo > "$log" 2>&1 &
-server=$!
-trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true' EXIT
-url=
-for _ in $(seq 100); do
-    url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$log" || true)
-    [ -n "$url" ] && break
-    kill -0 $server || { cat "$log" >&2; exit 1; }
-    sleep 0.1
-done
-[ -n "$url" ] || { echo "the server did not say where it listens:" >&2; cat "$log" >&2; exit 1; }
+# shellcheck source=bench/start_server.sh
+. "$here/../start_server.sh"
+start_server "$scratch/server.log" "$binary" "$here/../../models/demo" --served-name demo
 
 "$scratch/venv/bin/python" "$here/check.py" "$url"
 # Modules are looked for beside the file that asks for them.

@@ -21,17 +21,9 @@ for task in capitals_choice capitals_answer; do
     sed "s|FILE|$scratch/capitals.jsonl|" "$here/$task.yaml" > "$scratch/tasks/$task.yaml"
 done
 
-log=$scratch/server.log
-"$binary" serve "$demo" --port 0 --device cpu --served-name demo > "$log" 2>&1 &
-server=$!
-trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true' EXIT
-url=
-for _ in $(seq 100); do
-    url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$log" || true)
-    [ -n "$url" ] && break
-    kill -0 $server || { cat "$log" >&2; exit 1; }
-    sleep 0.1
-done
+# shellcheck source=bench/start_server.sh
+. "$here/../start_server.sh"
+start_server "$scratch/server.log" "$binary" "$demo" --device cpu --served-name demo
 
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$scratch/home TOKENIZERS_PARALLELISM=false OPENAI_API_KEY=none
 harness() { "$scratch/venv/bin/lm_eval" --include_path "$scratch/tasks" --verbosity ERROR "$@" 2> "$scratch/harness.log" ||

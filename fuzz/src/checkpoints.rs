@@ -232,7 +232,7 @@ pub(crate) fn header() -> Target {
 }
 
 /// A pack of a committed model; the folder and the pack's path.
-fn packed() -> (TempDir, PathBuf) {
+pub(crate) fn packed() -> (TempDir, PathBuf) {
     let folder = copy("qwen35-calm-mlx-mixed");
     let target = folder.path().join("pack");
     let source = open(folder.path()).expect("a committed model opens");

@@ -7,23 +7,31 @@
 //! one at fault is made again here, kept under target/fuzz, and printed with its seed.
 //!
 //! `fuzz TARGET...` runs these; `fuzz --replay FILE TARGET` meets a target with one file. There is no guidance by
-//! coverage: mutation knows the formats instead (mutate.rs).
+//! coverage: mutation knows the formats instead (mutate.rs). `fuzz --campaign SECONDS --jobs N` shares that time among
+//! the targets so that many reach their numbers of inputs (campaign.rs). FUZZ_ROOT is the repository for a program that
+//! runs elsewhere than it was built.
 
+mod aborts;
 mod answers;
+mod campaign;
 mod checkpoints;
 mod files;
+mod flips;
+mod hub;
 mod mutate;
+mod net;
 mod random;
 mod requests;
 mod target;
 mod templates;
 mod text;
+mod tokens;
 mod traces;
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +56,12 @@ struct Options {
     /// Set in the processes that this program starts: work on the one target.
     worker: bool,
     replay: Option<PathBuf>,
+    /// Seconds of a campaign over all targets together.
+    campaign: Option<u64>,
+    /// Where a campaign's table is written.
+    table: Option<PathBuf>,
+    /// The table of earlier campaigns, whose inputs count.
+    done: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -71,6 +85,7 @@ fn main() -> ExitCode {
             }
         },
         (None, true) => work(&first, &options),
+        (None, false) if options.campaign.is_some() => return campaign::run(&options),
         (None, false) => return supervise(&options),
     }
     ExitCode::SUCCESS
@@ -86,6 +101,9 @@ fn options() -> Result<Options, String> {
         targets: Vec::new(),
         worker: false,
         replay: None,
+        campaign: None,
+        table: None,
+        done: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -98,6 +116,9 @@ fn options() -> Result<Options, String> {
             "--seed" => options.seed = number()?,
             "--jobs" => options.jobs = number()?.max(1) as usize,
             "--worker" => options.worker = true,
+            "--campaign" => options.campaign = Some(number()?),
+            "--table" => options.table = arguments.next().map(PathBuf::from),
+            "--done" => options.done = arguments.next().map(PathBuf::from),
             "--replay" => options.replay = arguments.next().map(PathBuf::from),
             name if target::find(name).is_some() => options.targets.push(name.to_owned()),
             other => {
@@ -122,14 +143,20 @@ fn make(name: &str) -> Target {
 /// Where findings and the workers' progress go.
 fn folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let target = target.unwrap_or_else(|| target::root().join("target"));
     let folder = target.join("fuzz");
     std::fs::create_dir_all(&folder).expect("a folder for findings can be made");
     folder
 }
 
-fn progress_file(name: &str) -> PathBuf {
-    folder().join(format!("{name}.progress"))
+/// Of a worker on `name` with `seed`: the number of the input that it is at.
+fn progress_file(name: &str, seed: u64) -> PathBuf {
+    folder().join(format!("{name}-{seed}.progress"))
+}
+
+/// What a worker complains of.
+fn log_file(name: &str, seed: u64) -> PathBuf {
+    folder().join(format!("{name}-{seed}.log"))
 }
 
 /// Meets one target with input after input until the time is over. Ends by a crash at a finding.
@@ -137,7 +164,8 @@ fn work(name: &str, options: &Options) {
     let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     let _ = setrlimit(Resource::As, limit);
     let mut target = make(name);
-    let progress = File::create(progress_file(name)).expect("progress can be written");
+    let progress =
+        File::create(progress_file(name, options.seed)).expect("progress can be written");
     let current = Arc::new(AtomicU64::new(0));
     let watched = Arc::clone(&current);
     std::thread::spawn(move || watch(&watched));
@@ -172,69 +200,99 @@ fn watch(current: &AtomicU64) {
 /// A process at work on a target.
 struct Running {
     name: String,
+    seed: u64,
     child: Child,
+}
+
+/// What became of one.
+struct Ended {
+    name: String,
+    inputs: u64,
+    /// The report of what was found.
+    finding: Option<String>,
+}
+
+impl Running {
+    fn start(name: &str, seed: u64, seconds: u64) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let log = File::create(log_file(name, seed)).expect("a log can be written");
+        let child = Command::new(program)
+            .args(["--worker", "--seconds", &seconds.to_string()])
+            .args(["--seed", &seed.to_string(), name])
+            .env("RUST_BACKTRACE", "0")
+            // Arenas reserve addresses, which are what is limited.
+            .env("MALLOC_ARENA_MAX", "2")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("this program can be started again");
+        Self { name: name.to_owned(), seed, child }
+    }
+
+    /// Tells what was found, and keeps the input.
+    fn judge(mut self) -> Ended {
+        let (name, seed) = (self.name, self.seed);
+        let status = self.child.wait().expect("it has ended");
+        let number = std::fs::read(progress_file(&name, seed)).ok();
+        let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let number = number.unwrap_or(0);
+        let _ = std::fs::remove_file(progress_file(&name, seed));
+        let log = std::fs::read(log_file(&name, seed)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log[..log.len().min(REPORT_BYTES)]).into_owned();
+        let _ = std::fs::remove_file(log_file(&name, seed));
+        if status.success() {
+            say(format!("{name:<18} {number:>9} inputs, nothing found\n{log}").trim_end());
+            return Ended { name, inputs: number, finding: None };
+        }
+        let input = target::input(&make(&name), seed, number);
+        let path = folder().join(format!("{name}-{seed}-{number}"));
+        std::fs::write(&path, &input).expect("a finding can be written");
+        let again = format!("kept as {}; again: fuzz --replay {0} {name}", path.display());
+        let report = format!("FOUND by input {number} of seed {seed}: {status}\n{log}\n{again}");
+        say(&format!("{name:<18} {report}"));
+        Ended { name, inputs: number, finding: Some(report) }
+    }
+}
+
+/// Runs `slices` of targets, seeds and seconds, at most `jobs` at a time; `ended` is told of each, and may refuse to
+/// begin another by `wanted`.
+fn run_all(
+    slices: Vec<(String, u64, u64)>,
+    jobs: usize,
+    wanted: impl Fn(u64) -> Option<u64>,
+    mut ended: impl FnMut(Ended, f64),
+) {
+    let mut waiting = slices.into_iter().rev().collect::<Vec<_>>();
+    let mut running: Vec<(Running, Instant)> = Vec::new();
+    while !waiting.is_empty() || !running.is_empty() {
+        while running.len() < jobs
+            && let Some((name, seed, seconds)) = waiting.pop()
+        {
+            if let Some(seconds) = wanted(seconds) {
+                running.push((Running::start(&name, seed, seconds), Instant::now()));
+            }
+        }
+        let done =
+            running.iter_mut().position(|(one, _)| !matches!(one.child.try_wait(), Ok(None)));
+        match done {
+            Some(index) => {
+                let (one, started) = running.swap_remove(index);
+                ended(one.judge(), started.elapsed().as_secs_f64());
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }
 
 /// Runs all targets, some at a time, and tells what was found.
 fn supervise(options: &Options) -> ExitCode {
-    let mut waiting: Vec<String> = options.targets.iter().rev().cloned().collect();
-    let mut running: Vec<Running> = Vec::new();
+    let (seed, seconds) = (options.seed, options.seconds);
+    say(&format!("seed {seed}, {seconds} s for each of {} targets", options.targets.len()));
+    let slices = options.targets.iter().map(|name| (name.clone(), seed, seconds)).collect();
     let mut findings = 0;
-    say(&format!(
-        "seed {}, {} s for each of {} targets",
-        options.seed,
-        options.seconds,
-        waiting.len()
-    ));
-    while !waiting.is_empty() || !running.is_empty() {
-        while running.len() < options.jobs
-            && let Some(name) = waiting.pop()
-        {
-            let child = start(&name, options);
-            running.push(Running { name, child });
-        }
-        let ended = running.iter_mut().position(|one| !matches!(one.child.try_wait(), Ok(None)));
-        match ended {
-            Some(index) => findings += u32::from(!judge(running.swap_remove(index), options)),
-            None => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
+    let count = |ended: Ended, _| findings += u32::from(ended.finding.is_some());
+    run_all(slices, options.jobs, Some, count);
     if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn start(name: &str, options: &Options) -> Child {
-    let program = std::env::current_exe().expect("this program has a path");
-    let log = File::create(folder().join(format!("{name}.log"))).expect("a log can be written");
-    Command::new(program)
-        .args(["--worker", "--seconds", &options.seconds.to_string()])
-        .args(["--seed", &options.seed.to_string(), name])
-        .env("RUST_BACKTRACE", "0")
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .expect("this program can be started again")
-}
-
-/// True when nothing was found.
-fn judge(mut ended: Running, options: &Options) -> bool {
-    let name = &ended.name;
-    let status = ended.child.wait().expect("it has ended");
-    let number = std::fs::read(progress_file(name)).ok();
-    let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-    let number = number.unwrap_or(0);
-    if status.success() {
-        let log = std::fs::read_to_string(folder().join(format!("{name}.log"))).unwrap_or_default();
-        say(format!("{name:<18} {number:>9} inputs, nothing found\n{log}").trim_end());
-        return true;
-    }
-    let input = target::input(&make(name), options.seed, number);
-    let path = folder().join(format!("{name}-{}-{number}", options.seed));
-    std::fs::write(&path, &input).expect("a finding can be written");
-    let log = std::fs::read(folder().join(format!("{name}.log"))).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log[..log.len().min(REPORT_BYTES)]).into_owned();
-    say(&format!("{name:<18} FOUND by input {number} of seed {}: {status}\n{log}", options.seed));
-    say(&format!("kept as {}; again: fuzz --replay {0} {name}", path.display()));
-    false
 }
 
 fn say(line: &str) {

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::{answers, checkpoints, files, requests, templates, text, traces};
+use crate::{
+    aborts, answers, checkpoints, files, flips, hub, requests, templates, text, tokens, traces,
+};
 
 /// Meets a parser with an input.
 pub(crate) type Attack = Box<dyn FnMut(&[u8])>;
@@ -46,6 +48,11 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("token-ids", files::token_ids),
     ("task-file", files::tasks),
     ("requests", requests::requests),
+    ("tokens", tokens::tokens),
+    ("hub-listing", hub::listing),
+    ("hub-cache", hub::cache),
+    ("pack-flips", flips::flips),
+    ("aborts", aborts::aborts),
 ];
 
 /// The maker of a target.
@@ -53,9 +60,15 @@ pub(crate) fn find(name: &str) -> Option<Make> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, make)| *make)
 }
 
+/// The repository: FUZZ_ROOT, or where this was built.
+pub(crate) fn root() -> PathBuf {
+    std::env::var_os("FUZZ_ROOT")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), PathBuf::from)
+}
+
 /// The files of `corpus/NAME`, by name.
 pub(crate) fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let folder = root().join("fuzz/corpus").join(name);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -67,7 +80,7 @@ pub(crate) fn corpus(name: &str) -> Vec<Vec<u8>> {
 
 /// A committed model of the tests.
 pub(crate) fn golden(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden").join(case).join("model")
+    root().join("tests/golden").join(case).join("model")
 }
 
 /// A file of a committed model.

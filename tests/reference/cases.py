@@ -65,6 +65,10 @@ ALL_EXPERTS = Net("all-experts", experts=4, top_k=4, layers=2, interval=1)
 QWEN3 = Net(
     "qwen3", family="qwen3_moe", experts=11, top_k=3, expert_width=128, heads=4, kv_heads=2,
 )
+NEXT = Net(
+    "next", family="qwen3_next", hidden=256, layers=8, experts=16, top_k=4, expert_width=128,
+    shared_width=128, heads=4, kv_heads=2, key_heads=2, value_heads=6, linear_dim=64,
+)
 QWEN3_RAW_WEIGHTS = dataclasses.replace(QWEN3, name="qwen3-raw-weights", norm_topk=False, tied=True)
 # Rows of every matrix are whole blocks of 256 values.
 BLOCKS = Net(
@@ -75,7 +79,7 @@ QWEN3_BLOCKS = dataclasses.replace(
     QWEN3, name="qwen3-blocks", hidden=256, expert_width=256, head_dim=64
 )
 NETS = [
-    BASE, RATIO_1, RATIO_2, RATIO_3, RATIO_4, RAGGED, TIED, ALL_EXPERTS, QWEN3, QWEN3_RAW_WEIGHTS,
+    BASE, RATIO_1, RATIO_2, RATIO_3, RATIO_4, RAGGED, TIED, ALL_EXPERTS, QWEN3, QWEN3_RAW_WEIGHTS, NEXT,
 ]
 
 
@@ -180,6 +184,8 @@ def all_cases():
         mlx_lm_case(RATIO_4.calm(), "2bit-g32", q_bits=2, q_group_size=32),
         mlx_lm_case(TIED_NESTED.calm(), "4bit", q_bits=4, q_group_size=32),
         mlx_lm_case(QWEN3.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        mlx_lm_case(NEXT.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        mlx_lm_case(NEXT.calm(), "bf16"),
         mlx_lm_case(QWEN3.calm(), "3bit", q_bits=3, q_group_size=32),
     ]
     cases += [
@@ -190,6 +196,7 @@ def all_cases():
         own_mlx_case(RATIO_3.calm(), "plain-trunk", plain_trunk, group=32, bits=5),
         own_mlx_case(RATIO_1.calm(), "4bit-routers", four_bit_routers),
         own_mlx_case(QWEN3.calm(), "every-width", every_width_and_group),
+        own_mlx_case(NEXT.calm(), "every-width", every_width_and_group),
     ]
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
@@ -225,12 +232,17 @@ def golden_cases():
         "qwen3", family="qwen3_moe", hidden=64, layers=3, experts=6, expert_width=32, heads=4,
         kv_heads=2, head_dim=32,
     ).calm()
+    following = Net(
+        "qwen3next", family="qwen3_next", hidden=64, experts=6, expert_width=32, shared_width=32,
+        head_dim=32, linear_dim=16,
+    ).calm()
     cases = [
         hugging_face_case(small.calm()),
         hugging_face_case(odd, fused=False),
         mlx_lm_case(grouped, "4bit", q_bits=4, q_group_size=64),
         own_mlx_case(grouped, "mixed", low_bit_experts),
         hugging_face_case(qwen3, shards=2),
+        hugging_face_case(following),
     ]
-    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80}
+    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80, "qwen3next-calm-hf": 100}
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

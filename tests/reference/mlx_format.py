@@ -27,6 +27,8 @@ PACKED = (
     "in_proj_z.weight",
     "in_proj_a.weight",
     "in_proj_b.weight",
+    "in_proj_qkvz.weight",
+    "in_proj_ba.weight",
 )
 
 
@@ -118,7 +120,7 @@ def mlx_tensors(net):
 def is_shifted_norm(name, family):
     """Norms that Hugging Face stores as w and MLX as 1 + w."""
     norm = name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
-    return norm and family == "qwen3_5_moe"
+    return norm and family != "qwen3_moe"
 
 
 def read_as_hugging_face(folder):

@@ -1,6 +1,6 @@
 """Seeded random networks in the layout of released checkpoints.
 
-`Net` describes a Qwen3.5-MoE or Qwen3-MoE of any shape; `tensors` gives its weights under the
+`Net` describes a Qwen3.5-MoE, Qwen3-MoE or Qwen3-Next of any shape; `tensors` gives its weights under the
 names and shapes of the Hugging Face release, `config` the matching config.json. Every tensor is
 drawn from its own generator, seeded by the net's seed and the tensor's name, so that the values
 depend on nothing but those two.
@@ -29,7 +29,7 @@ class Net:
     """Shape of a network. Fields are named as in config.json, shortened where that is long."""
 
     name: str
-    family: str = "qwen3_5_moe"  # or "qwen3_moe"
+    family: str = "qwen3_5_moe"  # or "qwen3_moe", "qwen3_next"
     vocabulary: int = 320
     hidden: int = 128
     layers: int = 4
@@ -45,7 +45,7 @@ class Net:
     linear_dim: int = 32  # key and value head dimension of the linear-attention layers
     interval: int = 4  # every interval-th layer is full attention
     tied: bool = False
-    norm_topk: bool = True  # Qwen3-MoE only: Qwen3.5 always normalises
+    norm_topk: bool = True  # not for Qwen3.5, which always normalises
     flat: bool = False  # ForCausalLM with a flat config instead of the multimodal layout
     gain: float = WILD
     seed: int = 1234
@@ -65,6 +65,8 @@ class Net:
         """config.json, with the keys that the released models carry."""
         if self.family == "qwen3_moe":
             return self._qwen3_moe_config(dtype)
+        if self.family == "qwen3_next":
+            return self._qwen3_next_config(dtype)
         text = {
             "model_type": "qwen3_5_moe_text",
             "dtype": dtype,
@@ -166,6 +168,44 @@ class Net:
             "bos_token_id": 0,
         }
 
+    def _qwen3_next_config(self, dtype):
+        return {
+            "architectures": ["Qwen3NextForCausalLM"],
+            "model_type": "qwen3_next",
+            "torch_dtype": dtype,
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": 3 * self.expert_width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "partial_rotary_factor": 0.25,
+            "linear_num_key_heads": self.key_heads,
+            "linear_num_value_heads": self.value_heads,
+            "linear_key_head_dim": self.linear_dim,
+            "linear_value_head_dim": self.linear_dim,
+            "linear_conv_kernel_dim": 4,
+            "moe_intermediate_size": self.expert_width,
+            "shared_expert_intermediate_size": self.shared_width,
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.top_k,
+            "norm_topk_prob": self.norm_topk,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "full_attention_interval": self.interval,
+            "attention_bias": False,
+            "hidden_act": "silu",
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 10000000,
+            "rope_scaling": None,
+            "tie_word_embeddings": self.tied,
+            "use_sliding_window": False,
+            "eos_token_id": 0,
+            "bos_token_id": 0,
+        }
+
     def shapes(self):
         """{name: shape} of every tensor, experts fused as in the Qwen3.5 releases."""
         p, h, out = self.prefix, self.hidden, {}
@@ -185,7 +225,7 @@ class Net:
         return out
 
     def _attention_shapes(self, p):
-        gated = 2 if self.family == "qwen3_5_moe" else 1
+        gated = 1 if self.family == "qwen3_moe" else 2
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return {
             p + "q_proj.weight": (gated * query, self.hidden),
@@ -198,11 +238,19 @@ class Net:
 
     def _linear_attention_shapes(self, p):
         key, value = self.key_heads * self.linear_dim, self.value_heads * self.linear_dim
-        return {
-            p + "in_proj_qkv.weight": (2 * key + value, self.hidden),
-            p + "in_proj_z.weight": (value, self.hidden),
-            p + "in_proj_a.weight": (self.value_heads, self.hidden),
-            p + "in_proj_b.weight": (self.value_heads, self.hidden),
+        if self.family == "qwen3_next":
+            inputs = {
+                p + "in_proj_qkvz.weight": (2 * key + 2 * value, self.hidden),
+                p + "in_proj_ba.weight": (2 * self.value_heads, self.hidden),
+            }
+        else:
+            inputs = {
+                p + "in_proj_qkv.weight": (2 * key + value, self.hidden),
+                p + "in_proj_z.weight": (value, self.hidden),
+                p + "in_proj_a.weight": (self.value_heads, self.hidden),
+                p + "in_proj_b.weight": (self.value_heads, self.hidden),
+            }
+        return inputs | {
             p + "conv1d.weight": (2 * key + value, 1, 4),
             p + "A_log": (self.value_heads,),
             p + "dt_bias": (self.value_heads,),
@@ -217,7 +265,7 @@ class Net:
             p + "experts.gate_up_proj": (e, 2 * f, h),
             p + "experts.down_proj": (e, h, f),
         }
-        if self.family == "qwen3_5_moe":
+        if self.family != "qwen3_moe":
             s = self.shared_width
             shapes |= {
                 p + "shared_expert.gate_proj.weight": (s, h),

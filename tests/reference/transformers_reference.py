@@ -41,6 +41,7 @@ def load(folder):
     model_class = {
         "qwen3_5_moe": transformers.Qwen3_5MoeForCausalLM,
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
+        "qwen3_next": transformers.Qwen3NextForCausalLM,
     }[text]
     in_gguf = gguf_format.is_gguf(folder)
     if not in_gguf and not mlx_format.is_mlx(folder):

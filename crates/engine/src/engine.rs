@@ -11,8 +11,8 @@ use store::format::Checkpoint;
 
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
-use crate::model::Model;
 use crate::model::config::ModelConfig;
+use crate::model::{Model, StageTimes};
 use crate::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
@@ -228,6 +228,11 @@ impl Engine {
         }
         let read = |start, out: &mut [f32]| self.backend.ranked_logits(start, out);
         sampler.sample_ranked(&self.ranked, read).transpose()
+    }
+
+    /// Where the time of all passes went, of prompts and of answers.
+    pub fn stage_times(&self) -> StageTimes {
+        self.model.clock.read()
     }
 
     /// Everything counted about experts since the model was loaded.

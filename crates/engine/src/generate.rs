@@ -30,9 +30,27 @@ pub struct Limits {
     pub end_tokens: Vec<u32>,
 }
 
-/// Appends `prompt` to `sequence` and generates. `history` receives every token of the sequence (for
-/// penalties and for the caller); `calls` watches over calls that begin; `each` hears every generated token and may
-/// stop.
+/// How the tokens of an answer are drawn.
+pub struct Drawing<'a> {
+    /// Draws each token.
+    pub sampler: Sampler,
+    /// Watches over calls that begin.
+    pub calls: Option<CallWatch>,
+    /// Receives every token of the sequence: for penalties, and for the caller.
+    pub history: &'a mut Vec<u32>,
+}
+
+/// What hears of an answer while it is made, and may end it.
+pub struct Listeners<'a> {
+    /// Asked within a pass whether to give it up.
+    pub cancel: &'a dyn Cancel,
+    /// Hears how far the prompt is.
+    pub progress: &'a mut dyn FnMut(PrefillProgress),
+    /// Hears every generated token, and may stop.
+    pub each: &'a mut dyn FnMut(u32) -> ControlFlow<()>,
+}
+
+/// Appends `prompt` to `sequence` and generates.
 ///
 /// The last generated token is not yet part of the sequence when this returns: the next prompt begins
 /// with it.
@@ -43,14 +61,12 @@ pub fn generate(
     engine: &mut Engine,
     sequence: SequenceId,
     prompt: &[u32],
-    sampler: &mut Sampler,
-    mut calls: Option<CallWatch>,
-    history: &mut Vec<u32>,
+    drawing: Drawing<'_>,
     limits: &Limits,
-    cancel: &dyn Cancel,
-    progress: &mut dyn FnMut(PrefillProgress),
-    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    listeners: Listeners<'_>,
 ) -> Result<Finish, EngineError> {
+    let Drawing { mut sampler, mut calls, history } = drawing;
+    let Listeners { cancel, progress, each } = listeners;
     if prompt.is_empty() {
         return Err(EngineError::Request("the prompt is empty".to_owned()));
     }
@@ -70,12 +86,12 @@ pub fn generate(
     for _ in 0..limits.tokens {
         let position = engine.sequence_length(sequence);
         let free = calls.as_ref().is_none_or(|watch| !watch.in_call());
-        let token = match if free { engine.draw(last, sampler) } else { None } {
+        let token = match if free { engine.draw(last, &mut sampler) } else { None } {
             Some(token) => token?,
             None => {
                 let logits = engine.logits(&[last])?;
                 let sampled = match &mut calls {
-                    Some(watch) => watch.sample(sampler, logits, history),
+                    Some(watch) => watch.sample(&mut sampler, logits, history),
                     None => sampler.sample(logits, history),
                 };
                 sampled.map_err(|error| EngineError::Sampling { position, reason: error })?.token

@@ -5,17 +5,16 @@
 //! old sequence at the first answer; recurrent state cannot be rolled back to there, but the state at
 //! the end of the last user turn was kept (`mark`), and the sequence goes on from it.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::EngineError;
-use crate::backend::{Cancel, SequenceId, Snapshot};
+use crate::backend::{SequenceId, Snapshot};
 use crate::constraint::Grammars;
-use crate::engine::{Engine, PrefillProgress};
-use crate::generate::{Finish, Limits, generate};
+use crate::engine::Engine;
+use crate::generate::{Drawing, Finish, Limits, Listeners, generate};
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::text::Thinking;
 
@@ -87,11 +86,9 @@ impl Session {
         prompt: &[u32],
         marked: usize,
         options: &AnswerOptions<'_>,
-        cancel: &dyn Cancel,
-        progress: &mut dyn FnMut(PrefillProgress),
-        each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+        listeners: Listeners<'_>,
     ) -> Result<AnswerReport, EngineError> {
-        let result = self.try_answer(engine, prompt, marked, options, cancel, progress, each);
+        let result = self.try_answer(engine, prompt, marked, options, listeners);
         if result.is_err() {
             // A pass that stopped half-way leaves layers at different positions.
             engine.drop_sequence(self.sequence);
@@ -108,10 +105,9 @@ impl Session {
         prompt: &[u32],
         marked: usize,
         options: &AnswerOptions<'_>,
-        cancel: &dyn Cancel,
-        progress: &mut dyn FnMut(PrefillProgress),
-        each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+        listeners: Listeners<'_>,
     ) -> Result<AnswerReport, EngineError> {
+        let Listeners { cancel, progress, each } = listeners;
         self.return_to_prefix(engine, prompt)?;
         let reused = self.tokens.len();
         let started = Instant::now();
@@ -129,28 +125,20 @@ impl Session {
             context: options.context,
             end_tokens: options.end_tokens.to_vec(),
         };
-        let mut sampler = Sampler::new(options.sampling.clone(), engine.config().vocabulary)
+        let sampler = Sampler::new(options.sampling.clone(), engine.config().vocabulary)
             .map_err(|error| EngineError::Request(error.to_string()))?;
         let tools = options.tools;
         let calls =
             tools.and_then(|offered| offered.grammars.watch(offered.tools, offered.thinking));
         let (mut history, mut first, mut count) = (self.tokens.clone(), None, 0);
-        let finish = generate(
-            engine,
-            self.sequence,
-            &prompt[held..],
-            &mut sampler,
-            calls,
-            &mut history,
-            &limits,
-            cancel,
-            progress,
-            &mut |token| {
-                first.get_or_insert_with(Instant::now);
-                count += 1;
-                each(token)
-            },
-        )?;
+        let mut counted = |token| {
+            first.get_or_insert_with(Instant::now);
+            count += 1;
+            each(token)
+        };
+        let drawing = Drawing { sampler, calls, history: &mut history };
+        let listeners = Listeners { cancel, progress, each: &mut counted };
+        let finish = generate(engine, self.sequence, &prompt[held..], drawing, &limits, listeners)?;
         history.truncate(engine.sequence_length(self.sequence));
         self.tokens = history;
         let prefilled = first.unwrap_or_else(Instant::now);

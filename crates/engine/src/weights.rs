@@ -5,7 +5,8 @@
 //! loaded. [`Catalog::load`] then brings exactly those tensors into memory. Matrices keep the
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
-use std::ops::ControlFlow;
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::{Checkpoint, Extent, Tensor};
@@ -57,6 +58,8 @@ struct MatrixPlace {
     rows: usize,
     columns: usize,
     tensor: Tensor,
+    /// Where the rows are not those of the tensor in their order: which, from first to last.
+    gathered: Option<Vec<Range<usize>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -106,15 +109,45 @@ impl<'a> Catalog<'a> {
         rows: usize,
         columns: usize,
     ) -> Result<MatrixId, EngineError> {
+        let tensor = self.shaped(name, rows, columns)?;
+        let name = name.to_owned();
+        self.matrices.push(MatrixPlace { name, rows, columns, tensor, gathered: None });
+        Ok(MatrixId(self.matrices.len() as u32 - 1))
+    }
+
+    /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
+    /// matrices mixed: of each, which rows, from first to last. They are put in order when they are loaded, so that
+    /// no device meets the mixture; where the others are mapped, these are copies.
+    ///
+    /// # Errors
+    /// The tensor is missing or has another shape.
+    pub fn gathered<const N: usize>(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        parts: [Vec<Range<usize>>; N],
+    ) -> Result<[MatrixId; N], EngineError> {
+        let tensor = self.shaped(name, rows, columns)?;
+        let first = self.matrices.len() as u32;
+        for runs in parts {
+            assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
+            let rows = runs.iter().map(Range::len).sum();
+            let (name, tensor) = (name.to_owned(), tensor.clone());
+            let gathered = Some(runs);
+            self.matrices.push(MatrixPlace { name, rows, columns, tensor, gathered });
+        }
+        Ok(std::array::from_fn(|index| MatrixId(first + index as u32)))
+    }
+
+    /// The tensor `name`, which must be a matrix of this shape.
+    fn shaped(&self, name: &str, rows: usize, columns: usize) -> Result<Tensor, EngineError> {
         let tensor = self.tensor(name)?;
         if tensor.shape != [rows, columns] {
             let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
             return Err(EngineError::tensor(name, found));
         }
         tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
-        let (name, tensor) = (name.to_owned(), tensor.clone());
-        self.matrices.push(MatrixPlace { name, rows, columns, tensor });
-        Ok(MatrixId(self.matrices.len() as u32 - 1))
+        Ok(tensor.clone())
     }
 
     /// Declares the vector `name` of `length` values (any shape with that many).
@@ -154,16 +187,44 @@ impl<'a> Catalog<'a> {
     /// Bytes that [`Catalog::load`] will hold.
     pub fn required_bytes(&self) -> u64 {
         let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
-        Trunk::required_bytes(&self.extents()) + vectors as u64
+        let gathered = self.matrices.iter().filter(|place| place.gathered.is_some());
+        let gathered: u64 = gathered.map(MatrixPlace::bytes).sum();
+        Trunk::required_bytes(&self.extents()) + gathered + vectors as u64
     }
 
-    /// Every extent that is read; a tensor declared twice (a tied head) counts once.
+    /// Every extent that stays as it is read; a tensor declared twice (a tied head) counts once.
     fn extents(&self) -> Vec<Extent> {
-        let mut extents: Vec<Extent> =
-            self.matrices.iter().flat_map(MatrixPlace::extents).collect();
-        extents.sort_by_key(|extent| (extent.file, extent.offset));
-        extents.dedup();
-        extents
+        extents_of(self.matrices.iter().filter(|place| place.gathered.is_none()))
+    }
+
+    /// Loads the matrices whose rows are gathered, a tensor at a time. `done` bytes were loaded before.
+    fn gather(
+        &self,
+        mut done: u64,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<HashMap<u32, [Vec<u8>; 3]>, EngineError> {
+        let mut all = HashMap::new();
+        let mut loaded: Option<(Extent, Trunk)> = None;
+        for (index, place) in self.matrices.iter().enumerate() {
+            let Some(runs) = &place.gathered else { continue };
+            let known = loaded.take().filter(|(extent, _)| *extent == place.tensor.weight);
+            let (extent, trunk) = match known {
+                Some(known) => known,
+                None => {
+                    let extents = extents_of(std::iter::once(place));
+                    let mut hear = |bytes| progress(done + bytes);
+                    let mode = LoadMode::Read;
+                    let trunk =
+                        Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut hear);
+                    let trunk = trunk.map_err(stopped)?;
+                    done += trunk.resident_bytes();
+                    (place.tensor.weight, trunk)
+                }
+            };
+            all.insert(index as u32, place.gather(&trunk, runs));
+            loaded = Some((extent, trunk));
+        }
+        Ok(all)
     }
 
     /// Reads everything declared. `progress` hears the bytes done so far.
@@ -179,7 +240,8 @@ impl<'a> Catalog<'a> {
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
-        Ok(Weights { trunk, matrices: self.matrices, vectors })
+        let gathered = self.gather(trunk.resident_bytes(), progress)?;
+        Ok(Weights { trunk, gathered, matrices: self.matrices, vectors })
     }
 
     /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
@@ -199,17 +261,14 @@ impl<'a> Catalog<'a> {
         while first < self.matrices.len() {
             let (mut next, mut bytes) = (first, 0);
             while next < self.matrices.len() {
-                let more: u64 = self.matrices[next].extents().map(|extent| extent.length).sum();
+                let more = self.matrices[next].bytes();
                 if next > first && bytes + more > PART_BYTES {
                     break;
                 }
                 bytes += more;
                 next += 1;
             }
-            let mut extents: Vec<Extent> =
-                self.matrices[first..next].iter().flat_map(MatrixPlace::extents).collect();
-            extents.sort_by_key(|extent| (extent.file, extent.offset));
-            extents.dedup();
+            let extents = extents_of(self.matrices[first..next].iter());
             let before = done;
             let part = Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut |bytes| {
                 progress(before + bytes)
@@ -217,7 +276,11 @@ impl<'a> Catalog<'a> {
             let part = part.map_err(stopped)?;
             done += bytes;
             for (index, place) in self.matrices[first..next].iter().enumerate() {
-                each(MatrixId((first + index) as u32), place.matrix(&part))?;
+                let id = MatrixId((first + index) as u32);
+                match &place.gathered {
+                    None => each(id, place.matrix(&part))?,
+                    Some(runs) => each(id, place.ordered(&place.gather(&part, runs)))?,
+                }
             }
             part.check()?;
             first = next;
@@ -252,7 +315,47 @@ impl<'a> Catalog<'a> {
     }
 }
 
+/// The extents of matrices, in file order, each once.
+fn extents_of<'p>(places: impl Iterator<Item = &'p MatrixPlace>) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = places.flat_map(MatrixPlace::extents).collect();
+    extents.sort_by_key(|extent| (extent.file, extent.offset));
+    extents.dedup();
+    extents
+}
+
 impl MatrixPlace {
+    /// Bytes of the matrix.
+    fn bytes(&self) -> u64 {
+        self.tensor.encoding.matrix_bytes(self.rows, self.columns) as u64
+    }
+
+    /// The rows of `runs` of each plane of the loaded tensor.
+    fn gather(&self, trunk: &Trunk, runs: &[Range<usize>]) -> [Vec<u8>; 3] {
+        let encoding = self.tensor.encoding;
+        let scales = encoding.scale_row_bytes(self.columns);
+        let planes = [
+            (Some(self.tensor.weight), encoding.weight_row_bytes(self.columns)),
+            (self.tensor.scales_biases.map(|pair| pair.0), scales),
+            (self.tensor.scales_biases.map(|pair| pair.1), scales),
+        ];
+        planes.map(|(extent, row)| {
+            let mut out = Vec::with_capacity(if extent.is_some() { self.rows * row } else { 0 });
+            if let Some(bytes) = extent.map(|extent| trunk.bytes(extent)) {
+                runs.iter().for_each(|run| {
+                    out.extend_from_slice(&bytes[run.start * row..run.end * row]);
+                });
+            }
+            out
+        })
+    }
+
+    /// The matrix of gathered rows.
+    fn ordered<'t>(&self, [weight, scales, biases]: &'t [Vec<u8>; 3]) -> Matrix<'t> {
+        let (rows, columns) = (self.rows, self.columns);
+        Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
+            .expect("the catalogue checked shape and extents")
+    }
+
     fn extents(&self) -> impl Iterator<Item = Extent> + use<> {
         let (weight, pair) = (self.tensor.weight, self.tensor.scales_biases);
         [Some(weight), pair.map(|s| s.0), pair.map(|s| s.1)].into_iter().flatten()
@@ -291,6 +394,8 @@ fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
 /// Loaded dense weights.
 pub struct Weights {
     trunk: Trunk,
+    /// Planes of the matrices that do not lie in the trunk as they are, by [`MatrixId`].
+    gathered: HashMap<u32, [Vec<u8>; 3]>,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<Vec<f32>>,
 }
@@ -298,7 +403,11 @@ pub struct Weights {
 impl Weights {
     /// A matrix, borrowed in the checkpoint's encoding.
     pub fn matrix(&self, id: MatrixId) -> Matrix<'_> {
-        self.matrices[id.0 as usize].matrix(&self.trunk)
+        let place = &self.matrices[id.0 as usize];
+        match self.gathered.get(&id.0) {
+            None => place.matrix(&self.trunk),
+            Some(planes) => place.ordered(planes),
+        }
     }
 
     /// A decoded vector.
@@ -316,6 +425,7 @@ impl Weights {
 
     /// Bytes held by the matrices.
     pub fn resident_bytes(&self) -> u64 {
-        self.trunk.resident_bytes()
+        let gathered = self.gathered.values().flatten().map(|plane| plane.len() as u64);
+        self.trunk.resident_bytes() + gathered.sum::<u64>()
     }
 }

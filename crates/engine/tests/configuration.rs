@@ -24,6 +24,7 @@ fn models() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let golden = [
         "qwen3-calm-hf",
+        "qwen3next-calm-hf",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",
         "qwen35-calm-mlxlm-4bit",

@@ -4,7 +4,7 @@
 
 mod text_support;
 
-use engine::text::{TextError, Tokenizer};
+use engine::text::{Language, TemplateHost, TextError, Tokenizer};
 use serde_json::{Value, json};
 use text_support::golden;
 
@@ -232,4 +232,77 @@ fn white_space_without_an_end_is_an_error_and_not_other_tokens() {
     }
     let broken = format!("{}.", " ".repeat(1000)).repeat(600);
     assert_eq!(tokenizer.decode(&tokenizer.encode(&broken).unwrap()), broken);
+}
+
+/// Expressions that read on for every word take quadratic time: a text at which one does is refused, others are not.
+#[test]
+fn expressions_that_read_on_for_every_word_refuse_the_text() {
+    for (pattern, piece) in [
+        (r"a+b|a", "a"),
+        (r"a+b|a|\s+(?!\S)|\s+", "a"),
+        (r"\s*x|\s+(?!\S)|\s+", " y"),
+        (r" [a ]+b| |a|\s+(?!\S)|\s+", "  a"),
+        (r".*x|.", "\u{5929}"),
+    ] {
+        for steps in [
+            vec![split(json!({"Regex": pattern})), bytes()],
+            // The library's own steps.
+            vec![split(json!({"Regex": "\n"})), split(json!({"Regex": pattern})), bytes()],
+        ] {
+            let file = changed("/pre_tokenizer", sequence(steps));
+            let tokenizer = Tokenizer::from_bytes(&file).unwrap();
+            let text = piece.repeat(200_000 / piece.len());
+            let found = tokenizer.encode(&text);
+            if pattern.starts_with(r"\s*x") {
+                // White space of one character: nothing reads on.
+                assert!(found.is_ok(), "{pattern}");
+                continue;
+            }
+            let error = found.expect_err(pattern);
+            assert!(
+                error.is_client_mistake() && error.to_string().contains("expression"),
+                "{error}"
+            );
+            assert!(tokenizer.encode(&piece.repeat(20)).is_ok(), "{pattern}");
+        }
+    }
+    for pattern in [r"\s+(?!\S)|x", r"\b\w+\b"] {
+        let steps = vec![split(json!({"Regex": pattern})), bytes()];
+        refusal(&changed("/pre_tokenizer", sequence(steps)), "pattern");
+    }
+}
+
+/// A token of a megabyte would be a megabyte for each time that a client asks for its text.
+#[test]
+fn tokens_have_a_longest() {
+    let with = |length: usize| {
+        let text = String::from_utf8(changed("/model/vocab/!", json!("HERE"))).unwrap();
+        let id = file()["model"]["vocab"].as_object().unwrap().len() + 1000;
+        let entry = format!("\"!\":0,\"{}\":{id}", "x".repeat(length));
+        text.replace("\"!\":\"HERE\"", &entry).into_bytes()
+    };
+    assert!(Tokenizer::from_bytes(&with(512)).is_ok());
+    let line = refusal(&with(513), "model.vocab");
+    assert!(line.contains("512 bytes"), "{line}");
+    refusal(&with(1 << 20), "model.vocab");
+}
+
+/// What is wrong with a file is said once, with its name.
+#[test]
+fn the_file_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = golden("../qwen35-calm-mlxlm-4bit/model");
+    for entry in std::fs::read_dir(model).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(folder.path().join("tokenizer.json"), changed("/model/type", json!("X")))
+        .unwrap();
+    let checkpoint = store::format::open(folder.path()).unwrap();
+    let Err(error) = Language::load(&checkpoint, usize::MAX, &TemplateHost::here()) else {
+        panic!("a model of another type is taken")
+    };
+    let words = error.to_string();
+    assert_eq!(words.matches("tokenizer.json").count(), 1, "{words}");
+    assert!(words.contains("model.type") && std::error::Error::source(&error).is_none(), "{words}");
 }

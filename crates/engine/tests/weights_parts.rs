@@ -11,8 +11,14 @@ use store::trunk::LoadMode;
 
 #[test]
 fn parts_are_the_whole() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/golden/qwen35-calm-mlx-mixed/model");
+    for case in ["qwen35-calm-mlx-mixed", "qwen3next-calm-hf"] {
+        check(case);
+    }
+}
+
+fn check(case: &str) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    let folder = golden.join(case).join("model");
     let checkpoint = store::format::open(&folder).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let declare = || {
@@ -21,7 +27,10 @@ fn parts_are_the_whole() {
         catalog
     };
     let mut goes_on = |_| ControlFlow::Continue(());
+    let announced = declare().required_bytes();
     let whole = declare().load(LoadMode::Read, &mut goes_on).unwrap();
+    let vectors: usize = declare().vector_lengths().map(|length| 4 * length).sum();
+    assert_eq!(whole.resident_bytes() + vectors as u64, announced, "{case}");
     let catalog = declare();
     let mut next = 0;
     let vectors = catalog

@@ -16,6 +16,7 @@ mod prompt;
 mod requantisation;
 mod sampling;
 mod speed;
+mod state;
 mod supervisor;
 mod terminal;
 

@@ -12,6 +12,7 @@ use engine::backend::cuda::bandwidths;
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::LayerId;
 use store::format::Checkpoint;
+use store::split_mix::SplitMix64;
 
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -147,12 +148,9 @@ fn probe_file(path: &Path, length: u64, record: usize) -> Result<DiskSpeed> {
         // Direct reads need an aligned buffer: take the aligned part of a larger one.
         let mut buffer = vec![0u8; record + 4096];
         let start = buffer.as_ptr().align_offset(4096);
-        let (mut state, mut bytes) = (seed, 0u64);
+        let (mut random, mut bytes) = (SplitMix64(seed), 0u64);
         while started.elapsed() < DISK_TIME {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let offset = (state >> 33) % places * record as u64;
+            let offset = random.next_u64() % places * record as u64;
             match handle.read_at(&mut buffer[start..start + record], offset) {
                 Ok(0) => break,
                 Ok(count) => bytes += count as u64,

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::engine::PrefillProgress;
+use engine::generate::Listeners;
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use engine::text::{
     ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings,
@@ -148,18 +148,14 @@ impl Terminal {
         let mut failed = None;
         let started = Instant::now();
         let (mut count, mut first) = (0, None);
-        let answered = self.session.answer(
-            &mut self.loaded.engine,
-            &prompt,
-            marked,
-            &options,
-            self.interrupt.flag(),
-            &mut |progress: PrefillProgress| {
+        let listeners = Listeners {
+            cancel: self.interrupt.flag(),
+            progress: &mut |progress| {
                 if let Some(bar) = bar.borrow_mut().as_mut() {
                     bar.set(progress.tokens);
                 }
             },
-            &mut |token| {
+            each: &mut |token| {
                 count += 1;
                 first.get_or_insert_with(Instant::now);
                 if let Some(bar) = bar.borrow_mut().take() {
@@ -173,7 +169,9 @@ impl Terminal {
                     }
                 }
             },
-        );
+        };
+        let engine = &mut self.loaded.engine;
+        let answered = self.session.answer(engine, &prompt, marked, &options, listeners);
         if let Some(error) = failed {
             return Err(error);
         }

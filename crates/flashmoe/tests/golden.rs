@@ -28,7 +28,7 @@ fn check(case: &str, options: &[&str], bound: f64) {
 
 #[test]
 fn unquantised_weights_agree_to_1e_5() {
-    for case in ["qwen3-calm-hf", "qwen35-calm-hf"] {
+    for case in ["qwen3-calm-hf", "qwen35-calm-hf", "qwen3next-calm-hf"] {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
 }
@@ -51,6 +51,7 @@ fn a_network_that_amplifies_rounding_agrees_to_3e_4() {
 fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
     for case in [
         "qwen3-calm-hf",
+        "qwen3next-calm-hf",
         "qwen35-calm-hf",
         "qwen35-hf",
         "qwen35-calm-mlx-mixed",

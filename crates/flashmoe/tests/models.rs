@@ -189,3 +189,20 @@ fn a_plan_of_a_gguf_file_before_its_download_is_that_of_the_file() {
     assert_eq!(remote["experts"], local["experts"]);
     assert!(!home.path().join("hub").exists(), "nothing is left in the cache");
 }
+
+#[test]
+fn a_plan_fetches_a_gguf_header_to_its_end_and_little_more() {
+    use store::synthetic::gguf::{GgufFile, GgufValue, Q8_0};
+    // Longer than the pieces in which it is fetched, and than a header that was once the limit.
+    let mut file = GgufFile::tiny(Q8_0);
+    file.set("general.description", GgufValue::Text("long ".repeat(3 << 20)));
+    file.set("general.license", GgufValue::Text("longer ".repeat(2 << 20)));
+    let header = file.header().len() as u64;
+    assert!(header > 24 << 20);
+    let files = [("tiny-Q8_0.gguf".to_owned(), file.to_bytes())];
+    let (hub, home) = (TestHub::start(files.into()), tempfile::tempdir().unwrap());
+    let output = flashmoe(&hub, home.path(), &["plan", &format!("{NAME}:Q8_0"), "--device", "cpu"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("tok/s expected"), "{}", text(&output.stdout));
+    assert!((header..header + (5 << 20)).contains(&hub.sent()), "{} of {header}", hub.sent());
+}

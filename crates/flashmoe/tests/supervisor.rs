@@ -117,3 +117,20 @@ fn a_file_without_keys_does_not_open_the_server() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("has no key"), "{error}");
 }
+
+/// Files that options name are read up to a limit: a device without an end takes no memory.
+#[test]
+fn files_of_options_have_a_limit() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    for option in ["--api-key-file", "--system-file"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+            .arg("serve")
+            .arg(&demo)
+            .args(["--port", "0", option, "/dev/zero"])
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(&format!("{option} /dev/zero has more than")), "{error}");
+    }
+}

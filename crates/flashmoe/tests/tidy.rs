@@ -51,6 +51,7 @@ const RULES: &[Rule] = &[
     free_of_machine_paths,
     unsafe_where_allowed,
     dependencies_point_down,
+    indexed,
 ];
 
 fn short_enough(source: &Source) -> Breaches {
@@ -148,6 +149,25 @@ fn dependencies_point_down(source: &Source) -> Breaches {
     })
 }
 
+/// The index of the decisions names every section, by topic and with its day.
+fn indexed(source: &Source) -> Breaches {
+    if source.path != "docs/decisions.md" {
+        return Vec::new();
+    }
+    let entries: Vec<&str> = source
+        .text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("- 20").and_then(|dated| dated.get("yy-mm-dd ".len()..))
+        })
+        .collect();
+    numbered(source, |line| {
+        let heading = line.strip_prefix("## ").filter(|heading| *heading != "Index")?;
+        let missing = !entries.contains(&heading);
+        missing.then(|| format!("not in the index; add \"- DAY {heading}\" under its topic"))
+    })
+}
+
 fn numbered(source: &Source, complaint: impl Fn(&str) -> Option<String>) -> Breaches {
     let complaints = source.text.lines().enumerate();
     complaints
@@ -225,6 +245,10 @@ fn every_rule_catches_a_breach() {
         (
             dependencies_point_down,
             source("crates/store/Cargo.toml", "flashmoe-engine.workspace = true\n"),
+        ),
+        (
+            indexed,
+            source("docs/decisions.md", "## Index\n\n- 2026-11-21 One\n\n## One\n\n## Other\n"),
         ),
     ];
     for (index, (rule, source)) in breaches.iter().enumerate() {

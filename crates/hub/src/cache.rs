@@ -3,10 +3,11 @@
 //! A snapshot is a folder of links into `blobs`, `refs/main` names the newest commit. Models count as there only when
 //! every file that they need is: an index of safetensors and the numbers of split files say which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::SystemTime;
 
 use crate::error::HubError;
@@ -155,6 +156,10 @@ impl Cache {
         }
         let snapshots = fs::read_dir(places.repository.join("snapshots"));
         for snapshot in snapshots.into_iter().flatten().flatten().take(ENTRIES_MAX) {
+            // A link leads to files that are somebody else's.
+            if !snapshot.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
             for (path, _) in entries(&snapshot.path()) {
                 let ours = quant_of(&path)
                     .is_some_and(|quant| name.quant.as_ref().is_some_and(|asked| asked.is(&quant)));
@@ -211,8 +216,14 @@ impl Cache {
         }
         let refs = places.repository.join("refs");
         fs::create_dir_all(&refs).map_err(|error| HubError::io(&refs, "create", error))?;
-        let reference = refs.join("main");
-        let written = fs::write(&reference, &selection.commit);
+        // Renamed into place: a link that lies there is replaced and not written through.
+        let (aside, reference) =
+            (refs.join(format!("main.{}.new", process::id())), refs.join("main"));
+        // What a process of this number left when it was killed.
+        let _ = fs::remove_file(&aside);
+        let written = fs::File::create_new(&aside)
+            .and_then(|mut file| file.write_all(selection.commit.as_bytes()))
+            .and_then(|()| fs::rename(&aside, &reference));
         written.map_err(|error| HubError::io(&reference, "write", error))?;
         Ok(snapshot)
     }
@@ -291,14 +302,16 @@ fn snapshot_of(repository: &Path) -> Option<PathBuf> {
 fn entries(snapshot: &Path) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut folders = vec![(snapshot.to_owned(), String::new(), 0)];
+    let mut looked_at = 0;
     while let Some((folder, prefix, depth)) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            looked_at += 1;
+            if looked_at > ENTRIES_MAX {
+                break;
+            }
             let name = entry.file_name();
             let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
             let path = format!("{prefix}{name}");
-            if found.len() >= ENTRIES_MAX {
-                break;
-            }
             if kind.is_dir() && depth < DEPTH_MAX {
                 folders.push((entry.path(), format!("{path}/"), depth + 1));
             } else if let Some(file) = entry.path().metadata().ok().filter(fs::Metadata::is_file) {
@@ -312,7 +325,8 @@ fn entries(snapshot: &Path) -> Vec<Entry> {
 
 /// The first file that a safetensors checkpoint lacks.
 fn missing_of_checkpoint(snapshot: &Path, files: &[Entry]) -> Option<String> {
-    let has = |name: &str| files.iter().any(|(path, _)| path == name);
+    let names: HashSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    let has = |name: &str| names.contains(name);
     if !has("config.json") {
         return Some("config.json".to_owned());
     }
@@ -344,16 +358,17 @@ fn shards_of_index(path: &Path) -> Option<BTreeSet<String>> {
 
 /// The first part of a quantisation, and the first that is missing.
 fn parts_of(files: &[Entry], quant: &str) -> (Option<String>, Option<String>) {
-    let paths = files.iter().map(|(path, _)| path);
-    let ours: Vec<&String> =
+    let paths = files.iter().map(|(path, _)| path.as_str());
+    // In order: the first is the first part.
+    let ours: BTreeSet<&str> =
         paths.filter(|path| quant_of(path).is_some_and(|other| other == quant)).collect();
     let Some(first) = ours.first() else { return (None, None) };
     let stem = first.strip_suffix(".gguf").unwrap_or(first);
     let missing = part_of(stem).and_then(|(stem, _, count)| {
         let name = |number: u32| format!("{stem}-{number:05}-of-{count:05}.gguf");
-        (1..=count).map(name).find(|name| !ours.contains(&name))
+        (1..=count).map(name).find(|name| !ours.contains(name.as_str()))
     });
-    (Some((*first).clone()), missing)
+    (Some((*first).to_owned()), missing)
 }
 
 /// Bytes of the files of a folder.

@@ -92,6 +92,12 @@ impl Hub {
                     _ => None,
                 })
                 .collect();
+            if certificates.is_empty() {
+                return Err(HubError::Setting {
+                    name: "SSL_CERT_FILE".to_owned(),
+                    reason: format!("{} holds no certificate in PEM form", file.display()),
+                });
+            }
             roots = Some(RootCerts::new_with_certs(&certificates));
         }
         let config = config.tls_config(tls(roots)).build();

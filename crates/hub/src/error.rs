@@ -175,7 +175,7 @@ impl HubError {
     }
 
     pub(crate) fn content(name: impl std::fmt::Display, reason: impl Into<String>) -> Self {
-        Self::Content { name: name.to_string(), reason: reason.into() }
+        Self::Content { name: name.to_string(), reason: shown::line(reason.into()).to_string() }
     }
 }
 

@@ -98,14 +98,19 @@ impl FromStr for ModelName {
             check_part(part).map_err(wrong)?;
         }
         if let Some(quant) = quant {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-            if quant.is_empty() || quant.len() > PART_MAX || !quant.chars().all(plain) {
+            if !is_quant(quant) {
                 return Err(wrong("the quantisation after the colon is not like Q4_K_M"));
             }
         }
         let quant = quant.map(|quant| Quant(quant.to_owned()));
         Ok(Self { owner: owner.to_owned(), name: name.to_owned(), quant })
     }
+}
+
+/// Whether a text can be a quantisation after a colon. File names of strangers become names that are shown.
+pub(crate) fn is_quant(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    !text.is_empty() && text.len() <= PART_MAX && text.chars().all(plain)
 }
 
 /// The hub's rules, which keep a name from being a path.

@@ -80,7 +80,11 @@ struct Large {
 
 impl Repository {
     /// Reads the hub's answer to `/api/models/OWNER/NAME/revision/main?blobs=true` at `url`.
-    pub(crate) fn parse(url: &str, body: &[u8]) -> Result<Self, HubError> {
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::Answer`] for a listing that breaks a rule.
+    pub fn parse(url: &str, body: &[u8]) -> Result<Self, HubError> {
         let answer: Answer =
             serde_json::from_slice(body).map_err(|error| HubError::answer(url, error))?;
         if !is_hexadecimal(&answer.sha, 40) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::HubError;
-use crate::name::ModelName;
+use crate::name::{ModelName, is_quant};
 use crate::repository::{Repository, RepositoryFile};
 
 /// The quantisations that are taken where none is asked for, best first: what llama.cpp takes.
@@ -99,7 +99,8 @@ pub fn quants(repository: &Repository) -> BTreeMap<String, Vec<RepositoryFile>> 
 }
 
 /// The quantisation that a GGUF file's name ends in: `Q4_K_M` of `x/Model-Q4_K_M-00001-of-00003.gguf`. `None` for
-/// anything else, and for projectors of images and importance matrices, which are no models.
+/// anything else, for what could not be asked for by name, and for projectors of images and importance matrices, which
+/// are no models.
 #[must_use]
 pub fn quant_of(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
@@ -114,7 +115,8 @@ pub fn quant_of(path: &str) -> Option<String> {
     if stem[..start].ends_with("UD-") {
         start -= 3;
     }
-    Some(stem[start..].to_owned())
+    let quant = &stem[start..];
+    is_quant(quant).then(|| quant.to_owned())
 }
 
 /// A split file's name without its number, the number and the count: `-00001-of-00003`.

@@ -187,14 +187,19 @@ impl BlobWriter {
     }
 }
 
-/// Opens a file of the cache, made if it is not there, and follows no link.
+/// Opens a file of the cache, made if it is not there. It follows no link and does not wait at a pipe.
 fn open(path: &Path, appending: bool) -> Result<File, HubError> {
     let mut options = OpenOptions::new();
-    options.read(true).create(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.read(true).create(true).custom_flags(flags.bits().cast_signed());
     if appending {
         options.append(true);
     } else {
         options.write(true);
     }
-    options.open(path).map_err(|error| HubError::io(path, "open", error))
+    let file = options.open(path).map_err(|error| HubError::io(path, "open", error))?;
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Err(HubError::io(path, "open", std::io::Error::other("it is no file")));
+    }
+    Ok(file)
 }

@@ -1,8 +1,8 @@
-//! Prints how fast products read block encodings on this machine, next to affine weights and plain reading. The
+//! Prints how fast products read block encodings on this machine, next to affine weights, bf16 and plain reading. The
 //! encodings take turns, several rounds, and the best region of less than a millisecond counts: longer ones are
 //! interrupted where other work shares the machine.
 //!
-//! `cargo run --release -p flashmoe-kernels --example block_bandwidth [isa [rounds [name part]]]`
+//! `cargo run --release -p flashmoe-kernels --example block_bandwidth [isa [rounds [name part [tokens]]]]`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
@@ -16,7 +16,7 @@ const WORKING_SET: usize = 256 << 20;
 /// Rows and columns of an expert's gate.
 const SHAPE: (usize, usize) = (512, 2048);
 
-/// Tokens of the products of many.
+/// Tokens of the products of many, unless said otherwise.
 const MANY: usize = 64;
 
 /// Least seconds per matrix of products of one token, eight a region as a token's experts; a round walks an eighth
@@ -49,17 +49,17 @@ fn decode(compute: &Compute, encoding: Encoding, pool: &[u8], round: usize) -> f
     least
 }
 
-/// Least seconds of a product of many tokens.
-fn prefill(compute: &Compute, encoding: Encoding, pool: &[u8]) -> f64 {
+/// Least seconds of a product of `many` tokens.
+fn prefill(compute: &Compute, encoding: Encoding, pool: &[u8], many: usize) -> f64 {
     let (rows, columns) = SHAPE;
     let [weight, scales, _] = encoding.plane_bytes(rows, columns);
     let (w, rest) = pool.split_at(weight);
     let (s, b) = (&rest[..scales], &rest[scales..2 * scales]);
     let matrix = Matrix::new(encoding, rows, columns, w, s, b).unwrap();
-    let x: Vec<f32> = (0..MANY * columns).map(|i| (i as f32).sin()).collect();
-    let mut activations = Activations::with_capacity(MANY, columns);
+    let x: Vec<f32> = (0..many * columns).map(|i| (i as f32).sin()).collect();
+    let mut activations = Activations::with_capacity(many, columns);
     compute.prepare(&x, columns, &[encoding], &mut activations);
-    let mut out = vec![0.0; MANY * rows];
+    let mut out = vec![0.0; many * rows];
     let mut least = f64::INFINITY;
     for _ in 0..6 {
         let start = Instant::now();
@@ -77,11 +77,13 @@ fn main() {
         Some("scalar") => Isa::Scalar,
         Some("avx2") => Isa::Avx2,
         Some("avx512") => Isa::Avx512,
+        Some("amx") => Isa::Amx,
         Some("neon") => Isa::Neon,
         Some(other) => panic!("unknown instruction set {other}"),
     };
     let rounds: usize = arguments.next().map_or(5, |text| text.parse().unwrap());
     let part = arguments.next().unwrap_or_default();
+    let many: usize = arguments.next().map_or(MANY, |text| text.parse().unwrap());
     let arithmetic = Arithmetic::Int16;
     let computes =
         [1, 2].map(|threads| Compute::new(ComputeOptions { threads, arithmetic, isa }).unwrap());
@@ -89,11 +91,15 @@ fn main() {
     let encodings: Vec<Encoding> = [2, 3, 4, 8]
         .map(affine)
         .into_iter()
+        .chain([Encoding::Float(FloatType::Bf16)])
         .chain(BlockFormat::ALL.iter().copied().map(Encoding::Block))
         .filter(|encoding| encoding.label().contains(&part))
         .collect();
     let pool: Vec<u8> =
         (0..WORKING_SET as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    // Random bytes would be subnormal numbers now and then, which take a processor a hundred times as long.
+    let floats: Vec<u8> =
+        pool.chunks_exact(2).flat_map(|two| [two[0], two[1] & 0x80 | 0x3f]).collect();
     let mut read = [0.0f64; 2];
     let mut best = vec![[f64::INFINITY; 4]; encodings.len()];
     for round in 0..rounds {
@@ -101,9 +107,10 @@ fn main() {
             *read = read.max(kernels::probe::read_bandwidth(threads + 1) / 1e9);
         }
         for (&encoding, best) in encodings.iter().zip(&mut best) {
+            let pool = if matches!(encoding, Encoding::Float(_)) { &floats } else { &pool };
             for (i, compute) in computes.iter().enumerate() {
-                best[i] = best[i].min(decode(compute, encoding, &pool, round));
-                best[2 + i] = best[2 + i].min(prefill(compute, encoding, &pool));
+                best[i] = best[i].min(decode(compute, encoding, pool, round));
+                best[2 + i] = best[2 + i].min(prefill(compute, encoding, pool, many));
             }
         }
     }
@@ -115,13 +122,13 @@ fn main() {
         read[1]
     );
     println!(
-        "encoding   GB/s, 1 and 2 threads   share of reading   Gweights/s   {MANY} tokens GFLOP/s"
+        "encoding   GB/s, 1 and 2 threads   share of reading   Gweights/s   {many} tokens GFLOP/s"
     );
     for (&encoding, best) in encodings.iter().zip(&best) {
         let bytes = encoding.matrix_bytes(rows, columns);
         let rate = |i: usize| bytes as f64 / best[i] / 1e9;
         let weights = |i: usize| (rows * columns) as f64 / best[i] / 1e9;
-        let many = |i: usize| 2.0 * (MANY * rows * columns) as f64 / best[i] / 1e9;
+        let many = |i: usize| 2.0 * (many * rows * columns) as f64 / best[i] / 1e9;
         println!(
             "{:9} {:5.1} {:5.1}   {:3.0} % {:3.0} %   {:5.1} {:5.1}   {:5.0} {:5.0}",
             encoding.label(),

@@ -35,7 +35,7 @@ pub(crate) enum Packing {
     /// columns `per_word * i + p`: the order in which a shift and a mask unpack 16-bit words.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "a packing of AVX2"))]
     Words {
-        /// Weights in a 16-bit word: 4 or 8.
+        /// Weights in a 16-bit word: 2, 4 or 8.
         per_word: usize,
     },
     /// Steps of `64 * per_byte` columns as `2 * per_byte` vectors of 64 `i8`: the high bytes of the

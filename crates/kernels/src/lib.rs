@@ -29,6 +29,7 @@ pub mod probe;
 mod quantised;
 pub mod quantize;
 mod table;
+mod task;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

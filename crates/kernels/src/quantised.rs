@@ -1,4 +1,4 @@
-//! Products of quantised weights with 16-bit activations: the task and its scalar reference.
+//! Products of affine weights with 16-bit activations: the contract and its scalar reference.
 //!
 //! The order of operations of one output, on every instruction set and for every number of tokens.
 //! For each group `g`: `S = sum of q * a` over the group, an exact integer of at most 31 bits. Then,
@@ -7,39 +7,10 @@
 //! of [`Lanes::sum`](crate::lanes::Lanes::sum). Since only this combination rounds, kernels are free in
 //! how they form `S`: bytes, words or tiles give the same bits, and the tests ask for equality.
 
-use crate::activations::{GROUP_LANES, IntegerView};
-use crate::format::{FloatType, Matrix, unpack};
+use crate::activations::GROUP_LANES;
+use crate::format::unpack;
 use crate::lanes::{Lanes, ScalarLanes};
-use std::ops::Range;
-
-/// Some rows of one product for all of its tokens.
-pub(crate) struct QuantisedTask<'a> {
-    pub(crate) matrix: &'a Matrix<'a>,
-    pub(crate) bits: u8,
-    pub(crate) group: usize,
-    pub(crate) scale: FloatType,
-    pub(crate) rows: Range<usize>,
-    pub(crate) x: IntegerView<'a>,
-    /// Rows of `x` to use, or `0..count` if empty.
-    pub(crate) tokens: &'a [u32],
-    pub(crate) count: usize,
-    /// `[count, rows of the matrix]`
-    pub(crate) out: *mut f32,
-}
-
-impl QuantisedTask<'_> {
-    /// Row of the activations of token `token` of this product.
-    #[inline(always)]
-    pub(crate) fn x_row(&self, token: usize) -> usize {
-        if self.tokens.is_empty() { token } else { self.tokens[token] as usize }
-    }
-
-    /// Place of one output.
-    #[inline(always)]
-    pub(crate) fn out(&self, token: usize, row: usize) -> *mut f32 {
-        self.out.wrapping_add(token * self.matrix.rows + row)
-    }
-}
+use crate::task::IntegerTask;
 
 /// Defines `quantised_rows` of an instruction set: `$define` makes the function of a name, a width and a group,
 /// and each task goes to the one that is its own. Every set has the same widths and groups.
@@ -70,8 +41,9 @@ macro_rules! by_width_and_group {
         ///
         /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
-        pub(super) unsafe fn quantised_rows(task: &$crate::quantised::QuantisedTask<'_>) {
-            let kernel = match (task.bits, task.group) {
+        pub(super) unsafe fn quantised_rows(task: &$crate::task::IntegerTask<'_>) {
+            let (bits, group, _) = task.affine();
+            let kernel = match (bits, group) {
                 (2, 32) => rows_2_32,
                 (2, 64) => rows_2_64,
                 (2, _) => rows_2_128,
@@ -103,12 +75,13 @@ pub(crate) use by_width_and_group;
 /// # Safety
 ///
 /// `out` is valid for the shape and no other thread writes the rows of this task.
-pub(crate) unsafe fn scalar_rows(task: &QuantisedTask<'_>) {
+pub(crate) unsafe fn scalar_rows(task: &IntegerTask<'_>) {
     let columns = task.matrix.columns;
-    let groups = columns / task.group;
+    let (bits, group, float) = task.affine();
+    let groups = columns / group;
     let row_bytes = task.matrix.encoding.weight_row_bytes(columns);
     let mut quantised = [0u8; 128];
-    let quantised = &mut quantised[..task.group];
+    let quantised = &mut quantised[..group];
     for row in task.rows.clone() {
         let stream = &task.matrix.weight[row * row_bytes..(row + 1) * row_bytes];
         for token in 0..task.count {
@@ -117,15 +90,15 @@ pub(crate) unsafe fn scalar_rows(task: &QuantisedTask<'_>) {
             let (scales, sums) = (task.x.scales(x_row), task.x.sums(x_row));
             let mut lanes = [0.0f32; GROUP_LANES];
             for g in 0..groups {
-                unpack(stream, task.bits, g * task.group, quantised);
-                let values = values[2 * g * task.group..].chunks_exact(2);
+                unpack(stream, bits, g * group, quantised);
+                let values = values[2 * g * group..].chunks_exact(2);
                 let sum: i32 = quantised
                     .iter()
                     .zip(values)
                     .map(|(&q, a)| i32::from(q) * i32::from(i16::from_le_bytes([a[0], a[1]])))
                     .sum();
-                let scale = task.scale.decode(task.matrix.scales, row * groups + g);
-                let bias = task.scale.decode(task.matrix.biases, row * groups + g);
+                let scale = float.decode(task.matrix.scales, row * groups + g);
+                let bias = float.decode(task.matrix.biases, row * groups + g);
                 let lane = &mut lanes[g % GROUP_LANES];
                 *lane = (sum as f32 * scales[g]).mul_add(scale, *lane);
                 *lane = sums[g].mul_add(bias, *lane);

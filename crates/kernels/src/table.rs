@@ -6,12 +6,10 @@
 //! choice is a matter of speed.
 
 use crate::activations::{IntegerKey, Packing};
-use crate::blocks::product::BlocksTask;
 use crate::generic::attention::{AttentionTask, BlockTask, MergeTask};
 use crate::generic::delta::DeltaTask;
 use crate::generic::elementwise::ConvolutionTask;
-use crate::generic::float_product::FloatTask;
-use crate::quantised::QuantisedTask;
+use crate::task::{FloatTask, IntegerTask};
 use crate::{ComputeError, Isa};
 
 #[allow(clippy::type_complexity, reason = "the signatures are the documentation")]
@@ -21,10 +19,11 @@ pub(crate) struct Table {
     pub(crate) name: &'static str,
     /// Packing of 16-bit activations for weights of the given width.
     pub(crate) packing: fn(bits: u8) -> Packing,
+    /// Packing of 16-bit activations for blocks.
+    pub(crate) block_packing: Packing,
     pub(crate) prepare: unsafe fn(&[f32], IntegerKey, &mut [u8], &mut [f32], &mut [f32]),
-    pub(crate) quantised_rows: unsafe fn(&QuantisedTask<'_>),
-    /// Activations are packed as for 8 bits.
-    pub(crate) block_rows: unsafe fn(&BlocksTask<'_>),
+    pub(crate) quantised_rows: unsafe fn(&IntegerTask<'_>),
+    pub(crate) block_rows: unsafe fn(&IntegerTask<'_>),
     pub(crate) float_rows: unsafe fn(&FloatTask<'_>),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) gated_rms_norm: unsafe fn(&[f32], &[f32], &[f32], f32, &mut [f32]),
@@ -44,7 +43,7 @@ pub(crate) struct Table {
 /// Defines `TABLE` with the generic kernels compiled for some lanes and target features.
 macro_rules! table {
     ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr,
-        $blocks:expr) => {
+        $block_packing:expr, $blocks:expr) => {
         mod instances {
             use super::*;
             use $crate::generic;
@@ -52,7 +51,7 @@ macro_rules! table {
                 prepare::prepare(x: &[f32], key: $crate::activations::IntegerKey,
                     values: &mut [u8], scales: &mut [f32], sums: &mut [f32]));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
-                float_product::float_rows(task: &generic::float_product::FloatTask<'_>));
+                float_product::float_rows(task: &$crate::task::FloatTask<'_>));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
@@ -89,6 +88,7 @@ macro_rules! table {
         pub(crate) static TABLE: $crate::table::Table = $crate::table::Table {
             name: $name,
             packing: $packing,
+            block_packing: $block_packing,
             prepare: instances::prepare,
             quantised_rows: $quantised,
             block_rows: $blocks,
@@ -126,7 +126,15 @@ pub(crate) mod scalar {
     use crate::lanes::ScalarLanes;
     use crate::quantised::scalar_rows;
 
-    super::table!("scalar", ScalarLanes, [], |_| Packing::Natural, scalar_rows, block_rows);
+    super::table!(
+        "scalar",
+        ScalarLanes,
+        [],
+        |_| Packing::Natural,
+        scalar_rows,
+        Packing::Natural,
+        block_rows
+    );
 }
 
 impl Table {

@@ -3,10 +3,9 @@
 //! llama.cpp sends `content` and reads `tokens` and `content`; vLLM sends `prompt` or `messages` and reads `count`,
 //! `max_model_len` and `prompt`. Both are answered at once, so that a client of either need not know which it asks.
 
-use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::http::{Answer, ApiError};
+use crate::http::ApiError;
 use crate::protocol::{Defaults, Fields, Understand};
 use crate::work::{PrepareError, Preparing, Prompt, Worker};
 use crate::{chat, completions};
@@ -17,7 +16,7 @@ pub(crate) fn tokenize(
     body: &Map<String, Value>,
     defaults: Defaults,
     preparing: Preparing<'_>,
-) -> Result<Response<Answer>, ApiError> {
+) -> Result<Value, ApiError> {
     let fields = Fields::of(body);
     let prompt = match fields.string("content")?.or(fields.string("prompt")?) {
         Some(text) => text_prompt(worker, &fields, text, preparing)?,
@@ -48,7 +47,7 @@ pub(crate) fn tokenize(
     if fields.boolean("return_token_strs")?.unwrap_or(false) {
         answer["token_strs"] = ids.iter().map(text).collect();
     }
-    Ok(Answer::json(StatusCode::OK, &answer))
+    Ok(answer)
 }
 
 fn text_prompt(
@@ -78,11 +77,11 @@ pub(crate) fn detokenize(
     worker: &dyn Worker,
     body: &Map<String, Value>,
     vocabulary: usize,
-) -> Result<Response<Answer>, ApiError> {
+) -> Result<Value, ApiError> {
     let fields = Fields::of(body);
     let items = fields.list("tokens")?.ok_or_else(|| fields.error("tokens", "is missing"))?;
     let tokens = completions::tokens("tokens", items, vocabulary)?;
     let bytes: Vec<u8> = tokens.iter().flat_map(|&token| worker.token_bytes(token)).collect();
     let text = String::from_utf8_lossy(&bytes);
-    Ok(Answer::json(StatusCode::OK, &json!({ "content": text, "prompt": text })))
+    Ok(json!({ "content": text, "prompt": text }))
 }

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 use crate::http::{ApiError, EventWriter, Frames, VALUES_MAX, object, shape};
 use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};
 use crate::work::{
-    Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Prompt, Timings, Usage,
+    Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Preparing, Prompt,
+    Timings, Usage, Worker,
 };
-use crate::{chat, completions, messages, ollama, responses};
+use crate::{chat, completions, messages, ollama, responses, tokens};
 
 /// Vocabulary of the model that is not there.
 const VOCABULARY: usize = 1000;
@@ -46,7 +47,6 @@ pub struct Refused {
 /// # Errors
 /// What the client is told.
 pub fn understand(path: &str, body: &[u8]) -> Result<Understood, Refused> {
-    let shape = shape(path);
     let read = || {
         let body = object(body, VALUES_MAX)?;
         match path {
@@ -59,10 +59,26 @@ pub fn understand(path: &str, body: &[u8]) -> Result<Understood, Refused> {
             _ => Ok(understood(messages::Count::parse(&body, defaults())?.draft())),
         }
     };
-    read().map_err(|error: ApiError| Refused {
-        status: error.status(shape).as_u16(),
-        message: error.message().to_owned(),
-    })
+    read().map_err(|error: ApiError| refused(&error, path))
+}
+
+/// Answers a body that was sent to `/tokenize` or `/detokenize`.
+///
+/// # Errors
+/// What the client is told.
+pub fn tokens(worker: &dyn Worker, path: &str, body: &[u8]) -> Result<Value, Refused> {
+    let answer = || {
+        let body = object(body, VALUES_MAX)?;
+        match path {
+            "/tokenize" => tokens::tokenize(worker, &body, defaults(), Preparing::PATIENT),
+            _ => tokens::detokenize(worker, &body, worker.model().vocabulary),
+        }
+    };
+    answer().map_err(|error: ApiError| refused(&error, path))
+}
+
+fn refused(error: &ApiError, path: &str) -> Refused {
+    Refused { status: error.status(shape(path)).as_u16(), message: error.message().to_owned() }
 }
 
 fn defaults() -> Defaults {

@@ -46,7 +46,7 @@ fn the_turns_of_a_conversation_share_their_pages() {
     let first_worker = worker(&setting(place));
     let first = ask(&first_worker, job(&first_worker, &conversation("", &[&text]), 8));
     first_worker.stop();
-    let written = first_worker.status().prefix.disk_bytes_written;
+    let written = first_worker.status().prefix.disk.bytes_written;
     drop(first_worker);
     let listed = kept::list(place, None).unwrap();
     assert_eq!((listed.len(), listed[0].model.as_str(), listed[0].in_use), (1, "demo", false));
@@ -66,8 +66,8 @@ fn the_turns_of_a_conversation_share_their_pages() {
     assert!(refused.is_err());
     second_worker.stop();
     let status = second_worker.status().prefix;
-    assert_eq!((status.disk_restored, status.disk_rejected), (1, 0));
-    assert!(status.disk_dropped.is_empty(), "{:?}", status.disk_dropped);
+    assert_eq!((status.disk.restored, status.disk.rejected), (1, 0));
+    assert!(status.disk.dropped.is_empty(), "{:?}", status.disk.dropped);
     drop(second_worker);
     let page = std::fs::metadata(&files(place, "page")[0]).unwrap().len();
     let more = kept::list(place, None).unwrap();
@@ -101,22 +101,22 @@ fn limits_are_kept_and_what_they_cost_is_counted() {
         ask(&worker, job(&worker, &conversation("", &[&text]), 4));
         worker.stop();
         let status = worker.status().prefix;
-        assert!(status.disk_dropped.get(reason).is_some_and(|&count| count > 0), "{status:?}");
-        assert_eq!((status.disk_dropped.len(), status.disk_bytes_written), (1, 0), "{status:?}");
+        assert!(status.disk.dropped.get(reason).is_some_and(|&count| count > 0), "{status:?}");
+        assert_eq!((status.disk.dropped.len(), status.disk.bytes_written), (1, 0), "{status:?}");
         assert!(files(place, "page").is_empty() && files(place, "new").is_empty());
     }
     // The day's bytes are those of all servers of the day.
     let worker = limited(place, |options| options.bytes_per_day = 64 << 20);
     ask(&worker, job(&worker, &conversation("", &[&text]), 4));
     worker.stop();
-    let written = worker.status().prefix.disk_bytes_written;
+    let written = worker.status().prefix.disk.bytes_written;
     assert!(written > 0);
     drop(worker);
     kept::purge(place, None, None).unwrap();
     let worker = limited(place, |options| options.bytes_per_day = written);
     ask(&worker, job(&worker, &conversation("", &[&text]), 4));
     worker.stop();
-    let dropped = worker.status().prefix.disk_dropped;
+    let dropped = worker.status().prefix.disk.dropped;
     assert!(dropped.contains_key("daily_limit"), "{dropped:?}");
 }
 

@@ -99,14 +99,14 @@ fn a_full_disk_costs_what_was_not_kept() {
     for (limit, more) in [("size=64k", "size=64m"), ("nr_inodes=8", "nr_inodes=1000")] {
         let Some(mounted) = Mounted::new(limit) else { return };
         let status = use_and_stop(on(mounted.path(), |_| {}), 0, &expected);
-        let full = status.disk_dropped.get("disk_full").copied().unwrap_or(0);
-        assert!(full > 0 && status.disk_dropped.len() == 1, "{limit}: {status:?}");
+        let full = status.disk.dropped.get("disk_full").copied().unwrap_or(0);
+        assert!(full > 0 && status.disk.dropped.len() == 1, "{limit}: {status:?}");
         assert!(files(mounted.path(), "new").is_empty(), "{limit}: half a file was left");
         let whole = kept::verify(mounted.path(), None).unwrap();
         assert!(whole.damaged.is_empty(), "{limit}: {whole:?}");
         mounted.remount(more);
         let status = use_and_stop(on(mounted.path(), |_| {}), 0, &expected);
-        assert!(status.disk_dropped.is_empty() && status.disk_bytes_written > 0, "{status:?}");
+        assert!(status.disk.dropped.is_empty() && status.disk.bytes_written > 0, "{status:?}");
         let warm = on(mounted.path(), |_| {});
         let again = ask(&warm, job(&warm, &conversation("", &[&long_text(0)]), 6));
         assert!(again.cached() > 0 && again.text == expected);
@@ -141,7 +141,7 @@ fn a_clock_that_is_set_keeps_no_file_for_ever() {
     }
     let before = files(&place, "prefix");
     let status = use_and_stop(on(&place, |options| options.bytes_max = bytes), 2, &texts[2]);
-    assert!(status.disk_dropped.is_empty(), "{status:?}");
+    assert!(status.disk.dropped.is_empty(), "{status:?}");
     let after = files(&place, "prefix");
     let stayed = before.iter().filter(|file| after.contains(file)).count();
     assert!(stayed < before.len(), "what a wrong clock wrote was never let go");
@@ -164,9 +164,9 @@ fn the_day_s_bytes_survive_a_clock_that_is_set() {
     // Written under a date to come: the limit holds, and the note is of today afterwards.
     std::fs::write(&note, format!("{} {bytes}\n", day + 3650)).unwrap();
     let status = use_and_stop(on(&place, |options| options.bytes_per_day = bytes), 0, &expected);
-    assert!(status.disk_dropped.contains_key("daily_limit"), "{status:?}");
+    assert!(status.disk.dropped.contains_key("daily_limit"), "{status:?}");
     let status = use_and_stop(on(&place, |_| {}), 0, &expected);
-    assert!(status.disk_bytes_written > 0);
+    assert!(status.disk.bytes_written > 0);
     let text = std::fs::read_to_string(&note).unwrap();
     let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let (noted, _) = text.split_once(' ').unwrap();
@@ -175,5 +175,5 @@ fn the_day_s_bytes_survive_a_clock_that_is_set() {
     kept::purge(&place, None, None).unwrap();
     std::fs::write(&note, format!("{} {}\n", day - 1, u64::MAX / 2)).unwrap();
     let status = use_and_stop(on(&place, |options| options.bytes_per_day = 1 << 30), 0, &expected);
-    assert!(status.disk_dropped.is_empty() && status.disk_bytes_written > 0, "{status:?}");
+    assert!(status.disk.dropped.is_empty() && status.disk.bytes_written > 0, "{status:?}");
 }

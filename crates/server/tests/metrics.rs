@@ -153,7 +153,7 @@ fn the_page_is_what_prometheus_reads() {
         status.prefix.full_prefills.insert("nothing_kept", 4);
         status.prefix.tokens_reused = 70;
         status.prefix.tokens_computed = 30;
-        status.prefix.disk_restored = 5;
+        status.prefix.disk.restored = 5;
         status.chunks = 6;
         status.experts.ahead_issued = 9;
         status.experts.device.prefetched.bus_copied = 8;
@@ -219,6 +219,10 @@ fn routers_find_their_names_and_shapes() {
         status.prefix.tokens_reused = 30;
         status.prefix.tokens_computed = 10;
         status.decode_time = Duration::from_secs(7);
+        status.decode_stages.attention = Duration::from_secs(2);
+        status.decode_stages.mixture = Duration::from_secs(4);
+        status.experts.decode.stall_us = 1_500_000;
+        (status.draw_time, status.head_time) = (Duration::from_secs(3), Duration::from_secs(2));
         status.finished.insert("stop", 2);
         status.finished.insert("tool_calls", 3);
     }
@@ -241,7 +245,18 @@ fn routers_find_their_names_and_shapes() {
     assert_eq!(value(&found, "vllm:request_success_total", &stopped), 5.0);
     let blocks = [model, ("block_size", "256"), ("num_gpu_blocks", "8")];
     assert_eq!(value(&found, "vllm:cache_config_info", &blocks), 1.0);
-    assert_eq!(value(&found, "decode_stage_seconds_total", &[("stage", "compute")]), 7.0);
+    for (stage, seconds) in [
+        ("attention", 2.0),
+        ("delta_net", 0.0),
+        ("mixture", 2.5),
+        ("expert_wait", 1.5),
+        ("head", 2.0),
+        ("sample", 1.0),
+        ("other", 1.0),
+    ] {
+        let found = value(&found, "decode_stage_seconds_total", &[("stage", stage)]);
+        assert_eq!(found, seconds, "{stage}");
+    }
     assert!(value(&found, "memory_bytes", &[("kind", "process")]) > 0.0);
     assert_eq!(value(&found, "disk_inflight", &[]), 0.0);
     for path in ["/v1/loads", "/loads"] {

@@ -81,8 +81,8 @@ fn owners_never_go_on_from_each_other_and_always_from_themselves() {
             let warm = ask(&second, asked(&next, owner));
             assert!(warm.cached() > 256, "{golden}: {owner:?} found {} tokens", warm.cached());
         }
-        wait_until(&second, |status| status.prefix.disk_restored == 3);
-        assert_eq!(second.status().prefix.disk_rejected, 0);
+        wait_until(&second, |status| status.prefix.disk.restored == 3);
+        assert_eq!(second.status().prefix.disk.rejected, 0);
     }
 }
 

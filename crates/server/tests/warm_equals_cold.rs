@@ -1,8 +1,9 @@
 //! Goal: whatever was kept, evicted, given up, written to disk, damaged or read back, every answer has the tokens and
 //! the log-probabilities of one computed from nothing, to the bit. Method: random trees of conversations, several at
-//! a time, cancelled and retried, over a worker with little room that is stopped and started again; each answer
-//! compared with that of a worker that reuses nothing. `FLASHMOE_FUZZ_REQUESTS` and `FLASHMOE_FUZZ_SEED` set how many
-//! and which; the figures of a long run are in docs/scheduling.md.
+//! a time, cancelled and retried, over two workers with little room that share a folder, have one of their own each,
+//! and are stopped and started again; each answer compared with that of a worker that reuses nothing.
+//! `FLASHMOE_FUZZ_REQUESTS` and `FLASHMOE_FUZZ_SEED` set how many and which; the figures of a long run are in
+//! docs/scheduling.md.
 #![allow(clippy::print_stdout, reason = "a run says what it did")]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use engine::sampling::{SamplingOptions, Xoshiro256};
 use engine_support::{Outcome, Setting, ask, collect, worker};
-use server::work::{DiskOptions, EngineWorker, Job, Priority, Prompt, Worker};
+use server::work::{DiskOptions, EngineWorker, Job, Priority, Prompt, SharedOptions, Worker};
 
 const CONTEXT: usize = 600;
 const VOCABULARY: u64 = 60;
@@ -146,10 +147,13 @@ impl Fuzz {
 
 /// Spoils a byte of one file, or cuts it short.
 fn damage(folder: &Path, fuzz: &mut Fuzz) {
-    // One folder per model; beside its files there are a lock and a name.
-    let folders = std::fs::read_dir(folder).unwrap().flatten().filter(|it| it.path().is_dir());
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
-    let mut files: Vec<_> = files.map(|file| file.path()).collect();
+    // Beside the files of prompts there are a lock, a name and a salt.
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
     files.retain(|file| file.extension().is_some());
     files.sort();
     if files.is_empty() {
@@ -167,21 +171,24 @@ fn damage(folder: &Path, fuzz: &mut Fuzz) {
     fuzz.damaged += 1;
 }
 
-fn run(golden: &'static str, requests: usize, seed: u64) {
+/// Gives how many snapshots came from the shared folder.
+fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("kept");
-    let disk = DiskOptions::new(kept.clone(), 7, 1 << 20);
-    let small = Setting {
+    let [own, shared] = ["own", "shared"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&own).unwrap();
+    let small = |number: usize| Setting {
         context: CONTEXT,
         chunk: 32,
         sequences: 3,
         snapshots: 7,
         golden: Some(golden),
-        disk: Some(disk),
+        disk: Some(DiskOptions::new(own.join(number.to_string()), 7, 1 << 20)),
+        shared: Some(SharedOptions::new(shared.clone(), 7, 1 << 20)),
         ..Setting::default()
     };
-    let reference = worker(&Setting { sequences: 1, snapshots: 0, disk: None, ..small.clone() });
-    let mut warm = worker(&small);
+    let alone = Setting { sequences: 1, snapshots: 0, disk: None, shared: None, ..small(0) };
+    let reference = worker(&alone);
+    let mut both = [0, 1].map(|number| Some(worker(&small(number))));
     let mut fuzz = Fuzz {
         random: Xoshiro256::new(seed),
         nodes: Vec::new(),
@@ -194,26 +201,31 @@ fn run(golden: &'static str, requests: usize, seed: u64) {
     };
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     while fuzz.requests < requests {
+        let number = fuzz.below(2);
         match fuzz.below(30) {
             0 => {
-                let status = stop(warm, &mut sums);
+                let status = stop(both[number].take().unwrap(), &mut sums);
                 assert_eq!(status, 0, "jobs were left running");
-                if fuzz.below(2) == 0 {
-                    damage(&kept, &mut fuzz);
+                match fuzz.below(4) {
+                    0 => damage(&own.join(number.to_string()), &mut fuzz),
+                    1 => damage(&shared, &mut fuzz),
+                    _ => {}
                 }
-                warm = worker(&small);
+                both[number] = Some(worker(&small(number)));
                 fuzz.restarts += 1;
             }
             1..5 => {
+                let warm = both[number].as_ref().unwrap();
                 let job = fuzz.job();
                 let ticket = warm.submit(job.clone()).unwrap();
                 std::thread::sleep(Duration::from_micros(fuzz.below(12_000) as u64));
                 drop(ticket);
                 fuzz.cancelled += 1;
-                let retry = ask(&warm, job.clone());
+                let retry = ask(warm, job.clone());
                 fuzz.compare(&job, &retry, &reference, seed);
             }
             _ => {
+                let warm = both[number].as_ref().unwrap();
                 let count = 1 + fuzz.below(4);
                 let jobs: Vec<Job> = (0..count).map(|_| fuzz.job()).collect();
                 let tickets = jobs.iter().map(|job| warm.submit(job.clone()).unwrap());
@@ -225,7 +237,9 @@ fn run(golden: &'static str, requests: usize, seed: u64) {
             }
         }
     }
-    stop(warm, &mut sums);
+    for warm in both.into_iter().flatten() {
+        stop(warm, &mut sums);
+    }
     let (cached, total) = fuzz.tokens;
     println!(
         "{golden}, seed {seed}: {} requests equal to the bit, {} reused something ({cached} of {total} prompt tokens), \
@@ -234,6 +248,7 @@ fn run(golden: &'static str, requests: usize, seed: u64) {
     );
     assert!(fuzz.reused * 3 > fuzz.requests, "little was reused: {}", fuzz.reused);
     assert!(sums["evicted"] > 0, "nothing was evicted: {sums:?}");
+    sums["from_shared"]
 }
 
 fn stop(worker: EngineWorker, sums: &mut BTreeMap<&str, u64>) -> usize {
@@ -248,8 +263,9 @@ fn stop(worker: EngineWorker, sums: &mut BTreeMap<&str, u64>) -> usize {
         ("saved", status.prefix.saved),
         ("restored", status.prefix.restored),
         ("evicted", status.prefix.evicted),
-        ("from_disk", status.prefix.disk_restored),
-        ("rejected", status.prefix.disk_rejected),
+        ("from_disk", status.prefix.disk.restored),
+        ("from_shared", status.prefix.shared.restored),
+        ("rejected", status.prefix.disk.rejected + status.prefix.shared.rejected),
     ] {
         *sums.entry(name).or_default() += count;
     }
@@ -262,6 +278,7 @@ fn every_answer_is_that_of_a_run_without_reuse() {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let requests = number("FLASHMOE_FUZZ_REQUESTS").unwrap_or(160) as usize;
     let seed = number("FLASHMOE_FUZZ_SEED").unwrap_or(1);
-    run("qwen35-calm-mlx-mixed", requests * 3 / 4, seed);
-    run("qwen3-calm-hf", requests / 4, seed + 1);
+    let shared = run("qwen35-calm-mlx-mixed", requests * 3 / 4, seed)
+        + run("qwen3-calm-hf", requests / 4, seed + 1);
+    assert!(shared > 0, "nothing came from the shared folder");
 }

@@ -14,6 +14,7 @@ use store::arena::{HugePages, SlotArena};
 use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreError, StoreOptions, Visit};
 use store::format::Checkpoint;
 use store::io::{CompletionSink, FileSet, Outcome, ReadRequest, Storage};
+use store::split_mix::SplitMix64;
 use store::{ExpertId, LayerId};
 
 const SLOTS: usize = 3;
@@ -248,11 +249,8 @@ fn long_sequences_by_chance() {
         std::fs::create_dir(&root).unwrap();
         checkpoint(&root, 1, EXPERTS.into(), layout)
     });
-    let mut state = 1_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below
-    };
+    let mut numbers = SplitMix64(1);
+    let mut random = |below: usize| numbers.next_u64() as usize % below;
     for round in 0..2000 {
         let mut actions = Vec::new();
         for _ in 0..30 {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cache_support::{Layout, checkpoint, ids, is_right};
 use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreError, StoreOptions, Visit};
 use store::io::{Fault, Operation, Simulator};
+use store::split_mix::SplitMix64;
 use store::{ExpertId, LayerId};
 
 const MODES: [StorageMode; 4] =
@@ -25,12 +26,11 @@ fn wait_for(visit: &Visit<'_>, members: usize) {
 }
 
 /// A small deterministic generator: the seed is all there is to report.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
+        self.0.next_u64() % bound
     }
 
     fn experts(&mut self, of: u64, count: usize) -> Vec<ExpertId> {
@@ -53,7 +53,7 @@ fn every_mode_and_layout_returns_the_bytes_of_the_files() {
         let checkpoint = checkpoint(folder.path(), 3, 12, layout);
         for mode in MODES {
             let store = ExpertStore::open(Arc::clone(&checkpoint), options(mode, 9, 4)).unwrap();
-            let mut random = Random(7);
+            let mut random = Random(SplitMix64(7));
             for step in 0..60 {
                 let layer = LayerId(step % 3);
                 let experts = random.experts(12, 4);
@@ -246,7 +246,7 @@ fn a_held_record_stays_until_it_is_let_go() {
     let (base, length) = store.arenas()[held.arena()].span();
     assert_eq!(held.bytes().as_ptr() as usize, base as usize + held.offset());
     assert!(held.offset() + held.bytes().len() <= length);
-    let mut random = Random(11);
+    let mut random = Random(SplitMix64(11));
     for step in 0..40 {
         let experts = random.experts(12, 4);
         let visit = store.visit(LayerId(step % 2), &experts, Phase::Decode).unwrap();

@@ -67,6 +67,7 @@ fn same_kernel(gate: &Matrix, up: &Matrix) -> bool {
 ///
 /// # Errors
 /// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn experts_tiles(
     stream: &Stream,
     x: Span<f32>,

@@ -437,6 +437,7 @@ pub fn swiglu(
 ///
 /// # Errors
 /// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn combine(
     stream: &Stream,
     tokens: usize,

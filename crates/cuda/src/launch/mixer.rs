@@ -186,6 +186,7 @@ struct ConvolveArguments {
 ///
 /// # Errors
 /// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn convolve(
     stream: &Stream,
     channels: usize,

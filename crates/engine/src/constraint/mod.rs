@@ -15,6 +15,7 @@ mod error;
 mod grammar;
 mod limits;
 mod references;
+mod spelling;
 mod watch;
 
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use serde_json::Value;
 use store::shown::message;
 
 use crate::sampling::Mask;
-use crate::text::{Dialect, Thinking, Tokenizer};
+use crate::text::{Dialect, Lead, Thinking, Tokenizer};
 
 pub use error::ConstraintError;
 pub use grammar::Rule;
@@ -58,7 +59,7 @@ pub struct Grammars {
     vocabulary: usize,
     think_start: Option<u32>,
     think_end: Option<u32>,
-    /// The opening tag of a call, where that is a control token.
+    /// The control token that begins a call, or a message where these have channels.
     call_start: Option<u32>,
     /// While thinking: everything but control tokens, and the end of the thinking.
     thinking: Arc<Mask>,
@@ -97,6 +98,12 @@ impl Grammars {
             controls.find(|token| token.text == text).map(|token| token.id)
         };
         let think_end = control("</think>");
+        let form = dialect.calls();
+        let call_start = match (form.lead, form.begins_block) {
+            (Lead::Channels, _) => control("<|start|>"),
+            (Lead::Breaks, true) => spelling::trigger(form.block[0], tokenizer),
+            (Lead::Breaks, false) => spelling::trigger(form.call[0], tokenizer),
+        };
         let mut thinking = Mask::none(vocabulary);
         for id in 0..u32::try_from(known).unwrap_or(u32::MAX) {
             let plain = !tokenizer.is_control(id) && !tokenizer.token_bytes(id).is_empty();
@@ -106,7 +113,7 @@ impl Grammars {
         }
         Ok(Self {
             think_start: control("<think>"),
-            call_start: control("<tool_call>"),
+            call_start,
             think_end,
             thinking: Arc::new(thinking),
             tokenizer: tokenizer.clone(),
@@ -319,7 +326,7 @@ fn failed(error: impl std::fmt::Display) -> ConstraintError {
 fn refused(rule: &Rule, problem: &str) -> ConstraintError {
     let field = match rule {
         Rule::JsonObject | Rule::JsonSchema(_) => SCHEMA_FIELD,
-        Rule::Calls { .. } | Rule::CallBody => "tools",
+        Rule::Calls { .. } | Rule::CallBody | Rule::CallHead => "tools",
     };
     // The compiler panics on numbers that overflow (`multipleOf` of ten digits).
     let problem = if problem.starts_with("panic") {

@@ -1,10 +1,11 @@
 //! Calls that the model makes by itself: free until one begins, then one that the tools take.
 //!
-//! With `tool_choice: auto` the text of an answer is the model's business, and nothing is excluded from it: no mask is
-//! computed, and a device may choose tokens by itself. The opening tag of a call is one control token; from there
+//! With `tool_choice: auto` the text of an answer is the model's business, and nothing is excluded from it: no mask
+//! is computed, and a device may choose tokens by itself. The opening tag of a call is one control token; from there
 //! to the closing tag only names and parameters that the tools have may come, in any order, each with a value of its
-//! type, and all that are required. A call that was right by itself is not changed by a bit: callers draw freely and
-//! ask for the mask only when what was drawn is not allowed.
+//! type, and all that are required. Where messages have channels, a call begins in a message's header: headers are
+//! watched from their first token, and what follows one that is no call's is free again. A call that was right by
+//! itself is not changed by a bit: callers draw freely and ask for the mask only when what was drawn is not allowed.
 //!
 //! It never fails an answer: where the tools make no grammar, or the automaton is at its limits, it lets go.
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use super::{Grammars, Rule, grammar};
 use crate::sampling::{Mask, Sampled, Sampler, SamplingError};
-use crate::text::Thinking;
+use crate::text::{Lead, Thinking};
 
 /// Where an answer is.
 enum State {
@@ -50,11 +51,14 @@ impl Grammars {
     /// token that begins a call.
     pub fn watch(self: &Arc<Self>, tools: &[Value], thinking: Thinking) -> Option<CallWatch> {
         let start = self.call_start.filter(|_| !tools.is_empty())?;
+        // The prompt has begun the first header.
+        let head = self.in_header().then(|| self.call_rule(&Rule::CallHead, tools)).flatten();
+        let free = State::Free { thinking: thinking == Thinking::Open };
         Some(CallWatch {
             grammars: Arc::clone(self),
             tools: tools.to_vec(),
             start,
-            state: State::Free { thinking: thinking == Thinking::Open },
+            state: head.map_or(free, |matcher| State::Call(Box::new(matcher))),
             mask: Mask::none(self.vocabulary),
             spare: Vec::new(),
         })
@@ -63,14 +67,21 @@ impl Grammars {
     /// Compiles what a watch will need, so that it is there when a call begins.
     pub fn prepare_watch(&self, tools: &[Value]) {
         if self.call_start.is_some() && !tools.is_empty() {
-            drop(self.call_body(tools));
+            drop(self.call_rule(&Rule::CallBody, tools));
+            if self.in_header() {
+                drop(self.call_rule(&Rule::CallHead, tools));
+            }
         }
     }
 
-    fn call_body(&self, tools: &[Value]) -> Option<Matcher> {
-        let rule = Rule::CallBody;
-        let text = grammar::of(&rule, tools, self.dialect, &self.tokenizer).ok()?;
-        self.matcher(&rule, text).ok()
+    /// Whether an answer begins inside a message's header.
+    fn in_header(&self) -> bool {
+        self.dialect.calls().lead == Lead::Channels
+    }
+
+    fn call_rule(&self, rule: &Rule, tools: &[Value]) -> Option<Matcher> {
+        let text = grammar::of(rule, tools, self.dialect, &self.tokenizer).ok()?;
+        self.matcher(rule, text).ok()
     }
 }
 
@@ -152,7 +163,7 @@ impl CallWatch {
                 } else if Some(token) == self.grammars.think_end {
                     *thinking = false;
                 } else if token == self.start && !*thinking {
-                    let matcher = self.grammars.call_body(&self.tools);
+                    let matcher = self.grammars.call_rule(&Rule::CallBody, &self.tools);
                     self.state =
                         matcher.map_or(State::Off, |matcher| State::Call(Box::new(matcher)));
                 }

@@ -8,10 +8,19 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::{qwen3moe, qwen35moe};
+use super::rope::Rope;
+use super::router::Router;
+use super::{qwen3moe, qwen3next, qwen35moe};
 use crate::EngineError;
 
 pub use store::format::Family;
+
+/// One layer: what mixes its tokens. (What follows the mixer is a mixture of experts in every layer.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerSpec {
+    /// What mixes tokens.
+    pub mixer: Mixer,
+}
 
 /// What mixes tokens in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +40,8 @@ pub struct AttentionConfig {
     pub key_value_heads: usize,
     /// Values per head.
     pub head_dim: usize,
-    /// Leading values of a head that are rotated.
-    pub rotary_dim: usize,
-    /// Base of the rotation's frequencies.
-    pub rope_theta: f64,
+    /// Rotation of queries and keys.
+    pub rope: Rope,
     /// True when the query projection carries an output gate of the same size.
     pub output_gate: bool,
 }
@@ -78,7 +85,7 @@ impl DeltaConfig {
 }
 
 /// Shape of the expert layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoeConfig {
     /// Routed experts per layer.
     pub experts: usize,
@@ -88,8 +95,8 @@ pub struct MoeConfig {
     pub intermediate: usize,
     /// Inner width of the shared expert, when there is one.
     pub shared_intermediate: Option<usize>,
-    /// True when the chosen experts' probabilities are scaled to sum to one.
-    pub normalise: bool,
+    /// How experts are chosen.
+    pub router: Router,
 }
 
 /// The shapes of a model.
@@ -101,8 +108,8 @@ pub struct ModelConfig {
     pub hidden: usize,
     /// Rows of the embedding and of the output head.
     pub vocabulary: usize,
-    /// What mixes tokens, per layer.
-    pub layers: Vec<Mixer>,
+    /// The layers, in order.
+    pub layers: Vec<LayerSpec>,
     /// Added to the mean square in every RMS norm.
     pub rms_epsilon: f32,
     /// Attention layers.
@@ -126,6 +133,7 @@ impl ModelConfig {
         let config = match from.supported_family()? {
             Family::Qwen35Moe => qwen35moe::config(from)?,
             Family::Qwen3Moe => qwen3moe::config(from)?,
+            Family::Qwen3Next => qwen3next::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -139,11 +147,9 @@ impl ModelConfig {
                 format!("{} does not divide num_attention_heads", attention.key_value_heads);
             return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
         }
-        if attention.rotary_dim == 0
-            || !attention.rotary_dim.is_multiple_of(2)
-            || attention.rotary_dim > attention.head_dim
-        {
-            let found = format!("gives {} rotated of {}", attention.rotary_dim, attention.head_dim);
+        let rotated = attention.rope.dims;
+        if rotated == 0 || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
+            let found = format!("gives {rotated} rotated of {}", attention.head_dim);
             return Err(from.invalid(&keys::ROTARY_FACTOR, found));
         }
         if let Some(delta) = &self.delta
@@ -161,6 +167,6 @@ impl ModelConfig {
 
     /// Layers of one kind.
     pub fn count(&self, mixer: Mixer) -> usize {
-        self.layers.iter().filter(|&&kind| kind == mixer).count()
+        self.layers.iter().filter(|layer| layer.mixer == mixer).count()
     }
 }

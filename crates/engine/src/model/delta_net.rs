@@ -1,6 +1,8 @@
 //! GatedDeltaNet: a causal convolution and the gated delta rule over a fixed recurrent state
 //! (reference: transformers `Qwen3_5MoeGatedDeltaNet`; Yang et al., "Gated Delta Networks", 2024).
 
+use std::ops::Range;
+
 use store::LayerId;
 
 use super::config::{DeltaConfig, ModelConfig};
@@ -30,8 +32,37 @@ pub struct DeltaNet {
     pub output: MatrixId,
 }
 
+/// Rows of one matrix among those of another, from first to last.
+type Rows = Vec<Range<usize>>;
+
+/// Rows of `in_proj_qkvz`, as Qwen3-Next stores it, and where in it are queries, keys and values of all heads, and
+/// where the output gates: for each key head its query, its key, the values that share it, their gates.
+fn mixed_projection(shape: &DeltaConfig) -> (usize, [Rows; 2]) {
+    let DeltaConfig { key_heads, key_dim, .. } = *shape;
+    let share = shape.value_width() / key_heads;
+    let head = 2 * key_dim + 2 * share;
+    let of_heads = |start: usize, count: usize| {
+        (0..key_heads).map(move |index| index * head + start..index * head + start + count)
+    };
+    let queries = of_heads(0, key_dim);
+    let keys = of_heads(key_dim, key_dim);
+    let values = of_heads(2 * key_dim, share);
+    let gates = of_heads(2 * key_dim + share, share);
+    (key_heads * head, [queries.chain(keys).chain(values).collect(), gates.collect()])
+}
+
+/// The same for `in_proj_ba`: for each key head the write strengths of its value heads, then their decays.
+fn mixed_gates(shape: &DeltaConfig) -> (usize, [Rows; 2]) {
+    let share = shape.value_heads / shape.key_heads;
+    let of_heads = |start: usize| {
+        (0..shape.key_heads).map(move |head| 2 * share * head + start).map(|at| at..at + share)
+    };
+    (2 * shape.value_heads, [of_heads(0).collect(), of_heads(share).collect()])
+}
+
 impl DeltaNet {
-    /// Declares the tensors below `prefix` (`layers.N.linear_attn`).
+    /// Declares the tensors below `prefix` (`layers.N.linear_attn`), in either of the two layouts of the input
+    /// projections.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
@@ -43,11 +74,25 @@ impl DeltaNet {
     ) -> Result<Self, EngineError> {
         let (hidden, heads, width) = (config.hidden, shape.value_heads, shape.value_width());
         let name = |part: &str| format!("{prefix}.{part}");
+        let (query_key_value, z, beta, decay) = if catalog.has(&name("in_proj_qkvz")) {
+            let (rows, parts) = mixed_projection(shape);
+            let [qkv, z] = catalog.gathered(&name("in_proj_qkvz"), (rows, hidden), parts)?;
+            let (rows, parts) = mixed_gates(shape);
+            let [beta, decay] = catalog.gathered(&name("in_proj_ba"), (rows, hidden), parts)?;
+            (qkv, z, beta, decay)
+        } else {
+            (
+                catalog.matrix(&name("in_proj_qkv"), shape.channels(), hidden)?,
+                catalog.matrix(&name("in_proj_z"), width, hidden)?,
+                catalog.matrix(&name("in_proj_b"), heads, hidden)?,
+                catalog.matrix(&name("in_proj_a"), heads, hidden)?,
+            )
+        };
         Ok(Self {
-            query_key_value: catalog.matrix(&name("in_proj_qkv"), shape.channels(), hidden)?,
-            z: catalog.matrix(&name("in_proj_z"), width, hidden)?,
-            beta: catalog.matrix(&name("in_proj_b"), heads, hidden)?,
-            decay: catalog.matrix(&name("in_proj_a"), heads, hidden)?,
+            query_key_value,
+            z,
+            beta,
+            decay,
             convolution: catalog.vector(
                 &name("conv1d"),
                 shape.channels() * shape.convolution_kernel,

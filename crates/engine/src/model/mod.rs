@@ -6,11 +6,17 @@
 //! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
 
 pub mod attention;
+mod clock;
 pub mod config;
 pub mod delta_net;
 pub mod mixture;
 mod qwen35moe;
 mod qwen3moe;
+mod qwen3next;
+pub mod rope;
+pub mod router;
+
+use std::time::Instant;
 
 use store::{LayerId, timeline};
 
@@ -18,6 +24,8 @@ use crate::EngineError;
 use crate::backend::{Backend, Cancel};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
+use clock::Clock;
+pub use clock::StageTimes;
 use config::{Mixer, ModelConfig};
 use delta_net::DeltaNet;
 use mixture::Mixture;
@@ -61,7 +69,7 @@ impl Layer {
         let name = |part: &str| format!("layers.{index}.{part}");
         let (hidden, norm) = (config.hidden, VectorRole::Norm);
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
-        let mixer = match (config.layers[index], &config.delta) {
+        let mixer = match (config.layers[index].mixer, &config.delta) {
             (Mixer::DeltaNet, Some(shape)) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
@@ -87,6 +95,8 @@ pub struct Model {
     pub final_norm: VectorId,
     /// Output head `[vocabulary, hidden]`.
     pub head: MatrixId,
+    /// Where the time of passes went.
+    pub(crate) clock: Clock,
 }
 
 impl Model {
@@ -111,7 +121,7 @@ impl Model {
         } else {
             catalog.matrix("lm_head", vocabulary, hidden)?
         };
-        Ok(Self { embedding, layers, final_norm, head })
+        Ok(Self { embedding, layers, final_norm, head, clock: Clock::default() })
     }
 
     /// Runs the batch that `backend` has begun through every layer; the residual stream of each token is
@@ -149,15 +159,25 @@ impl Model {
         let (id, layer) = (LayerId(index as u16), &self.layers[index]);
         let number = [("layer", index as u64), ("", 0), ("", 0)];
         let span = timeline::span(layer.mixer.name(), number);
-        match &layer.mixer {
-            MixerWeights::Attention(mixer) => mixer.forward(id, layer.input_norm, backend),
-            MixerWeights::DeltaNet(mixer) => mixer.forward(id, layer.input_norm, backend),
-        }
+        let begun = Instant::now();
+        let sum = match &layer.mixer {
+            MixerWeights::Attention(mixer) => {
+                mixer.forward(id, layer.input_norm, backend);
+                &self.clock.attention
+            }
+            MixerWeights::DeltaNet(mixer) => {
+                mixer.forward(id, layer.input_norm, backend);
+                &self.clock.delta_net
+            }
+        };
+        let begun = Clock::add(sum, begun);
         drop(span);
         if cancel.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
         let _span = timeline::span("mixture", number);
-        backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel)
+        let done = backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel);
+        Clock::add(&self.clock.mixture, begun);
+        done
     }
 }

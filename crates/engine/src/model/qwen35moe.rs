@@ -5,18 +5,29 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::config::{
-    AttentionConfig, DeltaConfig, Family, HeadOrder, Mixer, ModelConfig, MoeConfig,
+    AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
 };
+use super::rope::Rope;
+use super::router::Router;
 
 /// Reads the shapes.
 ///
 /// `norm_topk_prob` is absent from these configurations: the reference divides unconditionally.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
+    read(from, Family::Qwen35Moe, Router { normalise: true })
+}
+
+/// The shapes of a family of these parts.
+pub(super) fn read(
+    from: &Configuration,
+    family: Family,
+    router: Router,
+) -> Result<ModelConfig, FormatError> {
     let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
     let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(256);
     let rotary = from.rotary_factor()?.unwrap_or(0.25);
     Ok(ModelConfig {
-        family: Family::Qwen35Moe,
+        family,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: mixers(from, layers)?,
@@ -25,8 +36,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rotary_dim: (head_dim as f64 * rotary) as usize,
-            rope_theta: from.rope_theta()?.unwrap_or(1e7),
+            rope: Rope {
+                theta: from.rope_theta()?.unwrap_or(1e7),
+                dims: (head_dim as f64 * rotary) as usize,
+            },
             output_gate: from.get(&keys::ATTN_OUTPUT_GATE)?.unwrap_or(true),
         },
         delta: Some(DeltaConfig {
@@ -45,7 +58,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: Some(from.required(&keys::SHARED_EXPERT_INTERMEDIATE_SIZE)?),
-            normalise: true,
+            router,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(262_144),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
@@ -53,7 +66,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 }
 
 /// What mixes tokens in each layer: as listed, or else by the interval.
-fn mixers(from: &Configuration, layers: usize) -> Result<Vec<Mixer>, FormatError> {
+fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatError> {
     let kinds: Vec<Mixer> = match from.get(&keys::LAYER_TYPES)? {
         Some(kinds) => kinds.into_iter().map(mixer).collect(),
         None => {
@@ -68,7 +81,7 @@ fn mixers(from: &Configuration, layers: usize) -> Result<Vec<Mixer>, FormatError
         let found = format!("has {} entries for {layers} layers", kinds.len());
         return Err(from.invalid(&keys::LAYER_TYPES, found));
     }
-    Ok(kinds)
+    Ok(kinds.into_iter().map(|mixer| LayerSpec { mixer }).collect())
 }
 
 /// A mixer by its name, which the reader has checked.

@@ -4,7 +4,9 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig};
+use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::rope::Rope;
+use super::router::Router;
 
 /// Reads the shapes. Variants that no released checkpoint of the family uses (dense layers in between,
 /// attention biases, sliding windows) are refused by their keys.
@@ -21,14 +23,13 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         family: Family::Qwen3Moe,
         hidden,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: vec![Mixer::Attention; layers],
+        layers: vec![LayerSpec { mixer: Mixer::Attention }; layers],
         rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
         attention: AttentionConfig {
             query_heads,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rotary_dim: head_dim,
-            rope_theta: from.rope_theta()?.unwrap_or(1e4),
+            rope: Rope { theta: from.rope_theta()?.unwrap_or(1e4), dims: head_dim },
             output_gate: false,
         },
         delta: None,
@@ -37,7 +38,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: None,
-            normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false),
+            router: Router { normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false) },
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

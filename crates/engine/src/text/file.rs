@@ -32,6 +32,9 @@ const ADDED_TOKENS_MAX: usize = 16 << 10;
 const ADDED_TOKEN_BYTES_MAX: usize = 256;
 /// All of them together: the search automata take a hundred times that. gpt-oss has 22 KB.
 const ADDED_BYTES_MAX: usize = 256 << 10;
+/// The longest known token has 256 bytes, of spaces. A client may ask for the bytes of any token many times over, and
+/// dividing a long word takes time that grows with the square of this.
+const TOKEN_BYTES_MAX: usize = 512;
 /// Ids without a token that are tolerated beyond twice the number of tokens (reserved ranges).
 const SPARE_IDS_MAX: usize = 4096;
 
@@ -263,6 +266,13 @@ fn check_model(model: &Model) -> Result<(), TextError> {
         }
     }
     let vocab = &model.vocab;
+    // Spelled in the byte alphabet: a character is a byte.
+    if let Some(long) = vocab.keys().find(|token| token.chars().nth(TOKEN_BYTES_MAX).is_some()) {
+        return Err(TextError::tokenizer(
+            "model.vocab",
+            format!("{} is longer than {TOKEN_BYTES_MAX} bytes", quoted(long)),
+        ));
+    }
     for byte in 0..=255u8 {
         if !vocab.contains_key(byte_to_char(byte).encode_utf8(&mut [0; 4]) as &str) {
             return Err(TextError::tokenizer(

@@ -2,14 +2,16 @@
 //!
 //! The command line and the server make their prompts here, so that both say the same to the model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use store::format::{Checkpoint, TokenizerSource};
+use store::shown;
 use thiserror::Error;
 
+use super::dsml;
 use super::least::{self, TextLimit};
 use super::{
     ChatTemplate, Dialect, EncodeLimit, Message, RenderOptions, SampledTurn, TemplateHost,
@@ -27,16 +29,54 @@ pub enum LanguageError {
         folder: PathBuf,
     },
     /// A file is not what it should be.
-    #[error("{}: {source}", file.display())]
+    #[error("{}", in_file(file, reason))]
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
-        source: TextError,
+        /// What is wrong with it. Not the error's source: it is in its words.
+        reason: TextError,
     },
     /// config.json or generation_config.json is not what it should be.
     #[error(transparent)]
     Config(#[from] EngineError),
+}
+
+/// A file and what is wrong with it, which may begin with the file's name.
+fn in_file(file: &Path, reason: &TextError) -> String {
+    let (words, name) = (reason.to_string(), file.file_name().unwrap_or_default());
+    let rest = words.strip_prefix(&*name.to_string_lossy()).and_then(|it| it.strip_prefix(": "));
+    format!("{}: {}", shown::path(file), rest.unwrap_or(&words))
+}
+
+/// Where a model's prompts and its dialect come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Its chat template.
+    Template,
+    /// Its family, whose prompts are written here: it has no chat template.
+    Family,
+    /// Nowhere: it has no chat template.
+    Nowhere,
+}
+
+impl Found {
+    /// Looks at a checkpoint.
+    pub fn of(checkpoint: &Checkpoint) -> Self {
+        match &checkpoint.chat_template {
+            Some(_) => Self::Template,
+            None if dsml::writes(&checkpoint.config) => Self::Family,
+            None => Self::Nowhere,
+        }
+    }
+
+    /// The dialect of the checkpoint, in which its answers are read.
+    pub fn dialect(self, checkpoint: &Checkpoint) -> Dialect {
+        match self {
+            Self::Template => Dialect::of(checkpoint.chat_template.as_deref().unwrap_or_default()),
+            Self::Family => Dialect::Dsml,
+            Self::Nowhere => Dialect::QwenXml,
+        }
+    }
 }
 
 /// Tokenizer, template and end tokens of a model.
@@ -83,7 +123,7 @@ impl Language {
         let folder = &checkpoint.root;
         let source = checkpoint.tokenizer.as_ref();
         let source = source.ok_or_else(|| LanguageError::NoTokenizer { folder: folder.clone() })?;
-        let wrap = |error| LanguageError::File { file: source.path().to_owned(), source: error };
+        let wrap = |error| LanguageError::File { file: source.path().to_owned(), reason: error };
         let tokenizer = match source {
             TokenizerSource::File(path) => Tokenizer::from_file(path).map_err(wrap)?,
             TokenizerSource::Gguf(vocabulary) => {
@@ -97,19 +137,28 @@ impl Language {
             let tokens = TemplateTokens::from_config(&config);
             let controls = tokenizer.control_tokens().clone();
             let template = ChatTemplate::new(source, tokens, controls, host);
-            template.map_err(|source| LanguageError::File { file: folder.clone(), source })
+            template.map_err(|reason| LanguageError::File { file: folder.clone(), reason })
         });
-        let dialect = checkpoint.chat_template.as_deref().map_or(Dialect::QwenXml, Dialect::of);
+        let found = Found::of(checkpoint);
+        let dialect = found.dialect(checkpoint);
         let end_tokens = tokenizer.end_tokens(&config);
-        let mut end_tokens = end_tokens.map_err(|source| LanguageError::File {
+        let mut end_tokens = end_tokens.map_err(|reason| LanguageError::File {
             file: folder.join("tokenizer_config.json"),
-            source,
+            reason,
         })?;
         let listed = checkpoint.end_tokens().map_err(EngineError::from)?;
         end_tokens.extend(listed.into_iter().flatten().flatten());
+        let controls = tokenizer.control_tokens().tokens();
+        let ends = controls.iter().filter(|token| dialect.ends().contains(&token.text.as_str()));
+        end_tokens.extend(ends.map(|token| token.id));
         end_tokens.sort_unstable();
         end_tokens.dedup();
-        let template = template.transpose()?;
+        let template = match template.transpose()? {
+            None if found == Found::Family => {
+                Some(ChatTemplate::dsml(tokenizer.control_tokens().clone()))
+            }
+            other => other,
+        };
         let prints_contents = template.as_ref().is_some_and(least::prints_contents);
         let load_time = started.elapsed();
         Ok(Self { tokenizer, template, prints_contents, dialect, end_tokens, load_time })

@@ -6,10 +6,13 @@
 //! tokens than anybody can use. The ids are those of the whole text, because the words are: the expression runs over
 //! the whole text as it does there.
 //!
-//! The steps of Qwen's tokenizers are done this way. Others go through the library, for texts of a bounded length.
+//! Steps that are expressions and then bytes are done this way: Qwen's and gpt-oss's one, DeepSeek's three. Others go
+//! through the library, for texts of a bounded length.
 
 use super::TextError;
 use super::control::ControlToken;
+use super::effort::{Count, Effort};
+use super::ids::Ids;
 use super::nfc;
 use super::steps;
 use super::words::Words;
@@ -22,75 +25,6 @@ use tokenizers::{
 
 /// Longest text for the library's own steps.
 const LIBRARY_BYTES_MAX: usize = 1 << 20;
-/// Tokens between two looks at whether the ids are still wanted.
-const LOOK_TOKENS: usize = 1024;
-
-/// How far encoding goes.
-#[derive(Clone, Copy)]
-pub struct EncodeLimit<'a> {
-    /// Most tokens of use.
-    pub tokens: usize,
-    /// Beyond these, tokens are counted up to here without being kept, so that a refusal can say how many there are.
-    pub counted: usize,
-    /// Whether the ids are no longer wanted.
-    pub gone: &'a dyn Fn() -> bool,
-}
-
-impl EncodeLimit<'_> {
-    /// No limit.
-    pub const NONE: EncodeLimit<'static> =
-        EncodeLimit { tokens: usize::MAX, counted: usize::MAX, gone: &|| false };
-}
-
-/// Ids so far.
-pub(super) struct Ids<'a> {
-    ids: Vec<u32>,
-    count: usize,
-    looked: usize,
-    limit: EncodeLimit<'a>,
-}
-
-impl<'a> Ids<'a> {
-    pub(super) fn new(limit: EncodeLimit<'a>) -> Self {
-        Self { ids: Vec::new(), count: 0, looked: 0, limit }
-    }
-
-    #[cfg(test)]
-    pub(super) fn unbounded() -> Self {
-        Self::new(EncodeLimit::NONE)
-    }
-
-    /// Ids that were pushed, those included that are not kept.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn push(&mut self, ids: &[u32]) -> Result<(), TextError> {
-        self.count += ids.len();
-        if self.count <= self.limit.tokens {
-            self.ids.extend_from_slice(ids);
-        } else {
-            self.ids = Vec::new();
-        }
-        if self.count - self.looked >= LOOK_TOKENS {
-            self.looked = self.count;
-            if (self.limit.gone)() {
-                return Err(TextError::Gone);
-            }
-        }
-        if self.count > self.limit.counted.max(self.limit.tokens) {
-            return Err(TextError::TooManyTokens { tokens: self.count, all: false });
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish(self) -> Result<Vec<u32>, TextError> {
-        if self.count > self.limit.tokens {
-            return Err(TextError::TooManyTokens { tokens: self.count, all: true });
-        }
-        Ok(self.ids)
-    }
-}
 
 /// The way of ordinary text to ids.
 pub(super) struct Pieces {
@@ -110,12 +44,15 @@ enum Normal {
     Library(NormalizerWrapper),
 }
 
+/// A step that divides by an expression.
+type Divider = tokenizers::pre_tokenizers::split::Split;
+
 /// How text becomes words.
 enum Split {
-    /// By an expression; nothing else divides.
-    Expression(tokenizers::pre_tokenizers::split::Split),
-    /// In steps of the library's.
-    Library(Vec<PreTokenizerWrapper>),
+    /// By expressions, each of which divides what the one before it left; nothing else divides.
+    Expressions(Vec<(Divider, Option<Effort>)>),
+    /// In steps of the library's; the effort of those that have an expression.
+    Library(Vec<(PreTokenizerWrapper, Option<Effort>)>),
 }
 
 struct Blanks {
@@ -178,7 +115,7 @@ impl Pieces {
         let (raw, normalised) = (Blanks::new(raw)?, Blanks::new(spelled)?);
         let mut steps = Vec::new();
         pre_tokenizer.into_iter().for_each(|step| flatten(step, &mut steps));
-        Ok(Self { normal, raw, normalised, split: Split::of(steps), words })
+        Ok(Self { normal, raw, normalised, split: Split::of(steps)?, words })
     }
 
     pub(super) fn words(&self) -> &Words {
@@ -230,7 +167,7 @@ impl Normal {
 }
 
 impl Split {
-    fn of(mut steps: Vec<PreTokenizerWrapper>) -> Self {
+    fn of(mut steps: Vec<PreTokenizerWrapper>) -> Result<Self, TextError> {
         let plain = |step: &PreTokenizerWrapper| match step {
             PreTokenizerWrapper::ByteLevel(bytes) => !bytes.use_regex && !bytes.add_prefix_space,
             _ => false,
@@ -241,13 +178,31 @@ impl Split {
             }
             _ => false,
         };
-        match steps.as_slice() {
-            [first, second] if expression(first) && plain(second) => match steps.swap_remove(0) {
-                PreTokenizerWrapper::Split(split) => Self::Expression(split),
-                other => Self::Library(vec![other]),
-            },
-            _ => Self::Library(steps),
+        let whole = match steps.split_last() {
+            Some((last, first)) => !first.is_empty() && plain(last) && first.iter().all(expression),
+            None => false,
+        };
+        if whole {
+            steps.pop();
+            let split = |step| match step {
+                PreTokenizerWrapper::Split(split) => Some(split),
+                _ => None,
+            };
+            let with_effort = |split: Divider| {
+                let effort = steps::effort(&split.pattern)?;
+                Ok((split, effort))
+            };
+            let splits = steps.into_iter().filter_map(split).map(with_effort);
+            return splits.collect::<Result<_, _>>().map(Self::Expressions);
         }
+        let with_effort = |step: PreTokenizerWrapper| match &step {
+            PreTokenizerWrapper::Split(split) => {
+                let effort = steps::effort(&split.pattern)?;
+                Ok((step, effort))
+            }
+            _ => Ok((step, None)),
+        };
+        steps.into_iter().map(with_effort).collect::<Result<_, _>>().map(Self::Library)
     }
 
     /// The bytes of each word, in order.
@@ -257,27 +212,22 @@ impl Split {
         visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Expression(split) => {
-                let mut word = |start: usize, end: usize| match &text.as_bytes()[start..end] {
-                    [] => Ok(()),
-                    bytes => visit(bytes),
-                };
-                let mut last = 0;
-                for (start, end) in split.regex.find_iter(text) {
-                    word(last, start)?;
-                    word(start, end)?;
-                    last = end;
-                }
-                // Also what is left where the expression gave up: as one word, as the library has it.
-                word(last, text.len())
-            }
+            Self::Expressions(splits) => divide(splits, text, visit),
             Self::Library(steps) => {
                 check_length(text)?;
                 if text.is_empty() {
                     return Ok(());
                 }
                 let mut parts = PreTokenizedString::from(text);
-                for step in steps {
+                for (step, effort) in steps {
+                    if let (PreTokenizerWrapper::Split(split), Some(effort)) = (step, effort) {
+                        let inputs = parts
+                            .get_splits(OffsetReferential::Normalized, OffsetType::None)
+                            .into_iter();
+                        for (part, _, _) in inputs {
+                            each_match(split, Some(effort), part, |_, _| Ok(()))?;
+                        }
+                    }
                     step.pre_tokenize(&mut parts).map_err(|error| failed(text, &error))?;
                 }
                 let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
@@ -290,6 +240,48 @@ impl Split {
                 Ok(())
             }
         }
+    }
+}
+
+/// The words of a text: the parts that the first expression makes, each divided by the others.
+fn divide(
+    splits: &[(Divider, Option<Effort>)],
+    text: &str,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some(((split, effort), others)) = splits.split_first() else {
+        return visit(text.as_bytes());
+    };
+    let mut last = 0;
+    each_match(split, effort.as_ref(), text, |start, end| {
+        divide(others, &text[last..start], visit)?;
+        divide(others, &text[start..end], visit)?;
+        last = end;
+        Ok(())
+    })?;
+    // Also what is left where the expression gave up: as one part, as the library has it.
+    divide(others, &text[last..], visit)
+}
+
+/// Visits what the expression of a step finds, unless finding it reads too much.
+fn each_match(
+    split: &Divider,
+    effort: Option<&Effort>,
+    text: &str,
+    mut visit: impl FnMut(usize, usize) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let mut count = effort.map(|effort| effort.count(text));
+    let mut matches = split.regex.find_iter(text);
+    loop {
+        count.as_mut().map_or(Ok(()), Count::before_next)?;
+        let Some((start, end)) = matches.next() else { return Ok(()) };
+        if let Some(count) = &mut count {
+            count.found(end, start == end);
+        }
+        visit(start, end)?;
     }
 }
 

@@ -6,8 +6,8 @@
 //! different: integers beyond 64 bits are floats (as JSON arrives here), and a list printed without `tojson` is
 //! spelled minijinja's way.
 
-use super::clock;
-use minijinja::value::{Kwargs, ValueKind};
+use super::{TextError, clock};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
@@ -162,6 +162,23 @@ pub(crate) fn float(number: f64) -> String {
     }
     let plain = format!("{number}");
     if plain.contains('.') { plain } else { plain + ".0" }
+}
+
+/// `json.dumps(value, ensure_ascii=False)`.
+pub(super) fn json(value: &serde_json::Value) -> Result<String, TextError> {
+    let separators = (", ".to_owned(), ": ".to_owned());
+    let writer = JsonWriter {
+        item: separators.0,
+        key: separators.1,
+        indent: None,
+        ascii: false,
+        sort: false,
+    };
+    let mut out = String::new();
+    writer
+        .write(&Value::from(Serde(value)), 0, &mut out)
+        .map_err(|error| TextError::TemplateFailed { problem: error.to_string() })?;
+    Ok(out)
 }
 
 /// `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.

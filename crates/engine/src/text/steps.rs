@@ -10,6 +10,7 @@
 //! the library backtracks, and where it gives up after a million steps it goes on with wrong words and says nothing.
 
 use super::TextError;
+use super::effort::Effort;
 use fancy_regex::Expr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -27,8 +28,10 @@ const STEPS_MAX: usize = 16;
 const PATTERN_BYTES_MAX: usize = 4096;
 /// Compiled size of an expression; the largest known takes about one.
 const PATTERN_COMPILED_BYTES_MAX: usize = 8 << 20;
-/// The expression that is not regular.
+/// The expression that is not regular, and the one that must be a branch as well: then something matches at white
+/// space in any case, and what finding it reads is what is counted.
 const TRAILING_SPACE: &str = r"\s+(?!\S)";
+const SPACE: &str = r"\s+";
 /// The library gives up, and says nothing, on a million characters of white space in a row.
 const SPACE_CHARS_MAX: usize = 500_000;
 
@@ -191,15 +194,30 @@ fn check_pattern(pattern: &SplitPattern) -> Result<(), String> {
             "has a look-around or a reference other than the branch {TRAILING_SPACE}"
         ));
     }
+    let space = parse(SPACE).map_err(|error| error.to_string())?;
+    if branches.contains(&trailing) && !branches.contains(&space) {
+        return Err(format!("has the branch {TRAILING_SPACE} without the branch {SPACE}"));
+    }
     // All branches together, so that there is one limit on what the library compiles one by one.
-    let regular = text.replace(TRAILING_SPACE, r"\s+");
-    let mut builder = regex::RegexBuilder::new(&regular);
+    let mut builder = regex::RegexBuilder::new(&regular(text));
     builder.size_limit(PATTERN_COMPILED_BYTES_MAX).build().map(drop).map_err(|error| match error {
         regex::Error::CompiledTooBig(limit) => {
             format!("compiles to more than {} MiB", limit >> 20)
         }
         other => other.to_string(),
     })
+}
+
+/// A checked expression with its one branch that is not regular made so.
+fn regular(text: &str) -> String {
+    text.replace(TRAILING_SPACE, SPACE)
+}
+
+/// What finding a checked pattern reads; `None` for a text, which is found in one pass.
+pub(super) fn effort(pattern: &SplitPattern) -> Result<Option<Effort>, TextError> {
+    let SplitPattern::Regex(text) = pattern else { return Ok(None) };
+    let made = Effort::new(&regular(text), PATTERN_COMPILED_BYTES_MAX);
+    made.map(Some).map_err(|problem| TextError::tokenizer("pre_tokenizer.pattern", problem))
 }
 
 /// Whether the linear engine can run an expression.

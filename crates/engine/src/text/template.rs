@@ -18,7 +18,7 @@
 use super::control::ControlTokens;
 use super::program::{OutputLimit, Program, TemplateHost};
 use super::replay::{self, Part, SampledTurn, Segment};
-use super::{Message, Role, TextError, python};
+use super::{Dialect, Message, Role, TextError, python, single};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,9 +127,9 @@ impl Rendered {
     /// Where the prompt leaves the model's thinking.
     pub fn thinking(&self) -> Thinking {
         let end = self.text.trim_end();
-        if end.ends_with("<think>") {
+        if end.ends_with("<think>") || end.ends_with("<|channel|>analysis<|message|>") {
             Thinking::Open
-        } else if end.ends_with("</think>") {
+        } else if end.ends_with("</think>") || end.ends_with("<|channel|>final<|message|>") {
             Thinking::Closed
         } else {
             Thinking::Unopened
@@ -149,6 +149,49 @@ pub struct ChatTemplate {
     splits_reasoning: bool,
     /// The source, to keep the mark out of it.
     source: String,
+    wants: Wants,
+}
+
+/// What a template expects of messages, beyond what all do.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wants {
+    /// Thinking in a field `thinking`, and nothing else that is said before a call.
+    thinking: bool,
+    /// Arguments of calls as text, which it prints as it is.
+    text_arguments: bool,
+    /// One call a message: it prints no other.
+    single_calls: bool,
+    /// A description of every tool.
+    descriptions: bool,
+}
+
+impl Wants {
+    /// A tool as the template takes it.
+    fn tool(self, tool: &Value) -> Value {
+        let mut tool = tool.clone();
+        if self.descriptions
+            && let Some(function) = tool.get_mut("function").and_then(Value::as_object_mut)
+        {
+            function.entry("description").or_insert_with(|| "".into());
+        }
+        tool
+    }
+
+    fn of(source: &str) -> Self {
+        let dense: String = source.chars().filter(|c| !c.is_whitespace()).collect();
+        let has = |texts: &[&str]| texts.iter().any(|text| dense.contains(text));
+        let harmony = Dialect::of(source) == Dialect::Harmony;
+        Self {
+            thinking: has(&["message.thinking", "message['thinking']"]),
+            text_arguments: has(&[
+                "['arguments']+",
+                ".arguments+",
+                "+tool['function']['arguments']}",
+            ]),
+            descriptions: has(&["+tool.description"]),
+            single_calls: harmony && has(&["message.tool_calls[0]", "['tool_calls'][0]"]),
+        }
+    }
 }
 
 impl ChatTemplate {
@@ -176,7 +219,21 @@ impl ChatTemplate {
             tokens,
             controls,
             source: source.to_owned(),
+            wants: Wants::of(source),
         })
+    }
+
+    /// The encoder of DeepSeek-V4 in the place of a template (`dsml.rs`).
+    pub fn dsml(controls: Arc<ControlTokens>) -> Self {
+        Self {
+            program: Program::Dsml,
+            tokens: TemplateTokens::default(),
+            controls,
+            builds_controls: false,
+            splits_reasoning: true,
+            source: String::new(),
+            wants: Wants::default(),
+        }
     }
 
     /// Renders a conversation.
@@ -218,10 +275,12 @@ impl ChatTemplate {
             turns.push(turn);
             fields
         };
-        let messages: Vec<Value> = messages.iter().map(message).collect();
+        let single = if self.wants.single_calls { single::split(messages) } else { None };
+        let messages: Vec<Value> =
+            single.as_deref().unwrap_or(messages).iter().map(message).collect();
         let tools = match tools {
             [] => Value::Null,
-            tools => marker.value(&Value::Array(tools.to_vec())),
+            tools => marker.value(&tools.iter().map(|tool| self.wants.tool(tool)).collect()),
         };
         let mut context = Map::new();
         for (name, value) in &options.extra {
@@ -273,13 +332,29 @@ impl ChatTemplate {
                 content.insert(0, marker.mark);
             }
         }
+        if self.wants.thinking && !message.tool_calls.is_empty() && reasoning.is_some() {
+            // Such a template takes one of the two before a call, and prints either as thoughts.
+            let said = std::mem::take(&mut content);
+            reasoning = reasoning.map(|thought| match said.trim() {
+                "" => thought,
+                _ => thought + "\n\n" + &said,
+            });
+        }
         let mut fields = json!({ "role": message.role.name(), "content": content });
+        if let Some(thinking) = reasoning.as_ref().filter(|_| self.wants.thinking) {
+            fields["thinking"] = Value::String(thinking.clone());
+        }
         if let Some(reasoning) = reasoning {
             fields["reasoning_content"] = Value::String(reasoning);
         }
         if !message.tool_calls.is_empty() {
             let call = |call: &super::ToolCall| {
-                let arguments = marker.value(&Value::Object(call.arguments.clone()));
+                let mut arguments = marker.value(&Value::Object(call.arguments.clone()));
+                if self.wants.text_arguments
+                    && let Ok(text) = python::json(&arguments)
+                {
+                    arguments = Value::String(text);
+                }
                 let function = json!({ "name": marker.text(&call.name), "arguments": arguments });
                 let mut fields = json!({ "type": "function", "function": function });
                 if let Some(id) = &call.id {

@@ -13,7 +13,8 @@
 use super::control::ControlTokens;
 use super::decode::{DecodeStream, TokenTable};
 use super::file::{self, Parts};
-use super::pieces::{EncodeLimit, Ids, Pieces};
+use super::ids::{EncodeLimit, Ids};
+use super::pieces::Pieces;
 use super::{Rendered, TextError};
 use std::path::Path;
 use std::sync::Arc;

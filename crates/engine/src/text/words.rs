@@ -14,7 +14,7 @@
 
 use super::TextError;
 use super::decode::byte_to_char;
-use super::pieces::Ids;
+use super::ids::Ids;
 use tokenizers::Model;
 use tokenizers::models::bpe::BPE;
 
@@ -22,6 +22,8 @@ use tokenizers::models::bpe::BPE;
 const WINDOW_BYTES: usize = 16 << 10;
 /// Tokens of the longest length in a window, at least.
 const WINDOW_TOKENS: usize = 16;
+/// Looking for a cut takes some ten times the square of the longest token, at this part of which the window begins.
+const WINDOW_SQUARE_PART: usize = 4;
 /// The largest window; no place to cut was ever needed further away than a few tokens.
 const WINDOW_BYTES_MAX: usize = 1 << 20;
 /// Distances from a window's end at which a cut is tried, in tokens of the longest length.
@@ -44,7 +46,8 @@ impl Words {
     pub(super) fn new(mut bpe: BPE, lengths: Vec<u32>) -> Self {
         let whole_words = std::mem::replace(&mut bpe.ignore_merges, false);
         let longest = lengths.iter().copied().max().unwrap_or(1).max(1) as usize;
-        let window = WINDOW_BYTES.max(WINDOW_TOKENS * longest);
+        let least = WINDOW_BYTES.max(WINDOW_TOKENS * longest);
+        let window = least.max(longest * longest / WINDOW_SQUARE_PART);
         Self { bpe, whole_words, lengths, longest, window }
     }
 

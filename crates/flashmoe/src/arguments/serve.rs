@@ -79,6 +79,16 @@ pub(crate) struct ServeArguments {
     /// Bytes of its file system that stay free (default: a tenth of it, 16G at the most)
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache_disk_reserve: Option<ByteSize>,
+    /// Folder in which several servers keep prompts for each other, on a network file system for instance. Who can
+    /// read it can read the conversations, and who can write to it can change answers
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache_shared: Option<PathBuf>,
+    /// Most bytes of that folder, all models together; every server that writes removes what was used longest ago
+    #[arg(long, value_name = "SIZE", default_value = "256G")]
+    pub(crate) cache_shared_size: ByteSize,
+    /// Most bytes that this server writes to it in a second
+    #[arg(long, value_name = "SIZE", default_value = "200M")]
+    pub(crate) cache_shared_rate: ByteSize,
     /// On SIGTERM: how long work is still taken while /readyz says no, for routers to learn of it
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(crate) drain_delay: Age,

@@ -9,7 +9,7 @@ use kernels::format::BlockFormat;
 /// `flashmoe synth`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SynthArguments {
-    /// 35B-A3B, 122B-A10B, 397B-A17B, tiny, or the path of a config.json
+    /// 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B (Qwen3-Next), tiny, tiny-next, or the path of a config.json
     pub(crate) shape: String,
     /// Folder to make; it must not exist
     pub(crate) destination: PathBuf,

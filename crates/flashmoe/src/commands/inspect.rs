@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
+use engine::text::Found;
 use engine::weights::Catalog;
 use kernels::KvType;
 use serde_json::json;
@@ -49,7 +50,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         "attention",
         format!(
             "{} query heads, {} key-value heads of {}, {} rotated",
-            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rotary_dim
+            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
         ),
     );
     if let Some(delta) = &config.delta {
@@ -96,6 +97,13 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             .as_ref()
             .map_or("none".to_owned(), |t| format!("{} bytes", t.len())),
     );
+    let found = Found::of(checkpoint);
+    let whence = match found {
+        Found::Template => "taught by the chat template",
+        Found::Family => "written for the family, which has no chat template",
+        Found::Nowhere => "without a chat template",
+    };
+    field("dialect", format!("{}, {whence}", found.dialect(checkpoint).name()));
     let sums = match &checkpoint.pack {
         Some(_) => {
             "of the trunk (compared at load), of each expert (--check-reads) and of copied files"
@@ -110,8 +118,8 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     lines.push(String::new());
     lines.push("layer  mixer       gate       up         down       record".to_owned());
     let mut rows: Vec<(usize, usize, String)> = Vec::new();
-    for (index, mixer) in config.layers.iter().enumerate() {
-        let mixer = match mixer {
+    for (index, layer) in config.layers.iter().enumerate() {
+        let mixer = match layer.mixer {
             Mixer::Attention => "attention",
             Mixer::DeltaNet => "delta rule",
         };
@@ -167,6 +175,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "expert_bytes": checkpoint.expert_bytes(),
         "tokenizer": checkpoint.tokenizer.as_ref().map(|source| source.path()),
         "chat_template": checkpoint.chat_template.is_some(),
+        "dialect": Found::of(checkpoint).dialect(checkpoint).name(),
         "checksums": checkpoint.pack.is_some(),
         "layers": layers,
     })

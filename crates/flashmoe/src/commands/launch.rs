@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,8 +41,12 @@ struct Served {
 #[derive(Debug, PartialEq, Eq)]
 struct Launch {
     program: &'static str,
+    /// How to get it.
+    install: &'static str,
     environment: Vec<(&'static str, String)>,
     arguments: Vec<String>,
+    /// A file that the client reads, and its content.
+    file: Option<(PathBuf, String)>,
 }
 
 pub(crate) fn launch(arguments: &LaunchArguments, out: &mut dyn Write) -> Result<()> {
@@ -51,7 +56,7 @@ pub(crate) fn launch(arguments: &LaunchArguments, out: &mut dyn Write) -> Result
         ClientChoice::Claude => claude(&served),
         ClientChoice::Codex => codex(&served),
         ClientChoice::Opencode => opencode(&served),
-        ClientChoice::Aider => aider(&served),
+        ClientChoice::Aider => aider(&served, crate::state::folder()),
     };
     if served.context < CONTEXT_MIN {
         crate::progress::say(&format!(
@@ -89,7 +94,8 @@ fn claude(served: &Served) -> Launch {
         ("CLAUDE_CODE_MAX_CONTEXT_TOKENS", served.context.to_string()),
         ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", served.context.to_string()),
     ];
-    Launch { program: "claude", environment, arguments: Vec::new() }
+    let install = "npm install -g @anthropic-ai/claude-code";
+    Launch { program: "claude", install, environment, arguments: Vec::new(), file: None }
 }
 
 fn codex(served: &Served) -> Launch {
@@ -110,7 +116,8 @@ fn codex(served: &Served) -> Launch {
         .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")])
         .collect();
     let environment = vec![("FLASHMOE_API_KEY", served.key.clone())];
-    Launch { program: "codex", environment, arguments }
+    let install = "npm install -g @openai/codex";
+    Launch { program: "codex", install, environment, arguments, file: None }
 }
 
 fn opencode(served: &Served) -> Launch {
@@ -145,35 +152,76 @@ fn opencode(served: &Served) -> Launch {
         },
     });
     let environment = vec![("OPENCODE_CONFIG_CONTENT", config.to_string())];
-    Launch { program: "opencode", environment, arguments: Vec::new() }
+    let install = "npm install -g opencode-ai";
+    Launch { program: "opencode", install, environment, arguments: Vec::new(), file: None }
 }
 
-fn aider(served: &Served) -> Launch {
-    let environment = vec![
+/// `state` is the folder for the file that tells aider of the model; without that it asks the network for a list of all
+/// models, and knows no window.
+fn aider(served: &Served, state: Option<PathBuf>) -> Launch {
+    let known = json!({
+        "litellm_provider": "openai",
+        "mode": "chat",
+        "max_input_tokens": served.context,
+        "max_output_tokens": served.context / 4,
+        "max_tokens": served.context / 4,
+        "input_cost_per_token": 0.0,
+        "output_cost_per_token": 0.0,
+    });
+    let [model, side] = ["", ":side"].map(|kind| format!("openai/{}{kind}", served.model));
+    let file = state.map(|folder| {
+        let models = json!({ (&model): known, (&side): known });
+        (folder.join("aider.json"), models.to_string())
+    });
+    let mut environment = vec![
         ("OPENAI_API_BASE", format!("{}/v1", served.url)),
         ("OPENAI_API_KEY", served.key.clone()),
-        ("AIDER_MODEL", format!("openai/{}", served.model)),
-        ("AIDER_WEAK_MODEL", format!("openai/{}:side", served.model)),
+        ("AIDER_MODEL", model),
+        ("AIDER_WEAK_MODEL", side),
         ("AIDER_TIMEOUT", "3600".to_owned()),
         ("AIDER_SHOW_MODEL_WARNINGS", "false".to_owned()),
         // Prices of other models, which it would fetch at each start.
         ("LITELLM_LOCAL_MODEL_COST_MAP", "True".to_owned()),
+        // Requests of its own to elsewhere.
+        ("AIDER_ANALYTICS_DISABLE", "true".to_owned()),
+        ("AIDER_CHECK_UPDATE", "false".to_owned()),
+        ("AIDER_SHOW_RELEASE_NOTES", "false".to_owned()),
     ];
-    Launch { program: "aider", environment, arguments: Vec::new() }
+    if let Some((path, _)) = &file {
+        environment.push(("AIDER_MODEL_METADATA_FILE", path.to_string_lossy().into_owned()));
+    }
+    let install = "pip install aider-chat";
+    Launch { program: "aider", install, environment, arguments: Vec::new(), file }
 }
 
 /// Becomes the client; comes back only if it cannot be run.
 fn run(launch: &Launch, further: &[OsString]) -> Failure {
+    if let Some((path, content)) = &launch.file {
+        let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        if let Err(error) = written.and_then(|()| std::fs::write(path, content)) {
+            return Failure::Io(anyhow!("cannot write {}: {error}", path.display()));
+        }
+    }
     let mut command = Command::new(launch.program);
     command.args(&launch.arguments).args(further);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
     let error = command.exec();
-    Failure::usage(format!("cannot run {}: {error}", launch.program))
+    let Launch { program, install, .. } = launch;
+    Failure::usage(match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{program} is not installed: {install}"),
+        _ => format!("cannot run {program}: {error}"),
+    })
 }
 
 /// Lines for a shell.
 fn print(launch: &Launch, further: &[OsString]) -> String {
     let mut text = String::new();
+    if let Some((path, content)) = &launch.file {
+        let folder = path.parent().unwrap_or(path).to_string_lossy();
+        let (folder, path) = (quoted(&folder), quoted(&path.to_string_lossy()));
+        let content = quoted(content);
+        text.push_str(&format!("mkdir -p {folder}\nprintf '%s\\n' {content} > {path}\n"));
+    }
     for (name, value) in &launch.environment {
         text.push_str(&format!("export {name}={}\n", quoted(value)));
     }
@@ -275,7 +323,11 @@ mod tests {
         let flashmoe = &config["provider"]["flashmoe"];
         assert_eq!(flashmoe["models"]["qwen"]["limit"]["context"], 65_536);
         assert_eq!(flashmoe["options"]["timeout"], false);
-        assert_eq!(value(&aider(&served()), "AIDER_MODEL"), "openai/qwen");
+        let aider = aider(&served(), Some("/state".into()));
+        assert_eq!(value(&aider, "AIDER_MODEL"), "openai/qwen");
+        assert_eq!(value(&aider, "AIDER_MODEL_METADATA_FILE"), "/state/aider.json");
+        let models: Value = serde_json::from_str(&aider.file.unwrap().1).unwrap();
+        assert_eq!(models["openai/qwen:side"]["max_input_tokens"], 65_536);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! `flashmoe serve`: a model behind the protocols of the clients.
 
-use std::io::Write;
+use std::fs::DirBuilder;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -9,9 +12,10 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use engine::text::{Language, TemplateHost};
-use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, WorkerOptions};
+use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, WorkerOptions};
 use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
 use store::format::SourceKind;
+use store::shown;
 
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
@@ -20,6 +24,11 @@ use crate::plan::{Plan, Seats};
 use crate::progress::{say, say_json};
 use crate::sampling::sampling_options;
 use crate::supervisor::Supervisor;
+
+/// Longest file of keys or of a system prompt.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Reading so many bytes takes a while: it is told.
+const TOLD_BYTES: u64 = 1 << 30;
 
 pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
     store::heap::configure();
@@ -40,10 +49,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     let address = server.address().map_err(failure)?;
     let system = match &arguments.system_file {
         None => None,
-        Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(Failure::io);
-            Some(text.with_context(|| file.display().to_string())?)
-        }
+        Some(file) => Some(small_file("--system-file", file)?),
     };
     let seats = Seats {
         sequences: arguments.sequences.map(usize::from),
@@ -108,6 +114,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
                 bytes_per_day: arguments.cache_disk_daily.0,
                 bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
+            shared: shared_options(arguments, &plan, &name)?,
             log: log.clone(),
         };
         let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
@@ -161,8 +168,7 @@ fn log(arguments: &ServeArguments) -> Log {
 fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
     let mut keys = arguments.api_key.clone();
     if let Some(file) = &arguments.api_key_file {
-        let text = std::fs::read_to_string(file).map_err(Failure::io);
-        let text = text.with_context(|| file.display().to_string())?;
+        let text = small_file("--api-key-file", file)?;
         let before = keys.len();
         let lines = text.lines().map(str::trim);
         keys.extend(
@@ -170,11 +176,25 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
         );
         if keys.len() == before {
             // An empty file must not open the server.
-            let problem = format!("--api-key-file {} has no key", file.display());
+            let problem = format!("--api-key-file {} has no key", shown::path(file));
             return Err(Failure::usage(problem).into());
         }
     }
     Ok(keys)
+}
+
+/// The text of a file that an option names.
+fn small_file(option: &str, file: &Path) -> Result<String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file);
+    let read = opened.and_then(|it| it.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(Failure::io).with_context(|| shown::path(file).to_string())?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let file = shown::path(file);
+        let problem = format!("{option} {file} has more than {FILE_BYTES_MAX} bytes");
+        return Err(Failure::usage(problem).into());
+    }
+    Ok(text)
 }
 
 /// The first signal ends the server; a second one does not wait for answers in progress.
@@ -195,26 +215,64 @@ fn stop_at_signals(stopper: Stopper, supervisor: Supervisor) -> Result<()> {
     Ok(())
 }
 
+/// The folder that servers share. The model's contents are read for it where no pack or note has their sums.
+fn shared_options(
+    arguments: &ServeArguments,
+    plan: &Plan,
+    name: &str,
+) -> Result<Option<SharedOptions>> {
+    let Some(folder) = arguments.cache_shared.clone() else { return Ok(None) };
+    let note = arguments.cache_disk.as_ref().map(|folder| folder.join("contents"));
+    if let Some(folder) = &arguments.cache_disk {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(Failure::io).with_context(|| folder.display().to_string())?;
+    }
+    if plan.checkpoint.contents_bytes() > TOLD_BYTES {
+        say("--cache-shared: the model's contents are compared by a sum of all its bytes");
+    }
+    let contents = plan.checkpoint.contents(note.as_deref()).map_err(Failure::io)?;
+    Ok(Some(SharedOptions {
+        folder,
+        fingerprint: numerics(plan, contents),
+        model: name.to_owned(),
+        bytes_max: arguments.cache_shared_size.0,
+        bytes_per_second: arguments.cache_shared_rate.0,
+    }))
+}
+
 /// What must be equal for a snapshot of another run to be one of this.
 fn fingerprint(plan: &Plan) -> u64 {
-    let backend = &plan.backend;
-    let device = plan.device.as_ref().map_or("cpu", |_| "gpu");
     // The checkpoint's own fingerprint does not read the weights: their files' times stand for them.
     let files = plan.checkpoint.files.iter();
     let times = files.map(|file| file.path.metadata().and_then(|file| file.modified()).ok());
     let times: Vec<_> = times.collect();
-    let numerics = format!(
-        "{:?} {:?} {} {:?} {:?} {device} {} {times:?}",
+    folded(plan.checkpoint.fingerprint(), &format!("{} {times:?}", arithmetic(plan)))
+}
+
+/// The same for a snapshot of another host, of a model with these contents.
+fn numerics(plan: &Plan, contents: u64) -> u64 {
+    let device = plan.device.as_ref();
+    let device = device.map(|device| (&device.info.name, device.info.capability));
+    folded(contents, &format!("{} {device:?}", arithmetic(plan)))
+}
+
+/// What decides the bits of a state, beside the model. Processors of all kinds agree.
+fn arithmetic(plan: &Plan) -> String {
+    let backend = &plan.backend;
+    let device = plan.device.as_ref().map_or("cpu", |_| "gpu");
+    format!(
+        "{:?} {:?} {} {:?} {:?} {device} {}",
         backend.kv_type,
         backend.delta_form,
         backend.top_k,
         plan.arguments.arithmetic,
         plan.arguments.routing,
         env!("CARGO_PKG_VERSION"),
-    );
-    let seed = plan.checkpoint.fingerprint();
-    numerics
-        .bytes()
+    )
+}
+
+fn folded(seed: u64, text: &str) -> u64 {
+    text.bytes()
         .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
@@ -294,5 +352,42 @@ mod tests {
         for (index, one) in found.iter().enumerate() {
             assert!(!found[..index].contains(one), "{found:x?}");
         }
+    }
+
+    #[test]
+    fn hosts_share_what_was_kept_of_the_same_contents_alone() {
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen3-calm-hf/model");
+        let folder = tempfile::tempdir().expect("a folder");
+        let copy = folder.path().join("copy");
+        std::fs::create_dir(&copy).expect("made");
+        for file in std::fs::read_dir(golden).expect("a folder").flatten() {
+            std::fs::copy(file.path(), copy.join(file.file_name())).expect("copied");
+        }
+        let note = folder.path().join("contents");
+        let of = |model: &str, kind: &str| {
+            let words = ["flashmoe", model, "--device", "cpu", "--kv-type", kind];
+            let only = Only::try_parse_from(words).expect("options that exist");
+            let plan = Plan::resolve(&only.model, Seats::CONVERSATION).expect("a plan");
+            let read = plan.checkpoint.contents(None).expect("read");
+            // A note says the same, when it is written and when it is read.
+            for _ in 0..2 {
+                assert_eq!(plan.checkpoint.contents(Some(&note)).expect("read"), read);
+            }
+            (fingerprint(&plan), numerics(&plan, read))
+        };
+        let here = of(golden, "f16");
+        let path = copy.to_str().expect("text");
+        let there = of(path, "f16");
+        assert_ne!(here.0, there.0, "times differ");
+        assert_eq!(here.1, there.1, "contents do not");
+        assert_ne!(of(path, "f32").1, there.1);
+        let mut files = std::fs::read_dir(&copy).expect("a folder").flatten().map(|it| it.path());
+        let weights = files.find(|it| it.extension().is_some_and(|it| it == "safetensors"));
+        let weights = weights.expect("weights");
+        let mut bytes = std::fs::read(&weights).expect("read");
+        // One bit of the last tensor.
+        *bytes.last_mut().expect("bytes") ^= 1;
+        std::fs::write(&weights, bytes).expect("written");
+        assert_ne!(of(path, "f16").1, there.1);
     }
 }

@@ -2,4 +2,6 @@
 
 pub(crate) mod neon;
 mod neon_blocks;
+mod neon_codebooks;
+mod neon_formats;
 pub(crate) mod neon_quantised;

@@ -1,6 +1,6 @@
 //! NEON: sixteen lanes are four registers.
 
-use super::neon_blocks::block_rows;
+use super::neon_blocks::{PACKING as BLOCK_PACKING, block_rows};
 use super::neon_quantised::{packing, quantised_rows};
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
@@ -8,7 +8,7 @@ use std::arch::asm;
 
 /// Four 128-bit registers: lanes 0 to 3, 4 to 7, 8 to 11 and 12 to 15.
 #[derive(Clone, Copy)]
-pub(crate) struct NeonLanes([float32x4_t; 4]);
+pub(crate) struct NeonLanes(pub(super) [float32x4_t; 4]);
 
 /// Whether this processor has every feature that the table is compiled for.
 pub(crate) fn available() -> bool {
@@ -42,6 +42,26 @@ impl NeonLanes {
     pub(super) unsafe fn from_integers(from: *const i32) -> Self {
         // SAFETY: passed on to the caller.
         Self(std::array::from_fn(|i| unsafe { vcvtq_f32_s32(vld1q_s32(from.add(4 * i))) }))
+    }
+}
+
+impl NeonLanes {
+    /// Sixteen integers, each the sum of four lanes.
+    ///
+    /// # Safety
+    ///
+    /// NEON must be available.
+    #[inline(always)]
+    pub(super) unsafe fn from_sums(units: &[int32x4_t; 16]) -> Self {
+        // SAFETY: register operations; the caller vouches for NEON.
+        unsafe {
+            let four = |at: usize| {
+                let low = vpaddq_s32(units[at], units[at + 1]);
+                let high = vpaddq_s32(units[at + 2], units[at + 3]);
+                vcvtq_f32_s32(vpaddq_s32(low, high))
+            };
+            Self([four(0), four(4), four(8), four(12)])
+        }
     }
 }
 
@@ -197,5 +217,6 @@ crate::table::table!(
     [#[target_feature(enable = "neon,dotprod")]],
     packing,
     quantised_rows,
+    BLOCK_PACKING,
     block_rows
 );

@@ -13,7 +13,7 @@ use super::neon::NeonLanes;
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;
-use crate::quantised::QuantisedTask;
+use crate::task::IntegerTask;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -68,7 +68,7 @@ static WORD_FACTORS: [[u16; 8]; 7] =
 ///
 /// The dot product extension must be available.
 #[inline(always)]
-unsafe fn dot(sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+pub(super) unsafe fn dot(sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     let mut sums = sums;
     // SAFETY: an operation between registers; the caller vouches for the extension.
     unsafe {
@@ -253,9 +253,10 @@ unsafe fn sixteen_groups<const BITS: u8, const GROUP: usize, const T: usize>(
 /// As for [`quantised_rows`].
 #[inline(always)]
 unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
-    task: &QuantisedTask<'_>,
+    task: &IntegerTask<'_>,
     first: usize,
 ) {
+    let (_, _, float) = task.affine();
     let groups = task.matrix.columns / GROUP;
     let row_bytes = task.matrix.columns * BITS as usize / 8;
     let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
@@ -272,8 +273,8 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 let mut sums = [[0; GROUP_LANES]; T];
                 sixteen_groups::<BITS, GROUP, T>(weight, end, values, sixteen, count, &mut sums);
                 let at = row * groups + sixteen;
-                let scale = factors(task.scale, task.matrix.scales, at, count);
-                let bias = factors(task.scale, task.matrix.biases, at, count);
+                let scale = factors(float, task.matrix.scales, at, count);
+                let bias = factors(float, task.matrix.biases, at, count);
                 for t in 0..T {
                     let exact = NeonLanes::from_integers(sums[t].as_ptr());
                     let d = NeonLanes::load(task.x.scales(x[t])[sixteen..].as_ptr());
@@ -319,7 +320,7 @@ unsafe fn factors(float: FloatType, bytes: &[u8], first: usize, count: usize) ->
 macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
         #[target_feature(enable = "neon,dotprod")]
-        unsafe fn $name(task: &QuantisedTask<'_>) {
+        unsafe fn $name(task: &IntegerTask<'_>) {
             let mut token = 0;
             // SAFETY: passed on to the caller.
             unsafe {

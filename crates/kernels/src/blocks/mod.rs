@@ -6,13 +6,16 @@
 //! `code * scale + minimum`. All of these are exact in binary32 but the last addition, so decoding, products in
 //! integers and products in binary32 start from the same numbers.
 //!
-//! A new format needs a row below and an unpacking function; it then works in every product.
+//! A new format needs a row below, an unpacking function, and an unpacker for each instruction set: the compiler asks
+//! for those that are missing.
 
 pub(crate) mod codebooks;
 pub(crate) mod grids;
 pub(crate) mod k_quants;
 pub(crate) mod legacy;
 pub(crate) mod product;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod steps;
 pub(crate) mod tables;
 pub(crate) mod ternary;
 
@@ -87,17 +90,15 @@ macro_rules! formats {
             }
         }
 
-        /// Calls the macro `run` with unpacking function and group of a format.
-        macro_rules! for_format {
-            ($dollar format:expr, $dollar run:ident) => {
-                match $dollar format {
-                    $($crate::blocks::BlockFormat::$variant => {
-                        $dollar run!($crate::blocks::$family::$unpack, $group)
-                    })*
-                }
+        /// Gives every format to a macro: name and group.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        macro_rules! each_format {
+            ($dollar define:ident) => {
+                $dollar define! { $($variant $group),* }
             };
         }
-        pub(crate) use for_format;
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        pub(crate) use each_format;
     };
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn nvfp4(block: &[u8], out: &mut Unpacked) {
 
 /// Half of a float of four bits of exponent (bias 7) and three of mantissa, whose sign bit has no meaning;
 /// 0x7f, which would not be a number, is zero.
-fn half_of_e4m3(byte: u8) -> f32 {
+pub(crate) fn half_of_e4m3(byte: u8) -> f32 {
     let (exponent, mantissa) = (u32::from(byte >> 3 & 15), f32::from(byte & 7));
     match (byte, exponent) {
         (0 | 0x7f, _) => 0.0,

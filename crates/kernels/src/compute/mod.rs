@@ -13,12 +13,10 @@ mod sequence;
 pub use attention::ATTENTION_BYTES;
 
 use crate::activations::{Activations, IntegerKey};
-use crate::blocks::product::BlocksTask;
 use crate::format::{Encoding, Matrix};
-use crate::generic::float_product::FloatTask;
 use crate::pool::Pool;
-use crate::quantised::QuantisedTask;
 use crate::table::Table;
+use crate::task::Task;
 use std::ops::Range;
 use std::sync::Mutex;
 use thiserror::Error;
@@ -193,7 +191,7 @@ impl Compute {
                 Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() })
             }
             (Arithmetic::Int16, Encoding::Block(format)) => {
-                Some(IntegerKey { packing: (self.table.packing)(8), group: format.group() })
+                Some(IntegerKey { packing: self.table.block_packing, group: format.group() })
             }
             _ => None,
         }
@@ -310,23 +308,18 @@ impl Compute {
         }
         let rows = first..(first + cut.rows(matrix, count)).min(matrix.rows);
         match (self.integer_key(matrix.encoding), matrix.encoding) {
-            (Some(key), Encoding::Affine { bits, group, scale }) => {
-                let x = x.integers(key, matrix.encoding);
-                let group = group.into();
-                let task =
-                    QuantisedTask { matrix, bits, group, scale, rows, x, tokens, count, out };
+            (Some(key), encoding) => {
+                let x = x.integers(key, encoding);
+                let task = Task { matrix, rows, x, tokens, count, out };
+                let kernel = match encoding {
+                    Encoding::Block(_) => self.table.block_rows,
+                    _ => self.table.quantised_rows,
+                };
                 // SAFETY: `new` has checked the features, `check_job` the shapes.
-                unsafe { (self.table.quantised_rows)(&task) };
+                unsafe { kernel(&task) };
             }
-            (Some(key), Encoding::Block(format)) => {
-                let x = x.integers(key, matrix.encoding);
-                let task = BlocksTask { matrix, format, rows, x, tokens, count, out };
-                // SAFETY: as above.
-                unsafe { (self.table.block_rows)(&task) };
-            }
-            _ => {
-                let x = x.floats();
-                let task = FloatTask { matrix, rows, x, tokens, count, out };
+            (None, _) => {
+                let task = Task { matrix, rows, x: x.floats(), tokens, count, out };
                 // SAFETY: as above.
                 unsafe { (self.table.float_rows)(&task) };
             }

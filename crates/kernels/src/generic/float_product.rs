@@ -10,7 +10,7 @@
 use crate::format::{Encoding, FloatType, Matrix, decode_columns};
 use crate::generic::elementwise::load;
 use crate::lanes::{LANES, Lanes};
-use std::ops::Range;
+use crate::task::FloatTask;
 
 /// Vectors of lane sums per output.
 const SUMS: usize = 4;
@@ -20,27 +20,6 @@ const PIECE: usize = 512;
 
 /// Bytes ahead of the reader that a weight row is prefetched: 48 cache lines (docs/decisions.md).
 const PREFETCH_BYTES: usize = 48 * 64;
-
-/// Some rows of one product for all of its tokens.
-pub(crate) struct FloatTask<'a> {
-    pub(crate) matrix: &'a Matrix<'a>,
-    pub(crate) rows: Range<usize>,
-    /// `[any, columns]`
-    pub(crate) x: &'a [f32],
-    /// Rows of `x` to use, or `0..count` if empty.
-    pub(crate) tokens: &'a [u32],
-    pub(crate) count: usize,
-    /// `[count, rows of the matrix]`
-    pub(crate) out: *mut f32,
-}
-
-impl FloatTask<'_> {
-    #[inline(always)]
-    fn x_row(&self, token: usize) -> *const f32 {
-        let row = if self.tokens.is_empty() { token } else { self.tokens[token] as usize };
-        self.x[row * self.matrix.columns..][..self.matrix.columns].as_ptr()
-    }
-}
 
 /// Reads 16 weights of one storage type.
 trait Weights: Copy {
@@ -184,19 +163,20 @@ pub(crate) unsafe fn float_rows<L: Lanes>(task: &FloatTask<'_>) {
     // SAFETY: the caller guarantees what is asked for.
     unsafe {
         for row in task.rows.clone() {
-            let out = |token: usize| task.out.add(token * task.matrix.rows + row);
+            let columns = task.matrix.columns;
+            let x_row = |token| task.x[task.x_row(token) * columns..][..columns].as_ptr();
             let mut token = 0;
             while token + 4 <= task.count {
-                let x = std::array::from_fn(|i| task.x_row(token + i));
+                let x = std::array::from_fn(|i| x_row(token + i));
                 let y = row_times::<L, 4>(task.matrix, row, x);
                 for (i, y) in y.into_iter().enumerate() {
-                    *out(token + i) = y;
+                    *task.out(token + i, row) = y;
                 }
                 token += 4;
             }
             while token < task.count {
-                let [y] = row_times::<L, 1>(task.matrix, row, [task.x_row(token)]);
-                *out(token) = y;
+                let [y] = row_times::<L, 1>(task.matrix, row, [x_row(token)]);
+                *task.out(token, row) = y;
                 token += 1;
             }
         }

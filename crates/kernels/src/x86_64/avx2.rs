@@ -1,13 +1,13 @@
 //! AVX2 with FMA and F16C: sixteen lanes are two registers.
 
-use super::avx2_blocks::block_rows;
+use super::avx2_blocks::{PACKING as BLOCK_PACKING, block_rows};
 use super::avx2_quantised::{packing, quantised_rows};
 use crate::lanes::{LANES, Lanes};
 use std::arch::x86_64::*;
 
 /// Two 256-bit registers: lanes 0 to 7 and 8 to 15.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2Lanes(__m256, __m256);
+pub(crate) struct Avx2Lanes(pub(super) __m256, pub(super) __m256);
 
 /// Whether this processor has every feature that the table is compiled for.
 pub(crate) fn available() -> bool {
@@ -191,5 +191,6 @@ crate::table::table!(
     [#[target_feature(enable = "avx2,fma,f16c")]],
     packing,
     quantised_rows,
+    BLOCK_PACKING,
     block_rows
 );

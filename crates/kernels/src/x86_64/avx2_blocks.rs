@@ -1,41 +1,194 @@
-//! Products of blocks with AVX2: codes as words, as in `avx2_quantised.rs`.
+//! Products of blocks with AVX2: 16-bit codes times 16-bit activations, as in `avx2_quantised.rs`.
 //!
-//! Formats are unpacked by their scalar references, compiled for this instruction set.
+//! Every format unpacks to 32 codes of one byte in column order. Their even and odd columns become words by a mask and
+//! a shift, so activations have the even columns of each 32 first. The sums of 32 columns stay in one register; its
+//! halves belong to two groups of 16.
+
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
 use super::avx2::Avx2Lanes;
+use super::avx2_formats::Format;
 use super::avx2_quantised::sum_groups;
-use crate::blocks::VALUES_MAX;
-use crate::blocks::product::{GroupSums, by_format};
+use crate::activations::{GROUP_LANES, Packing};
+use crate::blocks::product::TOKENS;
+use crate::blocks::steps::{HALF, StepBlocks};
+use crate::lanes::Lanes;
+use crate::task::IntegerTask;
 use std::arch::x86_64::*;
 
-struct Avx2Sums;
+/// Packing of activations for blocks.
+pub(super) const PACKING: Packing = Packing::Words { per_word: 2 };
 
-impl GroupSums for Avx2Sums {
-    type Lanes = Avx2Lanes;
+/// Vectors of codes in 256 columns.
+const VECTORS: usize = HALF / 32;
 
-    #[inline(always)]
-    unsafe fn sums<const GROUP: usize>(
-        codes: &[u8; VALUES_MAX],
-        x: &[i16; VALUES_MAX],
-        sums: &mut [i32],
-    ) {
-        for (eight, sums) in sums.chunks_exact_mut(8).enumerate() {
-            // SAFETY: eight groups lie within 256 columns; the caller vouches for AVX2.
-            unsafe {
-                let mut units = [_mm256_setzero_si256(); 8];
-                for (g, unit) in units.iter_mut().enumerate() {
-                    for at in (0..GROUP).step_by(16) {
-                        let column = (8 * eight + g) * GROUP + at;
-                        let codes = _mm_loadu_si128(codes.as_ptr().add(column).cast());
-                        let x = _mm256_loadu_si256(x.as_ptr().add(column).cast());
-                        let products = _mm256_madd_epi16(_mm256_cvtepu8_epi16(codes), x);
-                        *unit = _mm256_add_epi32(*unit, products);
+/// Eight sums of the products of 32 codes with the activations at `x`.
+#[inline(always)]
+unsafe fn multiply(codes: __m256i, x: *const u8) -> __m256i {
+    // SAFETY: the caller vouches for 64 bytes of activations and for AVX2.
+    unsafe {
+        let even = _mm256_and_si256(codes, _mm256_set1_epi16(255));
+        let odd = _mm256_srli_epi16::<8>(codes);
+        _mm256_add_epi32(
+            _mm256_madd_epi16(even, _mm256_load_si256(x.cast())),
+            _mm256_madd_epi16(odd, _mm256_load_si256(x.add(32).cast())),
+        )
+    }
+}
+
+/// Sums of sixteen groups from the products of each half.
+#[inline(always)]
+unsafe fn sums<const GROUP: usize>(units: &[[__m256i; VECTORS]; 2]) -> Avx2Lanes {
+    // SAFETY: register operations; the caller vouches for AVX2.
+    unsafe {
+        let [first, second] = if GROUP == 32 {
+            [sum_groups(&units[0], 1), sum_groups(&units[1], 1)]
+        } else {
+            let [a, b, c, d, e, f, g, h] = units[0];
+            let zero = _mm256_setzero_si256();
+            let four = |a, b, c, d| sum_groups(&[a, b, c, d, zero, zero, zero, zero], 2);
+            [four(a, b, c, d), four(e, f, g, h)]
+        };
+        Avx2Lanes(_mm256_cvtepi32_ps(first), _mm256_cvtepi32_ps(second))
+    }
+}
+
+/// Adds sixteen groups to the accumulation lanes.
+#[inline(always)]
+unsafe fn combine(
+    lanes: Avx2Lanes,
+    exact: Avx2Lanes,
+    (d, sum): (*const f32, *const f32),
+    (scale, bias): (Avx2Lanes, Avx2Lanes),
+) -> Avx2Lanes {
+    // SAFETY: the caller vouches for sixteen factors of the activations and for the features.
+    unsafe {
+        let lanes = exact.mul(Avx2Lanes::load(d)).mul_add(scale, lanes);
+        Avx2Lanes::load(sum).mul_add(bias, lanes)
+    }
+}
+
+/// Rows of a task for one token.
+#[inline(always)]
+unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, token: usize) {
+    let columns = task.matrix.columns;
+    let halves = GROUP_LANES * GROUP / HALF;
+    let mut blocks = StepBlocks::new::<GROUP>(task);
+    let x_row = task.x_row(token);
+    let values = task.x.values(x_row).as_ptr();
+    let (scales, x_sums) = (task.x.scales(x_row).as_ptr(), task.x.sums(x_row).as_ptr());
+    // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to sixteen
+    // groups. The caller vouches for features and output.
+    unsafe {
+        for row in task.rows.clone() {
+            let mut lanes = Avx2Lanes::splat(0.0);
+            for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
+                let from = blocks.at(row, step);
+                let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
+                let mut units = [[_mm256_setzero_si256(); VECTORS]; 2];
+                for h in 0..present {
+                    let x = values.add(2 * (step * halves + h) * HALF);
+                    for v in 0..VECTORS {
+                        units[h][v] = multiply(F::codes(from[h], v), x.add(64 * v));
                     }
                 }
-                _mm256_storeu_si256(sums.as_mut_ptr().cast(), sum_groups(&units, 1));
+                let group = step * GROUP_LANES;
+                let x = (scales.add(group), x_sums.add(group));
+                lanes = combine(lanes, sums::<GROUP>(&units), x, F::factors(from));
+            }
+            *task.out(token, row) = lanes.sum();
+        }
+    }
+}
+
+/// Rows of a task for `count` tokens, at most [`TOKENS`], starting with `first`: they share the codes.
+#[inline(always)]
+unsafe fn rows_of_some<F: Format, const GROUP: usize>(
+    task: &IntegerTask<'_>,
+    first: usize,
+    count: usize,
+) {
+    let columns = task.matrix.columns;
+    let halves = GROUP_LANES * GROUP / HALF;
+    let mut blocks = StepBlocks::new::<GROUP>(task);
+    // SAFETY: as in `rows_of_one`.
+    unsafe {
+        for row in task.rows.clone() {
+            let mut lanes = [Avx2Lanes::splat(0.0); TOKENS];
+            for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
+                let from = blocks.at(row, step);
+                let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
+                let mut codes = [[_mm256_setzero_si256(); VECTORS]; 2];
+                for h in 0..present {
+                    for v in 0..VECTORS {
+                        codes[h][v] = F::codes(from[h], v);
+                    }
+                }
+                let factors = F::factors(from);
+                let group = step * GROUP_LANES;
+                for t in 0..count {
+                    let x_row = task.x_row(first + t);
+                    let values = task.x.values(x_row).as_ptr();
+                    let mut units = [[_mm256_setzero_si256(); VECTORS]; 2];
+                    for h in 0..present {
+                        let x = values.add(2 * (step * halves + h) * HALF);
+                        for v in 0..VECTORS {
+                            units[h][v] = multiply(codes[h][v], x.add(64 * v));
+                        }
+                    }
+                    let (d, sum) = (task.x.scales(x_row), task.x.sums(x_row));
+                    let x = (d.as_ptr().add(group), sum.as_ptr().add(group));
+                    lanes[t] = combine(lanes[t], sums::<GROUP>(&units), x, factors);
+                }
+            }
+            for t in 0..count {
+                *task.out(first + t, row) = lanes[t].sum();
             }
         }
     }
 }
 
-by_format!([#[target_feature(enable = "avx2,fma,f16c")]], Avx2Sums);
+/// The unpackers of all formats.
+mod unpackers {
+    pub(in crate::x86_64) use crate::x86_64::avx2_codebooks::*;
+    pub(in crate::x86_64) use crate::x86_64::avx2_formats::*;
+}
+
+/// Defines the function of each format and the choice among them.
+macro_rules! block_rows {
+    ($($format:ident $group:literal),*) => {
+        /// Runs a task.
+        ///
+        /// # Safety
+        ///
+        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
+        /// rows of this task.
+        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
+            match task.format() {
+                $(crate::format::BlockFormat::$format => {
+                    #[target_feature(enable = "avx2,fma,f16c")]
+                    unsafe fn one(task: &IntegerTask<'_>, token: usize) {
+                        // SAFETY: passed on to the caller.
+                        unsafe { rows_of_one::<unpackers::$format, $group>(task, token) }
+                    }
+                    #[target_feature(enable = "avx2,fma,f16c")]
+                    unsafe fn some(task: &IntegerTask<'_>, first: usize, count: usize) {
+                        // SAFETY: passed on to the caller.
+                        unsafe { rows_of_some::<unpackers::$format, $group>(task, first, count) }
+                    }
+                    const { assert!(crate::format::BlockFormat::$format.group() == $group) };
+                    for first in (0..task.count).step_by(TOKENS) {
+                        match TOKENS.min(task.count - first) {
+                            // SAFETY: passed on to the caller.
+                            1 => unsafe { one(task, first) },
+                            // SAFETY: passed on to the caller.
+                            count => unsafe { some(task, first, count) },
+                        }
+                    }
+                })*
+            }
+        }
+    };
+}
+
+crate::blocks::each_format!(block_rows);

@@ -14,7 +14,7 @@
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;
-use crate::quantised::QuantisedTask;
+use crate::task::IntegerTask;
 use crate::x86_64::avx2::Avx2Lanes;
 use std::arch::x86_64::*;
 
@@ -179,9 +179,10 @@ pub(super) unsafe fn sum_groups(units: &[__m256i; 8], groups: usize) -> __m256i 
 /// Rows of a task for `T` tokens starting with `first`.
 #[inline(always)]
 unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
-    task: &QuantisedTask<'_>,
+    task: &IntegerTask<'_>,
     first: usize,
 ) {
+    let (_, _, float) = task.affine();
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let bits = BITS as usize;
@@ -227,8 +228,8 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 }
                 let count = (groups - eight).min(8);
                 let at = row * groups + eight;
-                let scale = factors(task.scale, task.matrix.scales, at, count);
-                let bias = factors(task.scale, task.matrix.biases, at, count);
+                let scale = factors(float, task.matrix.scales, at, count);
+                let bias = factors(float, task.matrix.biases, at, count);
                 for t in 0..T {
                     let exact = _mm256_cvtepi32_ps(sum_groups(&units[t], unit_groups));
                     let d = _mm256_loadu_ps(task.x.scales(x[t])[eight..eight + 8].as_ptr());
@@ -276,7 +277,7 @@ unsafe fn factors(float: FloatType, bytes: &[u8], first: usize, count: usize) ->
 macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name(task: &QuantisedTask<'_>) {
+        unsafe fn $name(task: &IntegerTask<'_>) {
             let mut token = 0;
             // SAFETY: passed on to the caller.
             unsafe {

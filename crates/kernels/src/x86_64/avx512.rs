@@ -2,6 +2,7 @@
 
 use super::avx512_blocks::block_rows;
 use super::avx512_quantised::{packing, quantised_rows};
+use crate::activations::Packing;
 use crate::lanes::Lanes;
 use std::arch::x86_64::*;
 
@@ -187,5 +188,6 @@ crate::table::table!(
      #[target_feature(enable = "avx2,fma,f16c")]],
     packing,
     quantised_rows,
+    Packing::Planes { per_byte: 1 },
     block_rows
 );

@@ -6,24 +6,13 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
-use super::avx512_codebooks as codebooks;
-use super::avx512_formats::{self as formats, Format};
+use super::avx512_formats::Format;
 use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
-use crate::blocks::product::{BlocksTask, TOKENS};
+use crate::blocks::product::TOKENS;
+use crate::blocks::steps::{HALF, StepBlocks};
+use crate::task::IntegerTask;
 use std::arch::x86_64::*;
-
-/// Bytes ahead of the reader that blocks are prefetched.
-const PREFETCH_BYTES: usize = 48 * 64;
-
-/// Columns of half a step of groups of 32, or of a step of groups of 16.
-const HALF: usize = 256;
-
-/// Bytes that a format may read past the blocks of 256 columns.
-pub(super) const SLACK: usize = 64;
-
-/// Room for the blocks of 256 columns of any format, and slack.
-const COPY_BYTES: usize = 384;
 
 /// Exact sums of sixteen groups; `x` are the activations of each half.
 #[inline(always)]
@@ -50,47 +39,26 @@ unsafe fn sums<const GROUP: usize>(codes: &[[__m512i; 4]; 2], x: [*const u8; 2])
 /// Rows of a task for `count` tokens, at most `MOST`, starting with `first`.
 #[inline(always)]
 unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
-    task: &BlocksTask<'_>,
+    task: &IntegerTask<'_>,
     first: usize,
     count: usize,
 ) {
     let columns = task.matrix.columns;
-    let row_bytes = task.matrix.encoding.weight_row_bytes(columns);
-    let half_bytes = HALF / task.format.values() * task.format.bytes();
     let halves = GROUP_LANES * GROUP / HALF;
-    let mut copies = [[0u8; COPY_BYTES]; 2];
+    let mut blocks = StepBlocks::new::<GROUP>(task);
     let x_row: [usize; MOST] =
         std::array::from_fn(|t| task.x_row(first + if t < count { t } else { 0 }));
     let values = x_row.map(|row| task.x.values(row).as_ptr());
     let scales = x_row.map(|row| task.x.scales(row).as_ptr());
     let x_sums = x_row.map(|row| task.x.sums(row).as_ptr());
-    // SAFETY: `Matrix` guarantees the bytes of each row; near the end of the matrix, and where a row ends within
-    // 256 columns, blocks are copied first. Prepared activations are padded to 256 columns and to sixteen groups.
-    // The caller vouches for features and output.
+    // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to sixteen
+    // groups. The caller vouches for features and output.
     unsafe {
-        let end = task.matrix.weight.as_ptr_range().end;
         for row in task.rows.clone() {
-            let blocks = task.matrix.weight.as_ptr().add(row * row_bytes);
             let mut lanes = [_mm512_setzero_ps(); MOST];
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let mut from = [std::ptr::null(); 2];
+                let from = blocks.at(row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
-                for h in 0..halves {
-                    let at = (step * halves + h) * half_bytes;
-                    let place = blocks.wrapping_add(at);
-                    let left = row_bytes.saturating_sub(at).min(half_bytes);
-                    for line in 0..half_bytes.div_ceil(64) {
-                        crate::prefetch(place.wrapping_add(PREFETCH_BYTES + 64 * line));
-                    }
-                    let inside = place as usize + half_bytes + SLACK <= end as usize;
-                    from[h] = if left == half_bytes && inside {
-                        place
-                    } else {
-                        copies[h].fill(0);
-                        std::ptr::copy_nonoverlapping(place, copies[h].as_mut_ptr(), left);
-                        copies[h].as_ptr()
-                    };
-                }
                 let first_half = F::half(from[0]);
                 let codes = [first_half, if halves == 2 { F::half(from[1]) } else { first_half }];
                 let (scale, bias) = F::factors(from);
@@ -115,7 +83,7 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
 
 /// All tokens of a task.
 #[inline(always)]
-pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &BlocksTask<'_>) {
+pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
     // SAFETY: passed on to the caller.
     unsafe {
         let mut token = 0;
@@ -130,23 +98,29 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &BlocksTask
     }
 }
 
+/// The unpackers of all formats.
+pub(super) mod unpackers {
+    pub(in crate::x86_64) use crate::x86_64::avx512_codebooks::*;
+    pub(in crate::x86_64) use crate::x86_64::avx512_formats::*;
+}
+
 /// Defines the function of each format and the choice among them.
 macro_rules! block_rows {
-    ($($module:ident::$format:ident $group:literal),* $(,)?) => {
+    ($($format:ident $group:literal),*) => {
         /// Runs a task.
         ///
         /// # Safety
         ///
         /// The features of the table are available; `out` is valid for the shape and no other thread writes the
         /// rows of this task.
-        pub(super) unsafe fn block_rows(task: &BlocksTask<'_>) {
-            match task.format {
+        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
+            match task.format() {
                 $(crate::format::BlockFormat::$format => {
                     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
                     #[target_feature(enable = "avx2,fma,f16c")]
-                    unsafe fn rows(task: &BlocksTask<'_>) {
+                    unsafe fn rows(task: &IntegerTask<'_>) {
                         // SAFETY: passed on to the caller.
-                        unsafe { all_tokens::<$module::$format, $group>(task) }
+                        unsafe { all_tokens::<unpackers::$format, $group>(task) }
                     }
                     const { assert!(crate::format::BlockFormat::$format.group() == $group) };
                     // SAFETY: passed on to the caller.
@@ -157,10 +131,4 @@ macro_rules! block_rows {
     };
 }
 
-block_rows! {
-    formats::Q4_0 32, formats::Q4_1 32, formats::Q5_0 32, formats::Q5_1 32, formats::Q8_0 32,
-    formats::Q2K 16, formats::Q3K 16, formats::Q4K 32, formats::Q5K 32, formats::Q6K 16,
-    formats::Iq4Nl 32, formats::Iq4Xs 32, formats::Mxfp4 32, codebooks::Nvfp4 16,
-    codebooks::Iq2Xxs 32, codebooks::Iq2Xs 16, codebooks::Iq2S 16, codebooks::Iq3Xxs 32, codebooks::Iq3S 32,
-    codebooks::Iq1S 32, codebooks::Iq1M 16, codebooks::Tq1_0 32, codebooks::Tq2_0 32,
-}
+crate::blocks::each_format!(block_rows);

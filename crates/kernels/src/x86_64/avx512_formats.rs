@@ -4,7 +4,7 @@ use crate::blocks::tables::{FP4, IQ4};
 use std::arch::x86_64::*;
 
 /// How a format is taken apart. All methods ask for AVX-512 BW, DQ, VL and VBMI, and the blocks of 256 columns and
-/// [`SLACK`](super::avx512_blocks::SLACK) bytes must be readable.
+/// [`SLACK`](crate::blocks::steps::SLACK) bytes must be readable.
 pub(super) trait Format {
     /// Codes of the columns from `64 * v` on, of the blocks at `from`.
     ///

@@ -15,11 +15,14 @@
 use super::avx512_unpack::{planes, read_step, step_bytes, step_columns, unpack};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
-use crate::quantised::QuantisedTask;
+use crate::task::IntegerTask;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the reader that weights are prefetched.
 const PREFETCH_BYTES: usize = 48 * 64;
+
+/// Bytes ahead of the reader that scales and biases are prefetched: some rows, as for the weights.
+const FACTORS_PREFETCH_BYTES: usize = 6 * 64;
 
 /// Units reduced together.
 const QUAD: usize = 4;
@@ -169,7 +172,10 @@ unsafe fn sixteen_groups<
                     let at = (first + u) * unit_bytes + s * step_bytes(BITS);
                     let remains = if TAIL { left.saturating_sub(at) } else { 64 };
                     let from = weight.wrapping_add(at);
-                    crate::prefetch(from.wrapping_add(PREFETCH_BYTES));
+                    // Every second of short steps: no line is left out, and fewer are asked for twice.
+                    if step_bytes(BITS) > 32 || u % 2 == 0 {
+                        crate::prefetch(from.wrapping_add(PREFETCH_BYTES));
+                    }
                     w[u][s] = unpack::<BITS>(read_step::<BITS>(from, remains));
                 }
             }
@@ -215,9 +221,10 @@ unsafe fn sixteen_groups<
 /// Rows of a task for `T` tokens starting with `first`.
 #[inline(always)]
 unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T: usize>(
-    task: &QuantisedTask<'_>,
+    task: &IntegerTask<'_>,
     first: usize,
 ) {
+    let (_, _, float) = task.affine();
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let row_bytes = columns * BITS as usize / 8;
@@ -245,8 +252,11 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T:
                 };
                 let count = (groups - group).min(GROUP_LANES);
                 let at = row * groups + group;
-                let scale = factors(task.scale, task.matrix.scales.as_ptr(), at, count);
-                let bias = factors(task.scale, task.matrix.biases.as_ptr(), at, count);
+                let ahead = at * float.bytes() + FACTORS_PREFETCH_BYTES;
+                crate::prefetch(task.matrix.scales.as_ptr().wrapping_add(ahead));
+                crate::prefetch(task.matrix.biases.as_ptr().wrapping_add(ahead));
+                let scale = factors(float, task.matrix.scales.as_ptr(), at, count);
+                let bias = factors(float, task.matrix.biases.as_ptr(), at, count);
                 for t in 0..T {
                     let d = _mm512_loadu_ps(scales[t].add(group));
                     let sum = _mm512_loadu_ps(sums[t].add(group));
@@ -277,7 +287,7 @@ macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name(task: &QuantisedTask<'_>) {
+        unsafe fn $name(task: &IntegerTask<'_>) {
             const GROUPS: usize = unit_groups($bits, $group);
             let mut token = 0;
             // Tokens outside, rows inside: the activations of a few tokens and the rows of a piece

@@ -2,8 +2,12 @@
 
 pub(crate) mod amx;
 mod amx_probe;
+mod amx_tiles;
+mod amx_unpack;
 pub(crate) mod avx2;
 mod avx2_blocks;
+mod avx2_codebooks;
+mod avx2_formats;
 pub(crate) mod avx2_quantised;
 pub(crate) mod avx512;
 mod avx512_blocks;

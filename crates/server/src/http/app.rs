@@ -25,7 +25,8 @@ use serde_json::json;
 use store::shown::shown;
 use tokio::sync::watch;
 
-use super::body::{Answer, read, too_large};
+use super::answer::Answer;
+use super::body::{read, too_large};
 use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
 use super::follow::{Trace, given_id};
@@ -311,9 +312,11 @@ impl App {
                 let tokenize = move |received: &mut Received, gone: &dyn Fn() -> bool| {
                     let body = received.object(app.limits.body_values)?;
                     let preparing = Preparing { count: false, gone };
-                    tokens::tokenize(&**app.worker()?, &body, app.defaults(&client), preparing)
+                    let defaults = app.defaults(&client);
+                    tokens::tokenize(&**app.worker()?, &body, defaults, preparing)
                 };
-                Ok(self.preparation.run(received, tokenize).await?.0)
+                let tokens = self.preparation.run(received, tokenize).await?.0;
+                Ok(Answer::json(StatusCode::OK, &tokens))
             }
             Route::Detokenize => {
                 let (received, app) = (bytes.await?, self.clone());
@@ -322,7 +325,8 @@ impl App {
                     let vocabulary = app.worker.model().vocabulary;
                     tokens::detokenize(&**app.worker()?, &body, vocabulary)
                 };
-                Ok(self.preparation.run(received, detokenize).await?.0)
+                let text = self.preparation.run(received, detokenize).await?.0;
+                Ok(Answer::json(StatusCode::OK, &text))
             }
         }
     }

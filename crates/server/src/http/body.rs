@@ -1,92 +1,18 @@
-//! Bodies: requests read within limits, responses whole or in pieces.
+//! Bodies of requests, read within limits.
 //!
 //! A request's body is read frame by frame, with limits on its size, on the silence between two frames and on its
 //! slowness, and then taken as one JSON object: UTF-8, at most 128 levels deep, of a bounded number of values, numbers
-//! finite. What is read counts against the room for all requests. A response's body is either there
-//! at once or comes through a bounded channel; when the client goes away the channel's receiver is dropped, which
-//! is how a running job learns of it.
+//! finite. What is read counts against the room for all requests.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::body::{Body, Bytes};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::error::{ApiError, Kind};
 use super::options::Limits;
 use super::room::Share;
-
-/// Why a response ends before its end: the connection is closed, so that no client takes it for whole.
-#[derive(Debug, thiserror::Error)]
-#[error("the answer could not be completed")]
-pub(crate) struct Aborted;
-
-/// The body of a response.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// All of it; `None` once it has been taken.
-    Whole(Option<Bytes>),
-    /// Pieces as they come.
-    Pieces(mpsc::Receiver<Result<Bytes, Aborted>>),
-}
-
-impl Answer {
-    pub(crate) fn json(status: StatusCode, body: &Value) -> Response<Self> {
-        Self::whole(status, "application/json", body.to_string())
-    }
-
-    pub(crate) fn whole(
-        status: StatusCode,
-        content_type: &'static str,
-        body: impl Into<Bytes>,
-    ) -> Response<Self> {
-        let mut response = Response::new(Self::Whole(Some(body.into())));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    }
-
-    pub(crate) fn empty(status: StatusCode) -> Response<Self> {
-        let mut response = Response::new(Self::Whole(None));
-        *response.status_mut() = status;
-        response
-    }
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Aborted;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        match &mut *self {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Pieces(receiver) => {
-                receiver.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) => SizeHint::default(),
-        }
-    }
-}
 
 /// A body of more bytes than the limit.
 pub(super) fn too_large(limits: &Limits) -> ApiError {
@@ -176,9 +102,6 @@ fn count_values(bytes: &[u8]) -> usize {
     count
 }
 
-/// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
-pub(crate) const VALUES_MAX: usize = 100_000;
-
 /// The JSON object in a body of at most `values_max` values and names.
 pub(crate) fn object(bytes: &[u8], values_max: usize) -> Result<Map<String, Value>, ApiError> {
     let refuse = |problem: String| ApiError::new(Kind::InvalidRequest, problem);
@@ -199,6 +122,10 @@ pub(crate) fn object(bytes: &[u8], values_max: usize) -> Result<Map<String, Valu
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
+    use super::super::answer::Answer;
+    use super::super::options::VALUES_MAX;
     use super::super::room::Room;
     use super::*;
 

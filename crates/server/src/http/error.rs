@@ -12,7 +12,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use store::shown;
 
-use super::body::Answer;
+use super::answer::Answer;
 use crate::work::{JobError, PrepareError, Refusal};
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

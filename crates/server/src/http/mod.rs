@@ -4,6 +4,7 @@
 //! (`route`) and answers. Protocols see none of this: they read a JSON object and write events (`stream`) or a body
 //! (`whole`).
 
+mod answer;
 mod app;
 mod body;
 mod drain;
@@ -27,8 +28,10 @@ pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, ServeError, ServeOptions};
 
-pub(crate) use body::{Answer, VALUES_MAX, object};
+pub(crate) use answer::Answer;
+pub(crate) use body::object;
 pub(crate) use drain::Phase;
 pub(crate) use error::{ApiError, Kind};
+pub(crate) use options::VALUES_MAX;
 pub(crate) use route::shape;
 pub(crate) use stream::{EventWriter, Frames, Waiting};

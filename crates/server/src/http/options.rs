@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::body::VALUES_MAX;
 use crate::log::Log;
+
+/// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
+pub(crate) const VALUES_MAX: usize = 100_000;
 
 /// How a server is set up.
 #[derive(Clone)]

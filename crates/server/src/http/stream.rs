@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::body::{Aborted, Answer};
+use super::answer::{Aborted, Answer};
 use super::options::Limits;
 use super::room::Share;
 use crate::work::{Event, JobError, Ticket};

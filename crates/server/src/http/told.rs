@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-use super::body::{Aborted, Answer};
+use super::answer::{Aborted, Answer};
 
 /// How an answer ended, for who writes the line.
 #[derive(Clone, Copy, Debug)]

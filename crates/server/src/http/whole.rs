@@ -14,8 +14,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::body::Aborted;
-use super::body::Answer;
+use super::answer::{Aborted, Answer};
 use super::error::{ApiError, Kind};
 use super::room::Share;
 use super::stream::broken;

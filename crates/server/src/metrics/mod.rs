@@ -104,19 +104,31 @@ fn write_status(page: &mut Exposition, status: &Status) {
     let repairs = "Deviations in tool calls that were put right, by kind.";
     page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
     count(page, "prefill_sweeps_total", "Parts of prompts, each one pass.", status.chunks);
-    let help =
-        "Time of answers' steps: computing without waiting, waiting for experts, drawing tokens.";
-    page.family("decode_stage_seconds_total", "counter", help);
-    let wait = status.experts.decode.stall_us as f64 / 1e6;
-    let compute = (status.decode_time.as_secs_f64() - wait).max(0.0);
-    for (stage, seconds) in
-        [("compute", compute), ("expert_wait", wait), ("sample", status.draw_time.as_secs_f64())]
-    {
-        page.sample("decode_stage_seconds_total", &[("stage", stage)], seconds);
-    }
+    write_stages(page, status);
     write_measures(page, status);
     write_prefix(page, status);
     write_experts(page, status);
+}
+
+/// Where the time of answers goes. Experts are read while others are computed: `expert_wait` is what is waited for.
+fn write_stages(page: &mut Exposition, status: &Status) {
+    let help = "Time of answers: layers by kind, waiting for experts, output head, drawing tokens; \
+                on a GPU layers count while they are handed over and the rest is other.";
+    page.family("decode_stage_seconds_total", "counter", help);
+    let stages = &status.decode_stages;
+    let wait = Duration::from_micros(status.experts.decode.stall_us);
+    let times = [
+        ("attention", stages.attention),
+        ("delta_net", stages.delta_net),
+        ("mixture", stages.mixture.saturating_sub(wait)),
+        ("expert_wait", wait),
+        ("head", status.head_time),
+        ("sample", status.draw_time.saturating_sub(status.head_time)),
+        ("other", status.decode_time.saturating_sub(stages.sum())),
+    ];
+    for (stage, time) in times {
+        page.sample("decode_stage_seconds_total", &[("stage", stage)], time.as_secs_f64());
+    }
 }
 
 fn write_measures(page: &mut Exposition, status: &Status) {
@@ -174,7 +186,12 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
     count("prefix_cache_hits_total", "Prompt tokens that were found.", prefix.tokens_reused);
     count("prefix_tokens_reused_total", "Prompt tokens not computed again.", prefix.tokens_reused);
     count("prefix_tokens_recomputed_total", "Prompt tokens computed.", prefix.tokens_computed);
-    count("cache_written_bytes_total", "Written to the disk tier.", prefix.disk_bytes_written);
+    let (disk, shared) = (&prefix.disk, &prefix.shared);
+    count("cache_written_bytes_total", "Written to the disk tier.", disk.bytes_written);
+    let help = "Written to the folder that servers share.";
+    count("cache_shared_written_bytes_total", help, shared.bytes_written);
+    let help = "Failures of its file system; each was a miss.";
+    count("cache_shared_errors_total", help, shared.failed);
     let mut tiers = |name, help, found: &[(&str, u64)]| {
         page.family(name, "counter", help);
         for &(tier, value) in found {
@@ -182,18 +199,23 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
         }
     };
     tiers("snapshot_saved_total", "Snapshots taken.", &[("ram", prefix.saved)]);
-    let restored = [("ram", prefix.restored), ("disk", prefix.disk_restored)];
+    let restored = [("ram", prefix.restored), ("disk", disk.restored), ("shared", shared.restored)];
     tiers("snapshot_restored_total", "Snapshots restored.", &restored);
     tiers("snapshot_evicted_total", "Given up for others.", &[("ram", prefix.evicted)]);
-    tiers("snapshot_corrupt_total", "Damaged or foreign.", &[("disk", prefix.disk_rejected)]);
+    let rejected = [("disk", disk.rejected), ("shared", shared.rejected)];
+    tiers("snapshot_corrupt_total", "Damaged or foreign.", &rejected);
     let reason = "Snapshots that were not written to disk, by reason.";
-    page.labelled("cache_disk_dropped_total", reason, "reason", &prefix.disk_dropped);
+    page.labelled("cache_disk_dropped_total", reason, "reason", &disk.dropped);
+    let reason = "Snapshots that were not shared, by reason.";
+    page.labelled("cache_shared_dropped_total", reason, "reason", &shared.dropped);
     let reason = "Prompts that began from nothing, by reason.";
     page.labelled("full_reprefill_total", reason, "reason", &prefix.full_prefills);
     let mut gauge = |name, help, value: u64| page.single(name, "gauge", help, value);
     gauge("snapshots", "Snapshots in memory.", prefix.snapshots.len() as u64);
     gauge("snapshot_bytes", "Bytes of snapshots in memory.", prefix.snapshot_bytes);
-    gauge("cache_disk_bytes", "Bytes of the disk tier.", prefix.disk_bytes);
+    gauge("cache_disk_bytes", "Bytes of the disk tier.", disk.bytes);
+    let help = "Bytes of the shared folder, as far as this server knows.";
+    gauge("cache_shared_bytes", help, shared.bytes);
 }
 
 fn write_experts(page: &mut Exposition, status: &Status) {
@@ -327,7 +349,8 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "tokens_reused": status.prefix.tokens_reused,
             "tokens_computed": status.prefix.tokens_computed,
             "full_prefills": status.prefix.full_prefills,
-            "disk_bytes": status.prefix.disk_bytes,
+            "disk_bytes": status.prefix.disk.bytes,
+            "shared_bytes": status.prefix.shared.bytes,
         },
         "experts": {
             "prefill": phase(&experts.prefill),

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::SequenceId;
-use engine::constraint::{CallWatch, Constraint, ConstraintError};
+use engine::constraint::ConstraintError;
 use engine::engine::{Engine, Pass};
 use engine::sampling::{self, Sampled, Sampler, SamplingError};
 use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
 
 use super::answer::Answer;
+use super::guide::Guide;
 use super::outbox::Outbox;
 use super::owner::Domain;
 use super::queue::Waiting;
@@ -52,14 +53,6 @@ pub(super) struct Chunk {
     pub(super) pass: Pass,
     /// Tokens of the part.
     pub(super) tokens: usize,
-}
-
-/// What stands over the choice of tokens.
-pub(super) enum Guide {
-    /// The visible answer follows a rule.
-    Rule(Box<Constraint>),
-    /// The answer is free; calls that the model makes by itself are ones that the tools take.
-    Calls(CallWatch),
 }
 
 /// A job that holds a sequence.

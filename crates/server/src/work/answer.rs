@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::sampling::{self, Sampled};
 use engine::text::{
-    AnswerEvent, AnswerParser, DecodeStream, Language, Repairs, SampledTurn, StopStrings,
-    TextError, collect,
+    AnswerEvent, AnswerParser, DecodeStream, EncodeLimit, Language, Repairs, SampledTurn,
+    StopStrings, TextError, collect,
 };
 
 use super::{Event, FinishReason, Job, Piece, TokenLogprob, TopLogprob};
@@ -76,6 +76,9 @@ impl Answer {
         }
         let Some(text) = self.stream.push(token) else { return Vec::new() };
         let parts = self.parts(text);
+        if !self.language.dialect.thinks_in_tags() {
+            self.thinking = self.parser.thinks();
+        }
         self.events(parts)
     }
 
@@ -86,12 +89,18 @@ impl Answer {
     /// The tokens that close the thinking, when `budget` tokens of it are there; none outside of it, or where the
     /// model has no token for its end. They are what the template writes after thoughts.
     pub(super) fn closing(&self, budget: usize) -> Vec<u32> {
-        let Some(end) = self.markers[1].filter(|_| self.thinking) else { return Vec::new() };
-        if self.reasoning_tokens < budget {
+        if !self.thinking || self.reasoning_tokens < budget {
             return Vec::new();
         }
-        let encode = |text| self.language.tokenizer.encode(text).unwrap_or_default();
-        [encode("\n"), vec![end], encode("\n\n")].concat()
+        let (tokenizer, closing) = (&self.language.tokenizer, self.language.dialect.closing());
+        let encode = |text: &str| tokenizer.encode(text).unwrap_or_default();
+        match (self.markers[1], closing.split_once("</think>")) {
+            (Some(end), Some((before, after))) => {
+                [encode(before), vec![end], encode(after)].concat()
+            }
+            (None, Some(_)) => Vec::new(),
+            (_, None) => tokenizer.encode_marked(closing, EncodeLimit::NONE).unwrap_or_default(),
+        }
     }
 
     /// Ends the answer for `reason`: what was held back, and the reason as it turned out.
@@ -136,7 +145,9 @@ impl Answer {
     /// An answer with calls as it was sampled, under the ids of its calls, if it can take the place of its message
     /// when the client sends that back. `tokens` are those of the answer to `job`.
     pub(super) fn turn(&self, job: &Job, tokens: &[u32]) -> Option<(Vec<String>, SampledTurn)> {
-        if self.ids.is_empty() || self.parser.truncated_call() {
+        // Where thinking has no tags, a template prints a turn in other places than it was sampled in.
+        let replays = self.language.dialect.thinks_in_tags();
+        if self.ids.is_empty() || self.parser.truncated_call() || !replays {
             return None;
         }
         let tokenizer = &self.language.tokenizer;

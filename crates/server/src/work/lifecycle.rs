@@ -142,13 +142,16 @@ impl Scheduler {
         let Some(disk) = &self.disk else { return };
         let prompt = &job.prompt.tokens;
         let reach = self.prefix.reach(domain, prompt);
-        let Some(length) = disk.find(domain, prompt, reach + WORTH_WAITING) else { return };
+        let found = disk.find(domain, prompt, reach + WORTH_WAITING);
+        let Some((level, length)) = found else { return };
         let pages = length.div_ceil(PAGE_TOKENS);
         let side = job.priority == Priority::Side;
         let enough = |room: Room| room.pages >= pages && room.states > 0;
         if self.make_room(side, enough)
             && let Some(disk) = &mut self.disk
-            && let Some(snapshot) = disk.load(domain, prompt, length, self.engine.backend())
+            && let backend = self.engine.backend()
+            && let Some(snapshot) =
+                disk.load(level, domain, prompt, length, backend, &|| self.shared.beat())
         {
             let tokens = &prompt[..length];
             let session = job.session.as_deref();
@@ -287,9 +290,9 @@ impl Scheduler {
     }
 
     /// Renews the numbers of the moment, and the places of those who wait.
-    pub(super) fn publish(&mut self, idle: bool) {
+    pub(super) fn publish(&mut self, idle: bool) -> bool {
         if !idle && self.published.is_some_and(|last| last.elapsed() < STATUS_INTERVAL) {
-            return;
+            return false;
         }
         self.published = Some(Instant::now());
         let layers = self.engine.config().layers.len();
@@ -311,8 +314,7 @@ impl Scheduler {
         prefix.snapshots = self.prefix.positions();
         prefix.snapshot_bytes = self.prefix.state_bytes();
         if let Some(disk) = &self.disk {
-            note_disk(prefix, &disk.status());
-            prefix.disk_restored = disk.restored;
+            note_disk(prefix, disk.status());
         }
         let mut queue = self.shared.queue();
         self.status.queued = queue.len();
@@ -321,5 +323,6 @@ impl Scheduler {
         }
         drop(queue);
         self.shared.publish(&self.status);
+        true
     }
 }

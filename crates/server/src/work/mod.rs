@@ -7,6 +7,7 @@
 mod active;
 mod answer;
 mod disk;
+mod guide;
 mod histogram;
 mod job;
 mod lifecycle;
@@ -17,10 +18,11 @@ mod owner;
 mod prefix;
 mod queue;
 mod scheduler;
+mod shared;
 mod status;
 mod worker;
 
-pub use disk::{DiskOptions, kept};
+pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -50,6 +51,9 @@ impl Domain {
 pub(super) struct Salt([u8; SALT_BYTES]);
 
 const SALT_BYTES: usize = 32;
+/// How often, and how long apart, a common salt is looked at that is not whole.
+const SALT_ATTEMPTS: usize = 20;
+const SALT_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Salt {
     /// For a worker whose kept prompts end with it.
@@ -88,6 +92,35 @@ impl Salt {
         Ok((salt, damaged))
     }
 
+    /// That of a folder which several servers share: the one in the file at `path`, or a new one where there is none.
+    /// Whichever server makes the file first wins; the others read it.
+    ///
+    /// # Errors
+    /// The file can be neither read nor written, or is damaged: servers that run have the salt that was in it.
+    pub(super) fn common(path: &Path) -> io::Result<Self> {
+        let salt = Self::random()?;
+        let mut options = OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o600).open(path) {
+            Ok(mut file) => {
+                file.write_all(&salt.0)?;
+                file.sync_all()?;
+                return Ok(salt);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        // Another server may be writing it just now.
+        for _ in 0..SALT_ATTEMPTS {
+            if let Ok(salt) = <[u8; SALT_BYTES]>::try_from(fs::read(path)?) {
+                return Ok(Self(salt));
+            }
+            std::thread::sleep(SALT_PATIENCE);
+        }
+        let reason = "the salt of the shared prompts is damaged: stop the servers that share the \
+                      folder, remove the file, and start them again";
+        Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+
     /// The domain of an owner.
     pub(super) fn domain(&self, owner: &Owner) -> Domain {
         let Some(key) = &owner.0 else { return Domain::EVERYBODY };
@@ -120,6 +153,11 @@ mod tests {
         fs::write(&path, "short").unwrap();
         let (new, replaced) = Salt::at(&path).unwrap();
         assert!(replaced && new.domain(&Owner::of_key("a")) != of("a"));
+        let common = folder.path().join("common");
+        let salts = [Salt::common(&common).unwrap(), Salt::common(&common).unwrap()];
+        assert_eq!(salts[0].domain(&Owner::of_key("a")), salts[1].domain(&Owner::of_key("a")));
+        fs::write(&common, "short").unwrap();
+        assert_eq!(Salt::common(&common).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(!format!("{:?}", Owner::of_key("sesame")).contains("sesame"));
     }
 }

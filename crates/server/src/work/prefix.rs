@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use engine::backend::{Room, Snapshot};
 
+use super::disk::Level;
 use super::owner::Domain;
 
 /// Entries made until one that is not used counts half.
@@ -48,8 +49,8 @@ struct Entry {
     /// Its session went on elsewhere.
     left: bool,
     used: u64,
-    /// It was given to the disk tier.
-    stored: bool,
+    /// It was given to the folder of each level.
+    stored: [bool; 2],
 }
 
 /// A place to go on from.
@@ -194,7 +195,7 @@ impl PrefixCache {
             session: session.map(str::to_owned),
             left: false,
             used: self.clock,
-            stored: false,
+            stored: [false; 2],
         });
     }
 
@@ -239,27 +240,31 @@ impl PrefixCache {
     }
 
     /// Gives up to `most` of the entries that were not given before to `store`, the latest first, until that takes no
-    /// more.
+    /// more. What servers share are the ends of turns: others go on from there.
     pub(super) fn spill(
         &mut self,
+        level: Level,
         most: usize,
         store: &mut dyn FnMut(Domain, &[u32], &Snapshot) -> bool,
     ) {
-        let fresh = |entry: &&mut Entry| !entry.stored && !entry.side;
+        let wanted = |entry: &Entry| level == Level::Local || entry.place == Place::Turn;
+        let fresh =
+            |entry: &&mut Entry| !entry.stored[level as usize] && !entry.side && wanted(entry);
         let mut fresh: Vec<_> = self.entries.iter_mut().filter(fresh).collect();
         fresh.sort_by_key(|entry| std::cmp::Reverse(entry.used));
         for entry in fresh.into_iter().take(most) {
-            entry.stored = store(entry.domain, &entry.tokens, &entry.snapshot);
-            if !entry.stored {
+            let stored = store(entry.domain, &entry.tokens, &entry.snapshot);
+            entry.stored[level as usize] = stored;
+            if !stored {
                 return;
             }
         }
     }
 
     /// The entry for exactly these tokens was not stored after all.
-    pub(super) fn not_stored(&mut self, domain: Domain, tokens: &[u32]) {
+    pub(super) fn not_stored(&mut self, level: Level, domain: Domain, tokens: &[u32]) {
         if let Some(entry) = self.exactly(domain, tokens) {
-            entry.stored = false;
+            entry.stored[level as usize] = false;
         }
     }
 

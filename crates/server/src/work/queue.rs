@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::active::Guide;
+use super::guide::Guide;
 use super::outbox::Outbox;
 use super::owner::Domain;
 use super::{Event, Job, Priority};

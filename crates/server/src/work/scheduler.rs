@@ -17,10 +17,10 @@ use engine::text::Language;
 use store::timeline;
 
 use super::active::{Active, Chunk, Doing, Fault};
-use super::disk::{DiskStatus, DiskTier};
+use super::disk::{DiskStatus, DiskTier, Level};
 use super::outbox::Outbox;
 use super::prefix::{Place, PrefixCache};
-use super::worker::Shared;
+use super::shared::Shared;
 use super::{Event, FinishReason, JobError, PrefixStatus, Status};
 
 /// Tokens between snapshots on the way through a long prompt.
@@ -64,12 +64,9 @@ impl Cancel for Abandoned<'_> {
     }
 }
 
-/// Tells the status what the disk tier did.
-pub(super) fn note_disk(prefix: &mut PrefixStatus, found: &DiskStatus) {
-    prefix.disk_bytes = found.bytes;
-    prefix.disk_bytes_written = found.counts.written;
-    prefix.disk_dropped.clone_from(&found.counts.dropped);
-    prefix.disk_rejected = found.rejected;
+/// Tells the status what the folders hold.
+pub(super) fn note_disk(prefix: &mut PrefixStatus, [local, shared]: [DiskStatus; 2]) {
+    (prefix.disk, prefix.shared) = (local, shared);
 }
 
 /// Everything that the engine's thread owns.
@@ -136,11 +133,14 @@ impl Scheduler {
             if let Some(disk) = &self.disk {
                 disk.set_busy(worked);
             }
-            self.publish(!worked);
+            if self.publish(!worked) {
+                // Another server may have to go on from here at any time.
+                self.spill(Level::Shared);
+            }
             self.idle_since = if worked { None } else { self.idle_since.or(Some(Instant::now())) };
             if !worked {
                 if self.idle_since.is_some_and(|since| since.elapsed() > SPILL_AFTER) {
-                    self.spill();
+                    self.spill(Level::Local);
                 }
                 self.shared.wait(if self.draining.is_empty() { IDLE } else { DELIVERY });
             }
@@ -448,27 +448,31 @@ impl Scheduler {
         self.active[index].kept = (length, Instant::now());
     }
 
-    /// Hands the latest snapshot that is not on disk yet to the thread that writes.
-    fn spill(&mut self) {
-        let Some(disk) = &self.disk else { return };
-        for (domain, tokens) in disk.given_back() {
-            self.prefix.not_stored(domain, &tokens);
+    /// Hands the latest snapshot that a folder does not have yet to the thread that writes there.
+    fn spill(&mut self, level: Level) {
+        let Some(disk) = self.disk.as_ref().filter(|disk| disk.has(level)) else { return };
+        for (level, domain, tokens) in disk.given_back() {
+            self.prefix.not_stored(level, domain, &tokens);
         }
-        self.prefix.spill(1, &mut |domain, tokens, snapshot| disk.offer(domain, tokens, snapshot));
+        self.prefix.spill(level, 1, &mut |domain, tokens, snapshot| {
+            disk.offer(level, domain, tokens, snapshot)
+        });
     }
 
     /// Has everything written that is not on disk yet, and waits for that.
     fn spill_all(mut self) {
         let Some(disk) = self.disk.take() else { return };
         disk.hurry();
-        for (domain, tokens) in disk.given_back() {
-            self.prefix.not_stored(domain, &tokens);
+        for (level, domain, tokens) in disk.given_back() {
+            self.prefix.not_stored(level, domain, &tokens);
         }
-        self.prefix.spill(usize::MAX, &mut |domain, tokens, snapshot| {
-            disk.push(domain, tokens, snapshot);
-            true
-        });
-        note_disk(&mut self.status.prefix, &disk.finish());
+        for level in Level::ALL.into_iter().filter(|&level| disk.has(level)) {
+            self.prefix.spill(level, usize::MAX, &mut |domain, tokens, snapshot| {
+                disk.push(level, domain, tokens, snapshot);
+                true
+            });
+        }
+        note_disk(&mut self.status.prefix, disk.finish());
         self.shared.publish(&self.status);
     }
 
@@ -503,7 +507,9 @@ impl Scheduler {
         let gone = Gone(waiting, &self.shared);
         let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
         let span = timeline::span("decode step", answers_at_once);
+        let before = self.engine.stage_times();
         let result = self.engine.forward(&runs, &gone);
+        self.status.decode_stages.add(self.engine.stage_times().since(before));
         drop(span);
         self.step_time = started.elapsed();
         self.status.decode_time += self.step_time;
@@ -547,7 +553,10 @@ impl Scheduler {
         if !left.is_empty() {
             let vocabulary = self.engine.config().vocabulary;
             let places: Vec<usize> = left.iter().map(|&at| rows[at].1).collect();
-            match self.engine.logits(&places) {
+            let began = Instant::now();
+            let logits = self.engine.logits(&places);
+            self.status.head_time += began.elapsed();
+            match logits {
                 Ok(logits) => {
                     for (&at, logits) in left.iter().zip(logits.chunks_exact_mut(vocabulary)) {
                         drawn[at] = Some(self.active[rows[at].0].sample(logits));

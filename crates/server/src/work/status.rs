@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use engine::model::StageTimes;
 use store::cache::StoreCounters;
 
 use super::Measures;
+use super::disk::DiskStatus;
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,16 +72,10 @@ pub struct PrefixStatus {
     pub evicted: u64,
     /// Prompts that began from nothing, by reason.
     pub full_prefills: BTreeMap<&'static str, u64>,
-    /// Bytes of the disk tier.
-    pub disk_bytes: u64,
-    /// Bytes written to the disk tier since the start.
-    pub disk_bytes_written: u64,
-    /// Snapshots that were not written, by reason (`folder_full`, `daily_limit`, `disk_full`, `error`).
-    pub disk_dropped: BTreeMap<&'static str, u64>,
-    /// Sessions restored from the disk tier.
-    pub disk_restored: u64,
-    /// Files of the disk tier that were damaged or foreign and were removed.
-    pub disk_rejected: u64,
+    /// The server's own folder.
+    pub disk: DiskStatus,
+    /// The folder that it shares.
+    pub shared: DiskStatus,
 }
 
 /// Why requests fail at present.
@@ -115,8 +111,12 @@ pub struct Status {
     pub prefill_rate: f64,
     /// Time of all steps of answers, waiting for experts included, drawing not.
     pub decode_time: Duration,
+    /// Of that, what each kind of layer took.
+    pub decode_stages: StageTimes,
     /// Time of drawing tokens, with the logits that takes.
     pub draw_time: Duration,
+    /// Of that, the output head, where logits do not stay on a device.
+    pub head_time: Duration,
     /// Jobs finished, by reason (`stop`, `length`, `tool_calls`, `stop_string`, `error`).
     pub finished: BTreeMap<&'static str, u64>,
     /// Jobs cancelled, by stage.

@@ -4,32 +4,29 @@
 //! go into the queue; the thread takes them from there.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
 use engine::routing::Heat;
-use engine::text::{
-    EncodeLimit, Language, Message, RenderOptions, Role, SampledTurns, TextError, Thinking,
-};
+use engine::text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Thinking};
 use tokio::sync::mpsc;
 
-use super::active::{self, Guide};
-use super::disk::{DiskOptions, DiskTier};
-use super::lock::{hold, wait_for};
+use super::active;
+use super::disk::{DiskOptions, DiskTier, SharedOptions};
+use super::guide::Guide;
+use super::lock::hold;
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::owner::Salt;
-use super::queue::Queue;
 use super::scheduler::Scheduler;
+use super::shared::Shared;
 use super::{
     CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Preparing,
     Prompt, Refusal, Status, Ticket, Worker,
 };
 use crate::log::{Level, Log};
-use crate::throttle::Throttle;
 
 /// What a worker needs to know beside the engine.
 pub struct WorkerOptions {
@@ -45,6 +42,8 @@ pub struct WorkerOptions {
     pub system: Option<String>,
     /// Where snapshots outlive the worker; `None` for nowhere.
     pub disk: Option<DiskOptions>,
+    /// A folder of several servers, below that one; `None` for none.
+    pub shared: Option<SharedOptions>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -53,93 +52,6 @@ pub struct WorkerOptions {
 const COUNTED_CONTEXTS: usize = 2;
 /// Control tokens around what stands before and after a gap, and where it is filled: Qwen's, which others took over.
 const INFILL_MARKERS: [&str; 3] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
-/// Memory for answers with calls as they were sampled; a few hundred of usual length.
-const TURNS_BYTES_MAX: usize = 16 << 20;
-
-/// What the engine's thread and its callers share.
-pub(super) struct Shared {
-    /// Jobs are put in and taken out whole; a panic while one is chosen leaves all.
-    queue: Mutex<Queue>,
-    wake: Condvar,
-    /// Numbers to be shown; a panic while they are copied leaves some of them old.
-    status: Mutex<Status>,
-    /// Set with the queue's lock held, so that no thread misses it between looking and sleeping.
-    stopping: AtomicBool,
-    /// Answers with calls, for conversations that come back. A cache: a panic can cost an entry or its count of bytes.
-    turns: Mutex<SampledTurns>,
-    log: Throttle,
-    started: Instant,
-    /// When the engine's thread was seen last, in milliseconds since then.
-    beat_ms: AtomicU64,
-}
-
-impl Shared {
-    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
-        hold(&self.queue)
-    }
-
-    pub(super) fn turns(&self) -> MutexGuard<'_, SampledTurns> {
-        hold(&self.turns)
-    }
-
-    fn status(&self) -> MutexGuard<'_, Status> {
-        hold(&self.status)
-    }
-
-    /// Sleeps until a job comes, or for `time`.
-    pub(super) fn wait(&self, time: Duration) {
-        let queue = self.queue();
-        if queue.len() == 0 && !self.is_stopping() {
-            drop(wait_for(&self.wake, queue, time));
-        }
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    pub(super) fn log(&self, level: Level, line: &str) {
-        self.log.say(level, line);
-    }
-
-    /// The engine's thread is at work, or waits for something that it looks at.
-    pub(super) fn beat(&self) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.beat_ms.store(now, Ordering::Relaxed);
-    }
-
-    /// Since the last sign of life of the engine's thread.
-    fn silence(&self) -> Duration {
-        let beat = Duration::from_millis(self.beat_ms.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(beat)
-    }
-
-    /// Has nobody wait for the thread, and the thread for nobody.
-    fn begin_to_stop(&self) {
-        let queue = self.queue();
-        self.stopping.store(true, Ordering::Release);
-        drop(queue);
-        self.wake.notify_all();
-    }
-
-    /// Tells how many lines of the log were left out, if any were.
-    pub(super) fn tell_log(&self) {
-        self.log.tell();
-    }
-
-    pub(super) fn publish(&self, status: &Status) {
-        let mut published = self.status();
-        let refused = published.refused;
-        published.clone_from(status);
-        published.refused = refused;
-    }
-
-    /// Says at once that requests fail; the rest of the status follows in its time.
-    pub(super) fn publish_failing(&self, failing: Failing) {
-        self.status().failing = Some(failing);
-    }
-}
-
 /// Runs jobs on an engine.
 pub struct EngineWorker {
     shared: Arc<Shared>,
@@ -186,22 +98,14 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, disk, log } = options;
-        let shared = Arc::new(Shared {
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-            status: Mutex::new(Status { sequences, ..Status::default() }),
-            stopping: AtomicBool::new(false),
-            turns: Mutex::new(SampledTurns::new(TURNS_BYTES_MAX)),
-            log: Throttle::new(log),
-            started: Instant::now(),
-            beat_ms: AtomicU64::new(0),
-        });
+        let WorkerOptions { model, context, sequences, queue, system, disk, shared, log } = options;
+        let folders = (disk, shared);
+        let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
-        let log = Box::new(move |line: &str| for_disk.log(Level::Warn, line));
-        let disk = disk.map(|options| DiskTier::open(options, log)).transpose()?;
-        let salt = disk.as_ref().map_or_else(Salt::random, |disk| Ok(disk.salt()))?;
+        let log = move |line: &str| for_disk.log(Level::Warn, line);
+        let disk = DiskTier::open(folders.0, folders.1, log)?;
+        let salt = disk.as_ref().and_then(DiskTier::salt).map_or_else(Salt::random, Ok)?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
@@ -439,7 +343,7 @@ impl Worker for EngineWorker {
         if self.shared.is_stopping() {
             return Err(Refusal::ShuttingDown);
         }
-        self.shared.wake.notify_all();
+        self.shared.wake();
         Ok(Ticket { events })
     }
 

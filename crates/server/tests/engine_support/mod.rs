@@ -22,7 +22,7 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
-    Preparing, Ticket, TokenLogprob, Worker, WorkerOptions,
+    Preparing, SharedOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
@@ -39,6 +39,7 @@ pub(crate) struct Setting {
     /// The demo model, or else a tiny random one of this golden case, read with the demo model's tokenizer.
     pub(crate) golden: Option<&'static str>,
     pub(crate) disk: Option<DiskOptions>,
+    pub(crate) shared: Option<SharedOptions>,
     /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
     pub(crate) slow: Option<Arc<AtomicU64>>,
     pub(crate) log: Log,
@@ -54,6 +55,7 @@ impl Default for Setting {
             queue: 8,
             golden: None,
             disk: None,
+            shared: None,
             slow: None,
             log: Log::default(),
         }
@@ -127,6 +129,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         queue: setting.queue,
         system: None,
         disk: setting.disk.clone(),
+        shared: setting.shared.clone(),
         log: setting.log.clone(),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()

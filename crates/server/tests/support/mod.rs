@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod sse;
+pub(crate) mod transcripts;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -10,7 +10,7 @@ use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
 use super::source::Place;
-use super::{Checkpoint, Configuration, Family, SourceKind, files, json};
+use super::{Checkpoint, Configuration, SourceKind, files, json};
 
 /// The configuration's file.
 pub(super) const CONFIG: &str = "config.json";
@@ -56,7 +56,7 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
     // the presence of other tensors has misled several readers.
     let converted = found.convolutions_converted.unwrap_or(is_mlx);
-    let zero_centred = has_zero_centred_norms(&config)? && !converted;
+    let zero_centred = config.supported_family()?.has_zero_centred_norms() && !converted;
     let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
         kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
@@ -74,12 +74,6 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         unused: found.unused,
         pack: None,
     })
-}
-
-/// True for the families whose norms are trained around zero (`1 + w`). Only they have the question;
-/// Qwen3-MoE's norms are plain in every layout.
-fn has_zero_centred_norms(config: &Configuration) -> Result<bool, FormatError> {
-    Ok(config.family()? == Some(Family::Qwen35Moe))
 }
 
 /// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.

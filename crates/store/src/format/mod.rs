@@ -14,6 +14,7 @@
 mod ancestor;
 mod assemble;
 pub mod config;
+mod contents;
 mod error;
 pub(crate) mod files;
 mod gguf;
@@ -37,7 +38,7 @@ use kernels::format::Encoding;
 
 pub use config::{Configuration, Family};
 pub use error::FormatError;
-pub use gguf::Vocabulary;
+pub use gguf::{Vocabulary, read_gguf_header};
 pub use manifest::Requantised;
 pub use sidecar::TokenizerSource;
 pub use summary::{PartSum, record_checksum};

@@ -14,11 +14,13 @@ use store::format::{Projection, ProjectionShape};
 use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
-use super::requirements::PACKINGS;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+
+/// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
+pub(super) const PACKINGS: usize = 3;
 
 /// Buffers of the mixture; `rows` is the number of (token, expert) pairs held at once.
 pub(super) struct MixtureScratch {
@@ -261,8 +263,7 @@ impl CpuBackend {
         self.routing.override_logits(layer, experts, logits);
         let chosen = &mut scratch.chosen[..tokens * k];
         let factors = &mut scratch.factors[..tokens * k];
-        let normalise = self.config.moe.normalise;
-        self.compute.softmax_top_k(logits, experts, k, normalise, chosen, factors);
+        self.config.moe.router.choose(&self.compute, logits, (experts, k), chosen, factors);
         self.routing.record(layer, k, chosen, factors);
         scratch.assignments.sort(chosen, factors, k);
         self.guess_next(layer);
@@ -277,9 +278,8 @@ impl CpuBackend {
         let matrix = self.weights.matrix(router);
         let (x, out) = (&self.prepared, guess.logits.as_mut_slice());
         self.compute.matmul(&mut [MatmulJob { matrix, x, tokens: Tokens::All, out }]);
-        let (logits, normalise) = (guess.logits.as_mut_slice(), moe.normalise);
         let (chosen, weights) = (&mut guess.chosen, &mut guess.weights);
-        self.compute.softmax_top_k(logits, moe.experts, k, normalise, chosen, weights);
+        moe.router.choose(&self.compute, &guess.logits, (moe.experts, k), chosen, weights);
     }
 
     /// Asks for the next layer's experts when this chunk will need nearly all of them.

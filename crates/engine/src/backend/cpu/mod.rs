@@ -133,10 +133,7 @@ impl CpuBackend {
             routing: Routing::default(),
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
-            inverse_frequencies: inverse_frequencies(
-                config.attention.rotary_dim,
-                config.attention.rope_theta,
-            ),
+            inverse_frequencies: config.attention.rope.inverse_frequencies(),
             every_expert: (0..config.moe.experts as u16).map(ExpertId).collect(),
             tokens: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
@@ -193,13 +190,6 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
         key_dim: config.key_dim,
         value_dim: config.value_dim,
     }
-}
-
-/// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, rounded to f32 once, as the
-/// reference does.
-fn inverse_frequencies(rotary_dim: usize, theta: f64) -> Vec<f32> {
-    let exponent = |pair: usize| (2 * pair) as f32 / rotary_dim as f32;
-    (0..rotary_dim / 2).map(|pair| 1.0 / (theta as f32).powf(exponent(pair))).collect()
 }
 
 impl Backend for CpuBackend {
@@ -376,7 +366,7 @@ impl Backend for CpuBackend {
             x,
             count,
             attention.head_dim,
-            attention.rotary_dim,
+            attention.rope.dims,
             &self.positions,
             &self.inverse_frequencies,
         );

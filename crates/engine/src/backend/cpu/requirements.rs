@@ -2,15 +2,12 @@
 
 use kernels::Activations;
 
-use super::mixture::MixtureScratch;
+use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
 use super::state::StateLayout;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::model::config::ModelConfig;
-
-/// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
-pub(super) const PACKINGS: usize = 3;
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

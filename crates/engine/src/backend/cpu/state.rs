@@ -47,8 +47,8 @@ pub(super) struct StateLayout {
 impl StateLayout {
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
         let (mut attention_layers, mut delta_layers) = (0, 0);
-        let index = config.layers.iter().map(|mixer| {
-            let counter = match mixer {
+        let index = config.layers.iter().map(|layer| {
+            let counter = match layer.mixer {
                 Mixer::Attention => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
             };

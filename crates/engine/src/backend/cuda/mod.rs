@@ -50,7 +50,7 @@ use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 pub use self::weights::check_model;
-use self::weights::{check_limits, inverse_frequencies, load_trunk};
+use self::weights::{check_limits, load_trunk};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
@@ -138,6 +138,10 @@ impl CudaBackend {
     ///
     /// # Errors
     /// A device that cannot be used or is too small, shapes that the kernels do not serve, a failed read.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "everything that outlives it, each of a type of its own"
+    )]
     pub fn new(
         config: ModelConfig,
         catalog: &Catalog<'_>,
@@ -155,7 +159,7 @@ impl CudaBackend {
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
         let (trunk, matrices, decoded) = load_trunk(&device, catalog, mode, progress)?;
-        let inverse = inverse_frequencies(config.attention.rotary_dim, config.attention.rope_theta);
+        let inverse = config.attention.rope.inverse_frequencies();
         let values: usize = decoded.iter().map(|v| padded(v.len() * 4) / 4).sum();
         let store = Floats::new(&device, values + inverse.len())?;
         let mut vectors = Vec::with_capacity(decoded.len());
@@ -178,8 +182,8 @@ impl CudaBackend {
             })
             .transpose()?;
         let (mut attention, mut delta) = (0, 0);
-        let index = config.layers.iter().map(|mixer| {
-            let counter = match mixer {
+        let index = config.layers.iter().map(|layer| {
+            let counter = match layer.mixer {
                 Mixer::Attention => &mut attention,
                 Mixer::DeltaNet => &mut delta,
             };

@@ -61,7 +61,7 @@ impl CudaBackend {
             guess: if ask { self.guess_of(layer, guesses) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
-            normalise: self.config.moe.normalise,
+            normalise: self.config.moe.router.normalise,
             ask,
         }
     }

@@ -13,12 +13,6 @@ use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
 
-/// `theta^(-2j / rotary_dim)` for the pairs `(j, j + rotary_dim / 2)`, as the CPU backend rounds them.
-pub(super) fn inverse_frequencies(rotary_dim: usize, theta: f64) -> Vec<f32> {
-    let exponent = |pair: usize| (2 * pair) as f32 / rotary_dim as f32;
-    (0..rotary_dim / 2).map(|pair| 1.0 / (theta as f32).powf(exponent(pair))).collect()
-}
-
 /// Refuses shapes that the kernels do not serve.
 pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Result<(), EngineError> {
     let refuse = |key, found: usize, limit: usize| {

@@ -28,6 +28,8 @@ pub(super) enum Repair {
     MalformedJson,
     /// A call in the other family's form.
     OtherDialect,
+    /// All arguments inside one parameter that the function does not have.
+    WrappedArguments,
     /// Text between the parts of a call; dropped.
     StrayText,
     /// A call of a function that is not on offer; given back as text.
@@ -39,7 +41,7 @@ pub(super) enum Repair {
 }
 
 /// Names of the repairs, as `tool_parse_repairs_total{kind}` has them, in the order of `Repair`.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "missing_call_start",
     "missing_parameter_end",
     "missing_function_end",
@@ -51,6 +53,7 @@ const NAMES: [&str; 15] = [
     "python_value",
     "malformed_json",
     "other_dialect",
+    "wrapped_arguments",
     "stray_text",
     "unknown_function",
     "no_call",

@@ -41,6 +41,11 @@ impl Types {
         Self(self.0 & other.0)
     }
 
+    /// This set without `other`; `None` where nothing is left.
+    pub(crate) fn without(self, other: Self) -> Option<Self> {
+        Some(Self(self.0 & !other.0)).filter(|rest| *rest != Self::NONE)
+    }
+
     fn named(name: &str) -> Self {
         match name {
             "null" => Self::NULL,

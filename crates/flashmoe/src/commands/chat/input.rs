@@ -218,10 +218,7 @@ fn history_file() -> Option<PathBuf> {
         Some(value) => return Some(value.into()),
         None => {}
     }
-    let absolute =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-    Some(state?.join("flashmoe/history"))
+    Some(crate::state::folder()?.join("history"))
 }
 
 #[cfg(test)]

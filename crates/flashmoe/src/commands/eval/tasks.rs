@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::constraint::Grammars;
 use engine::engine::Engine;
+use engine::generate::Listeners;
 use engine::routing::Recorder;
 use engine::sampling::SamplingOptions;
 use engine::session::{AnswerOptions, AnswerReport, OfferedTools, Session};
@@ -175,14 +176,10 @@ impl Asker<'_> {
         let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());
         let mut tokens = Vec::new();
         let recorder = self.recorder;
-        let answered = session.answer(
-            engine,
-            &prompt.tokens,
-            0,
-            &options,
-            self.interrupt.flag(),
-            &mut |_| {},
-            &mut |token| {
+        let listeners = Listeners {
+            cancel: self.interrupt.flag(),
+            progress: &mut |_| {},
+            each: &mut |token| {
                 // The first token comes out of the prompt's pass: what runs from here on is the answer's.
                 recorder.iter().for_each(|recorder| recorder.listen(true));
                 tokens.push(token);
@@ -193,7 +190,8 @@ impl Asker<'_> {
                 }
                 ControlFlow::Continue(())
             },
-        );
+        };
+        let answered = session.answer(engine, &prompt.tokens, 0, &options, listeners);
         recorder.iter().for_each(|recorder| recorder.listen(false));
         session.close(engine);
         let report = answered.map_err(Failure::engine)?;

@@ -79,7 +79,11 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         "35B-A3B" => published([2048, 40, 16, 2, 256], [16, 32, 128], [256, 8, 512], 248_320),
         "122B-A10B" => published([3072, 48, 32, 2, 256], [16, 64, 128], [256, 8, 1024], 248_320),
         "397B-A17B" => published([4096, 60, 32, 2, 256], [16, 64, 128], [512, 10, 1024], 248_320),
+        "80B-A3B" => {
+            next(published([2048, 48, 16, 2, 256], [16, 32, 128], [512, 10, 512], 151_936))
+        }
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
+        "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
         path => read_config(Path::new(path))?,
     };
     let text = if config.get("text_config").is_some_and(Value::is_object) {
@@ -109,7 +113,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let experts = GeneratedExperts { shapes: [wide, wide, tall], experts: model.moe.experts };
     let prefix = match model.family {
         Family::Qwen35Moe => "language_model.",
-        Family::Qwen3Moe => "",
+        _ => "",
     };
     if let Some(quantization) = quantization(arguments, prefix, &tensors, model.layers.len()) {
         config["quantization"] = quantization.clone();
@@ -139,7 +143,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
-        let known = "35B-A3B, 122B-A10B, 397B-A17B, tiny";
+        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, tiny, tiny-next";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -205,6 +209,21 @@ fn published(
     })
 }
 
+/// The same sizes as a Qwen3-Next has them: no part for pictures, and the rotation's keys outside.
+fn next(mut published: Value) -> Value {
+    let mut config = published["text_config"].take();
+    config["architectures"] = json!(["Qwen3NextForCausalLM"]);
+    config["model_type"] = "qwen3_next".into();
+    config["norm_topk_prob"] = true.into();
+    config["decoder_sparse_step"] = 1.into();
+    config["rope_theta"] = 10_000_000.into();
+    config["partial_rotary_factor"] = 0.25.into();
+    for other in ["rope_parameters", "attn_output_gate", "mamba_ssm_dtype"] {
+        config.as_object_mut().map(|object| object.shift_remove(other));
+    }
+    config
+}
+
 fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
     let encoding = match stored {
         StoredAs::Bits(bits) => Encoding::Affine { bits, group, scale: FloatType::Bf16 },
@@ -233,18 +252,23 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     };
     let (hidden, attention, moe) = (model.hidden, &model.attention, &model.moe);
     add("embed_tokens".to_owned(), &[model.vocabulary, hidden], trunk);
-    for (layer, mixer) in model.layers.iter().enumerate() {
+    for (layer, spec) in model.layers.iter().enumerate() {
         let name = |part: &str| format!("layers.{layer}.{part}");
         add(name("input_layernorm"), &[hidden], plain);
-        match (mixer, &model.delta) {
+        match (spec.mixer, &model.delta) {
             (Mixer::DeltaNet, Some(delta)) => {
                 let (heads, width) = (delta.value_heads, delta.value_width());
                 let taps = [delta.channels(), delta.convolution_kernel];
                 let rates = Encoding::Float(FloatType::F32);
-                add(name("linear_attn.in_proj_qkv"), &[delta.channels(), hidden], trunk);
-                add(name("linear_attn.in_proj_z"), &[width, hidden], trunk);
-                add(name("linear_attn.in_proj_a"), &[heads, hidden], trunk);
-                add(name("linear_attn.in_proj_b"), &[heads, hidden], trunk);
+                let inputs = match model.family {
+                    Family::Qwen3Next => {
+                        &[("qkvz", delta.channels() + width), ("ba", 2 * heads)][..]
+                    }
+                    _ => &[("qkv", delta.channels()), ("z", width), ("a", heads), ("b", heads)],
+                };
+                for (part, rows) in inputs {
+                    add(name(&format!("linear_attn.in_proj_{part}")), &[*rows, hidden], trunk);
+                }
                 add(name("linear_attn.conv1d"), &taps, plain);
                 add(name("linear_attn.A_log"), &[heads], rates);
                 add(name("linear_attn.dt_bias"), &[heads], plain);

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,8 @@ use engine::backend::Snapshot;
 
 use super::super::owner::{Domain, Salt};
 use super::format::{self, ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, file_name, key_of};
-use super::{DiskOptions, at};
+use super::writer::Refused;
+use super::{DiskOptions, at, private};
 
 /// Names in a model's folder.
 pub(super) const LOCK: &str = "lock";
@@ -49,28 +50,6 @@ struct Page {
     bytes: u64,
     /// Snapshots that need it.
     uses: usize,
-}
-
-/// Why a snapshot is not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// It is larger than the limit, or others' files leave no room.
-    Full,
-    /// The day's bytes are written.
-    Daily,
-    /// The file system has to keep its reserve.
-    NoSpace,
-}
-
-impl Refused {
-    /// As a label.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Full => "folder_full",
-            Self::Daily => "daily_limit",
-            Self::NoSpace => "disk_full",
-        }
-    }
 }
 
 /// What is to be written for a snapshot.
@@ -114,19 +93,9 @@ impl Folder {
         DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(at(&root))?;
         // The folder itself may be a link that its user has set; what is in it is the server's own.
         let found = fs::metadata(&options.folder).map_err(at(&options.folder))?;
+        private(&options.folder, &found, "--cache-disk")?;
         let own = fs::symlink_metadata(&root).map_err(at(&root))?;
-        for (path, found) in [(&options.folder, found), (&root, own)] {
-            let reason = if !found.is_dir() {
-                "what lies in the place of kept prompts is not a folder: remove it"
-            } else if found.uid() != rustix::process::geteuid().as_raw() {
-                "the folder of kept prompts belongs to another user: give another --cache-disk"
-            } else if found.mode() & 0o077 != 0 {
-                "the folder of kept prompts can be read by others: chmod 700 it"
-            } else {
-                continue;
-            };
-            return Err(at(path)(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
-        }
+        private(&root, &own, "--cache-disk")?;
         let lock_path = root.join(LOCK);
         let lock = format::writable().truncate(false).open(&lock_path).map_err(at(&lock_path))?;
         if !try_lock(&lock).map_err(at(&lock_path))? {

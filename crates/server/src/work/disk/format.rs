@@ -68,7 +68,12 @@ pub(super) fn keys(fingerprint: u64, domain: Domain, tokens: &[u32]) -> (Vec<Key
         parent = chained(fingerprint, parent, page);
         keys.push(parent);
     }
-    (keys, chained(!fingerprint, parent, rest))
+    (keys, whole(fingerprint, parent, rest))
+}
+
+/// The key of a snapshot: of the tokens of its last page, which is not full, after those of the full pages.
+pub(super) fn whole(fingerprint: u64, parent: Key, rest: &[u32]) -> Key {
+    chained(!fingerprint, parent, rest)
 }
 
 /// A file's name.
@@ -149,15 +154,17 @@ pub(super) fn writable() -> OpenOptions {
     options
 }
 
-/// Writes a file at `path` or nothing.
+/// Writes a file at `path` or nothing. Its name until it is whole is its own: another server may write the same.
 fn write_file(
     path: &Path,
     gate: &mut Gate<'_>,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let aside = path.with_extension(ASIDE_SUFFIX);
+    let mut own = [0; 8];
+    getrandom::fill(&mut own).map_err(io::Error::other)?;
+    let aside = path.with_extension(format!("{:016x}.{ASIDE_SUFFIX}", u64::from_le_bytes(own)));
     let write = || {
-        let file = writable().truncate(true).open(&aside)?;
+        let file = writable().create_new(true).open(&aside)?;
         let mut forward = |bytes: usize| gate(bytes);
         let paced = Paced { file, gate: &mut forward, unsynced: 0 };
         let file = BufWriter::with_capacity(BUFFER_BYTES, paced);
@@ -180,18 +187,16 @@ fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
     ids.iter().try_for_each(|id| out.write_all(&id.to_le_bytes()))
 }
 
-/// Writes a full page of a snapshot of `tokens`.
+/// Writes a full page of a snapshot of `tokens`. `parent` is the key of the page before it, or the domain's hash.
 pub(super) fn write_page(
     path: &Path,
     fingerprint: u64,
-    domain: Domain,
+    parent: Key,
     tokens: &[u32],
-    keys: &[Key],
     index: usize,
     snapshot: &Snapshot,
     gate: &mut Gate<'_>,
 ) -> io::Result<()> {
-    let parent = index.checked_sub(1).map_or(domain.0, |parent| keys[parent]);
     write_file(path, gate, |out| {
         out.write_all(&PAGE_MAGIC)?;
         out.write_all(&FORMAT.to_le_bytes())?;

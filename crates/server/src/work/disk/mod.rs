@@ -1,33 +1,47 @@
 //! Snapshots on disk: what was computed survives the server.
 //!
-//! `format` has the files, `folder` knows which there are and what may be added, `writer` writes them on a thread of
-//! its own. Files are written aside, synced and renamed, so a crash leaves whole files or none. They are the user's
-//! conversations: mode 0600 in folders of mode 0700. A file that is damaged is removed and counted, and its prompt
-//! computed anew; nothing is used before all checksums are known to be right.
+//! `format` has the files, `folder` knows which there are and what may be added, `shared` is a folder of several
+//! servers, `writer` writes to either on a thread of its own. Files are written aside, synced and renamed, so a crash
+//! leaves whole files or none. They are the user's conversations: mode 0600 in folders of mode 0700. A file that is
+//! damaged is removed and counted, and its prompt computed anew; nothing is used before all checksums are known to be
+//! right.
 
 mod folder;
 mod format;
 pub mod kept;
+mod local;
+mod shared;
+mod tier;
 mod writer;
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use engine::backend::{Backend, Snapshot};
 use store::shown;
 
-use self::folder::Folder;
-use self::writer::{Counts, Shared};
-use super::owner::{Domain, Salt};
-
-/// Takes lines of the log.
-type Log = Box<dyn Fn(&str) + Send + Sync>;
+pub use shared::SharedOptions;
+pub use tier::DiskStatus;
+pub(super) use tier::{DiskTier, Level};
 
 /// The same error with the path that it is about: the system's words alone do not say which.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", shown::path(path)))
+}
+
+/// Refuses a folder that others could read or write; `option` is what its user gave.
+fn private(path: &Path, found: &Metadata, option: &str) -> io::Result<()> {
+    let reason = if !found.is_dir() {
+        "what lies in the place of kept prompts is not a folder: remove it".to_owned()
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        format!("the folder of kept prompts belongs to another user: give another {option}")
+    } else if found.mode() & 0o077 != 0 {
+        "the folder of kept prompts can be read by others: chmod 700 it".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(at(path)(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
 }
 
 /// Where snapshots are kept, and how many.
@@ -66,124 +80,5 @@ impl DiskOptions {
     /// Bytes that stay free on a file system of `whole` bytes.
     fn reserve(&self, whole: u64) -> u64 {
         self.bytes_free.unwrap_or((whole / 10).min(16 << 30))
-    }
-}
-
-/// The engine's end of the disk tier.
-pub(super) struct DiskTier {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-    pub(super) restored: u64,
-}
-
-/// Numbers of the moment.
-pub(super) struct DiskStatus {
-    pub(super) bytes: u64,
-    pub(super) rejected: u64,
-    pub(super) counts: Counts,
-}
-
-impl DiskTier {
-    /// Opens the folder, reads the headers in it, and starts the thread that writes.
-    ///
-    /// # Errors
-    /// The folder cannot be made, is open to others, is used by another server, or cannot be read.
-    pub(super) fn open(options: DiskOptions, log: Log) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(Folder::open(options)?, log));
-        let writer = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("keep-prompts".to_owned());
-        let thread = Some(thread.spawn(move || writer.run())?);
-        Ok(Self { shared, thread, restored: 0 })
-    }
-
-    /// The salt of the folder's domains.
-    pub(super) fn salt(&self) -> Salt {
-        self.shared.folder().salt.clone()
-    }
-
-    /// The longest snapshot of `domain` that `prompt` can go on from, if it saves more than `more_than` tokens.
-    pub(super) fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
-        self.shared.folder().find(domain, prompt, more_than)
-    }
-
-    /// Reads the snapshot of the first `length` tokens of `prompt`, for which the backend has room. `None` when it
-    /// was damaged: it is gone then.
-    pub(super) fn load(
-        &mut self,
-        domain: Domain,
-        prompt: &[u32],
-        length: usize,
-        backend: &mut dyn Backend,
-    ) -> Option<Snapshot> {
-        let mut pieces = self.shared.folder().pieces(domain, &prompt[..length])?;
-        let read = backend.read_snapshot(length, &mut pieces);
-        match read.and_then(|snapshot| pieces.finish().map(|()| snapshot)) {
-            Ok(snapshot) => {
-                self.restored += 1;
-                Some(snapshot)
-            }
-            Err(_) => {
-                self.shared.folder().reject(pieces.last());
-                None
-            }
-        }
-    }
-
-    /// Takes a snapshot to be written when the engine has nothing to do; false when too many wait.
-    pub(super) fn offer(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) -> bool {
-        self.shared.offer(domain, tokens, snapshot)
-    }
-
-    /// Says whether the engine has something to do: writing waits meanwhile.
-    pub(super) fn set_busy(&self, busy: bool) {
-        self.shared.set_busy(busy);
-    }
-
-    /// Gives back the memory of snapshots that wait or are being written; true when there was some.
-    pub(super) fn release(&self) -> bool {
-        self.shared.release()
-    }
-
-    /// Domain and tokens of snapshots that were let go unwritten since the last call.
-    pub(super) fn given_back(&self) -> Vec<(Domain, Vec<u32>)> {
-        self.shared.given_back()
-    }
-
-    /// From now on nothing waits for the engine or the pace: the server ends.
-    pub(super) fn hurry(&self) {
-        self.shared.hurry();
-    }
-
-    /// After [`DiskTier::hurry`]: has a snapshot written, waiting until the queue takes it.
-    pub(super) fn push(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) {
-        self.shared.push(domain, tokens, snapshot);
-    }
-
-    /// Waits until all is written.
-    pub(super) fn finish(mut self) -> DiskStatus {
-        self.shared.close();
-        self.join();
-        self.status()
-    }
-
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A writer that panicked has reported itself; what it wrote is whole or not there.
-            let _ = thread.join();
-        }
-    }
-
-    pub(super) fn status(&self) -> DiskStatus {
-        let folder = self.shared.folder();
-        let (bytes, rejected) = (folder.bytes(), folder.rejected);
-        drop(folder);
-        DiskStatus { bytes, rejected, counts: self.shared.counts() }
-    }
-}
-
-impl Drop for DiskTier {
-    fn drop(&mut self) {
-        self.shared.close();
-        self.join();
     }
 }

@@ -1,25 +1,74 @@
-//! The thread that writes: one snapshot at a time, paced, and only while the engine has nothing to do.
+//! The thread that writes: one snapshot at a time and paced; to the drive of the experts only while the engine has
+//! nothing to do.
 //!
 //! The engine's thread never waits for the disk: it hands over a snapshot (which shares its pages) or is told that
-//! the queue is full. Writing stops while experts may be read, and is given up when the memory that a waiting
-//! snapshot holds is needed. At the server's end all that is left is written without pause.
+//! the queue is full. Writing is given up when the memory that a waiting snapshot holds is needed. At the server's end
+//! all that is left is written without pause.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::backend::Snapshot;
 
 use super::super::lock::{hold, wait, wait_for};
 use super::super::owner::Domain;
-use super::folder::{Folder, Refused};
-use super::format;
+use super::format::Gate;
 
 /// Snapshots that wait to be written; each holds memory of the pools.
 const QUEUE: usize = 2;
 /// Longest time that the engine waits for a write to be given up.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why a snapshot is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is larger than the limit, or others' files leave no room.
+    Full,
+    /// The day's bytes are written.
+    Daily,
+    /// The file system has to keep its reserve.
+    NoSpace,
+}
+
+impl Refused {
+    /// As a label.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Full => "folder_full",
+            Self::Daily => "daily_limit",
+            Self::NoSpace => "disk_full",
+        }
+    }
+}
+
+/// Where snapshots are written to.
+pub(super) trait Shelf: Send + Sync + 'static {
+    /// Writing waits while the engine works: the drive is for experts.
+    const WAITS: bool;
+
+    /// Most bytes written in a second.
+    fn rate(&self) -> u64;
+
+    /// Whether there is a snapshot of exactly these tokens, as far as that is known without asking a disk.
+    fn has(&self, domain: Domain, tokens: &[u32]) -> bool;
+
+    /// Writes a snapshot and gives the bytes that this took. `gate` is asked before each part.
+    ///
+    /// # Errors
+    /// Outer: the file system, or the gate. Inner: it may not be written now.
+    fn write(
+        &self,
+        domain: Domain,
+        tokens: &[u32],
+        snapshot: &Snapshot,
+        gate: &mut Gate<'_>,
+    ) -> io::Result<Result<u64, Refused>>;
+
+    /// What the log says once.
+    fn advice(refused: Refused) -> &'static str;
+}
 
 /// A snapshot on its way.
 struct Waiting {
@@ -57,29 +106,24 @@ struct Work {
     counts: Counts,
 }
 
-/// What the engine's thread and the writer share.
-pub(super) struct Shared {
-    /// A panic can leave a file uncounted, or counted and gone: every file is checked before it is used.
-    pub(super) folder: Mutex<Folder>,
+/// What the engine's thread and the one that writes share.
+pub(super) struct Writer<S> {
+    pub(super) shelf: S,
     /// Flags and whole snapshots, each changed by itself.
     work: Mutex<Work>,
     changed: Condvar,
-    log: super::Log,
+    log: super::tier::Log,
 }
 
-impl Shared {
-    pub(super) fn new(folder: Folder, log: super::Log) -> Self {
+impl<S: Shelf> Writer<S> {
+    pub(super) fn new(shelf: S, log: super::tier::Log) -> Self {
         let (work, changed) = (Mutex::default(), Condvar::new());
-        Self { folder: Mutex::new(folder), work, changed, log }
-    }
-
-    pub(super) fn folder(&self) -> MutexGuard<'_, Folder> {
-        hold(&self.folder)
+        Self { shelf, work, changed, log }
     }
 
     /// Takes a snapshot to be written; false when too many wait.
     pub(super) fn offer(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) -> bool {
-        if self.folder().has(domain, tokens) {
+        if self.shelf.has(domain, tokens) {
             return true;
         }
         let mut work = hold(&self.work);
@@ -93,7 +137,7 @@ impl Shared {
         true
     }
 
-    /// As [`Shared::offer`], waiting until there is room: when the server ends.
+    /// As [`Writer::offer`], waiting until there is room: when the server ends.
     pub(super) fn push(&self, domain: Domain, tokens: &[u32], snapshot: &Snapshot) {
         let mut work = hold(&self.work);
         while work.queue.len() >= QUEUE && !work.gone {
@@ -147,7 +191,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// As [`Shared::hurry`], and nothing more is offered: the thread ends when nothing is left.
+    /// As [`Writer::hurry`], and nothing more is offered: the thread ends when nothing is left.
     pub(super) fn close(&self) {
         let mut work = hold(&self.work);
         (work.hurry, work.closing) = (true, true);
@@ -171,7 +215,7 @@ impl Shared {
                     work.counts.written += bytes;
                     None
                 }
-                Ok(Err(refused)) => Some((refused.name(), advice(refused).to_owned())),
+                Ok(Err(refused)) => Some((refused.name(), S::advice(refused).to_owned())),
                 Err(_) if released => {
                     work.given_back.push(its);
                     None
@@ -203,7 +247,7 @@ impl Shared {
     fn next(&self) -> Option<Waiting> {
         let mut work = hold(&self.work);
         loop {
-            if !work.busy || work.hurry {
+            if !(S::WAITS && work.busy) || work.hurry {
                 if let Some(waiting) = work.queue.pop_front() {
                     work.writing = true;
                     drop(work);
@@ -218,45 +262,11 @@ impl Shared {
         }
     }
 
-    /// Writes one snapshot and what of its pages is missing.
     fn write(&self, waiting: &Waiting) -> io::Result<Result<u64, Refused>> {
         let Waiting { domain, tokens, snapshot } = waiting;
-        let mut folder = self.folder();
-        let order = match folder.order(*domain, tokens, snapshot)? {
-            Ok(order) => order,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        let (fingerprint, rate) = (folder.options.fingerprint, folder.options.bytes_per_second);
-        let paths = order.missing.iter().map(|&index| folder.order_page(&order, index));
-        let paths: Vec<_> = paths.collect();
-        drop(folder);
-        let mut pace = Pace { rate, due: Instant::now() };
+        let mut pace = Pace { rate: self.shelf.rate(), due: Instant::now() };
         let mut gate = |bytes: usize| self.pass(&mut pace, bytes);
-        let written = (|| {
-            for (&index, path) in order.missing.iter().zip(&paths) {
-                let keys = &order.pages;
-                format::write_page(
-                    path,
-                    fingerprint,
-                    *domain,
-                    tokens,
-                    keys,
-                    index,
-                    snapshot,
-                    &mut gate,
-                )?;
-            }
-            let path = &order.path;
-            format::write_snapshot(path, fingerprint, *domain, tokens, snapshot, &mut gate)
-        })();
-        // The engine's thread may ask for the folder: it is not held while the disk syncs.
-        let written = written.and_then(|()| format::sync_folder(&order.path));
-        let mut folder = self.folder();
-        if let Err(error) = written {
-            folder.give_up(&order);
-            return Err(error);
-        }
-        folder.commit(*domain, tokens, order).map(Ok)
+        self.shelf.write(*domain, tokens, snapshot, &mut gate)
     }
 
     /// Waits for its turn to write `bytes`; an error when the snapshot is to be let go.
@@ -270,7 +280,7 @@ impl Shared {
                 return Ok(());
             }
             let now = Instant::now();
-            if work.busy {
+            if S::WAITS && work.busy {
                 work = wait(&self.changed, work);
             } else if pace.due > now {
                 let left = pace.due - now;
@@ -284,9 +294,9 @@ impl Shared {
 }
 
 /// Tells those who wait that the thread has ended, however it ends.
-struct Gone<'a>(&'a Shared);
+struct Gone<'a, S>(&'a Writer<S>);
 
-impl Drop for Gone<'_> {
+impl<S> Drop for Gone<'_, S> {
     fn drop(&mut self) {
         hold(&self.0.work).gone = true;
         self.0.changed.notify_all();
@@ -304,20 +314,5 @@ impl Pace {
     fn spend(&mut self, now: Instant, bytes: usize) {
         let time = Duration::from_secs_f64(bytes as f64 / self.rate.max(1) as f64);
         self.due = self.due.max(now) + time;
-    }
-}
-
-/// What the log says once.
-fn advice(refused: Refused) -> &'static str {
-    match refused {
-        Refused::Full => {
-            "a prompt is not kept: it does not fit the folder (raise --cache-disk-size, or `flashmoe cache purge`)"
-        }
-        Refused::Daily => {
-            "prompts are not kept any more today: --cache-disk-daily is written (drives wear)"
-        }
-        Refused::NoSpace => {
-            "prompts are not kept: the file system has no more than the reserve free (--cache-disk-reserve)"
-        }
     }
 }

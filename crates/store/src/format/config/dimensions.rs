@@ -12,7 +12,7 @@ const RECORDS_MAX: u64 = 131_072;
 pub(crate) struct Dimensions {
     pub(crate) layers: usize,
     pub(crate) hidden: usize,
-    /// Routed experts of a layer; zero where the configuration has none.
+    /// Routed experts of a layer.
     pub(crate) experts: usize,
     pub(crate) intermediate: usize,
 }
@@ -26,7 +26,10 @@ impl Dimensions {
         }
     }
 
+    /// Reads them. A family that is not computed is refused here, before any tensor is looked at: its experts have
+    /// other keys and names, and what would be said of those would mislead.
     pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
+        config.supported_family()?;
         let layers = config.required(&keys::NUM_HIDDEN_LAYERS)?;
         let hidden = config.required(&keys::HIDDEN_SIZE)?;
         let experts = config.get(&keys::NUM_EXPERTS)?.unwrap_or(0);

@@ -6,6 +6,7 @@
 //! because there is only this one.
 
 mod dimensions;
+mod family;
 pub mod keys;
 pub mod kind;
 
@@ -19,45 +20,10 @@ use keys::{AnyKey, Key, Place};
 use kind::Kind;
 
 pub(crate) use dimensions::Dimensions;
+pub use family::Family;
 
 /// What to do about a wrong value.
 const REMEDY: &str = "use the model's own config.json";
-
-/// A model architecture that is supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Qwen3.5-MoE and Qwen3.6-MoE: GatedDeltaNet and gated attention, shared expert.
-    Qwen35Moe,
-    /// Qwen3-MoE: attention in every layer, no shared expert.
-    Qwen3Moe,
-}
-
-impl Family {
-    /// The name users know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Qwen35Moe => "Qwen3.5-MoE",
-            Self::Qwen3Moe => "Qwen3-MoE",
-        }
-    }
-
-    /// The name in configurations.
-    pub fn model_type(self) -> &'static str {
-        match self {
-            Self::Qwen35Moe => "qwen3_5_moe",
-            Self::Qwen3Moe => "qwen3_moe",
-        }
-    }
-
-    /// By the value of `model_type`.
-    fn of(model_type: &str) -> Option<Self> {
-        match model_type {
-            "qwen3_5_moe" | "qwen3_5_moe_text" => Some(Self::Qwen35Moe),
-            "qwen3_moe" => Some(Self::Qwen3Moe),
-            _ => None,
-        }
-    }
-}
 
 /// A configuration whose known keys have the right types, and the file to blame.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -176,12 +142,13 @@ impl Configuration {
     pub fn supported_family(&self) -> Result<Family, FormatError> {
         self.family()?.ok_or_else(|| {
             let found = self.get(&keys::MODEL_TYPE).ok().flatten();
-            FormatError::unsupported(
-                &self.file,
-                keys::MODEL_TYPE.name(),
-                found.map_or_else(|| "none".to_owned(), |name| quoted(name).to_string()),
-                "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3_moe (Qwen3-MoE)",
-            )
+            let found = match found.map(|name| (name, family::other(name))) {
+                None => "none".to_owned(),
+                Some((name, None)) => quoted(name).to_string(),
+                Some((name, Some(known))) => format!("{} ({known})", quoted(name)),
+            };
+            let field = keys::MODEL_TYPE.name();
+            FormatError::unsupported(&self.file, field, found, family::SUPPORTED)
         })
     }
 

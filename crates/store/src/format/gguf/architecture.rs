@@ -149,7 +149,7 @@ pub(super) fn describe(
             entries.enter(&keys::NORM_TOPK_PROB, key, normalised.unwrap_or(true).into());
             vec![false; trunk]
         }
-        Family::Qwen35Moe => delta(&mut entries, trunk, trunk + further)?,
+        _ => delta(&mut entries, trunk, trunk + further)?,
     };
     rotation(&mut entries)?;
     let Entries { json, names, .. } = entries;

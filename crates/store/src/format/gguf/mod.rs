@@ -9,6 +9,7 @@ mod architecture;
 mod header;
 mod metadata;
 mod names;
+mod rules;
 mod split;
 mod types;
 mod vocabulary;
@@ -102,6 +103,15 @@ fn chosen(place: &Place<'_>) -> Result<PathBuf, FormatError> {
         return Err(FormatError::NotACheckpoint { path: place.folder.to_owned(), reason });
     };
     Ok(files::find(place.folder, name)?.unwrap_or_else(|| place.folder.join(name)))
+}
+
+/// Reads the header of a GGUF file of `length` bytes from `reader`, and no more than a buffer beyond it: for files that
+/// are not here yet. `path` is what errors call the file.
+///
+/// # Errors
+/// What `reader` reports, and a header that breaks a rule.
+pub fn read_gguf_header(path: &Path, reader: impl Read, length: u64) -> Result<(), FormatError> {
+    header::read(path, reader, length).map(|_| ())
 }
 
 /// Opens the file of `place`, or the only model of its folder.

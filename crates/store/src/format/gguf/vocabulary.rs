@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
+use super::rules;
 use crate::format::error::FormatError;
 use crate::format::sidecar::{GENERATION_CONFIG, TEMPLATE_BYTES_MAX, TOKENIZER_BYTES_MAX};
 use crate::shown::quoted;
@@ -58,50 +59,6 @@ const END_TEXTS: [&str; 9] = [
     "<|observation|>",
 ];
 
-/// A rule that divides text into words before merging.
-struct Rule {
-    /// As in `tokenizer.ggml.pre`.
-    names: &'static [&'static str],
-    pattern: &'static str,
-    /// Whether characters are composed first.
-    composes: bool,
-    /// Whether a word that is a token is taken whole.
-    ignores_merges: bool,
-}
-
-/// Every rule that is known for certain.
-const RULES: [Rule; 3] = [
-    Rule {
-        names: &["qwen2", "deepseek-r1-qwen"],
-        pattern: concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
-            r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        ),
-        composes: true,
-        ignores_merges: false,
-    },
-    Rule {
-        names: &["qwen35"],
-        pattern: concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|",
-            r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        ),
-        composes: true,
-        ignores_merges: false,
-    },
-    Rule {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        pattern: concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
-            r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        ),
-        composes: false,
-        ignores_merges: true,
-    },
-];
-const RULES_KNOWN: &str = "known are qwen2, qwen35 and llama-bpe; with another rule the model would read other \
-     words than it was trained on";
-
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
@@ -149,7 +106,10 @@ impl Vocabulary {
                 }
             }
         }
-        let by_text = tokens.iter().enumerate();
+        // In harmony `<|end|>` ends a message and not the answer.
+        let has = |text: &str| tokens.iter().any(|token| token == text);
+        let harmony = has("<|return|>") && has("<|call|>");
+        let by_text = tokens.iter().enumerate().filter(|(_, text)| !harmony || *text != "<|end|>");
         let by_text = by_text.filter(|(_, text)| END_TEXTS.contains(&text.as_str()));
         ends.extend(by_text.map(|(id, _)| id as u32));
         ends.sort_unstable();
@@ -205,7 +165,9 @@ impl Vocabulary {
     /// A key that is missing, or whose tokenizer is not one that is read.
     pub fn tokenizer_json(&self) -> Result<Vec<u8>, FormatError> {
         for key in [BEGIN, END] {
-            if self.metadata.flag(key)?.unwrap_or(false) {
+            // A template that prints the first token itself leaves nothing to add.
+            let printed = key == BEGIN && self.template_begins()?;
+            if self.metadata.flag(key)?.unwrap_or(false) && !printed {
                 let remedy = "prompts are taken without added tokens";
                 return Err(self.metadata.unsupported(key, "true", remedy));
             }
@@ -222,8 +184,8 @@ impl Vocabulary {
             return Err(self.metadata.unsupported(MODEL, quoted(&model).to_string(), remedy));
         }
         let pre = name(PRE)?;
-        let Some(rule) = RULES.iter().find(|rule| rule.names.contains(&pre.as_str())) else {
-            return Err(self.metadata.unsupported(PRE, quoted(&pre).to_string(), RULES_KNOWN));
+        let Some(rule) = rules::find(&pre) else {
+            return Err(self.metadata.unsupported(PRE, quoted(&pre).to_string(), rules::KNOWN));
         };
         let texts = |key: &str, most: u64| {
             self.metadata.required(key, |metadata, key| metadata.texts(key, TEXTS_BYTES_MAX, most))
@@ -258,17 +220,21 @@ impl Vocabulary {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let split = json!({
-            "type": "Split", "pattern": {"Regex": rule.pattern}, "behavior": "Isolated", "invert": false,
-        });
+        let split = |pattern: &&str| {
+            json!({
+                "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
+            })
+        };
+        let mut steps: Vec<Value> = rule.patterns.iter().map(split).collect();
         let bytes = json!({
             "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
         });
+        steps.push(bytes.clone());
         let whole = json!({
             "version": "1.0",
             "added_tokens": added,
             "normalizer": rule.composes.then(|| json!({"type": "NFC"})),
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes]},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
             "decoder": bytes,
             "model": {
                 "type": "BPE", "byte_fallback": false, "ignore_merges": rule.ignores_merges,
@@ -276,6 +242,14 @@ impl Vocabulary {
             },
         });
         Ok(whole.to_string().into_bytes())
+    }
+
+    /// Whether the chat template prints the token that begins a text.
+    fn template_begins(&self) -> Result<bool, FormatError> {
+        let Some(template) = self.chat_template()? else { return Ok(false) };
+        let begin = self.named.iter().find(|(name, _)| *name == "bos_token");
+        let spelled = begin.is_some_and(|(_, text)| !text.is_empty() && template.contains(text));
+        Ok(spelled || template.contains("bos_token"))
     }
 
     /// What each token is for.

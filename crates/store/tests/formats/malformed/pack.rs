@@ -70,7 +70,7 @@ fn manifests() {
         ("a member too many", &["manifest", "unknown field"], |m| m["extra"] = json!(1)),
         ("a member missing", &["manifest", "trunk_bytes"], |m| drop(remove(m, "trunk_bytes"))),
         ("configuration missing", &["manifest", "config"], |m| drop(remove(m, "config"))),
-        ("configuration empty", &["num_hidden_layers", "missing"], |m| m["config"] = json!({})),
+        ("configuration empty", &["model_type", "none"], |m| m["config"] = json!({})),
         ("top-k above the experts", &["num_experts_per_tok"], |m| {
             m["config"]["text_config"]["num_experts_per_tok"] = json!(9);
         }),

@@ -1,16 +1,30 @@
-//! A call in the JSON dialect: `{"name": ..., "arguments": {...}}` between the call's markers.
+//! A call with its arguments in JSON: an object alone, or `{"name": ..., "arguments": {...}}`.
 //!
-//! [`envelope`] reads the outer object until the name is known and the arguments have begun, in whichever order they
-//! come; from there on [`HermesCall`] passes the arguments on as they come (`json.rs`). Arguments that are a string
+//! [`envelope`] reads such an outer object until the name is known and the arguments have begun, in whichever order
+//! they come; from there on [`JsonCall`] passes the arguments on as they come (`json.rs`). Arguments that are a string
 //! with JSON inside, as some models write them, are read when they are complete.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
+use super::Step;
+use super::blocks::skip;
 use super::json::{Fed, JsonStream};
 use super::out::{Out, Repair};
-use super::{CALL_END, Step, skip};
+
+/// How a dialect closes arguments in JSON.
+#[derive(Debug)]
+pub(super) struct JsonForm {
+    /// Begins the next call.
+    pub(super) start: &'static str,
+    /// Ends a call.
+    pub(super) end: &'static str,
+    /// The arguments are part of an outer object.
+    pub(super) outer: bool,
+    /// A call that ends with the answer needs no end of its own.
+    pub(super) open_ended: bool,
+}
 
 /// What the beginning of a call's body is.
 #[derive(Debug, PartialEq, Eq)]
@@ -142,7 +156,8 @@ fn value_end(body: &str, at: usize) -> Result<usize, Stop> {
 
 /// A call whose arguments are on their way.
 #[derive(Debug)]
-pub(super) struct HermesCall {
+pub(super) struct JsonCall {
+    form: &'static JsonForm,
     place: Place,
 }
 
@@ -158,21 +173,27 @@ enum Place {
     Stray,
 }
 
-impl HermesCall {
+impl JsonCall {
     /// A call whose arguments begin with what is held next.
-    pub(super) fn new() -> Self {
-        Self { place: Place::Start }
+    pub(super) fn new(form: &'static JsonForm) -> Self {
+        Self { form, place: Place::Start }
     }
 
     /// Writes the arguments of a call that is complete.
-    pub(super) fn whole(arguments: Option<&str>, out: &mut Out) -> Self {
-        write_arguments(arguments.unwrap_or("{}"), out);
-        Self { place: Place::Tail { closed: true } }
+    pub(super) fn whole(form: &'static JsonForm, arguments: &str, out: &mut Out) -> Self {
+        write_arguments(arguments, out);
+        Self { form, place: Place::Tail { closed: true } }
     }
 
     /// Decides the beginning of what is held. `last` says that no more text will come.
     pub(super) fn step(&mut self, held: &mut String, last: bool, out: &mut Out) -> Step {
+        let form = self.form;
         match &mut self.place {
+            Place::Start if !form.outer && held.starts_with(char::is_whitespace) => {
+                let blank = held.len() - held.trim_start().len();
+                held.drain(..blank);
+                Step::Again
+            }
             Place::Start if held.starts_with('{') => {
                 self.place = Place::Object(JsonStream::new());
                 Step::Again
@@ -188,11 +209,11 @@ impl HermesCall {
                     out.repair(Repair::Truncated);
                 }
                 write_arguments(&text, out);
-                self.place = Place::Tail { closed: false };
+                self.place = Place::Tail { closed: !form.outer };
                 Step::Again
             }
             Place::Object(stream) => {
-                let (used, fed) = feed(stream, held, last, out);
+                let (used, fed) = feed(form, stream, held, last, out);
                 held.drain(..used);
                 match fed {
                     Fed::More if !last => return Step::More,
@@ -210,7 +231,7 @@ impl HermesCall {
                 }
                 self.place = match fed {
                     Fed::Broken => Place::Stray,
-                    _ => Place::Tail { closed: false },
+                    _ => Place::Tail { closed: !form.outer },
                 };
                 Step::Again
             }
@@ -219,23 +240,28 @@ impl HermesCall {
                 self.place = Place::Stray;
                 Step::Again
             }
-            Place::Tail { closed } => tail(held, last, closed, out),
-            Place::Stray => skip(held, last),
+            Place::Tail { closed } => tail(form, held, last, closed, out),
+            Place::Stray => skip(held, last, form.end, form.start),
         }
     }
 }
 
 /// Feeds what is held; the bytes used, and how it went on.
-fn feed(stream: &mut JsonStream, held: &str, last: bool, out: &mut Out) -> (usize, Fed) {
-    const BROKEN_OFF: &str = "\n</tool_call>";
+fn feed(
+    form: &JsonForm,
+    stream: &mut JsonStream,
+    held: &str,
+    last: bool,
+    out: &mut Out,
+) -> (usize, Fed) {
     for (at, c) in held.char_indices() {
         // A line break is not allowed in a string: with the call's end behind it, the string was not closed.
         if c == '\n' && stream.in_string() {
-            let rest = &held[at..];
-            if rest.starts_with(BROKEN_OFF) {
+            let rest = &held[at + 1..];
+            if rest.starts_with(form.end) {
                 return (at, Fed::Broken);
             }
-            if BROKEN_OFF.starts_with(rest) && !last {
+            if form.end.starts_with(rest) && !last {
                 return (at, Fed::More);
             }
         }
@@ -270,7 +296,8 @@ fn write_arguments(text: &str, out: &mut Out) {
 }
 
 /// Takes the end of the outer object and of the call.
-fn tail(held: &mut String, last: bool, closed: &mut bool, out: &mut Out) -> Step {
+fn tail(form: &JsonForm, held: &mut String, last: bool, closed: &mut bool, out: &mut Out) -> Step {
+    let end = form.end;
     let start = held.trim_start();
     let blank = held.len() - start.len();
     if start.starts_with('}') {
@@ -280,7 +307,12 @@ fn tail(held: &mut String, last: bool, closed: &mut bool, out: &mut Out) -> Step
         }
         return Step::Again;
     }
-    if CALL_END.starts_with(start) && start.len() < CALL_END.len() {
+    // The closing fence of a block of code.
+    if !form.outer && start.starts_with('`') {
+        held.drain(..blank + 1);
+        return Step::Again;
+    }
+    if end.starts_with(start) && start.len() < end.len() {
         if !last {
             return Step::More;
         }
@@ -289,9 +321,9 @@ fn tail(held: &mut String, last: bool, closed: &mut bool, out: &mut Out) -> Step
     if !*closed && !out.truncated {
         out.repair(Repair::MalformedJson);
     }
-    if held[blank.min(held.len())..].starts_with(CALL_END) {
-        held.drain(..blank + CALL_END.len());
-    } else if !out.truncated {
+    if held[blank.min(held.len())..].starts_with(end) {
+        held.drain(..blank + end.len());
+    } else if !out.truncated && !(form.open_ended && last && held.trim().is_empty()) {
         out.repair(Repair::MissingCallEnd);
     }
     Step::Done

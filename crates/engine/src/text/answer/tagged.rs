@@ -1,28 +1,94 @@
-//! A call in the XML dialect, after its name: parameters to one JSON object, streamed.
+//! A call with its parameters in tags, after its name: parameters to one JSON object, streamed.
 //!
 //! A string is passed on as it comes, other types when they are complete. The end of a value is not simply its
 //! closing tag, because values contain tags: a closing tag counts if what follows can follow it in a call; a value
 //! without one ends where the next known parameter begins on a line of its own, or where the function and the call
 //! are closed together. Whatever could still become an end is held back, so that the same text is passed on however
-//! it was cut. A line break after the opening tag and one before the closing tag are the template's.
+//! it was cut. Where values have lines of their own, a line break after the opening tag and one before the closing tag
+//! are the template's.
 
+use serde_json::Value as Json;
+
+use super::blocks::skip;
 use super::out::{Out, Repair, escape_into};
 use super::schema::Types;
 use super::tools::{Form, Tools, fitting, form, typed};
-use super::{CALL_END, CALL_START, FUNCTION_START, Step, THINK_END, skip};
+use super::{Step, THINK_END};
 
-pub(super) const PARAMETER_START: &str = "<parameter=";
-pub(super) const FUNCTION_END: &str = "</function>";
-const PARAMETER_END: &str = "</parameter>";
 /// Longest name of a parameter.
-const KEY_BYTES_MAX: usize = 256;
-/// What may follow the closing tag of a parameter.
-const FOLLOWERS: [&str; 6] =
-    [PARAMETER_START, FUNCTION_END, CALL_END, CALL_START, FUNCTION_START, THINK_END];
+pub(super) const KEY_BYTES_MAX: usize = 256;
+
+/// The tags of a dialect. An empty text is a tag that the dialect does not have.
+#[derive(Debug)]
+pub(super) struct Tags {
+    /// Begins a call, or a block of several.
+    pub(super) start: &'static str,
+    /// Ends it.
+    pub(super) end: &'static str,
+    /// Begins a function.
+    pub(super) function: &'static str,
+    /// Ends it.
+    pub(super) function_end: &'static str,
+    /// Begins a parameter.
+    pub(super) parameter: &'static str,
+    /// Reads what follows: the parameter's name up to its value.
+    pub(super) header: fn(&str) -> Header,
+    /// Ends a parameter.
+    pub(super) parameter_end: &'static str,
+    /// A block has several functions, each a call of its own.
+    pub(super) several: bool,
+    /// Values stand on lines of their own.
+    pub(super) lines: bool,
+}
+
+impl Tags {
+    /// What may follow the closing tag of a parameter.
+    fn followers(&self) -> impl Iterator<Item = &'static str> + Clone {
+        let tags =
+            [self.parameter, self.function_end, self.end, self.start, self.function, THINK_END];
+        tags.into_iter().filter(|tag| !tag.is_empty())
+    }
+}
+
+/// What follows the beginning of a parameter's tag.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    /// More text will tell.
+    Open,
+    /// No parameter.
+    None,
+    /// A parameter, whose value begins at the place.
+    Named {
+        key: String,
+        value: usize,
+        /// Whether its value is text, where the tag says it; else JSON.
+        text: Option<bool>,
+    },
+}
+
+/// The header of a tag that ends with `close` behind the name.
+pub(super) fn named(rest: &str, close: &str) -> Header {
+    let stop = close.chars().next().unwrap_or('>');
+    let Some(at) = rest.find([stop, '\n']) else {
+        return if rest.len() <= KEY_BYTES_MAX { Header::Open } else { Header::None };
+    };
+    let tail = &rest[at..];
+    if tail.len() < close.len() && close.starts_with(tail) {
+        return Header::Open;
+    }
+    if !tail.starts_with(close) || at > KEY_BYTES_MAX {
+        return Header::None;
+    }
+    Header::Named { key: rest[..at].trim().to_owned(), value: at + close.len(), text: None }
+}
+
+/// Parameters that no schema has and that some answers put all others into.
+const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
 
 /// A call in progress.
 #[derive(Debug)]
-pub(super) struct XmlCall {
+pub(super) struct TaggedCall {
+    tags: &'static Tags,
     tool: usize,
     /// The call began with its marker, so that its end has one too.
     marked: bool,
@@ -48,10 +114,14 @@ struct Value {
     types: Types,
     /// Given before: not passed on.
     duplicate: bool,
+    /// It holds all arguments: an object in the place of the parameters.
+    wraps: bool,
     /// Nothing of it was seen, not even the line break before it.
     fresh: bool,
     /// Nothing of it was passed on or kept.
     empty: bool,
+    /// What was passed on or kept ends with a line break.
+    ends_line: bool,
     /// It is passed on as a string.
     streamed: bool,
     /// What is not passed on yet.
@@ -70,9 +140,9 @@ enum End {
     Missing,
 }
 
-impl XmlCall {
-    pub(super) fn new(tool: usize, marked: bool) -> Self {
-        Self { tool, marked, keys: Vec::new(), place: Place::Between }
+impl TaggedCall {
+    pub(super) fn new(tags: &'static Tags, tool: usize, marked: bool) -> Self {
+        Self { tags, tool, marked, keys: Vec::new(), place: Place::Between }
     }
 
     /// Decides the beginning of what is held. `last` says that no more text will come.
@@ -86,49 +156,49 @@ impl XmlCall {
         match &mut self.place {
             Place::Between => self.between(held, last, tools, out),
             Place::Value(_) => self.value(held, last, tools, out),
-            Place::After => after(held, last, self.marked, out),
-            Place::Stray => skip(held, last),
+            Place::After if self.tags.several => Step::Done,
+            Place::After => after(self.tags, held, last, self.marked, out),
+            Place::Stray => skip(held, last, self.tags.end, self.tags.start),
         }
     }
 
     fn between(&mut self, held: &mut String, last: bool, tools: &Tools, out: &mut Out) -> Step {
+        let tags = self.tags;
         let blank = held.len() - held.trim_start().len();
         held.drain(..blank);
-        if let Some(named) = held.strip_prefix(PARAMETER_START) {
-            let Some(end) = named.find(['>', '\n']) else {
-                if !last && named.len() <= KEY_BYTES_MAX {
-                    return Step::More;
+        if let Some(rest) = held.strip_prefix(tags.parameter) {
+            return match (tags.header)(rest) {
+                Header::Open if !last => Step::More,
+                Header::Open | Header::None => self.stray(held, last, out),
+                Header::Named { key, value, text } => {
+                    held.drain(..tags.parameter.len() + value);
+                    self.begin(key, text, tools, out);
+                    Step::Again
                 }
-                return self.stray(held, last, out);
             };
-            if named.as_bytes()[end] != b'>' || end > KEY_BYTES_MAX {
-                return self.stray(held, last, out);
-            }
-            let key = named[..end].trim().to_owned();
-            held.drain(..PARAMETER_START.len() + end + 1);
-            self.begin(key, tools, out);
-            return Step::Again;
         }
-        if held.starts_with(FUNCTION_END) {
-            held.drain(..FUNCTION_END.len());
+        let begins = |tag: &str| !tag.is_empty() && held.starts_with(tag);
+        if begins(tags.function_end) {
+            held.drain(..tags.function_end.len());
             self.finish(out);
             self.place = Place::After;
             return Step::Again;
         }
-        if held.starts_with(PARAMETER_END) {
-            held.drain(..PARAMETER_END.len());
+        if begins(tags.parameter_end) {
+            held.drain(..tags.parameter_end.len());
             out.repair(Repair::RepeatedEnd);
             return Step::Again;
         }
-        if [CALL_END, CALL_START, FUNCTION_START, THINK_END].iter().any(|tag| held.starts_with(tag))
-        {
-            out.repair(Repair::MissingFunctionEnd);
+        if [tags.end, tags.start, tags.function, THINK_END].into_iter().any(begins) {
+            if !tags.function_end.is_empty() {
+                out.repair(Repair::MissingFunctionEnd);
+            }
             self.finish(out);
             self.place = Place::After;
             return Step::Again;
         }
-        let tags = [&FOLLOWERS[..], &[PARAMETER_END]].concat();
-        if !last && tags.iter().any(|tag| tag.starts_with(held.as_str())) {
+        let mut known = tags.followers().chain([tags.parameter_end]);
+        if !last && known.any(|tag| tag.starts_with(held.as_str())) {
             return Step::More;
         }
         self.stray(held, last, out)
@@ -144,24 +214,34 @@ impl XmlCall {
         Step::Again
     }
 
-    fn begin(&mut self, key: String, tools: &Tools, out: &mut Out) {
+    fn begin(&mut self, key: String, text: Option<bool>, tools: &Tools, out: &mut Out) {
         let duplicate = self.keys.contains(&key);
         if duplicate {
             out.repair(Repair::DuplicateParameter);
         }
-        let types = tools.types(self.tool, &key);
+        // What a tag says of its value counts as far as the schema allows it.
+        let listed = tools.types(self.tool, &key);
+        let types = match text {
+            Some(true) if listed.allows(Types::STRING) => Types::STRING,
+            Some(false) => listed.without(Types::STRING).unwrap_or(listed),
+            _ => listed,
+        };
+        let unlisted = text.is_some() && self.keys.is_empty() && !tools.lists(self.tool, &key);
+        let wraps = unlisted && WRAPPERS.contains(&key.as_str());
         if !duplicate {
             self.keys.push(key);
         }
         let mut value = Value {
-            types,
+            types: if wraps { Types::OBJECT } else { types },
             duplicate,
-            fresh: true,
+            wraps,
+            fresh: self.tags.lines,
             empty: true,
+            ends_line: false,
             streamed: false,
             text: String::new(),
         };
-        if !duplicate && form("", types) == Form::String {
+        if !duplicate && form("", value.types) == Form::String {
             self.open_string(&mut value, out);
         }
         self.place = Place::Value(value);
@@ -203,12 +283,13 @@ impl XmlCall {
             from = at + 1;
         };
         let mut sure = at;
-        if held[..at].ends_with('\n') && (end != End::No || !last) {
+        let lines = self.tags.lines;
+        if lines && held[..at].ends_with('\n') && (end != End::No || !last) {
             sure -= 1;
         }
         let complete = matches!(end, End::Tag(_) | End::Missing);
         // A line break at the very end of a value that was cut off is the template's as well.
-        if last && !complete && held.ends_with('\n') {
+        if lines && last && !complete && held.ends_with('\n') {
             sure = held.len() - 1;
         }
         let piece: String = held.drain(..sure).collect();
@@ -235,6 +316,9 @@ impl XmlCall {
     /// Takes a piece that belongs to the value for certain.
     fn push(&self, value: &mut Value, piece: &str, out: &mut Out) {
         value.empty &= piece.is_empty();
+        if !piece.is_empty() {
+            value.ends_line = piece.ends_with('\n') && !self.tags.lines;
+        }
         if value.duplicate {
             return;
         }
@@ -262,6 +346,18 @@ impl XmlCall {
             out.arguments("\"");
             return;
         }
+        if value.wraps
+            && let Ok(Json::Object(all)) = serde_json::from_str(value.text.trim())
+        {
+            out.repair(Repair::WrappedArguments);
+            self.keys.pop();
+            for (key, value) in all {
+                self.keys.push(key);
+                self.write_key(out);
+                out.arguments(&value.to_string());
+            }
+            return;
+        }
         // Half a list or number means something else than the whole: it is left out.
         let json = if complete || value.types.allows(Types::STRING) {
             Some(typed(&value.text, value.types, out))
@@ -284,73 +380,85 @@ impl XmlCall {
 
     /// Whether the `<` at `at` ends the value.
     fn end_at(&self, held: &str, at: usize, last: bool, tools: &Tools) -> End {
+        let tags = self.tags;
         let rest = &held[at..];
         let Place::Value(value) = &self.place else { return End::No };
-        let at_line = held[..at].ends_with('\n') || (at == 0 && value.empty);
-        if let Some(after) = rest.strip_prefix(PARAMETER_END) {
-            return follows(after, last);
+        let at_line = held[..at].ends_with('\n') || (at == 0 && (value.empty || value.ends_line));
+        if let Some(after) = rest.strip_prefix(tags.parameter_end) {
+            return follows(tags, after, last);
         }
-        if let Some(named) = rest.strip_prefix(PARAMETER_START) {
-            return match named.find(['>', '\n']) {
-                _ if !at_line => End::No,
-                None if last || named.len() > KEY_BYTES_MAX => End::No,
-                None => End::Perhaps,
-                Some(end) if named.as_bytes()[end] == b'>' => {
-                    let key = named[..end].trim();
-                    let new = !self.keys.iter().any(|known| known == key);
-                    if new && tools.lists(self.tool, key) { End::Missing } else { End::No }
+        if let Some(rest) = rest.strip_prefix(tags.parameter) {
+            if !at_line {
+                return End::No;
+            }
+            return match (tags.header)(rest) {
+                Header::Open if !last => End::Perhaps,
+                Header::Open | Header::None => End::No,
+                Header::Named { key, .. } => {
+                    let new = !self.keys.contains(&key);
+                    if new && tools.lists(self.tool, &key) { End::Missing } else { End::No }
                 }
-                Some(_) => End::No,
             };
         }
-        if let Some(after) = rest.strip_prefix(FUNCTION_END) {
-            return one_of(after.trim_start(), &[CALL_END, CALL_START], last);
+        if let Some(after) = rest.strip_prefix(tags.function_end).filter(|_| has(tags.function_end))
+        {
+            let next = if tags.several { tags.function } else { "" };
+            return one_of(after.trim_start(), [tags.end, tags.start, next], last);
         }
-        if let Some(after) = rest.strip_prefix(CALL_END) {
+        if let Some(after) = rest.strip_prefix(tags.end) {
             if at_line && after.starts_with('\n') {
                 return End::Missing;
             }
             let next = after.trim_start();
-            if let Some(inside) = next.strip_prefix(CALL_START) {
-                return match one_of(inside.trim_start(), &[FUNCTION_START], false) {
+            if let Some(inside) = next.strip_prefix(tags.start).filter(|_| has(tags.function)) {
+                return match one_of(inside.trim_start(), [tags.function], false) {
                     End::Perhaps if last && inside.trim().is_empty() => End::Missing,
                     End::Perhaps if last => End::No,
                     other => other,
                 };
             }
-            return match one_of(next, &[CALL_START], last) {
-                End::Missing if !next.is_empty() => End::No,
+            return match one_of(next, [tags.start], last) {
+                End::Missing if !next.is_empty() && has(tags.function) => End::No,
                 other => other,
             };
         }
-        let tags = [PARAMETER_END, PARAMETER_START, FUNCTION_END, CALL_END];
-        let begins = tags.iter().any(|tag| tag.starts_with(rest));
+        let known = [tags.parameter_end, tags.parameter, tags.function_end, tags.end];
+        let begins = known.iter().any(|tag| has(tag) && tag.starts_with(rest));
         if begins && !last { End::Perhaps } else { End::No }
     }
 }
 
+/// Whether a dialect has a tag.
+fn has(tag: &str) -> bool {
+    !tag.is_empty()
+}
+
 /// Whether a closing tag with `after` behind it ends a value.
-fn follows(mut after: &str, last: bool) -> End {
+fn follows(tags: &Tags, mut after: &str, last: bool) -> End {
+    let end = tags.parameter_end;
     loop {
         let next = after.trim_start();
-        if let Some(rest) = next.strip_prefix(PARAMETER_END) {
+        if let Some(rest) = next.strip_prefix(end) {
             after = rest;
             continue;
         }
-        let all = [&FOLLOWERS[..], &[PARAMETER_END]].concat();
-        return match one_of(next, &all, last) {
-            End::Missing => End::Tag(PARAMETER_END.len()),
+        return match one_of(next, tags.followers().chain([end]), last) {
+            End::Missing => End::Tag(end.len()),
             other => other,
         };
     }
 }
 
 /// `Missing` if one of `tags` stands at the beginning of `text`, or its end is the answer's.
-fn one_of(text: &str, tags: &[&str], last: bool) -> End {
-    if tags.iter().any(|tag| text.starts_with(tag)) {
-        return End::Missing;
+fn one_of<'a>(text: &str, tags: impl IntoIterator<Item = &'a str>, last: bool) -> End {
+    let mut perhaps = false;
+    for tag in tags.into_iter().filter(|tag| has(tag)) {
+        if text.starts_with(tag) {
+            return End::Missing;
+        }
+        perhaps |= tag.starts_with(text);
     }
-    match (tags.iter().any(|tag| tag.starts_with(text)), last) {
+    match (perhaps, last) {
         (true, true) => End::Missing,
         (true, false) => End::Perhaps,
         (false, _) => End::No,
@@ -358,19 +466,20 @@ fn one_of(text: &str, tags: &[&str], last: bool) -> End {
 }
 
 /// Takes the end of a call whose function has ended.
-fn after(held: &mut String, last: bool, marked: bool, out: &mut Out) -> Step {
+fn after(tags: &Tags, held: &mut String, last: bool, marked: bool, out: &mut Out) -> Step {
     let start = held.trim_start();
     let blank = held.len() - start.len();
-    for (tag, ends) in [(CALL_END, true), (FUNCTION_END, false), (PARAMETER_END, false)] {
-        if start.starts_with(tag) {
-            held.drain(..blank + tag.len());
-            if !ends {
-                out.repair(Repair::RepeatedEnd);
-            }
-            return if ends { Step::Done } else { Step::Again };
+    let known = [tags.end, tags.function_end, tags.parameter_end];
+    let mut known = known.into_iter().filter(|tag| has(tag));
+    if let Some(tag) = known.clone().find(|tag| start.starts_with(tag)) {
+        held.drain(..blank + tag.len());
+        if tag == tags.end {
+            return Step::Done;
         }
+        out.repair(Repair::RepeatedEnd);
+        return Step::Again;
     }
-    let begun = [CALL_END, FUNCTION_END, PARAMETER_END].iter().any(|tag| tag.starts_with(start));
+    let begun = known.any(|tag| tag.starts_with(start));
     if begun && !last {
         return Step::More;
     }

@@ -1,0 +1,66 @@
+//! Where the time of passes goes, by kind of work: sums since the model was loaded.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time of each kind of layer. On a GPU, which computes by itself, the time of handing it the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageTimes {
+    /// Layers of full attention.
+    pub attention: Duration,
+    /// Layers of the delta rule.
+    pub delta_net: Duration,
+    /// Routers and experts, waiting for these included.
+    pub mixture: Duration,
+}
+
+impl StageTimes {
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            attention: self.attention.saturating_sub(earlier.attention),
+            delta_net: self.delta_net.saturating_sub(earlier.delta_net),
+            mixture: self.mixture.saturating_sub(earlier.mixture),
+        }
+    }
+
+    /// Adds the times of another pass.
+    pub fn add(&mut self, other: Self) {
+        self.attention += other.attention;
+        self.delta_net += other.delta_net;
+        self.mixture += other.mixture;
+    }
+
+    /// All of them.
+    pub fn sum(self) -> Duration {
+        self.attention + self.delta_net + self.mixture
+    }
+}
+
+/// Sums in nanoseconds, added to by the thread that computes.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    pub(super) attention: AtomicU64,
+    pub(super) delta_net: AtomicU64,
+    pub(super) mixture: AtomicU64,
+}
+
+impl Clock {
+    /// Adds the time since `begun`, and gives the time of now.
+    pub(super) fn add(sum: &AtomicU64, begun: Instant) -> Instant {
+        let now = Instant::now();
+        let spent = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
+        sum.fetch_add(spent, Ordering::Relaxed);
+        now
+    }
+
+    pub(crate) fn read(&self) -> StageTimes {
+        let time = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed));
+        StageTimes {
+            attention: time(&self.attention),
+            delta_net: time(&self.delta_net),
+            mixture: time(&self.mixture),
+        }
+    }
+}

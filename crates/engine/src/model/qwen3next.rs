@@ -1,0 +1,18 @@
+//! Qwen3-Next (80B-A3B): the parts of Qwen3.5-MoE; the input projections of the delta rule lie in one matrix, which
+//! [`super::delta_net`] takes apart (reference: transformers `modeling_qwen3_next.py`).
+
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
+
+use super::config::{Family, ModelConfig};
+use super::qwen35moe;
+use super::router::Router;
+
+/// Reads the shapes.
+pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
+    let normalise = from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true);
+    let mut model = qwen35moe::read(from, Family::Qwen3Next, Router { normalise })?;
+    model.attention.rope.theta = from.rope_theta()?.unwrap_or(1e4);
+    model.max_positions = from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768);
+    Ok(model)
+}

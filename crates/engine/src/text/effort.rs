@@ -1,0 +1,246 @@
+//! What dividing a text by a file's expression costs, counted before it is done.
+//!
+//! The engines of the library are linear for one match, but words are found one after another: an expression such as
+//! `a+b|a` looks at all that is left of a run of `a` for each of its letters, and its author is a stranger. So the
+//! expression is run here as an automaton that finds nothing and counts bytes: from each place where a word is looked
+//! for, up to where no branch can match any more. That bounds what an engine reads, whatever it tries first. The
+//! expressions of the known families read each byte two to four times.
+
+use super::TextError;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson;
+use regex_automata::util::pool::Pool;
+use regex_automata::{Anchored, Input, MatchKind};
+
+/// Bytes that may be read for each byte of a text, and for any text.
+const READS_PER_BYTE: usize = 32;
+const READS_SPARE: usize = 64 << 10;
+/// Memory of the states that were met; the largest known expression takes half a megabyte.
+const CACHE_BYTES: usize = 8 << 20;
+/// So often they are forgotten before an expression is suspected to have a new one for every few bytes.
+const CACHE_CLEARS: usize = 4;
+/// Bytes that a state must serve on the average from then on.
+const BYTES_PER_STATE: usize = 16;
+
+type MakeCache = Box<dyn Fn() -> Cache + Send + Sync>;
+
+/// The automaton of an expression.
+pub(super) struct Effort {
+    automaton: DFA,
+    caches: Pool<Cache, MakeCache>,
+}
+
+impl Effort {
+    /// The automaton of a regular expression whose program takes `compiled_bytes` at most.
+    pub(super) fn new(expression: &str, compiled_bytes: usize) -> Result<Self, String> {
+        let config = DFA::config()
+            .match_kind(MatchKind::All)
+            .cache_capacity(CACHE_BYTES)
+            .minimum_cache_clear_count(Some(CACHE_CLEARS))
+            .minimum_bytes_per_state(Some(BYTES_PER_STATE));
+        let program = thompson::Config::new().nfa_size_limit(Some(compiled_bytes));
+        let automaton = DFA::builder().configure(config).thompson(program).build(expression);
+        let automaton = automaton.map_err(|error| error.to_string())?;
+        let template = automaton.clone();
+        let make: MakeCache = Box::new(move || template.create_cache());
+        Ok(Self { automaton, caches: Pool::new(make) })
+    }
+
+    /// Counts the reading of a text as its words are found.
+    pub(super) fn count<'e, 't>(&'e self, text: &'t str) -> Count<'e, 't> {
+        let most = text.len().saturating_mul(READS_PER_BYTE).saturating_add(READS_SPARE);
+        Count { effort: self, text, from: 0, reads: 0, most }
+    }
+}
+
+/// How far the reading of a text is.
+pub(super) struct Count<'e, 't> {
+    effort: &'e Effort,
+    text: &'t str,
+    /// Where the next word is looked for.
+    from: usize,
+    reads: usize,
+    most: usize,
+}
+
+impl Count<'_, '_> {
+    /// Counts what finding the next word reads: at each place up to the first at which something matches.
+    ///
+    /// # Errors
+    /// More than a text of this length is worth.
+    pub(super) fn before_next(&mut self) -> Result<(), TextError> {
+        let mut cache = self.effort.caches.get();
+        while self.from <= self.text.len() && !self.read_at_place(&mut cache)? {
+            self.step();
+        }
+        Ok(())
+    }
+
+    /// Tells that the word ended at `end`, and whether it was empty.
+    pub(super) fn found(&mut self, end: usize, empty: bool) {
+        self.from = end;
+        if empty {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let next = self.text.get(self.from..).and_then(|rest| rest.chars().next());
+        self.from += next.map_or(1, char::len_utf8);
+    }
+
+    /// Reads on from the place until no branch can match; true when one has.
+    fn read_at_place(&mut self, cache: &mut Cache) -> Result<bool, TextError> {
+        let automaton = &self.effort.automaton;
+        let input = Input::new(self.text).range(self.from..).anchored(Anchored::Yes);
+        let start = automaton.start_state_forward(cache, &input);
+        let mut state = start.map_err(|_| self.too_much())?;
+        let mut matched = false;
+        for &byte in &self.text.as_bytes()[self.from..] {
+            self.reads += 1;
+            if self.reads > self.most {
+                return Err(self.too_much());
+            }
+            state = automaton.next_state(cache, state, byte).map_err(|_| self.too_much())?;
+            matched |= state.is_match();
+            if state.is_dead() {
+                return Ok(matched);
+            }
+            if state.is_quit() {
+                return Err(self.too_much());
+            }
+        }
+        let end = automaton.next_eoi_state(cache, state).map_err(|_| self.too_much())?;
+        Ok(matched || end.is_match())
+    }
+
+    fn too_much(&self) -> TextError {
+        let problem = format!(
+            "the tokenizer's expression reads more than {READS_PER_BYTE} bytes for each of them"
+        );
+        TextError::Encode { bytes: self.text.len(), problem }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+mod tests {
+    use super::*;
+
+    /// Bytes read for the words that `expression` finds, and the longest text of the ones that were not refused.
+    fn reads(expression: &str, text: &str) -> Result<usize, usize> {
+        let effort = Effort::new(expression, 8 << 20).unwrap();
+        let engine = regex::Regex::new(expression).unwrap();
+        let mut count = effort.count(text);
+        let mut words = engine.find_iter(text);
+        loop {
+            if count.before_next().is_err() {
+                return Err(count.reads);
+            }
+            let Some(word) = words.next() else { return Ok(count.reads) };
+            count.found(word.end(), word.is_empty());
+        }
+    }
+
+    fn texts() -> Vec<String> {
+        let pieces = [
+            "a",
+            "A",
+            " ",
+            "\n",
+            "\r\n",
+            "\t",
+            "1",
+            "'",
+            "!",
+            "/",
+            "\u{5929}",
+            "\u{e9}",
+            "\u{301}",
+            "\u{1f600}",
+            "  a",
+            " 'll",
+            "a\n",
+            "\n  ",
+            " \n",
+            "aA",
+            "Aa",
+            "!\n",
+            "x  \n  ",
+            "a1 ",
+            "\u{a0}",
+            "'S ",
+            "\u{37b}\u{301}",
+        ];
+        pieces.iter().map(|piece| piece.repeat(40_000 / piece.len())).collect()
+    }
+
+    /// Those of Qwen, Llama 3, gpt-oss and DeepSeek, with the branch that is not regular read as the next one.
+    #[test]
+    fn the_known_expressions_read_every_text_a_few_times() {
+        let space = r"\s*[\r\n]+|\s+|\s+";
+        let qwen = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|";
+        let llama = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|";
+        let letters = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
+        let small = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
+        let ends = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|";
+        let gpt = format!(
+            r"{letters}*{small}+{ends}{letters}+{small}*{ends}\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|"
+        );
+        let deepseek = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##;
+        let deepseek = format!(r"{deepseek} ?[\p{{P}}\p{{S}}]+[\r\n]*|");
+        let mut worst = 0.0_f64;
+        for expression in [qwen, llama, &gpt, &deepseek, r"\p{N}{1,3}|", r"[\u4e00-\u9fa5]+|"] {
+            for text in texts() {
+                let whole = format!("{expression}{space}");
+                let whole =
+                    if expression.len() < 20 { expression.trim_end_matches('|') } else { &whole };
+                let found =
+                    reads(whole, &text).unwrap_or_else(|_| panic!("{whole}: {:?}", &text[..8]));
+                worst = worst.max(found as f64 / text.len() as f64);
+            }
+        }
+        assert!(worst < 8.0, "{worst} reads a byte");
+    }
+
+    #[test]
+    fn expressions_that_read_on_for_every_word_are_refused_after_bounded_work() {
+        for (expression, piece) in [
+            (r"a+b|a", "a"),
+            (r"(?:a|aa)+b|.", "a"),
+            (r"a*?b|a", "a"),
+            (r".*x", "a"),
+            (r"[a-z ]+!|[a-z]+| ", "ab "),
+            (r"\s*x|\s", " "),
+            (r"(?:[ab]*a[ab]{0,12}c)|.", "ab"),
+            (r"\p{L}+\p{N}|\p{L}", "\u{5929}"),
+        ] {
+            for length in [100_000, 1_000_000] {
+                let text = piece.repeat(length / piece.len());
+                let read = reads(expression, &text).expect_err(expression);
+                let most = text.len() * READS_PER_BYTE + READS_SPARE;
+                assert!(read <= most + 1, "{expression}: {read} bytes of {}", text.len());
+            }
+        }
+    }
+
+    /// Expressions for which the automaton has a new state at nearly every byte.
+    #[test]
+    fn expressions_of_too_many_states_are_refused() {
+        let mut random = 1_u64;
+        let text: String = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if random >> 63 == 0 { 'a' } else { 'b' }
+        })
+        .take(300_000)
+        .collect();
+        assert!(reads(r"(?:[ab]*a[ab]{500})+|.", &text).is_err());
+    }
+
+    #[test]
+    fn words_may_be_empty_and_places_without_a_word() {
+        assert_eq!(reads(r"x*", "aaa"), Ok(5));
+        assert!(reads(r"\d+", "a1b22c333\u{5929}").is_ok());
+        assert!(Effort::new(r"\b\w+\b", 8 << 20).is_err(), "a border of words is not automatic");
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a kernel can read the blocks of a row, sixteen groups at a time.
+
+use crate::activations::GROUP_LANES;
+use crate::format::Matrix;
+use crate::task::IntegerTask;
+
+/// Bytes ahead of the reader that blocks are prefetched.
+const PREFETCH_BYTES: usize = 48 * 64;
+
+/// Columns of half a step of groups of 32, or of a step of groups of 16.
+pub(crate) const HALF: usize = 256;
+
+/// Bytes that a format may read past the blocks of 256 columns.
+pub(crate) const SLACK: usize = 64;
+
+/// Room for the blocks of 256 columns of any format, and slack.
+const COPY_BYTES: usize = 384;
+
+/// Where the blocks of sixteen groups of a row can be read, in halves of 256 columns.
+pub(crate) struct StepBlocks<'a> {
+    matrix: &'a Matrix<'a>,
+    row_bytes: usize,
+    half_bytes: usize,
+    halves: usize,
+    copies: [[u8; COPY_BYTES]; 2],
+}
+
+impl<'a> StepBlocks<'a> {
+    /// For the rows of a task whose format has groups of `GROUP`.
+    #[inline(always)]
+    pub(crate) fn new<const GROUP: usize>(task: &IntegerTask<'a>) -> Self {
+        let format = task.format();
+        Self {
+            matrix: task.matrix,
+            row_bytes: task.matrix.encoding.weight_row_bytes(task.matrix.columns),
+            half_bytes: HALF / format.values() * format.bytes(),
+            halves: GROUP_LANES * GROUP / HALF,
+            copies: [[0; COPY_BYTES]; 2],
+        }
+    }
+
+    /// The halves of step `step` of a row, each with [`SLACK`] readable bytes behind; those in use are valid until the
+    /// next call. Near the end of the matrix, and where the row ends within 256 columns, they are copies that end in
+    /// zeros.
+    ///
+    /// # Safety
+    ///
+    /// The row exists and begins at most `step` steps before its end.
+    #[inline(always)]
+    pub(crate) unsafe fn at(&mut self, row: usize, step: usize) -> [*const u8; 2] {
+        let Self { matrix, row_bytes, half_bytes, halves, .. } = *self;
+        let blocks = matrix.weight.as_ptr().wrapping_add(row * row_bytes);
+        let end = matrix.weight.as_ptr_range().end;
+        let mut from = [std::ptr::null(); 2];
+        for (h, from) in from.iter_mut().enumerate().take(halves) {
+            let at = (step * halves + h) * half_bytes;
+            let place = blocks.wrapping_add(at);
+            let left = row_bytes.saturating_sub(at).min(half_bytes);
+            for line in 0..half_bytes.div_ceil(64) {
+                crate::prefetch(place.wrapping_add(PREFETCH_BYTES + 64 * line));
+            }
+            let inside = place as usize + half_bytes + SLACK <= end as usize;
+            *from = if left == half_bytes && inside {
+                place
+            } else {
+                self.copies[h].fill(0);
+                let copy = self.copies[h].as_mut_ptr();
+                // SAFETY: `Matrix` guarantees the bytes of each row; a copy has room for the blocks of 256 columns.
+                unsafe { std::ptr::copy_nonoverlapping(place, copy, left) };
+                copy
+            };
+        }
+        from
+    }
+}

@@ -1,0 +1,120 @@
+//! The model families: which `model_type` means which, and what is said of those that are not computed.
+
+/// A model architecture that is supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Qwen3.5-MoE and Qwen3.6-MoE: GatedDeltaNet and gated attention, shared expert.
+    Qwen35Moe,
+    /// Qwen3-MoE: attention in every layer, no shared expert.
+    Qwen3Moe,
+    /// Qwen3-Next: as Qwen3.5-MoE, with the input projections of the delta rule in one matrix.
+    Qwen3Next,
+}
+
+/// What is known of a family before its other keys are read.
+struct Row {
+    family: Family,
+    /// The name users know.
+    name: &'static str,
+    /// The name in configurations; the first is the one that is written.
+    model_types: &'static [&'static str],
+    /// Whether norms are trained around zero (`1 + w`).
+    zero_centred_norms: bool,
+}
+
+const ROWS: [Row; 3] = [
+    Row {
+        family: Family::Qwen35Moe,
+        name: "Qwen3.5-MoE",
+        model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        zero_centred_norms: true,
+    },
+    Row {
+        family: Family::Qwen3Moe,
+        name: "Qwen3-MoE",
+        model_types: &["qwen3_moe"],
+        zero_centred_norms: false,
+    },
+    Row {
+        family: Family::Qwen3Next,
+        name: "Qwen3-Next",
+        model_types: &["qwen3_next"],
+        zero_centred_norms: true,
+    },
+];
+
+/// The families that work, for error messages.
+pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
+     qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next)";
+
+/// Names that users know of families that are not computed.
+const OTHERS: [(&str, &str); 18] = [
+    ("deepseek_v2", "DeepSeek-V2"),
+    ("deepseek_v3", "DeepSeek-V3 and R1"),
+    ("deepseek_v32", "DeepSeek-V3.2"),
+    ("deepseek_v4", "DeepSeek-V4"),
+    ("ernie4_5_moe", "ERNIE 4.5"),
+    ("glm4_moe", "GLM-4.5 to GLM-4.7"),
+    ("glm4_moe_lite", "GLM-4.7-Flash"),
+    ("glm_moe_dsa", "GLM-5"),
+    ("gpt_oss", "gpt-oss"),
+    ("hunyuan_v1_moe", "Hunyuan"),
+    ("kimi_k2", "Kimi-K2"),
+    ("kimi_k25", "Kimi-K2.5"),
+    ("kimi_linear", "Kimi-Linear"),
+    ("llama4", "Llama 4"),
+    ("minimax_m2", "MiniMax-M2"),
+    ("mixtral", "Mixtral"),
+    ("qwen2_moe", "Qwen2-MoE"),
+    ("qwen3_vl_moe", "Qwen3-VL-MoE"),
+];
+
+impl Family {
+    fn row(self) -> &'static Row {
+        let row = ROWS.iter().find(|row| row.family == self);
+        row.expect("every family has a row")
+    }
+
+    /// The name users know.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The name in configurations.
+    pub fn model_type(self) -> &'static str {
+        self.row().model_types[0]
+    }
+
+    /// True for the families whose norms are trained around zero (`1 + w`): only they have the question whether a
+    /// file holds `w` or `1 + w`.
+    pub fn has_zero_centred_norms(self) -> bool {
+        self.row().zero_centred_norms
+    }
+
+    /// By the value of `model_type`.
+    pub(super) fn of(model_type: &str) -> Option<Self> {
+        let row = ROWS.iter().find(|row| row.model_types.contains(&model_type));
+        row.map(|row| row.family)
+    }
+}
+
+/// What users call a family that is not computed.
+pub(super) fn other(model_type: &str) -> Option<&'static str> {
+    let known = OTHERS.iter().find(|(known, _)| *known == model_type);
+    known.map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_has_a_row_and_is_named_among_the_supported() {
+        for row in &ROWS {
+            assert_eq!(Family::of(row.family.model_type()), Some(row.family));
+            assert!(SUPPORTED.contains(row.family.model_type()), "{}", row.name);
+            assert!(SUPPORTED.contains(row.family.name()), "{}", row.name);
+            assert!(row.model_types.iter().all(|name| other(name).is_none()), "{}", row.name);
+        }
+    }
+}

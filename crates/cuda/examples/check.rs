@@ -30,6 +30,8 @@ mod bus;
 mod delta;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/several.rs"]
+mod several;
 #[path = "check_parts/tiles.rs"]
 mod tiles;
 #[path = "check_parts/waiting.rs"]
@@ -128,7 +130,10 @@ impl Bench {
 
     /// Pieces of a random matrix: packed values, scales and biases.
     fn pieces(&self, rows: usize, columns: usize, bits: u8, group: u16) -> [Vec<u8>; 3] {
-        let packed = (0..rows * columns * bits as usize / 8).map(|_| self.next() as u8).collect();
+        let bytes = rows * columns * bits as usize / 8;
+        let mut packed: Vec<u8> =
+            (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        packed.truncate(bytes);
         let groups = rows * columns / group as usize;
         let levels = f32::from(bits).exp2();
         let scale = 2.0 / levels / (columns as f32).sqrt();
@@ -529,6 +534,8 @@ fn main() {
         copies: PinnedBuffer::new(&device, 64).unwrap(),
     };
     bench.linear();
+    bench.several_products();
+    bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
     bench.attention_step();
@@ -543,6 +550,9 @@ fn main() {
     let copied = bench.time(8, &|_| bench.stream.copy(from.span::<u8>(0, size), to.span(0, size)));
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
+    for (name, shape) in SHAPES {
+        bench.several_table(name, shape, &pinned, copy);
+    }
     bench.attention_table(copy);
     bench.tiles_table();
     bench.delta_table();

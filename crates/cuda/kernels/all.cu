@@ -6,6 +6,8 @@
 #include "mixer.cu"
 #include "mixture.cu"
 #include "step.cu"
+#include "several.cu"
+#include "several_experts.cu"
 #include "tile.cu"
 #include "tile_split.cu"
 #include "layouts.cuh"

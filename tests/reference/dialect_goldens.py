@@ -3,12 +3,10 @@ and a digest of the token ids that the tokenizers library gives for 10,000 texts
 
 Usage: dialect_goldens.py DESTINATION [NAME=TEMPLATE ...]
 
-With NAME=TEMPLATE, a template of a release takes the place of ours of that name (harmony, deepseek, kimi, glm, minimax),
-or, named dsml, a Python file with the release's own encoder; such files are for a comparison by hand and are not
-committed."""
+With NAME=TEMPLATE, a template of a release takes the place of ours of that name (harmony, deepseek, kimi, glm, minimax);
+such files are for a comparison by hand and are not committed."""
 
 import copy
-import importlib.util
 import json
 import pathlib
 import sys
@@ -179,28 +177,6 @@ def cases_of(name, render, conversations):
                            **result}
 
 
-def released_encoder(path):
-    """The encoder of DeepSeek-V4's folder."""
-    spec = importlib.util.spec_from_file_location("encoder", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    def render(messages, tools, options):
-        if not options["add_generation_prompt"]:
-            return None  # it always ends with the beginning of an answer
-        for message in messages:
-            for call in message.get("tool_calls", []):
-                call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-        if tools:
-            if messages[0]["role"] != "system":
-                messages = [{"role": "system", "content": ""}, *messages]
-            messages[0]["tools"] = tools
-        mode = "thinking" if options.get("enable_thinking") else "chat"
-        return {"text": module.encode_messages(messages, mode)}
-
-    return render
-
-
 def main():
     destination = pathlib.Path(sys.argv[1])
     destination.mkdir(parents=True, exist_ok=True)
@@ -216,11 +192,10 @@ def main():
     cases = []
     for name, path in templates.items():
         source = path.read_text()
-        if name == "dsml":
-            render = released_encoder(path)
-        else:
-            def render(messages, tools, options, source=source):
-                return text_goldens.render(tokenizer, source, messages, tools, options)
+
+        def render(messages, tools, options, source=source):
+            return text_goldens.render(tokenizer, source, messages, tools, options)
+
         cases += cases_of(name, render, conversations)
     golden = {
         "templates": {name: path.read_text() for name, path in templates.items()},

@@ -32,6 +32,8 @@ mod bus;
 mod delta;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/several.rs"]
+mod several;
 #[path = "check_parts/tiles.rs"]
 mod tiles;
 #[path = "check_parts/waiting.rs"]
@@ -130,7 +132,10 @@ impl Bench {
 
     /// Pieces of a random matrix: packed values, scales and biases.
     fn pieces(&self, rows: usize, columns: usize, bits: u8, group: u16) -> [Vec<u8>; 3] {
-        let packed = (0..rows * columns * bits as usize / 8).map(|_| self.next() as u8).collect();
+        let bytes = rows * columns * bits as usize / 8;
+        let mut packed: Vec<u8> =
+            (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        packed.truncate(bytes);
         let groups = rows * columns / group as usize;
         let levels = f32::from(bits).exp2();
         let scale = 2.0 / levels / (columns as f32).sqrt();
@@ -532,6 +537,8 @@ fn main() {
         copies: PinnedBuffer::new(&device, 64).unwrap(),
     };
     bench.linear();
+    bench.several_products();
+    bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
     bench.attention_step();
@@ -550,6 +557,9 @@ fn main() {
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
     bench.blocks_table(copy, &pinned);
+    for (name, shape) in SHAPES {
+        bench.several_table(name, shape, &pinned, copy);
+    }
     bench.attention_table(copy);
     bench.tiles_table();
     bench.delta_table();

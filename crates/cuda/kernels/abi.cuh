@@ -38,6 +38,8 @@ constexpr uint32_t STAGED_CHUNK = 36;
 constexpr uint32_t UNIT = 128;
 // Threads of the kernels of a step, where a multiprocessor runs one block at a time.
 constexpr uint32_t STEP_THREADS = 512;
+// Most tokens whose products with a weight are computed at once.
+constexpr uint32_t SEVERAL_TOKENS = 8;
 // Threads of the experts' first half, where it runs two.
 constexpr uint32_t INNER_THREADS = 256;
 // Tokens of a run that one block convolves.

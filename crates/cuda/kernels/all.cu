@@ -7,6 +7,8 @@
 #include "mixture.cu"
 #include "step.cu"
 #include "step_blocks.cu"
+#include "several.cu"
+#include "several_experts.cu"
 #include "tile.cu"
 #include "plain_blocks.cu"
 #include "tile_split.cu"

@@ -374,6 +374,12 @@ __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
     return kind == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
 }
 
+// A group's share of a row: its products, which `inverse` brings back from the halves' scale, and the sum of its
+// values. Spelled out, because every kernel that computes a row must round it in the same places.
+__device__ inline float scaled_sum(float scale, float bias, float products, float inverse, float sum) {
+    return __fmaf_rn(bias, sum, __fmul_rn(scale, __fmul_rn(products, inverse)));
+}
+
 // Adds a batch of `live` units, staged from unit `first`, to the sums of rows g and g + 8. `kind` says how scales are
 // stored; `factor(unit)` is what a unit counts.
 template <int BITS, bool PAIRED = false, int COUNT, typename Factor>
@@ -404,7 +410,8 @@ __device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float scale = scale_value(units[i].scale[r], kind), bias = scale_value(units[i].bias[r], kind);
-            result[r] += factor * (scale * ((c[i][2 * r] + c[i][2 * r + 1]) * inverse) + bias * sum);
+            float share = scaled_sum(scale, bias, c[i][2 * r] + c[i][2 * r + 1], inverse, sum);
+            result[r] = __fmaf_rn(factor, share, result[r]);
         }
     }
 }

@@ -22,12 +22,15 @@ struct StepLinearArguments {
     uint32_t jobs;
     uint32_t tiles_shift;    // 2^this row tiles are what a block works on at once, up to 16; SWIGLU needs 2
     uint32_t rounds;         // times that it does so
+    uint32_t tokens;
+    uint32_t per_pass;       // tokens that `several_linear_*` multiplies at once
     StepJob job[STEP_JOBS];
 };
 
 // Causal convolution of one channel of one token, and the tail after it.
-__device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t channel, uint32_t channels, float raw) {
-    float* tail = a.tail + a.sequences[blockIdx.y] * a.tail_stride + channel;
+__device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t token, uint32_t channel,
+                                         uint32_t channels, float raw) {
+    float* tail = a.tail + a.sequences[token] * a.tail_stride + channel;
     const float* taps = a.taps + size_t(channel) * a.kernel;
     float sum = 0.0f;
     for (uint32_t i = 0; i + 1 < a.kernel; i++) {
@@ -37,6 +40,19 @@ __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t 
     }
     tail[size_t(a.kernel - 2) * channels] = raw;
     return silu(fmaf(taps[a.kernel - 1], raw, sum));
+}
+
+// What becomes of a row's products (and of the second matrix's), of a vector that has still to be multiplied by
+// `factor`.
+__device__ inline void finish_row(const StepLinearArguments& a, const StepJob& job, uint32_t token, uint32_t row,
+                                  float sum, float other, float factor) {
+    uint32_t rows = job.matrix.rows;
+    float* to = job.out + size_t(token) * rows + row;
+    sum = __fmul_rn(sum, factor), other = __fmul_rn(other, factor);
+    if (job.kind == SWIGLU) sum = silu(sum) * other;
+    if (job.kind == ADD) sum += __ldcg(to);
+    if (job.kind == CONVOLVE) sum = convolve_channel(a, token, row, rows, sum);
+    *to = sum;
 }
 
 // Sums of 16 rows by several warps: [tile][split][row].
@@ -122,12 +138,7 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
             sum += partial.sum[which * splits + i][r];
             if (pair) other += partial.sum[splits + i][r];
         }
-        sum *= factor, other *= factor;
-        float* to = job.out + size_t(blockIdx.y) * rows + row;
-        if (pair) sum = silu(sum) * other;
-        if (job.kind == ADD) sum += __ldcg(to);
-        if (job.kind == CONVOLVE) sum = convolve_channel(a, row, rows, sum);
-        *to = sum;
+        finish_row(a, job, blockIdx.y, row, sum, other, factor);
     }
 }
 
@@ -249,6 +260,8 @@ struct StepExpertArguments {
     uint32_t first_key;
     uint32_t rounds;             // first half: tiles that a block works on, one after another
     uint32_t tiles_shift;        // second half: 2^this row tiles are what a block works on at once, up to 16
+    uint32_t tokens;
+    uint32_t per_pass;           // tokens that `several_inner*` multiplies at once
 };
 
 // A warp's share of the experts' first half: which rows of gate and up in each round, and which of the columns. Where

@@ -162,12 +162,7 @@ __device__ inline void step_blocks_job(const StepLinearArguments& a, const StepJ
             sum += partial.sum[which * splits + i][r];
             if (pair) other += partial.sum[splits + i][r];
         }
-        sum *= factor, other *= factor;
-        float* to = job.out + size_t(blockIdx.y) * rows + row;
-        if (pair) sum = silu(sum) * other;
-        if (job.kind == ADD) sum += __ldcg(to);
-        if (job.kind == CONVOLVE) sum = convolve_channel(a, row, rows, sum);
-        *to = sum;
+        finish_row(a, job, blockIdx.y, row, sum, other, factor);
     }
 }
 

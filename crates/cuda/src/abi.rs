@@ -104,6 +104,8 @@ constants! {
     pub(crate) const UNIT: usize = 128;
     /// Threads of the kernels of a step, where a multiprocessor runs one block at a time.
     pub(crate) const STEP_THREADS: usize = 512;
+    /// Most tokens whose products with a weight are computed at once.
+    pub(crate) const SEVERAL_TOKENS: usize = 8;
     /// Threads of the experts' first half, where it runs two.
     pub(crate) const INNER_THREADS: usize = 256;
     /// Tokens of a run that one block convolves.

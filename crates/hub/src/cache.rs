@@ -289,12 +289,14 @@ fn snapshot_of(repository: &Path) -> Option<PathBuf> {
         let commit = commit.trim();
         let plain = commit.bytes().all(|byte| byte.is_ascii_hexdigit()) && !commit.is_empty();
         let named = snapshots.join(commit);
-        if plain && named.is_dir() {
+        if plain && named.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             return Some(named);
         }
     }
     let folders = fs::read_dir(snapshots).ok()?.flatten().take(ENTRIES_MAX);
-    let folders = folders.map(|entry| entry.path()).filter(|path| path.is_dir());
+    // A link leads to files that are not the hub's.
+    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let folders = folders.map(|entry| entry.path());
     folders.max_by_key(|path| path.metadata().and_then(|it| it.modified()).ok())
 }
 

@@ -13,8 +13,11 @@ use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 mod form;
 mod layout;
+mod several;
+mod split;
 #[cfg(test)]
 pub(super) use layout::LAYOUTS;
+use split::{ExpertSplit, linear_blocks, split_work};
 
 /// Bytes to which weights must be aligned for the fused kernels; scales to two.
 pub const STEP_ALIGNMENT: usize = 16;
@@ -149,49 +152,9 @@ struct StepLinearArguments {
     jobs: u32,
     tiles_shift: u32,
     rounds: u32,
+    tokens: u32,
+    per_pass: u32,
     job: [JobArguments; STEP_JOBS],
-}
-
-/// Blocks of `step_linear` for a job.
-fn linear_blocks(rows: usize, pair: bool, tiles: usize, rounds: usize) -> usize {
-    rows.div_ceil(16 * if pair { 1 } else { tiles } * rounds)
-}
-
-/// Row tiles that a block works on at once, and times that it does so, for jobs of (rows, whether a pair), such that
-/// all blocks run at the same time: a second wave would stage the vector again and leave most of the device idle at
-/// its end.
-fn split_work(
-    jobs: &[(usize, bool)],
-    columns: usize,
-    bits: u32,
-    multiprocessors: usize,
-) -> (usize, usize) {
-    let blocks = |tiles, rounds| {
-        jobs.iter().map(|&(rows, pair)| linear_blocks(rows, pair, tiles, rounds)).sum::<usize>()
-    };
-    let rounds = |tiles| {
-        let mut rounds = 1;
-        while blocks(tiles, rounds) > multiprocessors.max(jobs.len()) {
-            rounds += 1;
-        }
-        rounds
-    };
-    let warps = THREADS / 32;
-    if jobs.iter().any(|&(_, pair)| pair) {
-        return (2, rounds(2));
-    }
-    // With rows enough each warp has its own, and nothing is added up over warps.
-    if blocks(warps, 4) >= multiprocessors {
-        return (warps, rounds(warps));
-    }
-    // Batches of units that a warp asks for one after another; of equals, the one that adds up least often.
-    let batch = if bits <= 4 { 4 } else { 2 };
-    let waits = |tiles: usize| {
-        rounds(tiles) * (columns.div_ceil(UNIT) * tiles).div_ceil(warps).div_ceil(batch)
-    };
-    let tiles =
-        [4, 2, 1].into_iter().min_by_key(|&tiles| (waits(tiles), rounds(tiles))).unwrap_or(1);
-    (tiles, rounds(tiles))
 }
 
 /// Products of one input with several matrices, and what follows each of them.
@@ -240,6 +203,8 @@ pub fn step_linear(
         jobs: jobs.len() as u32,
         tiles_shift: tiles.trailing_zeros(),
         rounds: rounds as u32,
+        tokens: tokens as u32,
+        per_pass: 1,
         job: [empty; STEP_JOBS],
     };
     let mut blocks = 0;
@@ -270,16 +235,28 @@ pub fn step_linear(
         *place = JobArguments { matrix, second, out: out.address, first_block, kind };
         blocks += linear_blocks(matrix.rows(), is_pair(job), tiles, rounds);
     }
-    let grid = (blocks, tokens, 1);
-    let shared = staged_bytes(form, columns);
     let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
-    let kernel = match jobs.iter().all(usual) {
-        _ if form == StepForm::Blocks => Kernel::StepLinearBlocks,
-        true => Kernel::StepLinear,
-        false => Kernel::StepLinearAny,
+    let matrices = arguments.job[..jobs.len()].iter().map(|job| &job.matrix);
+    let several = match form {
+        StepForm::Affine => several::linear(stream.device(), tokens, input, columns, matrices),
+        StepForm::Blocks => None,
+    };
+    let (kernel, passes, shared) = match several {
+        Some((kernel, passes)) => {
+            arguments.per_pass = passes.tokens as u32;
+            (kernel, passes.count, passes.shared(columns))
+        }
+        None => {
+            let kernel = match (form, jobs.iter().all(usual)) {
+                (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
+                (StepForm::Affine, true) => Kernel::StepLinear,
+                (StepForm::Affine, false) => Kernel::StepLinearAny,
+            };
+            (kernel, tokens, staged_bytes(form, columns))
+        }
     };
     // SAFETY: the structure is the kernel's; lengths were checked above, sequences by the caller's batch.
-    unsafe { stream.launch_overlapping(kernel, grid, THREADS, shared, &arguments) }
+    unsafe { stream.launch_overlapping(kernel, (blocks, passes, 1), THREADS, shared, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -401,44 +378,8 @@ struct StepExpertArguments {
     first_key: u32,
     rounds: u32,
     tiles_shift: u32,
-}
-
-/// How the experts' halves are shared out; by the shapes and the device alone but for `rounds`, because a row's sum
-/// depends on the others.
-#[derive(Debug, PartialEq, Eq)]
-struct ExpertSplit {
-    /// Tiles of the first half are 8 rows of gate and 8 of up instead of 16 of one of them.
-    narrow: bool,
-    /// Tiles of the first half that a block works on, one after another.
-    rounds: usize,
-    /// Row tiles of the second half that a block works on at once.
-    tiles: usize,
-}
-
-impl ExpertSplit {
-    fn new(
-        form: StepForm,
-        inner: usize,
-        hidden: usize,
-        k: usize,
-        tokens: usize,
-        multiprocessors: usize,
-    ) -> Self {
-        let places = 2 * multiprocessors;
-        // Of blocks there is no other kernel.
-        let narrow = form == StepForm::Blocks || inner.div_ceil(16) * k > places;
-        let blocks = (places / (k * tokens)).max(1);
-        let rounds = if narrow { inner.div_ceil(8).div_ceil(blocks) } else { 1 };
-        let most = THREADS / 32;
-        let tiles = hidden.div_ceil(16).div_ceil(multiprocessors).next_power_of_two().min(most);
-        Self { narrow, rounds, tiles }
-    }
-
-    /// Blocks of the first half for an expert, and of the second.
-    fn blocks(&self, inner: usize, hidden: usize) -> (usize, usize) {
-        let height = if self.narrow { 8 } else { 16 };
-        (inner.div_ceil(height * self.rounds), hidden.div_ceil(16 * self.tiles))
-    }
+    tokens: u32,
+    per_pass: u32,
 }
 
 /// The second half of a shared expert for [`step_experts`]; its first half is a job of [`step_linear`].
@@ -482,7 +423,7 @@ pub fn step_experts(
     }
     let multiprocessors = stream.device().info().multiprocessors;
     let split = ExpertSplit::new(form, inner, hidden, k, tokens, multiprocessors);
-    let arguments = StepExpertArguments {
+    let mut arguments = StepExpertArguments {
         source: input.source(tokens, hidden),
         chosen: step.chosen.address,
         weights: step.weights.address,
@@ -501,76 +442,40 @@ pub fn step_experts(
         first_key: step.first_key,
         rounds: split.rounds as u32,
         tiles_shift: split.tiles.trailing_zeros(),
-    };
-    let [first_half, second_half] = match (form, split.narrow) {
-        (StepForm::Blocks, _) => [Kernel::StepInnerBlocks, Kernel::StepOuterBlocks],
-        (StepForm::Affine, true) => [Kernel::StepInnerNarrow, Kernel::StepOuter],
-        (StepForm::Affine, false) => [Kernel::StepInner, Kernel::StepOuter],
+        tokens: tokens as u32,
+        per_pass: 1,
     };
     let (inner_blocks, outer_blocks) = split.blocks(inner, hidden);
-    let inner_grid = (inner_blocks, k, tokens);
-    let outer_grid = (outer_blocks, tokens, 1);
-    let outer_shared = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
+    let device = stream.device();
+    let affine = form == StepForm::Affine;
+    let several = affine.then(|| several::inner(device, tokens, input, shapes, split.narrow));
+    let (first, first_grid, threads, first_shared) = match several.flatten() {
+        Some((kernel, passes)) => {
+            arguments.per_pass = passes.tokens as u32;
+            let blocks = device.info().multiprocessors;
+            (kernel, (blocks, passes.count, 1), THREADS, passes.shared(hidden))
+        }
+        None => {
+            let kernel = match (form, split.narrow) {
+                (StepForm::Blocks, _) => Kernel::StepInnerBlocks,
+                (StepForm::Affine, true) => Kernel::StepInnerNarrow,
+                (StepForm::Affine, false) => Kernel::StepInner,
+            };
+            (kernel, (inner_blocks, k, tokens), INNER_THREADS, staged_bytes(form, hidden))
+        }
+    };
+    let several = affine.then(|| several::outer(tokens, shapes, shared));
+    let (second, second_grid, second_shared) = match several.flatten() {
+        Some(bytes) => (Kernel::SeveralOuter, (outer_blocks, 1, 1), bytes),
+        None => {
+            let kernel = if affine { Kernel::StepOuter } else { Kernel::StepOuterBlocks };
+            let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
+            (kernel, (outer_blocks, tokens, 1), bytes)
+        }
+    };
     // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
     unsafe {
-        let shared = staged_bytes(form, hidden);
-        stream.launch_overlapping(first_half, inner_grid, INNER_THREADS, shared, &arguments)?;
-        stream.launch_overlapping(second_half, outer_grid, THREADS, outer_shared, &arguments)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_of_a_product_run_at_the_same_time_and_cover_all_rows() {
-        for rows in [1, 16, 100, 2048, 4096, 12_288, 248_320] {
-            for columns in [128, 2048, 4096, 8192] {
-                for (bits, pair) in [(4, false), (8, false), (4, true)] {
-                    let jobs = [(rows, pair), (64, false), (1, false)];
-                    let (tiles, rounds) = split_work(&jobs, columns, bits, 132);
-                    let blocks = |&(rows, pair): &(usize, bool)| {
-                        let blocks = linear_blocks(rows, pair, tiles, rounds);
-                        assert!(blocks * rounds * if pair { 16 } else { 16 * tiles } >= rows);
-                        blocks
-                    };
-                    assert!(jobs.iter().map(blocks).sum::<usize>() <= 132);
-                    assert!(tiles.is_power_of_two() && tiles <= THREADS / 32);
-                    assert!(!pair || tiles == 2, "gate and up are two tiles");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn experts_halves_cover_all_rows_whatever_the_device() {
-        for (inner, hidden) in [(512, 2048), (1024, 4096), (1024, 3072), (128, 256), (96, 128)] {
-            for (k, tokens, multiprocessors) in [(8, 1, 132), (10, 4, 132), (32, 3, 16), (1, 1, 24)]
-            {
-                let split =
-                    ExpertSplit::new(StepForm::Affine, inner, hidden, k, tokens, multiprocessors);
-                let (first, second) = split.blocks(inner, hidden);
-                assert!(first * split.rounds * if split.narrow { 8 } else { 16 } >= inner);
-                assert!(second * split.tiles * 16 >= hidden);
-                assert!(split.tiles.is_power_of_two() && split.tiles <= THREADS / 32);
-                let alone =
-                    ExpertSplit::new(StepForm::Affine, inner, hidden, k, 1, multiprocessors);
-                assert_eq!((split.narrow, split.tiles), (alone.narrow, alone.tiles));
-                assert!(first * k <= 2 * multiprocessors.max(k) || tokens > 1);
-            }
-        }
-    }
-
-    #[test]
-    fn rows_are_shared_out_as_measured() {
-        let experts =
-            |inner, hidden, k| ExpertSplit::new(StepForm::Affine, inner, hidden, k, 1, 132);
-        assert_eq!(experts(512, 2048, 8), ExpertSplit { narrow: false, rounds: 1, tiles: 1 });
-        assert_eq!(experts(1024, 4096, 10), ExpertSplit { narrow: true, rounds: 5, tiles: 2 });
-        // Input projections of a delta layer and output head of both shapes (docs/benchmarks.md).
-        let split = |rows, columns| split_work(&[(rows, false)], columns, 4, 132);
-        assert_eq!(split(20_608, 4096), (2, 5));
-        assert_eq!(split(248_320, 4096), (16, 8));
+        stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)?;
+        stream.launch_overlapping(second, second_grid, THREADS, second_shared, &arguments)
     }
 }

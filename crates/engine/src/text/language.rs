@@ -11,7 +11,6 @@ use store::format::{Checkpoint, TokenizerSource};
 use store::shown;
 use thiserror::Error;
 
-use super::dsml;
 use super::least::{self, TextLimit};
 use super::{
     ChatTemplate, Dialect, EncodeLimit, Message, RenderOptions, SampledTurn, TemplateHost,
@@ -48,35 +47,9 @@ fn in_file(file: &Path, reason: &TextError) -> String {
     format!("{}: {}", shown::path(file), rest.unwrap_or(&words))
 }
 
-/// Where a model's prompts and its dialect come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Its chat template.
-    Template,
-    /// Its family, whose prompts are written here: it has no chat template.
-    Family,
-    /// Nowhere: it has no chat template.
-    Nowhere,
-}
-
-impl Found {
-    /// Looks at a checkpoint.
-    pub fn of(checkpoint: &Checkpoint) -> Self {
-        match &checkpoint.chat_template {
-            Some(_) => Self::Template,
-            None if dsml::writes(&checkpoint.config) => Self::Family,
-            None => Self::Nowhere,
-        }
-    }
-
-    /// The dialect of the checkpoint, in which its answers are read.
-    pub fn dialect(self, checkpoint: &Checkpoint) -> Dialect {
-        match self {
-            Self::Template => Dialect::of(checkpoint.chat_template.as_deref().unwrap_or_default()),
-            Self::Family => Dialect::Dsml,
-            Self::Nowhere => Dialect::QwenXml,
-        }
-    }
+/// The dialect of a checkpoint's answers: that of its chat template, or Qwen's where it has none.
+pub fn dialect(checkpoint: &Checkpoint) -> Dialect {
+    checkpoint.chat_template.as_deref().map_or(Dialect::QwenXml, Dialect::of)
 }
 
 /// Tokenizer, template and end tokens of a model.
@@ -139,8 +112,7 @@ impl Language {
             let template = ChatTemplate::new(source, tokens, controls, host);
             template.map_err(|reason| LanguageError::File { file: folder.clone(), reason })
         });
-        let found = Found::of(checkpoint);
-        let dialect = found.dialect(checkpoint);
+        let dialect = dialect(checkpoint);
         let end_tokens = tokenizer.end_tokens(&config);
         let mut end_tokens = end_tokens.map_err(|reason| LanguageError::File {
             file: folder.join("tokenizer_config.json"),
@@ -153,12 +125,7 @@ impl Language {
         end_tokens.extend(ends.map(|token| token.id));
         end_tokens.sort_unstable();
         end_tokens.dedup();
-        let template = match template.transpose()? {
-            None if found == Found::Family => {
-                Some(ChatTemplate::dsml(tokenizer.control_tokens().clone()))
-            }
-            other => other,
-        };
+        let template = template.transpose()?;
         let prints_contents = template.as_ref().is_some_and(least::prints_contents);
         let load_time = started.elapsed();
         Ok(Self { tokenizer, template, prints_contents, dialect, end_tokens, load_time })

@@ -223,19 +223,6 @@ impl ChatTemplate {
         })
     }
 
-    /// The encoder of DeepSeek-V4 in the place of a template (`dsml.rs`).
-    pub fn dsml(controls: Arc<ControlTokens>) -> Self {
-        Self {
-            program: Program::Dsml,
-            tokens: TemplateTokens::default(),
-            controls,
-            builds_controls: false,
-            splits_reasoning: true,
-            source: String::new(),
-            wants: Wants::default(),
-        }
-    }
-
     /// Renders a conversation.
     ///
     /// An assistant content with `</think>` in it and no separate reasoning is split as Qwen's templates

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
-use engine::text::Found;
+use engine::text::dialect;
 use engine::weights::Catalog;
 use kernels::KvType;
 use serde_json::json;
@@ -97,13 +97,11 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             .as_ref()
             .map_or("none".to_owned(), |t| format!("{} bytes", t.len())),
     );
-    let found = Found::of(checkpoint);
-    let whence = match found {
-        Found::Template => "taught by the chat template",
-        Found::Family => "written for the family, which has no chat template",
-        Found::Nowhere => "without a chat template",
+    let whence = match &checkpoint.chat_template {
+        Some(_) => "taught by the chat template",
+        None => "without a chat template",
     };
-    field("dialect", format!("{}, {whence}", found.dialect(checkpoint).name()));
+    field("dialect", format!("{}, {whence}", dialect(checkpoint).name()));
     let sums = match &checkpoint.pack {
         Some(_) => {
             "of the trunk (compared at load), of each expert (--check-reads) and of copied files"
@@ -175,7 +173,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "expert_bytes": checkpoint.expert_bytes(),
         "tokenizer": checkpoint.tokenizer.as_ref().map(|source| source.path()),
         "chat_template": checkpoint.chat_template.is_some(),
-        "dialect": Found::of(checkpoint).dialect(checkpoint).name(),
+        "dialect": dialect(checkpoint).name(),
         "checksums": checkpoint.pack.is_some(),
         "layers": layers,
     })

@@ -7,14 +7,17 @@ mirrors! {
     Source as Source { x, norm, gate, columns, mode, dim, epsilon };
     JobArguments as StepJob { matrix, second, out, first_block, kind };
     StepLinearArguments as StepLinearArguments {
-        source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, job
-    } for StepLinear, StepLinearAny, StepLinearBlocks;
+        source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, tokens,
+        per_pass, job
+    } for StepLinear, StepLinearAny, SeveralLinear1, SeveralLinear2, SeveralLinear4, SeveralNormed1, SeveralNormed2,
+    SeveralNormed4, StepLinearBlocks;
     HeadsArguments as HeadsArguments {
         query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
         query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type
     } for AttentionHeads;
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
-        down, ended, k, first_key, rounds, tiles_shift
-    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks;
+        down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass
+    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks, SeveralInner, SeveralInnerNarrow, SeveralInnerFour,
+    SeveralInnerFourNarrow, SeveralOuter;
 }

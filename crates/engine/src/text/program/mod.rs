@@ -12,7 +12,7 @@ mod wire;
 
 pub use child::{is_template_process, template_process};
 
-use super::{TextError, dsml};
+use super::TextError;
 use interpreter::Interpreter;
 use process::Processes;
 use serde_json::Value;
@@ -144,8 +144,6 @@ impl OutputLimit {
 pub(super) enum Program {
     Here(Box<Interpreter>),
     Process(Arc<Processes>),
-    /// The encoder of a family without templates; no stranger's program.
-    Dsml,
 }
 
 impl Program {
@@ -173,7 +171,6 @@ impl Program {
                 drop(context);
                 processes.run(&bytes, most)
             }
-            Self::Dsml => dsml::render(&context),
         };
         limit.check(output)
     }

@@ -44,9 +44,16 @@ const CONTROLS: [&str; 24] = [
     "<minimax:tool_call>",
     "</minimax:tool_call>",
 ];
-/// What ends a text value, by dialect.
-const CLOSES: [&str; 4] =
-    ["\n</parameter>\n", "</parameter>\n", "</｜DSML｜parameter>\n", "</arg_value>\n"];
+/// What ends a text value, where text ends with a tag.
+fn close(dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::QwenXml => Some("\n</parameter>\n"),
+        Dialect::MiniMax => Some("</parameter>\n"),
+        Dialect::Dsml => Some("</｜DSML｜parameter>\n"),
+        Dialect::Glm => Some("</arg_value>\n"),
+        _ => None,
+    }
+}
 
 fn tokenizer() -> Tokenizer {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/tokenizer.json");
@@ -77,16 +84,15 @@ fn tools() -> Vec<Value> {
 
 /// A random answer, and whether it came to its end.
 fn walk(
+    dialect: Dialect,
     constraint: &mut Constraint,
     tokenizer: &Tokenizer,
     ends: &[u32],
     seed: u64,
 ) -> (Vec<u32>, bool) {
     let mut random = Xoshiro256::new(seed);
-    let closes: Vec<Vec<u32>> = CLOSES
-        .iter()
-        .map(|text| tokenizer.encode_marked(text, engine::text::EncodeLimit::NONE).unwrap())
-        .collect();
+    let close = close(dialect)
+        .map(|text| tokenizer.encode_marked(text, engine::text::EncodeLimit::NONE).unwrap());
     let mut tokens = Vec::new();
     while tokens.len() < TOKENS_MAX {
         let mask = constraint.allowed().unwrap();
@@ -94,7 +100,7 @@ fn walk(
             (0..tokenizer.vocabulary_size() as u32).filter(|&id| mask.allows(id)).collect();
         assert!(!allowed.is_empty(), "seed {seed}: nothing after {:?}", tokenizer.decode(&tokens));
         let hurry = tokens.len() > 12 && !random.next_u64().is_multiple_of(4);
-        if hurry && let Some(close) = closes.iter().find(|close| allowed.contains(&close[0])) {
+        if hurry && let Some(close) = close.as_ref().filter(|close| allowed.contains(&close[0])) {
             for &token in close {
                 if !constraint.allowed().unwrap().allows(token) {
                     break;
@@ -159,7 +165,7 @@ fn forced_calls_are_calls_in_every_dialect() {
                     break;
                 }
                 let mut constraint = grammars.compile(&rule, &tools(), Thinking::Closed).unwrap();
-                let (tokens, end) = walk(&mut constraint, &tokenizer, &ends, seed);
+                let (tokens, end) = walk(dialect, &mut constraint, &tokenizer, &ends, seed);
                 if !end {
                     continue;
                 }
@@ -189,11 +195,13 @@ fn json_that_is_asked_for_comes_behind_the_thoughts_of_a_channel() {
         }
         let rule = Rule::JsonSchema(schema.clone());
         let mut constraint = grammars.compile(&rule, &[], Thinking::Unopened).unwrap();
-        let (tokens, end) = walk(&mut constraint, &tokenizer, &ends, seed);
+        let (tokens, end) = walk(Dialect::Harmony, &mut constraint, &tokenizer, &ends, seed);
         if end {
             ended += 1;
-            let content = read(Dialect::Harmony, &tokenizer.decode(&tokens)).content;
-            let value: Value = serde_json::from_str(&content).unwrap();
+            let text = tokenizer.decode(&tokens);
+            let content = read(Dialect::Harmony, &text).content;
+            let value: Value = serde_json::from_str(&content)
+                .unwrap_or_else(|error| panic!("{text:?}: {content:?}: {error}"));
             check(&schema, &schema, &value).unwrap();
         }
     }

@@ -97,8 +97,12 @@ impl Grammars {
             let mut controls = tokenizer.control_tokens().tokens().iter();
             controls.find(|token| token.text == text).map(|token| token.id)
         };
-        let think_end = control("</think>");
         let form = dialect.calls();
+        // Where thinking is a channel of its own, it is part of the grammar.
+        let (think_start, think_end) = match form.lead {
+            Lead::Channels => (None, None),
+            Lead::Breaks => (control("<think>"), control("</think>")),
+        };
         let call_start = match (form.lead, form.begins_block) {
             (Lead::Channels, _) => control("<|start|>"),
             (Lead::Breaks, true) => spelling::trigger(form.block[0], tokenizer),
@@ -112,7 +116,7 @@ impl Grammars {
             }
         }
         Ok(Self {
-            think_start: control("<think>"),
+            think_start,
             call_start,
             think_end,
             thinking: Arc::new(thinking),

@@ -18,6 +18,6 @@ mirrors! {
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
         down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass
-    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks, SeveralInner, SeveralInnerNarrow, SeveralInnerFour,
-    SeveralInnerFourNarrow, SeveralOuter;
+    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks, SeveralInner, SeveralInnerNarrow,
+    SeveralInnerFour, SeveralInnerFourNarrow, SeveralOuter;
 }

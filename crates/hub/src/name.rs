@@ -97,10 +97,10 @@ impl FromStr for ModelName {
         for part in [owner, name] {
             check_part(part).map_err(wrong)?;
         }
-        if let Some(quant) = quant {
-            if !is_quant(quant) {
-                return Err(wrong("the quantisation after the colon is not like Q4_K_M"));
-            }
+        if let Some(quant) = quant
+            && !is_quant(quant)
+        {
+            return Err(wrong("the quantisation after the colon is not like Q4_K_M"));
         }
         let quant = quant.map(|quant| Quant(quant.to_owned()));
         Ok(Self { owner: owner.to_owned(), name: name.to_owned(), quant })

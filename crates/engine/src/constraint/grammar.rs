@@ -250,7 +250,7 @@ fn tagged_call(
     // A key with a tag's characters cannot be written in this dialect.
     let quotes = as_text.contains('"');
     let keys: Vec<&String> = keys
-        .filter(|key| !key.contains(['<', '>', '\n']) && !(quotes && key.contains('"')))
+        .filter(|key| !(key.contains(['<', '>', '\n']) || quotes && key.contains('"')))
         .collect();
     let _ = write!(text, "f-{index}: {}", filled(open, function.name, tokenizer));
     let is_required = |key: &str| required.contains(&key);

@@ -323,7 +323,7 @@ fn tail(form: &JsonForm, held: &mut String, last: bool, closed: &mut bool, out: 
     }
     if held[blank.min(held.len())..].starts_with(end) {
         held.drain(..blank + end.len());
-    } else if !out.truncated && !(form.open_ended && last && held.trim().is_empty()) {
+    } else if !(out.truncated || form.open_ended && last && held.trim().is_empty()) {
         out.repair(Repair::MissingCallEnd);
     }
     Step::Done

@@ -9,8 +9,8 @@ mirrors! {
     StepLinearArguments as StepLinearArguments {
         source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, tokens,
         per_pass, job
-    } for StepLinear, StepLinearAny, SeveralLinear1, SeveralLinear2, SeveralLinear4, SeveralNormed1, SeveralNormed2,
-    SeveralNormed4, StepLinearBlocks;
+    } for StepLinear, StepLinearAny, StepLinearBlocks, SeveralLinear1, SeveralLinear2, SeveralLinear4, SeveralNormed1,
+    SeveralNormed2, SeveralNormed4;
     HeadsArguments as HeadsArguments {
         query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
         query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type

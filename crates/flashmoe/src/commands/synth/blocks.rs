@@ -100,7 +100,9 @@ mod tests {
             let count = all.len() as f32;
             let mean = all.iter().sum::<f32>() / count;
             let spread = (all.iter().map(|v| v * v).sum::<f32>() / count).sqrt();
-            assert!(mean.abs() < 0.005, "{}: mean {mean}", format.name());
+            // Random codes of TQ2_0 are -1 to 2: its mean is 0.41 of the spread.
+            let most = if format == BlockFormat::Tq2_0 { 0.01 } else { 0.005 };
+            assert!(mean.abs() < most, "{}: mean {mean}", format.name());
             assert!((0.015..0.025).contains(&spread), "{}: spread {spread}", format.name());
         }
     }

@@ -70,6 +70,28 @@ macro_rules! by_width_and_group {
 }
 pub(crate) use by_width_and_group;
 
+/// Defines the function of a width and a group by `rows` of four tokens and of one.
+macro_rules! four_tokens_at_a_time {
+    ($features:literal, $name:ident, $bits:literal, $group:literal) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name(task: &IntegerTask<'_>) {
+            let mut token = 0;
+            // SAFETY: passed on to the caller.
+            unsafe {
+                while token + 4 <= task.count {
+                    rows::<$bits, $group, 4>(task, token);
+                    token += 4;
+                }
+                while token < task.count {
+                    rows::<$bits, $group, 1>(task, token);
+                    token += 1;
+                }
+            }
+        }
+    };
+}
+pub(crate) use four_tokens_at_a_time;
+
 /// The reference: activations in [`Packing::Natural`](crate::activations::Packing).
 ///
 /// # Safety

@@ -10,7 +10,7 @@ use super::neon::NeonLanes;
 use super::neon_formats::Format;
 use super::neon_quantised::dot;
 use crate::activations::{GROUP_LANES, Packing};
-use crate::blocks::product::TOKENS;
+use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
 use crate::lanes::Lanes;
 use crate::task::IntegerTask;
@@ -141,45 +141,23 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
     }
 }
 
+/// All tokens of a task.
+#[inline(always)]
+unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
+    for first in (0..task.count).step_by(TOKENS) {
+        match TOKENS.min(task.count - first) {
+            // SAFETY: passed on to the caller.
+            1 => unsafe { rows::<F, GROUP, 1>(task, first, 1) },
+            // SAFETY: passed on to the caller.
+            count => unsafe { rows::<F, GROUP, TOKENS>(task, first, count) },
+        }
+    }
+}
+
 /// The unpackers of all formats.
 mod unpackers {
     pub(in crate::aarch64) use crate::aarch64::neon_codebooks::*;
     pub(in crate::aarch64) use crate::aarch64::neon_formats::*;
 }
 
-/// Defines the function of each format and the choice among them.
-macro_rules! block_rows {
-    ($($format:ident $group:literal),*) => {
-        /// Runs a task.
-        ///
-        /// # Safety
-        ///
-        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
-        /// rows of this task.
-        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
-            match task.format() {
-                $(crate::format::BlockFormat::$format => {
-                    #[target_feature(enable = "neon,dotprod")]
-                    unsafe fn all_tokens(task: &IntegerTask<'_>) {
-                        for first in (0..task.count).step_by(TOKENS) {
-                            match TOKENS.min(task.count - first) {
-                                // SAFETY: passed on to the caller.
-                                1 => unsafe {
-                                    rows::<unpackers::$format, $group, 1>(task, first, 1);
-                                },
-                                // SAFETY: passed on to the caller.
-                                count => unsafe {
-                                    rows::<unpackers::$format, $group, TOKENS>(task, first, count);
-                                },
-                            }
-                        }
-                    }
-                    // SAFETY: passed on to the caller.
-                    unsafe { all_tokens(task) }
-                })*
-            }
-        }
-    };
-}
-
-crate::blocks::each_format!(block_rows);
+crate::blocks::each_format!(block_rows, "neon,dotprod");

@@ -4,8 +4,9 @@
 
 use super::neon::NeonLanes;
 use super::neon_formats::*;
+use crate::blocks::codebooks;
+use crate::blocks::fields::{self, read_u32, read_u64};
 use crate::blocks::tables::{FP4, half_of_e4m3};
-use crate::blocks::{codebooks, grids};
 use crate::float::f32_from_f16;
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
@@ -13,26 +14,13 @@ use std::arch::aarch64::*;
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for NEON and for the blocks of 256
 // columns and 64 bytes more; loads stay within these.
 
-#[inline(always)]
-unsafe fn read_u64(from: *const u8) -> u64 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u64>().read_unaligned() }
-}
-
-/// Four points of eight coordinates.
+/// Four points of eight coordinates, or four times two of four.
 #[inline(always)]
 unsafe fn eights([a, b, c, d]: [u64; 4]) -> [uint8x16_t; 2] {
     // SAFETY: see above.
     unsafe {
         [vcombine_u8(vcreate_u8(a), vcreate_u8(b)), vcombine_u8(vcreate_u8(c), vcreate_u8(d))]
     }
-}
-
-/// Eight points of four coordinates: two in each doubleword.
-#[inline(always)]
-unsafe fn fours([a, b, c, d, e, f, g, h]: [u64; 8]) -> [uint8x16_t; 2] {
-    // SAFETY: see above.
-    unsafe { eights([a | b << 32, c | d << 32, e | f << 32, g | h << 32]) }
 }
 
 /// Magnitudes with signs as codes around 64; the mask has all bits of the bytes that are negative.
@@ -100,11 +88,8 @@ unsafe fn high_nibbles(from: [*const u8; 2], at: usize, step: usize) -> [u8; 16]
 unpacker!(
     Iq2Xxs,
     |from, v| {
-        let at = from.add(2 + 8 * v);
-        let indices = read_u32(at) as usize;
-        let point = |k: usize| grids::IQ2_XXS[indices >> (8 * k) & 255];
-        let points = [point(0), point(1), point(2), point(3)];
-        signed(eights(points), four_signs(read_u32(at.add(4))))
+        let (points, signs) = fields::iq2_xxs(from, v);
+        signed(eights(points), four_signs(signs))
     },
     |from| half_steps(high_nibbles(from, 6, 8), halves(from[0], from[1]), 0.25)
 );
@@ -112,9 +97,7 @@ unpacker!(
 unpacker!(
     Iq2Xs,
     |from, v| {
-        let words = read_u64(from.add(2 + 8 * v));
-        let point = |k: usize| grids::IQ2_XS[(words >> (16 * k)) as usize & 511];
-        let points = [point(0), point(1), point(2), point(3)];
+        let (points, words) = fields::iq2_xs(from, v);
         let code = |k: usize| (words >> (16 * k + 9)) as u32;
         signed(eights(points), even_signs([code(0), code(1), code(2), code(3)]))
     },
@@ -124,11 +107,8 @@ unpacker!(
 unpacker!(
     Iq2S,
     |from, v| {
-        let low = read_u32(from.add(2 + 4 * v)) as usize;
-        let high = usize::from(from.add(66 + v).read()) << 8;
-        let point = |k: usize| grids::IQ2_S[low >> (8 * k) & 255 | high >> (2 * k) & 0x300];
-        let points = [point(0), point(1), point(2), point(3)];
-        signed(eights(points), expanded(read_u32(from.add(34 + 4 * v))))
+        let signs = read_u32(from.add(34 + 4 * v));
+        signed(eights(fields::iq2_s(from, v)), expanded(signs))
     },
     |from| half_steps(sixteen_nibbles(from[0].add(74)), half(from[0]), 0.25)
 );
@@ -136,11 +116,7 @@ unpacker!(
 unpacker!(
     Iq3Xxs,
     |from, v| {
-        let indices = read_u64(from.add(2 + 8 * v)) as usize;
-        let point = |k: usize| grids::IQ3_XXS[indices >> (8 * k) & 255];
-        let points =
-            [point(0), point(1), point(2), point(3), point(4), point(5), point(6), point(7)];
-        signed(fours(points), four_signs(read_u32(from.add(66 + 4 * v))))
+        signed(eights(fields::iq3_xxs(from, v)), four_signs(read_u32(from.add(66 + 4 * v))))
     },
     |from| half_steps(high_nibbles(from, 66, 4), halves(from[0], from[1]), 0.5)
 );
@@ -148,12 +124,8 @@ unpacker!(
 unpacker!(
     Iq3S,
     |from, v| {
-        let low = read_u64(from.add(2 + 8 * v)) as usize;
-        let high = usize::from(from.add(66 + v).read()) << 8;
-        let point = |k: usize| grids::IQ3_S[low >> (8 * k) & 255 | high >> k & 0x100];
-        let points =
-            [point(0), point(1), point(2), point(3), point(4), point(5), point(6), point(7)];
-        signed(fours(points), expanded(read_u32(from.add(74 + 4 * v))))
+        let signs = read_u32(from.add(74 + 4 * v));
+        signed(eights(fields::iq3_s(from, v)), expanded(signs))
     },
     |from| {
         let (first, second) = (read_u32(from[0].add(106)), read_u32(from[1].add(106)));
@@ -194,10 +166,8 @@ unsafe fn odd_eighths(odd: [u8; 16], scale: NeonLanes) -> (NeonLanes, NeonLanes)
 unpacker!(
     Iq1S,
     |from, v| {
-        let low = read_u32(from.add(2 + 4 * v)) as usize;
-        let rest = usize::from(read_u16(from.add(34 + 2 * v)));
-        let point = |k: usize| grids::IQ1[low >> (8 * k) & 255 | (rest >> (3 * k) & 7) << 8];
-        shifted([point(0), point(1), point(2), point(3)], [shift(rest >> 15 == 1); 4])
+        let (points, rest) = fields::iq1_s(from, v);
+        shifted(points, [shift(rest >> 15 == 1); 4])
     },
     |from| {
         let mut odd = [0; 16];
@@ -211,23 +181,17 @@ unpacker!(
 unpacker!(
     Iq1M,
     |from, v| {
-        let low = read_u32(from.add(4 * v)) as usize;
-        let nibbles = usize::from(read_u16(from.add(32 + 2 * v)));
-        let point = |k: usize| grids::IQ1[low >> (8 * k) & 255 | (nibbles >> (4 * k) & 7) << 8];
+        let (points, nibbles) = fields::iq1_m(from, v);
         let minus = |k: usize| shift(nibbles >> (4 * k + 3) & 1 == 1);
-        let points = [point(0), point(1), point(2), point(3)];
         shifted(points, [minus(0), minus(1), minus(2), minus(3)])
     },
     |from| {
         let words = read_u64(from[0].add(48));
-        // The scale is the four highest nibbles of the words.
-        let bits =
-            words >> 12 & 15 | words >> 24 & 0xf0 | words >> 36 & 0xf00 | words >> 48 & 0xf000;
         let mut odd = [0; 16];
         for (g, odd) in odd.iter_mut().enumerate() {
             *odd = 2 * (words >> (g / 4 * 16 + g % 4 * 3) & 7) as u8 + 1;
         }
-        odd_eighths(odd, NeonLanes::splat(f32_from_f16(bits as u16)))
+        odd_eighths(odd, NeonLanes::splat(f32_from_f16(fields::iq1_m_scale(words))))
     }
 );
 

@@ -1,6 +1,7 @@
 //! Blocks to codes, scales and biases with NEON: one type for each format (`blocks/` has their layouts).
 
 use super::neon::NeonLanes;
+use crate::blocks::fields::{self, read_u16, read_u32};
 use crate::blocks::tables::{FP4, IQ4};
 use crate::float::f32_from_f16;
 use crate::lanes::Lanes;
@@ -30,18 +31,6 @@ pub(super) trait Format {
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for NEON and for the blocks of 256
 // columns, 84 to 272 bytes, and 64 bytes more; loads are unaligned and stay within these.
-
-#[inline(always)]
-pub(super) unsafe fn read_u16(from: *const u8) -> u16 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u16>().read_unaligned() }
-}
-
-#[inline(always)]
-pub(super) unsafe fn read_u32(from: *const u8) -> u32 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u32>().read_unaligned() }
-}
 
 /// 32 bytes.
 #[inline(always)]
@@ -263,30 +252,16 @@ unpacker!(Q3K, |from, v| either(pairs(from.add(32), v), each_moved(load(from), v
     with_offset(signed(vsubq_u8(small, vdupq_n_u8(32))).mul(half(from.add(108))), 4.0)
 });
 
-/// Eight scales and eight minima of a block of Q4_K or Q5_K.
-#[inline(always)]
-unsafe fn small_numbers(from: *const u8) -> [u64; 2] {
-    // SAFETY: see above.
-    unsafe {
-        let (a, b, c) = (read_u32(from.add(4)), read_u32(from.add(8)), read_u32(from.add(12)));
-        let late_scales = c & 0x0f0f_0f0f | (a >> 6 & 0x0303_0303) << 4;
-        let late_minima = c >> 4 & 0x0f0f_0f0f | (b >> 6 & 0x0303_0303) << 4;
-        [
-            u64::from(a & 0x3f3f_3f3f) | u64::from(late_scales) << 32,
-            u64::from(b & 0x3f3f_3f3f) | u64::from(late_minima) << 32,
-        ]
-    }
-}
-
 /// Scales and biases of two blocks of Q4_K or Q5_K.
 #[inline(always)]
 unsafe fn scales_and_minima(from: [*const u8; 2]) -> (NeonLanes, NeonLanes) {
     // SAFETY: see above.
     unsafe {
-        let (first, second) = (small_numbers(from[0]), small_numbers(from[1]));
-        let bytes = |k: usize| vcombine_u8(vcreate_u8(first[k]), vcreate_u8(second[k]));
-        let minimum = signed(bytes(1)).mul(halves(from[0].add(2), from[1].add(2)));
-        (signed(bytes(0)).mul(halves(from[0], from[1])), negated(minimum))
+        let (first, second) =
+            (fields::scales_and_minima(from[0]), fields::scales_and_minima(from[1]));
+        let bytes = |a, b| vcombine_u8(vcreate_u8(a), vcreate_u8(b));
+        let minimum = signed(bytes(first.1, second.1)).mul(halves(from[0].add(2), from[1].add(2)));
+        (signed(bytes(first.0, second.0)).mul(halves(from[0], from[1])), negated(minimum))
     }
 }
 

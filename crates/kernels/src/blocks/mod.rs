@@ -10,6 +10,8 @@
 //! for those that are missing.
 
 pub(crate) mod codebooks;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod fields;
 pub(crate) mod grids;
 pub(crate) mod k_quants;
 pub(crate) mod legacy;
@@ -90,11 +92,11 @@ macro_rules! formats {
             }
         }
 
-        /// Gives every format to a macro: name and group.
+        /// Gives a macro what is given, if anything, and every format: name and group.
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         macro_rules! each_format {
-            ($dollar define:ident) => {
-                $dollar define! { $($variant $group),* }
+            ($dollar define:ident $dollar(, $dollar($dollar given:tt)*)?) => {
+                $dollar define! { $dollar($dollar($dollar given)*;)? $($variant $group),* }
             };
         }
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -13,6 +13,36 @@ use crate::task::IntegerTask;
 /// Tokens that share the unpacking of a step: the activations of so many stay in the first-level cache.
 pub(crate) const TOKENS: usize = 8;
 
+/// Defines `block_rows` of an instruction set: `all_tokens` compiled for each format in `unpackers` and for the
+/// set's features, and the choice among them.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! block_rows {
+    ($features:literal; $($format:ident $group:literal),*) => {
+        /// Runs a task.
+        ///
+        /// # Safety
+        ///
+        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
+        /// rows of this task.
+        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
+            match task.format() {
+                $(crate::format::BlockFormat::$format => {
+                    #[target_feature(enable = $features)]
+                    unsafe fn rows(task: &IntegerTask<'_>) {
+                        // SAFETY: passed on to the caller.
+                        unsafe { all_tokens::<unpackers::$format, $group>(task) }
+                    }
+                    const { assert!(crate::format::BlockFormat::$format.group() == $group) };
+                    // SAFETY: passed on to the caller.
+                    unsafe { rows(task) }
+                })*
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use block_rows;
+
 /// The reference: activations in [`Packing::Natural`](crate::activations::Packing).
 ///
 /// # Safety

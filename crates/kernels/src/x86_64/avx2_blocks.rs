@@ -10,7 +10,7 @@ use super::avx2::Avx2Lanes;
 use super::avx2_formats::Format;
 use super::avx2_quantised::sum_groups;
 use crate::activations::{GROUP_LANES, Packing};
-use crate::blocks::product::TOKENS;
+use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
 use crate::lanes::Lanes;
 use crate::task::IntegerTask;
@@ -148,47 +148,23 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
     }
 }
 
+/// All tokens of a task.
+#[inline(always)]
+unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
+    for first in (0..task.count).step_by(TOKENS) {
+        match TOKENS.min(task.count - first) {
+            // SAFETY: passed on to the caller.
+            1 => unsafe { rows_of_one::<F, GROUP>(task, first) },
+            // SAFETY: passed on to the caller.
+            count => unsafe { rows_of_some::<F, GROUP>(task, first, count) },
+        }
+    }
+}
+
 /// The unpackers of all formats.
 mod unpackers {
     pub(in crate::x86_64) use crate::x86_64::avx2_codebooks::*;
     pub(in crate::x86_64) use crate::x86_64::avx2_formats::*;
 }
 
-/// Defines the function of each format and the choice among them.
-macro_rules! block_rows {
-    ($($format:ident $group:literal),*) => {
-        /// Runs a task.
-        ///
-        /// # Safety
-        ///
-        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
-        /// rows of this task.
-        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
-            match task.format() {
-                $(crate::format::BlockFormat::$format => {
-                    #[target_feature(enable = "avx2,fma,f16c")]
-                    unsafe fn one(task: &IntegerTask<'_>, token: usize) {
-                        // SAFETY: passed on to the caller.
-                        unsafe { rows_of_one::<unpackers::$format, $group>(task, token) }
-                    }
-                    #[target_feature(enable = "avx2,fma,f16c")]
-                    unsafe fn some(task: &IntegerTask<'_>, first: usize, count: usize) {
-                        // SAFETY: passed on to the caller.
-                        unsafe { rows_of_some::<unpackers::$format, $group>(task, first, count) }
-                    }
-                    const { assert!(crate::format::BlockFormat::$format.group() == $group) };
-                    for first in (0..task.count).step_by(TOKENS) {
-                        match TOKENS.min(task.count - first) {
-                            // SAFETY: passed on to the caller.
-                            1 => unsafe { one(task, first) },
-                            // SAFETY: passed on to the caller.
-                            count => unsafe { some(task, first, count) },
-                        }
-                    }
-                })*
-            }
-        }
-    };
-}
-
-crate::blocks::each_format!(block_rows);
+crate::blocks::each_format!(block_rows, "avx2,fma,f16c");

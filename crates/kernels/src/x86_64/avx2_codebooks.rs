@@ -5,33 +5,19 @@
 
 use super::avx2::Avx2Lanes;
 use super::avx2_formats::*;
-use crate::blocks::grids;
+use crate::blocks::fields::{self, read_u32, read_u64};
 use crate::blocks::tables::FP4;
 use std::arch::x86_64::*;
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for the features and for the
 // blocks of 256 columns and 64 bytes more; loads stay within these.
 
-#[inline(always)]
-unsafe fn read_u64(from: *const u8) -> u64 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u64>().read_unaligned() }
-}
-
-/// Four points of eight coordinates.
+/// Four points of eight coordinates, or four times two of four.
 #[inline(always)]
 unsafe fn eights(points: [u64; 4]) -> __m256i {
     let [a, b, c, d] = points;
     // SAFETY: see above.
     unsafe { _mm256_setr_epi64x(a as i64, b as i64, c as i64, d as i64) }
-}
-
-/// Eight points of four coordinates: two in each quadword.
-#[inline(always)]
-unsafe fn fours(points: [u64; 8]) -> __m256i {
-    let [a, b, c, d, e, f, g, h] = points;
-    // SAFETY: see above.
-    unsafe { eights([a | b << 32, c | d << 32, e | f << 32, g | h << 32]) }
 }
 
 /// Magnitudes with signs as codes around 64; the mask has all bits of the bytes that are negative.
@@ -116,11 +102,8 @@ unsafe fn high_nibbles(from: *const u8) -> __m256i {
 unpacker!(
     Iq2Xxs,
     |from, v| {
-        let at = from.add(2 + 8 * v);
-        let indices = read_u32(at) as usize;
-        let point = |k: usize| grids::IQ2_XXS[indices >> (8 * k) & 255];
-        let points = [point(0), point(1), point(2), point(3)];
-        signed(eights(points), four_signs(read_u32(at.add(4))))
+        let (points, signs) = fields::iq2_xxs(from, v);
+        signed(eights(points), four_signs(signs))
     },
     |from| {
         let small = [high_nibbles(from[0].add(2)), high_nibbles(from[1].add(2))];
@@ -131,10 +114,8 @@ unpacker!(
 unpacker!(
     Iq2Xs,
     |from, v| {
-        let words = read_u64(from.add(2 + 8 * v));
-        let point = |k: usize| grids::IQ2_XS[(words >> (16 * k)) as usize & 511];
+        let (points, words) = fields::iq2_xs(from, v);
         let codes = _mm_srli_epi16::<9>(_mm_cvtsi64_si128(words as i64));
-        let points = [point(0), point(1), point(2), point(3)];
         signed(eights(points), even_signs(_mm_cvtepu16_epi32(codes)))
     },
     |from| half_steps(sixteen_nibbles(from[0].add(66)), [half(from[0]); 2], 0.25)
@@ -143,11 +124,8 @@ unpacker!(
 unpacker!(
     Iq2S,
     |from, v| {
-        let low = read_u32(from.add(2 + 4 * v)) as usize;
-        let high = usize::from(from.add(66 + v).read()) << 8;
-        let point = |k: usize| grids::IQ2_S[low >> (8 * k) & 255 | high >> (2 * k) & 0x300];
-        let points = [point(0), point(1), point(2), point(3)];
-        signed(eights(points), expanded(read_u32(from.add(34 + 4 * v))))
+        let signs = read_u32(from.add(34 + 4 * v));
+        signed(eights(fields::iq2_s(from, v)), expanded(signs))
     },
     |from| half_steps(sixteen_nibbles(from[0].add(74)), [half(from[0]); 2], 0.25)
 );
@@ -155,11 +133,7 @@ unpacker!(
 unpacker!(
     Iq3Xxs,
     |from, v| {
-        let indices = read_u64(from.add(2 + 8 * v)) as usize;
-        let point = |k: usize| grids::IQ3_XXS[indices >> (8 * k) & 255];
-        let points =
-            [point(0), point(1), point(2), point(3), point(4), point(5), point(6), point(7)];
-        signed(fours(points), four_signs(read_u32(from.add(66 + 4 * v))))
+        signed(eights(fields::iq3_xxs(from, v)), four_signs(read_u32(from.add(66 + 4 * v))))
     },
     |from| {
         let small = [
@@ -186,12 +160,8 @@ unsafe fn odd_nibbles(from: *const u8) -> __m256 {
 unpacker!(
     Iq3S,
     |from, v| {
-        let low = read_u64(from.add(2 + 8 * v)) as usize;
-        let high = usize::from(from.add(66 + v).read()) << 8;
-        let point = |k: usize| grids::IQ3_S[low >> (8 * k) & 255 | high >> k & 0x100];
-        let points =
-            [point(0), point(1), point(2), point(3), point(4), point(5), point(6), point(7)];
-        signed(fours(points), expanded(read_u32(from.add(74 + 4 * v))))
+        let signs = read_u32(from.add(74 + 4 * v));
+        signed(eights(fields::iq3_s(from, v)), expanded(signs))
     },
     |from| with_offset(Avx2Lanes(odd_nibbles(from[0]), odd_nibbles(from[1])), 64.0)
 );
@@ -221,11 +191,8 @@ unsafe fn odd_eighths(small: [__m256i; 2], scale: [__m256; 2]) -> (Avx2Lanes, Av
 unpacker!(
     Iq1S,
     |from, v| {
-        let low = read_u32(from.add(2 + 4 * v)) as usize;
-        let rest = usize::from(read_u16(from.add(34 + 2 * v)));
-        let point = |k: usize| grids::IQ1[low >> (8 * k) & 255 | (rest >> (3 * k) & 7) << 8];
+        let (points, rest) = fields::iq1_s(from, v);
         let shift = 9 - 2 * (rest >> 15) as i8;
-        let points = [point(0), point(1), point(2), point(3)];
         shifted(eights(points), _mm256_set1_epi8(shift))
     },
     |from| {
@@ -242,10 +209,7 @@ unpacker!(
 unpacker!(
     Iq1M,
     |from, v| {
-        let low = read_u32(from.add(4 * v)) as usize;
-        let nibbles = usize::from(read_u16(from.add(32 + 2 * v)));
-        let point = |k: usize| grids::IQ1[low >> (8 * k) & 255 | (nibbles >> (4 * k) & 7) << 8];
-        let points = [point(0), point(1), point(2), point(3)];
+        let (points, nibbles) = fields::iq1_m(from, v);
         // The highest bit of each nibble says that the shift is down.
         let lanes = _mm256_set1_epi64x(nibbles as i64);
         let bits = _mm256_setr_epi64x(8, 0x80, 0x800, 0x8000);
@@ -255,10 +219,8 @@ unpacker!(
     },
     |from| {
         let words = read_u64(from[0].add(48));
-        // The scale is the four highest nibbles of the words.
-        let bits =
-            words >> 12 & 15 | words >> 24 & 0xf0 | words >> 36 & 0xf00 | words >> 48 & 0xf000;
-        let scale = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits as i32)));
+        let bits = fields::iq1_m_scale(words);
+        let scale = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))));
         // A word to four lanes, whose three bits begin at 0, 3, 6 and 9.
         let places = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
         let mut small = [_mm256_setzero_si256(); 2];

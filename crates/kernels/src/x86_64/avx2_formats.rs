@@ -1,6 +1,7 @@
 //! Blocks to codes, scales and biases with AVX2: one type for each format (`blocks/` has their layouts).
 
 use super::avx2::Avx2Lanes;
+use crate::blocks::fields::{self, read_u16, read_u32};
 use crate::blocks::tables::{FP4, IQ4};
 use std::arch::x86_64::*;
 
@@ -25,18 +26,6 @@ pub(super) trait Format {
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for the features and for the
 // blocks of 256 columns, 84 to 272 bytes, and 64 bytes more; loads are unaligned and stay within these.
-
-#[inline(always)]
-pub(super) unsafe fn read_u16(from: *const u8) -> u16 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u16>().read_unaligned() }
-}
-
-#[inline(always)]
-pub(super) unsafe fn read_u32(from: *const u8) -> u32 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u32>().read_unaligned() }
-}
 
 #[inline(always)]
 pub(super) unsafe fn load(from: *const u8) -> __m256i {
@@ -307,11 +296,7 @@ unpacker!(
 unsafe fn scales_and_minima(from: *const u8) -> (__m256, __m256) {
     // SAFETY: see above.
     unsafe {
-        let (a, b, c) = (read_u32(from.add(4)), read_u32(from.add(8)), read_u32(from.add(12)));
-        let late_scales = c & 0x0f0f_0f0f | (a >> 6 & 0x0303_0303) << 4;
-        let late_minima = c >> 4 & 0x0f0f_0f0f | (b >> 6 & 0x0303_0303) << 4;
-        let scales = u64::from(a & 0x3f3f_3f3f) | u64::from(late_scales) << 32;
-        let minima = u64::from(b & 0x3f3f_3f3f) | u64::from(late_minima) << 32;
+        let (scales, minima) = fields::scales_and_minima(from);
         let scale = unsigned(_mm_cvtsi64_si128(scales as i64));
         let minimum = unsigned(_mm_cvtsi64_si128(minima as i64));
         let bias = _mm256_mul_ps(minimum, half(from.add(2)));

@@ -14,6 +14,7 @@
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;
+use crate::quantised::four_tokens_at_a_time;
 use crate::task::IntegerTask;
 use crate::x86_64::avx2::Avx2Lanes;
 use std::arch::x86_64::*;
@@ -276,21 +277,7 @@ unsafe fn factors(float: FloatType, bytes: &[u8], first: usize, count: usize) ->
 /// Defines the function for one width and group.
 macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
-        #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name(task: &IntegerTask<'_>) {
-            let mut token = 0;
-            // SAFETY: passed on to the caller.
-            unsafe {
-                while token + 4 <= task.count {
-                    rows::<$bits, $group, 4>(task, token);
-                    token += 4;
-                }
-                while token < task.count {
-                    rows::<$bits, $group, 1>(task, token);
-                    token += 1;
-                }
-            }
-        }
+        four_tokens_at_a_time!("avx2,fma,f16c", $name, $bits, $group);
     };
 }
 

@@ -9,7 +9,7 @@
 use super::avx512_formats::Format;
 use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
-use crate::blocks::product::TOKENS;
+use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
 use crate::task::IntegerTask;
 use std::arch::x86_64::*;
@@ -104,31 +104,7 @@ pub(super) mod unpackers {
     pub(in crate::x86_64) use crate::x86_64::avx512_formats::*;
 }
 
-/// Defines the function of each format and the choice among them.
-macro_rules! block_rows {
-    ($($format:ident $group:literal),*) => {
-        /// Runs a task.
-        ///
-        /// # Safety
-        ///
-        /// The features of the table are available; `out` is valid for the shape and no other thread writes the
-        /// rows of this task.
-        pub(super) unsafe fn block_rows(task: &IntegerTask<'_>) {
-            match task.format() {
-                $(crate::format::BlockFormat::$format => {
-                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-                    #[target_feature(enable = "avx2,fma,f16c")]
-                    unsafe fn rows(task: &IntegerTask<'_>) {
-                        // SAFETY: passed on to the caller.
-                        unsafe { all_tokens::<unpackers::$format, $group>(task) }
-                    }
-                    const { assert!(crate::format::BlockFormat::$format.group() == $group) };
-                    // SAFETY: passed on to the caller.
-                    unsafe { rows(task) }
-                })*
-            }
-        }
-    };
-}
-
-crate::blocks::each_format!(block_rows);
+crate::blocks::each_format!(
+    block_rows,
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
+);

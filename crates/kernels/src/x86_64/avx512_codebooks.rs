@@ -4,6 +4,7 @@
 //! magnitude, or their difference where the mask is set.
 
 use super::avx512_formats::*;
+use crate::blocks::fields::{self, read_u64};
 use crate::blocks::grids;
 use crate::blocks::tables::FP4;
 use crate::blocks::{self, Unpacked};
@@ -34,12 +35,6 @@ unsafe fn sign_mask(codes: __m128i) -> u64 {
         let signs = _mm512_permutex2var_epi8(low, _mm512_castsi128_si512(codes), high);
         _mm_cvtsi128_si64(_mm512_castsi512_si128(signs)) as u64
     }
-}
-
-#[inline(always)]
-unsafe fn read_u64(from: *const u8) -> u64 {
-    // SAFETY: see above.
-    unsafe { from.cast::<u64>().read_unaligned() }
 }
 
 /// Magnitudes with signs as codes around 64.
@@ -248,10 +243,8 @@ unpacker!(
     },
     |from| {
         let words = read_u64(from[0].add(48));
-        // The scale is the four highest nibbles of the words.
-        let bits =
-            words >> 12 & 15 | words >> 24 & 0xf0 | words >> 36 & 0xf00 | words >> 48 & 0xf000;
-        let scale = _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits as i32)));
+        let bits = fields::iq1_m_scale(words);
+        let scale = _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))));
         // Each word to four lanes, whose three bits begin at 0, 3, 6 and 9.
         let order = _mm256_setr_epi8(
             0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6,

@@ -3,6 +3,7 @@
 //! each answer is parsed and checked against its schema by a checker of our own (tests/schema_check).
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod mask_walk;
 mod schema_check;
 
 use std::ops::ControlFlow;
@@ -16,13 +17,14 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::sampling::{Sampler, SamplingOptions, Xoshiro256};
+use engine::sampling::{Sampler, SamplingOptions};
 use engine::text::{
     AnswerParser, ChatTemplate, Dialect, Message, RenderOptions, Role, TemplateHost,
     TemplateTokens, Thinking, Tokenizer, collect,
 };
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use mask_walk::Walk;
 use schema_check::check;
 use serde_json::{Map, Value, json};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
@@ -165,46 +167,10 @@ fn a_call_that_the_model_begins_is_one_that_the_tools_take() {
 
 /// A walk: any allowed token with equal chance, but of strings soon their end. The text of the answer.
 fn walk(constraint: &mut Constraint, tokenizer: &Tokenizer, seed: u64) -> (Vec<u32>, bool) {
-    let mut random = Xoshiro256::new(seed);
-    let ends = end_tokens(tokenizer);
-    let close = tokenizer.encode("\n</parameter>\n").unwrap();
-    let mut tokens = Vec::new();
-    for step in 0..ANSWER_TOKENS_MAX {
-        let mask = constraint.allowed().unwrap();
-        let allowed: Vec<u32> =
-            (0..tokenizer.vocabulary_size() as u32 + 2).filter(|&id| mask.allows(id)).collect();
-        assert!(!allowed.is_empty(), "seed {seed}: nothing is allowed after {tokens:?}");
-        let hurry = step > 20 && !random.next_u64().is_multiple_of(4);
-        let closing: Vec<u32> = if hurry {
-            let closes = |id: &u32| {
-                let text = tokenizer.decode(&[*id]);
-                ends.contains(id) || ["\"", "}", "]"].contains(&text.as_str())
-            };
-            allowed.iter().copied().filter(closes).collect()
-        } else {
-            Vec::new()
-        };
-        let free = closing.len() != 1 && allowed.contains(&close[0]);
-        if hurry && free && tokens.last() != close.last() {
-            // Free text ends with its tag alone.
-            for &token in &close {
-                if !constraint.allowed().unwrap().allows(token) {
-                    break;
-                }
-                constraint.accept(token).unwrap();
-                tokens.push(token);
-            }
-            continue;
-        }
-        let choice = if closing.is_empty() { &allowed } else { &closing };
-        let token = choice[(random.next_u64() % choice.len() as u64) as usize];
-        constraint.accept(token).unwrap();
-        if ends.contains(&token) {
-            return (tokens, true);
-        }
-        tokens.push(token);
-    }
-    (tokens, false)
+    let (ids, ends) = (tokenizer.vocabulary_size() + 2, &end_tokens(tokenizer));
+    let close = Some("\n</parameter>\n");
+    Walk { tokenizer, ends, close, ids, patience: 20, most: ANSWER_TOKENS_MAX }
+        .take(constraint, seed)
 }
 
 #[test]

@@ -2,14 +2,15 @@
 //! which are a model that knows nothing; what comes out is read by the dialect and checked against the schema.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod mask_walk;
 mod schema_check;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::constraint::{Constraint, Grammars, Rule};
-use engine::sampling::Xoshiro256;
 use engine::text::{AnswerParser, Dialect, Message, Thinking, Tokenizer, collect};
+use mask_walk::Walk;
 use schema_check::check;
 use serde_json::{Value, json};
 
@@ -90,43 +91,9 @@ fn walk(
     ends: &[u32],
     seed: u64,
 ) -> (Vec<u32>, bool) {
-    let mut random = Xoshiro256::new(seed);
-    let close = close(dialect)
-        .map(|text| tokenizer.encode_marked(text, engine::text::EncodeLimit::NONE).unwrap());
-    let mut tokens = Vec::new();
-    while tokens.len() < TOKENS_MAX {
-        let mask = constraint.allowed().unwrap();
-        let allowed: Vec<u32> =
-            (0..tokenizer.vocabulary_size() as u32).filter(|&id| mask.allows(id)).collect();
-        assert!(!allowed.is_empty(), "seed {seed}: nothing after {:?}", tokenizer.decode(&tokens));
-        let hurry = tokens.len() > 12 && !random.next_u64().is_multiple_of(4);
-        if hurry && let Some(close) = close.as_ref().filter(|close| allowed.contains(&close[0])) {
-            for &token in close {
-                if !constraint.allowed().unwrap().allows(token) {
-                    break;
-                }
-                constraint.accept(token).unwrap();
-                tokens.push(token);
-            }
-            continue;
-        }
-        let closing = |id: &u32| {
-            let text = tokenizer.decode(&[*id]);
-            ends.contains(id)
-                || tokenizer.is_control(*id)
-                || ["\"", "}", "]"].contains(&text.as_str())
-        };
-        let preferred: Vec<u32> =
-            allowed.iter().copied().filter(|id| hurry && closing(id)).collect();
-        let choice = if preferred.is_empty() { &allowed } else { &preferred };
-        let token = choice[(random.next_u64() % choice.len() as u64) as usize];
-        constraint.accept(token).unwrap();
-        if ends.contains(&token) {
-            return (tokens, true);
-        }
-        tokens.push(token);
-    }
-    (tokens, false)
+    let ids = tokenizer.vocabulary_size();
+    let close = close(dialect);
+    Walk { tokenizer, ends, close, ids, patience: 12, most: TOKENS_MAX }.take(constraint, seed)
 }
 
 fn read(dialect: Dialect, text: &str) -> Message {

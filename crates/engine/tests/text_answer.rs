@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod text_support;
+
 use engine::text::{AnswerEvent, AnswerParser, Dialect, Message, collect, joined};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use text_support::check_order;
 
 fn tools() -> Vec<Value> {
     vec![
@@ -23,33 +26,6 @@ fn whole(dialect: Dialect, text: &str, opens_reasoning: bool) -> Message {
     events.extend(parser.finish());
     check_order(&events);
     collect(&events)
-}
-
-/// Calls start, give arguments and end in order; the arguments of each join to one object.
-fn check_order(events: &[AnswerEvent]) {
-    let mut open: Option<(usize, String)> = None;
-    let mut calls = 0;
-    for event in events {
-        match event {
-            AnswerEvent::CallStarted { index, .. } => {
-                assert!(open.is_none() && *index == calls);
-                open = Some((*index, String::new()));
-            }
-            AnswerEvent::CallArguments { index, delta } => {
-                let (current, text) = open.as_mut().unwrap();
-                assert_eq!(current, index);
-                text.push_str(delta);
-            }
-            AnswerEvent::CallEnded { index } => {
-                let (current, text) = open.take().unwrap();
-                assert_eq!(current, *index);
-                assert!(serde_json::from_str::<Value>(&text).unwrap().is_object());
-                calls += 1;
-            }
-            AnswerEvent::Reasoning(text) | AnswerEvent::Text(text) => assert!(!text.is_empty()),
-        }
-    }
-    assert!(open.is_none());
 }
 
 const CALL: &str = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n\

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "not every test crate uses everything")]
 
 use engine::sampling::Xoshiro256;
-use engine::text::Tokenizer;
+use engine::text::{AnswerEvent, Tokenizer};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -58,4 +58,31 @@ impl Choices {
             }
         }
     }
+}
+
+/// Calls start, give arguments and end in order; the arguments of each join to one object.
+pub(crate) fn check_order(events: &[AnswerEvent]) {
+    let mut open: Option<(usize, String)> = None;
+    let mut calls = 0;
+    for event in events {
+        match event {
+            AnswerEvent::CallStarted { index, .. } => {
+                assert!(open.is_none() && *index == calls);
+                open = Some((*index, String::new()));
+            }
+            AnswerEvent::CallArguments { index, delta } => {
+                let (current, text) = open.as_mut().unwrap();
+                assert_eq!(current, index);
+                text.push_str(delta);
+            }
+            AnswerEvent::CallEnded { index } => {
+                let (current, text) = open.take().unwrap();
+                assert_eq!(current, *index);
+                assert!(serde_json::from_str::<Value>(&text).unwrap().is_object(), "{text}");
+                calls += 1;
+            }
+            AnswerEvent::Reasoning(text) | AnswerEvent::Text(text) => assert!(!text.is_empty()),
+        }
+    }
+    assert!(open.is_none());
 }

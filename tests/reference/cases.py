@@ -205,6 +205,8 @@ def all_cases():
         gguf_case(RATIO_1.calm(), "bf16", "BF16", parts=20),
         gguf_case(RATIO_3.calm(), "q8", "Q8_0"),
         gguf_case(TIED.calm(), "q8", "Q8_0", parts=16),
+        gguf_case(NEXT.calm(), "f32", "F32"),
+        gguf_case(NEXT.calm(), "mixed", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", whole=True),
         gguf_case(qwen3, "f32", "F32"),
         gguf_case(qwen3, "q8", "Q8_0", fused=True),
         gguf_case(qwen3, "legacy", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),

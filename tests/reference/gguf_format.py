@@ -2,7 +2,9 @@
 
 The converter stacks experts, adds one to zero-centred norms, stores `-exp(A_log)`, drops an axis of the convolution and
 moves value heads of the delta rule: head `g * share + r` becomes head `r * key_heads + g`, in the rows that make the
-values, their gates, decays and strengths, and in the columns of the output. `write` does the same from a net;
+values, their gates, decays and strengths, and in the columns of the output. Of Qwen3-Next it leaves the heads where they
+are and parts queries, keys and values of all heads from their gates (older files have them whole). `write` does the same
+from a net;
 `read_as_hugging_face` undoes it, so that transformers computes the reference from the very values in the file.
 
 Formats that the package can quantise hold the net's values. Of the others it only decodes: blocks of them are drawn at
@@ -41,6 +43,8 @@ LAYER = {
     "linear_attn.in_proj_z.weight": "attn_gate.weight",
     "linear_attn.in_proj_a.weight": "ssm_alpha.weight",
     "linear_attn.in_proj_b.weight": "ssm_beta.weight",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight",
+    "linear_attn.in_proj_qkvz.weight": "ssm_in.weight",
     "linear_attn.conv1d.weight": "ssm_conv1d.weight",
     "linear_attn.A_log": "ssm_a",
     "linear_attn.dt_bias": "ssm_dt.bias",
@@ -58,8 +62,12 @@ TOP = {
     "norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
-SECOND_NORM = {"qwen3_moe": "ffn_norm.weight", "qwen3_5_moe": "post_attention_norm.weight"}
-ARCHITECTURE = {"qwen3_moe": "qwen3moe", "qwen3_5_moe": "qwen35moe"}
+SECOND_NORM = {
+    "qwen3_moe": "ffn_norm.weight",
+    "qwen3_5_moe": "post_attention_norm.weight",
+    "qwen3_next": "post_attention_norm.weight",
+}
+ARCHITECTURE = {"qwen3_moe": "qwen3moe", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen3next"}
 
 
 def tile(rows, key_heads, heads):
@@ -86,16 +94,39 @@ def move_heads(name, value, config, move):
     return value
 
 
+def head_parts(config):
+    """Heads of keys, and rows of query, key, values and gates of each."""
+    heads, width = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] // heads * config["linear_value_head_dim"]
+    return heads, [width, width, values, values]
+
+
+def part_heads(rows, config):
+    """Queries, keys and values of all heads, and their gates, out of the rows that lie together by key head."""
+    heads, parts = head_parts(config)
+    by_head = rows.reshape(heads, sum(parts), -1)
+    *qkv, z = (part.reshape(-1, rows.shape[1]) for part in np.split(by_head, np.cumsum(parts)[:-1], axis=1))
+    return np.concatenate(qkv), z
+
+
+def join_heads(qkv, z, config):
+    """The inverse of `part_heads`."""
+    heads, (width, _, values, _) = head_parts(config)
+    q, k, v = np.split(qkv, np.cumsum([heads * width, heads * width]))
+    parts = [part.reshape(heads, -1, qkv.shape[1]) for part in (q, k, v, z)]
+    return np.concatenate(parts, axis=1).reshape(-1, qkv.shape[1])
+
+
 def is_shifted_norm(name, family):
     """Norms that the converter adds one to."""
-    return family == "qwen3_5_moe" and name.endswith("norm.weight") and not name.endswith("ssm_norm.weight")
+    return family != "qwen3_moe" and name.endswith("norm.weight") and not name.endswith("ssm_norm.weight")
 
 
 def text_config(config):
     return config.get("text_config", config)
 
 
-def gguf_tensors(net, fused):
+def gguf_tensors(net, fused, whole):
     """The tensors of `net` under the names, and with the values, of a GGUF file."""
     config, out = text_config(net.config()), {}
     for name, value in net.tensors().items():
@@ -110,6 +141,9 @@ def gguf_tensors(net, fused):
                 else:
                     gate, up = np.split(value, 2, axis=1)
                     out[f"blk.{layer}.ffn_gate_exps.weight"], out[f"blk.{layer}.ffn_up_exps.weight"] = gate, up
+                continue
+            if rest == "linear_attn.in_proj_qkvz.weight" and not whole:
+                out[f"blk.{layer}.attn_qkv.weight"], out[f"blk.{layer}.attn_gate.weight"] = part_heads(value, config)
                 continue
             rest = SECOND_NORM[net.family] if rest == "post_attention_layernorm.weight" else LAYER[rest]
             new = f"blk.{layer}.{rest}"
@@ -197,10 +231,11 @@ def add_keys(writer, net):
     if net.family == "qwen3_moe":
         writer.add_rope_freq_base(text["rope_theta"])
         return
-    rope = text["rope_parameters"]
+    rope = text.get("rope_parameters", text)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_rope_dimension_count(int(net.head_dim * rope["partial_rotary_factor"]))
-    writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
+    if "mrope_section" in rope:
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     writer.add_expert_shared_feed_forward_length(net.shared_width)
     writer.add_ssm_conv_kernel(4)
     writer.add_ssm_state_size(net.linear_dim)
@@ -210,8 +245,11 @@ def add_keys(writer, net):
     writer.add_full_attention_interval(net.interval)
 
 
-def write(folder, net, kind, *, fused=False, parts=0):
-    """Writes `net`; `kind(name)` is the type of a tensor. With `parts`, at most so many tensors a file."""
+def write(folder, net, kind, *, fused=False, whole=False, parts=0):
+    """Writes `net`; `kind(name)` is the type of a tensor. With `parts`, at most so many tensors a file.
+
+    `fused` has gate and up of the experts in one tensor; `whole` has the delta rule's inputs as old files do.
+    """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     split = {"split_max_tensors": parts, "small_first_shard": True} if parts else {}
@@ -219,7 +257,7 @@ def write(folder, net, kind, *, fused=False, parts=0):
     writer.add_type(gguf.GGUFType.MODEL)
     add_keys(writer, net)
     add_tokenizer(writer, net.vocabulary)
-    for name, value in gguf_tensors(net, fused).items():
+    for name, value in gguf_tensors(net, fused, whole).items():
         data, chosen = encode(name, value, kind(name), net.seed)
         writer.add_tensor(name, data, raw_dtype=chosen)
     writer.write_header_to_file()
@@ -268,4 +306,8 @@ def read_as_hugging_face(folder):
         p = name.removesuffix("ffn_gate_exps.weight")
         both = [out.pop(p + "ffn_gate_exps.weight"), out.pop(p + "ffn_up_exps.weight")]
         out[p + "mlp.experts.gate_up_proj"] = np.concatenate(both, axis=1)
+    if family == "qwen3_next":
+        for name in [n for n in out if n.endswith("linear_attn.in_proj_qkv.weight")]:
+            p = name.removesuffix("qkv.weight")
+            out[p + "qkvz.weight"] = join_heads(out.pop(name), out.pop(p + "z.weight"), text)
     return out

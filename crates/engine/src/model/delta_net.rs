@@ -61,8 +61,8 @@ fn mixed_gates(shape: &DeltaConfig) -> (usize, [Rows; 2]) {
 }
 
 impl DeltaNet {
-    /// Declares the tensors below `prefix` (`layers.N.linear_attn`), in either of the two layouts of the input
-    /// projections.
+    /// Declares the tensors below `prefix` (`layers.N.linear_attn`). Queries, keys, values and gates may come from one
+    /// matrix by key head, and so may write strengths and decays.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
@@ -74,19 +74,23 @@ impl DeltaNet {
     ) -> Result<Self, EngineError> {
         let (hidden, heads, width) = (config.hidden, shape.value_heads, shape.value_width());
         let name = |part: &str| format!("{prefix}.{part}");
-        let (query_key_value, z, beta, decay) = if catalog.has(&name("in_proj_qkvz")) {
+        let [query_key_value, z] = if catalog.has(&name("in_proj_qkvz")) {
             let (rows, parts) = mixed_projection(shape);
-            let [qkv, z] = catalog.gathered(&name("in_proj_qkvz"), (rows, hidden), parts)?;
-            let (rows, parts) = mixed_gates(shape);
-            let [beta, decay] = catalog.gathered(&name("in_proj_ba"), (rows, hidden), parts)?;
-            (qkv, z, beta, decay)
+            catalog.gathered(&name("in_proj_qkvz"), (rows, hidden), parts)?
         } else {
-            (
+            [
                 catalog.matrix(&name("in_proj_qkv"), shape.channels(), hidden)?,
                 catalog.matrix(&name("in_proj_z"), width, hidden)?,
+            ]
+        };
+        let [beta, decay] = if catalog.has(&name("in_proj_ba")) {
+            let (rows, parts) = mixed_gates(shape);
+            catalog.gathered(&name("in_proj_ba"), (rows, hidden), parts)?
+        } else {
+            [
                 catalog.matrix(&name("in_proj_b"), heads, hidden)?,
                 catalog.matrix(&name("in_proj_a"), heads, hidden)?,
-            )
+            ]
         };
         Ok(Self {
             query_key_value,

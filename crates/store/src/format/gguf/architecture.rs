@@ -26,19 +26,44 @@ pub(super) struct Architecture {
     family: Family,
     /// Name of the norm before the experts.
     pub(super) second_norm: &'static str,
+    /// How value heads of the delta rule are ordered, if it has any.
+    heads: ValueHeads,
+}
+
+/// How value heads of the delta rule are ordered, and with it which projections give their inputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueHeads {
+    /// There are none.
+    None,
+    /// Those that share a key head lie together; strengths and decays come from one matrix, by key head.
+    Grouped,
+    /// By their place among those that share a key head; strengths and decays come from a matrix each.
+    Tiled,
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 2] = [
-    Architecture { name: "qwen3moe", family: Family::Qwen3Moe, second_norm: "ffn_norm.weight" },
+const ARCHITECTURES: [Architecture; 3] = [
+    Architecture {
+        name: "qwen3moe",
+        family: Family::Qwen3Moe,
+        second_norm: "ffn_norm.weight",
+        heads: ValueHeads::None,
+    },
+    Architecture {
+        name: "qwen3next",
+        family: Family::Qwen3Next,
+        second_norm: "post_attention_norm.weight",
+        heads: ValueHeads::Grouped,
+    },
     Architecture {
         name: "qwen35moe",
         family: Family::Qwen35Moe,
         second_norm: "post_attention_norm.weight",
+        heads: ValueHeads::Tiled,
     },
 ];
-const SUPPORTED: &str =
-    "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE) and qwen3moe (Qwen3-MoE)";
+const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next) and qwen3moe \
+     (Qwen3-MoE)";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
 const WITHOUT_EFFECT: [(&str, &[f64]); 8] = [
@@ -56,6 +81,8 @@ const WITHOUT_EFFECT: [(&str, &[f64]); 8] = [
 pub(super) struct Described {
     pub(super) config: Configuration,
     pub(super) second_norm: &'static str,
+    /// Whether inputs of the delta rule come from one matrix by key head.
+    pub(super) mixed_inputs: bool,
     /// Layers of the trunk.
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
@@ -141,22 +168,23 @@ pub(super) fn describe(
     entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
     entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
     entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!own_head).into());
-    let linear = match known.family {
-        Family::Qwen3Moe => {
-            let normalised = entries.metadata.flag(&entries.key("expert_weights_norm"))?;
-            // The runtime of this format divides whether the key is there or not.
-            let key = entries.key("expert_weights_norm");
-            entries.enter(&keys::NORM_TOPK_PROB, key, normalised.unwrap_or(true).into());
-            vec![false; trunk]
-        }
-        _ => delta(&mut entries, trunk, trunk + further)?,
+    if known.family != Family::Qwen35Moe {
+        // The runtime of this format divides whether the key is there or not.
+        let key = entries.key("expert_weights_norm");
+        let normalised = entries.metadata.flag(&key)?.unwrap_or(true);
+        entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
+    }
+    let linear = match known.heads {
+        ValueHeads::None => vec![false; trunk],
+        heads => delta(&mut entries, heads, trunk, trunk + further)?,
     };
     rotation(&mut entries)?;
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
     let second_norm = known.second_norm;
-    Ok(Described { config, second_norm, trunk, further, linear, fused_rows })
+    let mixed_inputs = known.heads == ValueHeads::Grouped;
+    Ok(Described { config, second_norm, mixed_inputs, trunk, further, linear, fused_rows })
 }
 
 /// Refuses keys that change the computation in a way that is not computed.
@@ -239,7 +267,12 @@ fn rotation(entries: &mut Entries<'_>) -> Result<(), FormatError> {
 }
 
 /// The keys of the delta rule; which layers it mixes.
-fn delta(entries: &mut Entries<'_>, trunk: usize, blocks: usize) -> Result<Vec<bool>, FormatError> {
+fn delta(
+    entries: &mut Entries<'_>,
+    heads: ValueHeads,
+    trunk: usize,
+    blocks: usize,
+) -> Result<Vec<bool>, FormatError> {
     entries.count(
         &keys::SHARED_EXPERT_INTERMEDIATE_SIZE,
         "expert_shared_feed_forward_length",
@@ -251,15 +284,16 @@ fn delta(entries: &mut Entries<'_>, trunk: usize, blocks: usize) -> Result<Vec<b
     entries.count(&keys::LINEAR_CONV_KERNEL_DIM, "ssm.conv_kernel", true)?;
     let key = entries.key("ssm.inner_size");
     let inner = entries.metadata.required(&key, Metadata::unsigned)?;
-    let heads = entries.size("ssm.time_step_rank")?.unwrap_or(0);
+    let count = entries.size("ssm.time_step_rank")?.unwrap_or(0);
     let Some(width) =
-        inner.checked_div(heads).filter(|width| width.checked_mul(heads) == Some(inner))
+        inner.checked_div(count).filter(|width| width.checked_mul(count) == Some(inner))
     else {
-        return Err(entries.metadata.invalid(&key, format!("{inner} for {heads} heads")));
+        return Err(entries.metadata.invalid(&key, format!("{inner} for {count} heads")));
     };
     entries.enter(&keys::LINEAR_VALUE_HEAD_DIM, key, width.into());
-    // The converter orders value heads by their place among those that share a key head.
-    entries.json.insert(keys::LINEAR_VALUE_HEAD_ORDER.name().to_owned(), "tiled".into());
+    if heads == ValueHeads::Tiled {
+        entries.json.insert(keys::LINEAR_VALUE_HEAD_ORDER.name().to_owned(), "tiled".into());
+    }
     let key = entries.key("attention.recurrent_layers");
     let linear = match entries.metadata.flags(&key)? {
         Some(flags) if flags.len() == blocks => flags[..trunk].to_vec(),
@@ -289,7 +323,7 @@ fn delta(entries: &mut Entries<'_>, trunk: usize, blocks: usize) -> Result<Vec<b
 /// Rows of query (with its gate), key and value.
 fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], FormatError> {
     let head = config.required(&keys::HEAD_DIM)?;
-    let gates = if family == Family::Qwen35Moe { 2 } else { 1 };
+    let gates = if family == Family::Qwen3Moe { 1 } else { 2 };
     let queries = config.required(&keys::NUM_ATTENTION_HEADS)? * head * gates;
     let others = config.required(&keys::NUM_KEY_VALUE_HEADS)? * head;
     Ok([queries, others, others])

@@ -163,6 +163,7 @@ fn translate<'a>(
         further: described.further,
         second_norm: described.second_norm,
         linear: &described.linear,
+        mixed_inputs: described.mixed_inputs,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());
     for (file, tensor) in tensors {

@@ -59,6 +59,8 @@ pub(super) struct Layers<'a> {
     pub(super) second_norm: &'a str,
     /// For each layer of the trunk, whether the delta rule mixes its tokens.
     pub(super) linear: &'a [bool],
+    /// Whether inputs of the delta rule come from one matrix by key head.
+    pub(super) mixed_inputs: bool,
 }
 
 impl Layers<'_> {
@@ -88,6 +90,9 @@ impl Layers<'_> {
             "attn_qkv.weight" if linear => "linear_attn.in_proj_qkv",
             "attn_qkv.weight" => return Meaning::FusedAttention { layer },
             "ssm_out.weight" => "linear_attn.out_proj",
+            "ssm_ba.weight" if self.mixed_inputs => "linear_attn.in_proj_ba",
+            // As files of before December 2025 have queries, keys, values and gates.
+            "ssm_in.weight" if self.mixed_inputs => "linear_attn.in_proj_qkvz",
             rest if rest == self.second_norm => "post_attention_layernorm",
             rest => match LAYER.iter().find(|(known, _)| *known == rest) {
                 Some((_, canonical)) => canonical,
@@ -117,6 +122,7 @@ mod tests {
             further: 1,
             second_norm: "post_attention_norm.weight",
             linear: &[true, false],
+            mixed_inputs: false,
         };
         let canonical = |name: &str| Meaning::Canonical(name.to_owned());
         for (name, expected) in [
@@ -124,6 +130,7 @@ mod tests {
             ("blk.1.attn_qkv.weight", Meaning::FusedAttention { layer: 1 }),
             ("blk.1.post_attention_norm.weight", canonical("layers.1.post_attention_layernorm")),
             ("blk.1.ffn_norm.weight", Meaning::Unknown),
+            ("blk.0.ssm_ba.weight", Meaning::Unknown),
             ("blk.2.nextn.eh_proj.weight", Meaning::Skipped),
             ("blk.3.attn_q.weight", Meaning::Unknown),
             ("blk.01.attn_q.weight", Meaning::Unknown),

@@ -181,9 +181,9 @@ fn keys() {
             ],
         ),
         (
-            "qwen3next",
+            "keys of another architecture",
             |f| f.set("general.architecture", GgufValue::Text("qwen3next".into())),
-            &["qwen3next"],
+            &["qwen3next.block_count: missing"],
         ),
         ("no layers", |f| u32_key(f, "qwen3moe.block_count", 0), &["qwen3moe.block_count"]),
         (

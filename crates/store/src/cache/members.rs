@@ -51,7 +51,7 @@ impl VisitState {
         }
     }
 
-    /// Begins anew with `experts`, of which none has a slot.
+    /// Begins anew with `experts`; none has a slot.
     pub(super) fn begin(&mut self, experts: &[ExpertId], phase: Phase) {
         self.active = true;
         self.phase = phase;

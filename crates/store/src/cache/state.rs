@@ -80,7 +80,7 @@ struct Pool {
 /// What [`Residency::claim`] found.
 pub(crate) struct Claim {
     pub(crate) slot: u32,
-    /// The record that gave way, and whether it had been read ahead in vain.
+    /// The evicted record, and whether it was prefetched and never used.
     pub(crate) evicted: Option<(u32, bool)>,
 }
 
@@ -186,7 +186,7 @@ impl Residency {
         let pool = &mut self.pools[slot.pool as usize];
         if slot.pins == 0 && slot.load == Load::Ready {
             let found = pool.remove(index);
-            debug_assert!(found, "a ready slot that nobody pins is in a heap");
+            debug_assert!(found, "a ready slot without pins is in a heap");
         }
         slot.pins += 1;
         if phase == Phase::Decode && slot.owner == Owner::Prefill {
@@ -200,7 +200,7 @@ impl Residency {
     /// go. Gives the number of such records.
     ///
     /// Left as read-ahead they would fill the share of prefill for good: decode evicts them last, and
-    /// no later visit would be told that nobody wants them.
+    /// no later visit would be told that they are unwanted.
     pub(crate) fn forgo_ahead(&mut self, layer: usize) -> u64 {
         let mut count = 0;
         for expert in 0..self.experts {
@@ -261,7 +261,7 @@ impl Residency {
         }
     }
 
-    /// A read of a slot that nobody waits for was withdrawn before it began: whoever wants the record from now on
+    /// A read of a slot without waiters was withdrawn before it began: a visit that wants the record from now on
     /// reads it anew, into another slot.
     pub(crate) fn withdraw_read(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
@@ -333,7 +333,7 @@ impl Residency {
         self.settle(index);
     }
 
-    /// A slot that nobody pins goes where it can be found by the next claim.
+    /// A slot without pins goes where the next claim can find it.
     fn settle(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         let pool = &mut self.pools[slot.pool as usize];

@@ -45,8 +45,8 @@ impl ExpertStore {
         }
     }
 
-    /// Number of records whose reads have ended, wanted or not: their slots may be free. Whoever looks for the end of
-    /// a read in a loop looks here first: the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
+    /// Number of records whose reads have ended, wanted or not: their slots may be free. A loop that polls for the
+    /// end of a read looks here first: the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
     pub fn ended_reads(&self) -> u64 {
         self.shared.ended.load(Ordering::Acquire)
     }

@@ -179,7 +179,7 @@ impl<'s> Visit<'s> {
 
     /// As [`wait`](Self::wait), as long as `wanted` says so; it is asked at once and every
     /// 20 ms of sleep, from under the store's lock. Once it says no, dropping the visit withdraws its reads
-    /// that have not begun and that nobody else waits for.
+    /// that have not begun and that no other visit waits for.
     ///
     /// # Errors
     /// As `wait`, and [`StoreError::GivenUp`].

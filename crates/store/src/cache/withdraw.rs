@@ -1,7 +1,7 @@
-//! Reads that nobody waits for any more, taken back before they begin.
+//! Reads without a waiting visit, taken back before they begin.
 //!
 //! Engines keep few reads in flight, so nearly all of what a layer asked for waits in a queue of the engine's. What is
-//! in flight is left to end: if all of a record lands, it is there for whoever asks next; else its slot is free then.
+//! in flight is left to end: if all of a record lands, it is there for the next visit; else its slot is free then.
 
 use crate::LayerId;
 use crate::cache::shared::State;
@@ -22,7 +22,7 @@ impl ExpertStore {
         self.shared.wake();
     }
 
-    /// Takes back the reads that have not begun of slots that nobody waits for and that are `unwanted`. Slots
+    /// Takes back the reads that have not begun of slots that no visit waits for and that are `unwanted`. Slots
     /// without a read in flight are free at once, the others when it ends.
     pub(super) fn withdraw(&self, state: &mut State, unwanted: impl Fn(&Residency, &Slot) -> bool) {
         let Source::Engine(storage) = &self.source else { return };

@@ -277,7 +277,7 @@ impl DiskTier {
     }
 }
 
-/// Gives signs of life while something is read that may come over a network.
+/// Sends keep-alives while something is read that may come over a network.
 struct Beating<'a>(&'a mut Pieces, &'a dyn Fn());
 
 impl Read for Beating<'_> {

@@ -8,6 +8,31 @@ pub struct LayerId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExpertId(pub u16);
 
+/// A record of a store among those of all layers: what its bookkeeping is indexed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct RecordKey(u32);
+
+impl RecordKey {
+    /// No record.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// The key of an expert, in a store with `experts` a layer.
+    pub(crate) const fn new(layer: LayerId, expert: ExpertId, experts: usize) -> Self {
+        Self((layer.index() * experts + expert.index()) as u32)
+    }
+
+    /// The key as an index.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Layer and expert, in a store with `experts` a layer.
+    pub(crate) const fn record(self, experts: usize) -> (LayerId, ExpertId) {
+        (LayerId((self.index() / experts) as u16), ExpertId((self.index() % experts) as u16))
+    }
+}
+
 impl LayerId {
     /// The layer as an index.
     pub const fn index(self) -> usize {

@@ -62,7 +62,7 @@ impl ExpertStore {
         let pool = self.shared.class(layer)?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let key = state.residency.key(layer.index(), expert.index());
+        let key = state.residency.key(layer, expert);
         if state.residency.find(key).is_some() {
             return None;
         }

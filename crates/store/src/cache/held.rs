@@ -85,7 +85,7 @@ impl ExpertStore {
         self.shared.whole().ok()?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()))?;
+        let slot = state.residency.find(state.residency.key(layer, expert))?;
         if state.residency.slots[slot as usize].load != Load::Ready {
             return None;
         }
@@ -97,7 +97,7 @@ impl ExpertStore {
     pub fn mark_on_device(&self, records: impl Iterator<Item = (LayerId, ExpertId, bool)>) {
         let mut state = self.shared.lock();
         for (layer, expert, on_device) in records {
-            let key = state.residency.key(layer.index(), expert.index());
+            let key = state.residency.key(layer, expert);
             state.residency.mark_on_device(key, on_device);
         }
     }
@@ -105,7 +105,7 @@ impl ExpertStore {
     /// True when a record is in memory, all of it.
     pub fn is_resident(&self, layer: LayerId, expert: ExpertId) -> bool {
         let state = self.shared.lock();
-        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()));
+        let slot = state.residency.find(state.residency.key(layer, expert));
         slot.is_some_and(|slot| state.residency.slots[slot as usize].load == Load::Ready)
     }
 
@@ -113,9 +113,9 @@ impl ExpertStore {
     pub fn note_uses(&self, layer: LayerId, experts: &[ExpertId]) {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        state.residency.step(layer.index());
-        for expert in experts {
-            let key = state.residency.key(layer.index(), expert.index());
+        state.residency.step(layer);
+        for &expert in experts {
+            let key = state.residency.key(layer, expert);
             state.residency.touch(key);
         }
         let count = experts.len() as u64;
@@ -127,10 +127,10 @@ impl ExpertStore {
     /// How much each record is worth keeping by the store's policy, resident or not: the smallest goes first.
     pub fn scores(&self, records: &[(LayerId, ExpertId)], scores: &mut Vec<f64>) {
         let state = self.shared.lock();
-        let key = |(layer, expert): &(LayerId, ExpertId)| {
-            state.residency.key(layer.index(), expert.index())
+        let score = |&(layer, expert): &(LayerId, ExpertId)| {
+            state.residency.score(state.residency.key(layer, expert))
         };
         scores.clear();
-        scores.extend(records.iter().map(|record| state.residency.score(key(record))));
+        scores.extend(records.iter().map(score));
     }
 }

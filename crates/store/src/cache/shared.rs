@@ -13,12 +13,12 @@ use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::members::{Scratch, VisitState};
 use crate::cache::options::{StorageMode, StoreOptions};
-use crate::cache::state::{Load, NONE, Purpose, Residency};
+use crate::cache::state::{Load, Purpose, Residency};
 use crate::format::{Checkpoint, record_checksum};
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
 use crate::record::{BLOCK_BYTES, RecordPlan};
 use crate::timeline;
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, RecordKey};
 
 /// Interruptions in a row after which a read is given up.
 const INTERRUPTIONS_MAX: u16 = 64;
@@ -163,7 +163,7 @@ impl Shared {
     ) -> Option<u32> {
         let pool = self.plan.class_of_layer[layer.index()]?;
         let record = &self.plan.layers[layer.index()].as_ref()?.records[expert.index()];
-        let key = state.residency.key(layer.index(), expert.index());
+        let key = state.residency.key(layer, expert);
         let claim = state.residency.claim(pool, key, purpose)?;
         state.counters.note_eviction(&claim);
         let mut writer = self.writer(claim.slot, pool);
@@ -230,12 +230,12 @@ impl Shared {
         state.counters.bytes_read += bytes;
         let entry = &mut state.residency.slots[slot as usize];
         let (key, pool) = (entry.key, entry.pool);
-        debug_assert!(entry.load == Load::Reading && key != NONE);
+        debug_assert!(entry.load == Load::Reading && key != RecordKey::NONE);
         let whole = entry.pending == 1 && entry.error.is_none() && !entry.abandoned;
         if self.check_reads && whole && failure.is_none() {
             // All bytes are here and no other thread touches a slot that is being read: the checksum
             // is computed on this thread, without the lock.
-            let (layer, expert) = state.residency.unkey(key);
+            let (layer, expert) = state.residency.record(key);
             drop(state);
             failure = self.checksum_failure(layer, expert, &self.reader(slot, pool));
             state = self.lock();
@@ -245,13 +245,13 @@ impl Shared {
         if let Some(cause) = failure
             && state.residency.slots[slot as usize].error.is_none()
         {
-            let (layer, expert) = state.residency.unkey(key);
+            let (layer, expert) = state.residency.record(key);
             let error = StoreError::Read {
                 path: self.files.path(file).to_path_buf(),
                 offset,
                 length,
-                layer: LayerId(layer as u16),
-                expert: ExpertId(expert as u16),
+                layer,
+                expert,
                 cause,
             };
             state.residency.slots[slot as usize].error = Some(error);
@@ -271,8 +271,9 @@ impl Shared {
         }
         if let Some(since) = entry.since.take() {
             state.counters.read_time.add(since.elapsed());
-            let (layer, expert) = state.residency.unkey(key);
-            let record = [("layer", layer as u64), ("expert", expert as u64), ("", 0)];
+            let (layer, expert) = state.residency.record(key);
+            let record =
+                [("layer", layer.index() as u64), ("expert", expert.index() as u64), ("", 0)];
             timeline::flight("read", since, record);
         }
         state.counters.errors += u64::from(error.is_some());
@@ -287,11 +288,10 @@ impl Shared {
     /// Compares a record with the checksum that its pack has for it, if it has one.
     fn checksum_failure(
         &self,
-        layer: usize,
-        expert: usize,
+        layer: LayerId,
+        expert: ExpertId,
         slot: &SlotReader,
     ) -> Option<ReadCause> {
-        let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
         let expected = self.checkpoint.record_checksum(layer, expert)?;
         let record = &self.records(layer).ok()?[expert.index()];
         let found = record_checksum(&slot.bytes()[..record.read_bytes() as usize]);

@@ -18,8 +18,9 @@ use std::time::Instant;
 use crate::cache::heap::SlotHeap;
 use crate::cache::policy::{History, Moment, Policy};
 use crate::cache::{Phase, StoreError};
+use crate::{ExpertId, LayerId, RecordKey};
 
-/// No slot, or no key.
+/// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// What a slot holds.
@@ -50,8 +51,8 @@ pub(crate) enum Purpose {
 }
 
 pub(crate) struct Slot {
-    /// `layer * experts + expert`, or [`NONE`].
-    pub(crate) key: u32,
+    /// The record that it holds or is being filled with.
+    pub(crate) key: RecordKey,
     pub(crate) pool: u32,
     pub(crate) load: Load,
     pub(crate) owner: Owner,
@@ -81,7 +82,7 @@ struct Pool {
 pub(crate) struct Claim {
     pub(crate) slot: u32,
     /// The evicted record, and whether it was prefetched and never used.
-    pub(crate) evicted: Option<(u32, bool)>,
+    pub(crate) evicted: Option<(RecordKey, bool)>,
 }
 
 /// Who is where.
@@ -146,37 +147,37 @@ impl Residency {
     }
 
     /// The key of an expert.
-    pub(crate) fn key(&self, layer: usize, expert: usize) -> u32 {
-        (layer * self.experts + expert) as u32
+    pub(crate) fn key(&self, layer: LayerId, expert: ExpertId) -> RecordKey {
+        RecordKey::new(layer, expert, self.experts)
     }
 
     /// Layer and expert of a key.
-    pub(crate) fn unkey(&self, key: u32) -> (usize, usize) {
-        (key as usize / self.experts, key as usize % self.experts)
+    pub(crate) fn record(&self, key: RecordKey) -> (LayerId, ExpertId) {
+        key.record(self.experts)
     }
 
     /// The slot that holds a key or is being filled with it.
-    pub(crate) fn find(&self, key: u32) -> Option<u32> {
-        let slot = self.table[key as usize];
+    pub(crate) fn find(&self, key: RecordKey) -> Option<u32> {
+        let slot = self.table[key.index()];
         (slot != NONE).then_some(slot)
     }
 
     /// A decode visit of a layer begins.
-    pub(crate) fn step(&mut self, layer: usize) {
-        self.steps[layer] += 1;
+    pub(crate) fn step(&mut self, layer: LayerId) {
+        self.steps[layer.index()] += 1;
     }
 
     /// An expert is used by decode.
-    pub(crate) fn touch(&mut self, key: u32) {
+    pub(crate) fn touch(&mut self, key: RecordKey) {
         self.sequence += 1;
-        let step = self.steps[self.unkey(key).0];
+        let step = self.steps[self.record(key).0.index()];
         let now = Moment { sequence: self.sequence, step };
-        self.policy.touch(&mut self.history[key as usize], now);
+        self.policy.touch(&mut self.history[key.index()], now);
     }
 
     /// How much a record is worth by the policy.
-    pub(crate) fn score(&self, key: u32) -> f64 {
-        self.policy.score(&self.history[key as usize])
+    pub(crate) fn score(&self, key: RecordKey) -> f64 {
+        self.policy.score(&self.history[key.index()])
     }
 
     /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
@@ -201,10 +202,11 @@ impl Residency {
     ///
     /// Left as read-ahead they would fill the share of prefill for good: decode evicts them last, and
     /// no later visit would be told that they are unwanted.
-    pub(crate) fn forgo_ahead(&mut self, layer: usize) -> u64 {
+    pub(crate) fn forgo_ahead(&mut self, layer: LayerId) -> u64 {
         let mut count = 0;
         for expert in 0..self.experts {
-            let Some(index) = self.find(self.key(layer, expert)) else { continue };
+            let key = self.key(layer, ExpertId(expert as u16));
+            let Some(index) = self.find(key) else { continue };
             let slot = &mut self.slots[index as usize];
             if slot.ahead && slot.pins == 0 {
                 slot.ahead = false;
@@ -219,8 +221,8 @@ impl Residency {
     }
 
     /// A device with memory of its own has a record from now on, or no longer.
-    pub(crate) fn mark_on_device(&mut self, key: u32, on_device: bool) {
-        if std::mem::replace(&mut self.on_device[key as usize], on_device) == on_device {
+    pub(crate) fn mark_on_device(&mut self, key: RecordKey, on_device: bool) {
+        if std::mem::replace(&mut self.on_device[key.index()], on_device) == on_device {
             return;
         }
         let Some(index) = self.find(key) else { return };
@@ -250,7 +252,7 @@ impl Residency {
         debug_assert!(slot.load == Load::Reading && slot.pending == 0);
         if error.is_some() {
             // Later visits shall read anew; those that wait for this slot learn why it failed.
-            self.table[slot.key as usize] = NONE;
+            self.table[slot.key.index()] = NONE;
             slot.load = Load::Failed;
         } else {
             slot.load = Load::Ready;
@@ -268,7 +270,7 @@ impl Residency {
         debug_assert!(slot.load == Load::Reading && slot.pins == 0 && slot.pending > 0);
         slot.pending -= 1;
         if !std::mem::replace(&mut slot.abandoned, true) {
-            self.table[slot.key as usize] = NONE;
+            self.table[slot.key.index()] = NONE;
         }
     }
 
@@ -283,12 +285,12 @@ impl Residency {
     }
 
     /// Takes a slot for `key`, evicting what is worth least. The slot is then `Reading`, unpinned.
-    pub(crate) fn claim(&mut self, pool: usize, key: u32, purpose: Purpose) -> Option<Claim> {
+    pub(crate) fn claim(&mut self, pool: usize, key: RecordKey, purpose: Purpose) -> Option<Claim> {
         let index = self.pools[pool].choose(purpose)?;
         let slot = &mut self.slots[index as usize];
         let mut evicted = None;
         if slot.load == Load::Ready {
-            self.table[slot.key as usize] = NONE;
+            self.table[slot.key.index()] = NONE;
             evicted = Some((slot.key, slot.ahead));
             if slot.owner == Owner::Prefill {
                 self.pools[pool].prefill_owned -= 1;
@@ -302,20 +304,20 @@ impl Residency {
         if slot.owner == Owner::Prefill {
             self.pools[pool].prefill_owned += 1;
         }
-        self.table[key as usize] = index;
+        self.table[key.index()] = index;
         Some(Claim { slot: index, evicted })
     }
 
     /// Takes a slot for a record that the caller will write into it. It is found only when it is published.
-    pub(crate) fn claim_admission(&mut self, pool: usize, key: u32) -> Option<Claim> {
+    pub(crate) fn claim_admission(&mut self, pool: usize, key: RecordKey) -> Option<Claim> {
         let claim = self.claim(pool, key, Purpose::Decode)?;
-        self.table[key as usize] = NONE;
+        self.table[key.index()] = NONE;
         Some(claim)
     }
 
     /// The record is written. False when another slot has it or is being filled with it: then this one is free.
     pub(crate) fn publish_admission(&mut self, index: u32) -> bool {
-        let key = self.slots[index as usize].key as usize;
+        let key = self.slots[index as usize].key.index();
         if self.table[key] != NONE {
             self.give_up_admission(index);
             return false;
@@ -342,9 +344,9 @@ impl Residency {
             Load::Ready if self.retain => {
                 self.sequence += 1;
                 let newest_first = -(self.sequence as f64);
-                let score = self.policy.score(&self.history[slot.key as usize]);
+                let score = self.policy.score(&self.history[slot.key.index()]);
                 match slot.owner {
-                    _ if self.on_device[slot.key as usize] => pool.copies.insert(index, -score),
+                    _ if self.on_device[slot.key.index()] => pool.copies.insert(index, -score),
                     _ if slot.ahead => pool.ahead.insert(index, newest_first),
                     Owner::Prefill => pool.prefill.insert(index, newest_first),
                     Owner::Decode => pool.decode.insert(index, score),
@@ -352,13 +354,13 @@ impl Residency {
             }
             Load::Ready | Load::Failed | Load::Empty => {
                 if slot.load == Load::Ready {
-                    self.table[slot.key as usize] = NONE;
+                    self.table[slot.key.index()] = NONE;
                 }
                 if slot.owner == Owner::Prefill {
                     pool.prefill_owned -= 1;
                 }
                 slot.owner = Owner::Decode;
-                slot.key = NONE;
+                slot.key = RecordKey::NONE;
                 slot.load = Load::Empty;
                 slot.error = None;
                 slot.ahead = false;
@@ -371,7 +373,7 @@ impl Residency {
 impl Slot {
     fn new(pool: u32) -> Self {
         Self {
-            key: NONE,
+            key: RecordKey::NONE,
             pool,
             load: Load::Empty,
             owner: Owner::Decode,

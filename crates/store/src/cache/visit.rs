@@ -18,7 +18,7 @@ use crate::cache::store::{ExpertStore, Source};
 use crate::format::Projection;
 use crate::record::{PIECES, Piece, RecordPlan, piece_index};
 use crate::timeline;
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, RecordKey};
 
 /// How often a sleeper asks whether its visit is still wanted.
 const WANTED_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,7 +88,7 @@ impl<'s> Visit<'s> {
             }
         };
         if phase == Phase::Decode {
-            state.residency.step(layer.index());
+            state.residency.step(layer);
         }
         state.visits[id].begin(experts, phase);
         let counters = state.counters.phase_mut(phase);
@@ -102,8 +102,8 @@ impl<'s> Visit<'s> {
             drop(guard);
             return Self { store, records, layer, phase, id, experts: scratch };
         }
-        for (member, expert) in experts.iter().enumerate() {
-            let key = state.residency.key(layer.index(), expert.index());
+        for (member, &expert) in experts.iter().enumerate() {
+            let key = state.residency.key(layer, expert);
             if phase == Phase::Decode {
                 state.residency.touch(key);
             }
@@ -119,7 +119,7 @@ impl<'s> Visit<'s> {
         }
         if phase == Phase::Prefill {
             // What was read ahead for this visit and is not in it is not used.
-            state.counters.ahead_wasted += state.residency.forgo_ahead(layer.index());
+            state.counters.ahead_wasted += state.residency.forgo_ahead(layer);
         }
         Seating { store, state, layer, id }.assign();
         store.submit(state);
@@ -391,9 +391,9 @@ impl Seating<'_> {
         &mut self.state.visits[self.id]
     }
 
-    fn key(&mut self, member: usize) -> u32 {
+    fn key(&mut self, member: usize) -> RecordKey {
         let expert = self.visit().members[member].expert;
-        self.state.residency.key(self.layer.index(), expert.index())
+        self.state.residency.key(self.layer, expert)
     }
 
     /// Pins the slot that holds a member's record, if one does. What the slot held then.

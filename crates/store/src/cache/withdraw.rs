@@ -3,10 +3,10 @@
 //! Engines keep few reads in flight, so nearly all of what a layer asked for waits in a queue of the engine's. What is
 //! in flight is left to end: if all of a record lands, it is there for the next visit; else its slot is free then.
 
-use crate::LayerId;
 use crate::cache::shared::State;
-use crate::cache::state::{Load, NONE, Residency, Slot};
+use crate::cache::state::{Load, Residency, Slot};
 use crate::cache::store::{ExpertStore, Source};
+use crate::{LayerId, RecordKey};
 
 impl ExpertStore {
     /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
@@ -16,7 +16,7 @@ impl ExpertStore {
         }
         let mut state = self.shared.lock();
         self.withdraw(&mut state, |residency, slot| {
-            slot.ahead && slot.key != NONE && residency.unkey(slot.key).0 == layer.index()
+            slot.ahead && slot.key != RecordKey::NONE && residency.record(slot.key).0 == layer
         });
         drop(state);
         self.shared.wake();

@@ -33,6 +33,21 @@ impl RecordKey {
     }
 }
 
+/// A slot among those of all pools of a store; an arena counts its own from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct SlotId(pub(crate) u32);
+
+impl SlotId {
+    /// No slot.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// The slot as an index.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl LayerId {
     /// The layer as an index.
     pub const fn index(self) -> usize {

@@ -20,5 +20,5 @@ pub mod trace;
 pub mod trunk;
 
 pub use cache::StoreError;
-pub(crate) use ids::RecordKey;
 pub use ids::{ExpertId, LayerId};
+pub(crate) use ids::{RecordKey, SlotId};

@@ -13,12 +13,12 @@ use crate::cache::shared::{Shared, State};
 use crate::cache::state::Load;
 use crate::cache::store::ExpertStore;
 use crate::record::{PIECES, Place};
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, SlotId};
 
 /// A record that stays where it is until this value is dropped.
 pub struct Held {
     shared: Arc<Shared>,
-    slot: u32,
+    slot: SlotId,
     arena: usize,
     offset: usize,
     lease: Option<SlotReader>,
@@ -52,8 +52,8 @@ impl Drop for Held {
 
 impl Shared {
     /// Pins a ready slot for a device.
-    pub(super) fn held(self: &Arc<Self>, state: &mut State, slot: u32) -> Held {
-        let pool = state.residency.slots[slot as usize].pool;
+    pub(super) fn held(self: &Arc<Self>, state: &mut State, slot: SlotId) -> Held {
+        let pool = state.residency.slots[slot.index()].pool;
         let used = state.residency.pin(slot, Phase::Decode);
         state.counters.ahead_used += u64::from(used);
         let (arena, offset) = self.place(slot, pool);
@@ -86,7 +86,7 @@ impl ExpertStore {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         let slot = state.residency.find(state.residency.key(layer, expert))?;
-        if state.residency.slots[slot as usize].load != Load::Ready {
+        if state.residency.slots[slot.index()].load != Load::Ready {
             return None;
         }
         Some(self.shared.held(state, slot))
@@ -106,7 +106,7 @@ impl ExpertStore {
     pub fn is_resident(&self, layer: LayerId, expert: ExpertId) -> bool {
         let state = self.shared.lock();
         let slot = state.residency.find(state.residency.key(layer, expert));
-        slot.is_some_and(|slot| state.residency.slots[slot as usize].load == Load::Ready)
+        slot.is_some_and(|slot| state.residency.slots[slot.index()].load == Load::Ready)
     }
 
     /// Tells the policy of a decode step that used `experts` of a layer and found them in memory.

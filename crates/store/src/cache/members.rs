@@ -2,10 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::ExpertId;
 use crate::arena::SlotReader;
 use crate::cache::options::Phase;
-use crate::cache::state::NONE;
+use crate::{ExpertId, SlotId};
 
 /// What the lock protects of a visit.
 pub(super) struct VisitState {
@@ -24,8 +23,8 @@ pub(super) struct VisitState {
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) expert: ExpertId,
-    /// [`NONE`] while unassigned and after release.
-    pub(super) slot: u32,
+    /// [`SlotId::NONE`] while unassigned and after release.
+    pub(super) slot: SlotId,
     pub(super) released: bool,
     /// Its bytes have been handed out: the slot cannot be given up before release.
     pub(super) taken: bool,
@@ -59,33 +58,33 @@ impl VisitState {
         self.unassigned = experts.len();
         self.assigned = 0;
         self.given_up = false;
-        let member = |&expert| Member { expert, slot: NONE, released: false, taken: false };
+        let member = |&expert| Member { expert, slot: SlotId::NONE, released: false, taken: false };
         self.members.extend(experts.iter().map(member));
     }
 
     /// A member has got a slot, which is pinned for it.
-    pub(super) fn assign(&mut self, member: usize, slot: u32) {
+    pub(super) fn assign(&mut self, member: usize, slot: SlotId) {
         self.members[member].slot = slot;
         self.unassigned -= 1;
         self.assigned += 1;
     }
 
     /// Takes the slot of a member away again, to be unpinned; it will be read anew.
-    pub(super) fn take_away(&mut self, member: usize) -> u32 {
+    pub(super) fn take_away(&mut self, member: usize) -> SlotId {
         self.unassigned += 1;
         self.assigned -= 1;
-        std::mem::replace(&mut self.members[member].slot, NONE)
+        std::mem::replace(&mut self.members[member].slot, SlotId::NONE)
     }
 
     /// A member is done with. Its slot, to be unpinned, where it had one.
-    pub(super) fn release(&mut self, member: usize) -> Option<u32> {
+    pub(super) fn release(&mut self, member: usize) -> Option<SlotId> {
         let entry = &mut self.members[member];
         if std::mem::replace(&mut entry.released, true) {
             return None;
         }
         entry.taken = false;
-        match std::mem::replace(&mut entry.slot, NONE) {
-            NONE => {
+        match std::mem::replace(&mut entry.slot, SlotId::NONE) {
+            SlotId::NONE => {
                 self.unassigned -= 1;
                 None
             }

@@ -18,10 +18,7 @@ use std::time::Instant;
 use crate::cache::heap::SlotHeap;
 use crate::cache::policy::{History, Moment, Policy};
 use crate::cache::{Phase, StoreError};
-use crate::{ExpertId, LayerId, RecordKey};
-
-/// No slot.
-pub(crate) const NONE: u32 = u32::MAX;
+use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +66,7 @@ pub(crate) struct Slot {
 
 struct Pool {
     /// Slots with nothing in them.
-    free: Vec<u32>,
+    free: Vec<SlotId>,
     copies: SlotHeap,
     decode: SlotHeap,
     prefill: SlotHeap,
@@ -80,7 +77,7 @@ struct Pool {
 
 /// What [`Residency::claim`] found.
 pub(crate) struct Claim {
-    pub(crate) slot: u32,
+    pub(crate) slot: SlotId,
     /// The evicted record, and whether it was prefetched and never used.
     pub(crate) evicted: Option<(RecordKey, bool)>,
 }
@@ -90,7 +87,7 @@ pub(crate) struct Residency {
     pub(crate) slots: Vec<Slot>,
     pools: Vec<Pool>,
     /// Slot of each key.
-    table: Vec<u32>,
+    table: Vec<SlotId>,
     history: Vec<History>,
     /// By key: a device with memory of its own has the record.
     on_device: Vec<bool>,
@@ -123,7 +120,7 @@ impl Residency {
             slots.extend((0..count).map(|_| Slot::new(index as u32)));
             built.push(Pool {
                 // Popped from the end: slots fill in ascending order.
-                free: (first..slots.len() as u32).rev().collect(),
+                free: (first..slots.len() as u32).rev().map(SlotId).collect(),
                 copies: SlotHeap::new(total),
                 decode: SlotHeap::new(total),
                 prefill: SlotHeap::new(total),
@@ -135,7 +132,7 @@ impl Residency {
         Self {
             slots,
             pools: built,
-            table: vec![NONE; layers * experts],
+            table: vec![SlotId::NONE; layers * experts],
             history: vec![History::default(); layers * experts],
             on_device: vec![false; layers * experts],
             policy,
@@ -157,9 +154,9 @@ impl Residency {
     }
 
     /// The slot that holds a key or is being filled with it.
-    pub(crate) fn find(&self, key: RecordKey) -> Option<u32> {
+    pub(crate) fn find(&self, key: RecordKey) -> Option<SlotId> {
         let slot = self.table[key.index()];
-        (slot != NONE).then_some(slot)
+        (slot != SlotId::NONE).then_some(slot)
     }
 
     /// A decode visit of a layer begins.
@@ -182,19 +179,19 @@ impl Residency {
 
     /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
     /// used for the first time.
-    pub(crate) fn pin(&mut self, index: u32, phase: Phase) -> bool {
-        let slot = &mut self.slots[index as usize];
-        let pool = &mut self.pools[slot.pool as usize];
-        if slot.pins == 0 && slot.load == Load::Ready {
-            let found = pool.remove(index);
+    pub(crate) fn pin(&mut self, slot: SlotId, phase: Phase) -> bool {
+        let entry = &mut self.slots[slot.index()];
+        let pool = &mut self.pools[entry.pool as usize];
+        if entry.pins == 0 && entry.load == Load::Ready {
+            let found = pool.remove(slot);
             debug_assert!(found, "a ready slot without pins is in a heap");
         }
-        slot.pins += 1;
-        if phase == Phase::Decode && slot.owner == Owner::Prefill {
-            slot.owner = Owner::Decode;
+        entry.pins += 1;
+        if phase == Phase::Decode && entry.owner == Owner::Prefill {
+            entry.owner = Owner::Decode;
             pool.prefill_owned -= 1;
         }
-        std::mem::take(&mut slot.ahead)
+        std::mem::take(&mut entry.ahead)
     }
 
     /// What was read ahead for a layer and is not pinned becomes ordinary prefill data, the first to
@@ -206,14 +203,14 @@ impl Residency {
         let mut count = 0;
         for expert in 0..self.experts {
             let key = self.key(layer, ExpertId(expert as u16));
-            let Some(index) = self.find(key) else { continue };
-            let slot = &mut self.slots[index as usize];
-            if slot.ahead && slot.pins == 0 {
-                slot.ahead = false;
+            let Some(slot) = self.find(key) else { continue };
+            let entry = &mut self.slots[slot.index()];
+            if entry.ahead && entry.pins == 0 {
+                entry.ahead = false;
                 count += 1;
-                let pool = &mut self.pools[slot.pool as usize];
-                if pool.ahead.remove(index) {
-                    self.settle(index);
+                let pool = &mut self.pools[entry.pool as usize];
+                if pool.ahead.remove(slot) {
+                    self.settle(slot);
                 }
             }
         }
@@ -225,9 +222,9 @@ impl Residency {
         if std::mem::replace(&mut self.on_device[key.index()], on_device) == on_device {
             return;
         }
-        let Some(index) = self.find(key) else { return };
-        if self.pools[self.slots[index as usize].pool as usize].remove(index) {
-            self.settle(index);
+        let Some(slot) = self.find(key) else { return };
+        if self.pools[self.slots[slot.index()].pool as usize].remove(slot) {
+            self.settle(slot);
         }
     }
 
@@ -237,134 +234,134 @@ impl Residency {
     }
 
     /// Gives up one pin.
-    pub(crate) fn unpin(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.pins > 0, "only what is pinned is unpinned");
-        slot.pins -= 1;
-        if slot.pins == 0 {
-            self.settle(index);
+    pub(crate) fn unpin(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.pins > 0, "only what is pinned is unpinned");
+        entry.pins -= 1;
+        if entry.pins == 0 {
+            self.settle(slot);
         }
     }
 
     /// All reads of a slot are done; `error` when one of them failed.
-    pub(crate) fn publish(&mut self, index: u32, error: Option<StoreError>) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pending == 0);
+    pub(crate) fn publish(&mut self, slot: SlotId, error: Option<StoreError>) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pending == 0);
         if error.is_some() {
             // Later visits shall read anew; those that wait for this slot learn why it failed.
-            self.table[slot.key.index()] = NONE;
-            slot.load = Load::Failed;
+            self.table[entry.key.index()] = SlotId::NONE;
+            entry.load = Load::Failed;
         } else {
-            slot.load = Load::Ready;
+            entry.load = Load::Ready;
         }
-        slot.error = error;
-        if slot.pins == 0 {
-            self.settle(index);
+        entry.error = error;
+        if entry.pins == 0 {
+            self.settle(slot);
         }
     }
 
     /// A read of a slot without waiters was withdrawn before it began: a visit that wants the record from now on
     /// reads it anew, into another slot.
-    pub(crate) fn withdraw_read(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pins == 0 && slot.pending > 0);
-        slot.pending -= 1;
-        if !std::mem::replace(&mut slot.abandoned, true) {
-            self.table[slot.key.index()] = NONE;
+    pub(crate) fn withdraw_read(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pins == 0 && entry.pending > 0);
+        entry.pending -= 1;
+        if !std::mem::replace(&mut entry.abandoned, true) {
+            self.table[entry.key.index()] = SlotId::NONE;
         }
     }
 
     /// The reads of an abandoned slot are done or withdrawn.
-    pub(crate) fn discard(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.abandoned && slot.pending == 0 && slot.pins == 0);
-        slot.abandoned = false;
-        slot.since = None;
-        slot.load = Load::Failed;
-        self.settle(index);
+    pub(crate) fn discard(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.abandoned && entry.pending == 0 && entry.pins == 0);
+        entry.abandoned = false;
+        entry.since = None;
+        entry.load = Load::Failed;
+        self.settle(slot);
     }
 
     /// Takes a slot for `key`, evicting what is worth least. The slot is then `Reading`, unpinned.
     pub(crate) fn claim(&mut self, pool: usize, key: RecordKey, purpose: Purpose) -> Option<Claim> {
-        let index = self.pools[pool].choose(purpose)?;
-        let slot = &mut self.slots[index as usize];
+        let slot = self.pools[pool].choose(purpose)?;
+        let entry = &mut self.slots[slot.index()];
         let mut evicted = None;
-        if slot.load == Load::Ready {
-            self.table[slot.key.index()] = NONE;
-            evicted = Some((slot.key, slot.ahead));
-            if slot.owner == Owner::Prefill {
+        if entry.load == Load::Ready {
+            self.table[entry.key.index()] = SlotId::NONE;
+            evicted = Some((entry.key, entry.ahead));
+            if entry.owner == Owner::Prefill {
                 self.pools[pool].prefill_owned -= 1;
             }
         }
-        let slot = &mut self.slots[index as usize];
-        slot.key = key;
-        slot.load = Load::Reading;
-        slot.ahead = purpose == Purpose::Ahead;
-        slot.owner = if purpose == Purpose::Decode { Owner::Decode } else { Owner::Prefill };
-        if slot.owner == Owner::Prefill {
+        let entry = &mut self.slots[slot.index()];
+        entry.key = key;
+        entry.load = Load::Reading;
+        entry.ahead = purpose == Purpose::Ahead;
+        entry.owner = if purpose == Purpose::Decode { Owner::Decode } else { Owner::Prefill };
+        if entry.owner == Owner::Prefill {
             self.pools[pool].prefill_owned += 1;
         }
-        self.table[key.index()] = index;
-        Some(Claim { slot: index, evicted })
+        self.table[key.index()] = slot;
+        Some(Claim { slot, evicted })
     }
 
     /// Takes a slot for a record that the caller will write into it. It is found only when it is published.
     pub(crate) fn claim_admission(&mut self, pool: usize, key: RecordKey) -> Option<Claim> {
         let claim = self.claim(pool, key, Purpose::Decode)?;
-        self.table[key.index()] = NONE;
+        self.table[key.index()] = SlotId::NONE;
         Some(claim)
     }
 
     /// The record is written. False when another slot has it or is being filled with it: then this one is free.
-    pub(crate) fn publish_admission(&mut self, index: u32) -> bool {
-        let key = self.slots[index as usize].key.index();
-        if self.table[key] != NONE {
-            self.give_up_admission(index);
+    pub(crate) fn publish_admission(&mut self, slot: SlotId) -> bool {
+        let key = self.slots[slot.index()].key.index();
+        if self.table[key] != SlotId::NONE {
+            self.give_up_admission(slot);
             return false;
         }
-        self.table[key] = index;
-        self.publish(index, None);
+        self.table[key] = slot;
+        self.publish(slot, None);
         true
     }
 
     /// The record will not be written.
-    pub(crate) fn give_up_admission(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pending == 0 && slot.pins == 0);
-        slot.load = Load::Failed;
-        self.settle(index);
+    pub(crate) fn give_up_admission(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pending == 0 && entry.pins == 0);
+        entry.load = Load::Failed;
+        self.settle(slot);
     }
 
     /// A slot without pins goes where the next claim can find it.
-    fn settle(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let pool = &mut self.pools[slot.pool as usize];
-        match slot.load {
+    fn settle(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        let pool = &mut self.pools[entry.pool as usize];
+        match entry.load {
             Load::Reading => {}
             Load::Ready if self.retain => {
                 self.sequence += 1;
                 let newest_first = -(self.sequence as f64);
-                let score = self.policy.score(&self.history[slot.key.index()]);
-                match slot.owner {
-                    _ if self.on_device[slot.key.index()] => pool.copies.insert(index, -score),
-                    _ if slot.ahead => pool.ahead.insert(index, newest_first),
-                    Owner::Prefill => pool.prefill.insert(index, newest_first),
-                    Owner::Decode => pool.decode.insert(index, score),
+                let score = self.policy.score(&self.history[entry.key.index()]);
+                match entry.owner {
+                    _ if self.on_device[entry.key.index()] => pool.copies.insert(slot, -score),
+                    _ if entry.ahead => pool.ahead.insert(slot, newest_first),
+                    Owner::Prefill => pool.prefill.insert(slot, newest_first),
+                    Owner::Decode => pool.decode.insert(slot, score),
                 }
             }
             Load::Ready | Load::Failed | Load::Empty => {
-                if slot.load == Load::Ready {
-                    self.table[slot.key.index()] = NONE;
+                if entry.load == Load::Ready {
+                    self.table[entry.key.index()] = SlotId::NONE;
                 }
-                if slot.owner == Owner::Prefill {
+                if entry.owner == Owner::Prefill {
                     pool.prefill_owned -= 1;
                 }
-                slot.owner = Owner::Decode;
-                slot.key = RecordKey::NONE;
-                slot.load = Load::Empty;
-                slot.error = None;
-                slot.ahead = false;
-                pool.free.push(index);
+                entry.owner = Owner::Decode;
+                entry.key = RecordKey::NONE;
+                entry.load = Load::Empty;
+                entry.error = None;
+                entry.ahead = false;
+                pool.free.push(slot);
             }
         }
     }
@@ -389,13 +386,13 @@ impl Slot {
 
 impl Pool {
     /// Takes a slot out of the heap that it is in, if it is in one.
-    fn remove(&mut self, slot: u32) -> bool {
+    fn remove(&mut self, slot: SlotId) -> bool {
         let Self { copies, decode, prefill, ahead, .. } = self;
         [decode, prefill, ahead, copies].into_iter().any(|heap| heap.remove(slot))
     }
 
     /// The slot that is worth least for this purpose, taken out of its list.
-    fn choose(&mut self, purpose: Purpose) -> Option<u32> {
+    fn choose(&mut self, purpose: Purpose) -> Option<SlotId> {
         let within_share = self.prefill_owned < self.prefill_limit;
         let idle = self.free.pop().or_else(|| self.copies.pop()).or_else(|| self.prefill.pop());
         if idle.is_some() {

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::SlotId;
 use crate::cache::shared::State;
 use crate::cache::store::{ExpertStore, Source};
 
@@ -27,7 +28,7 @@ impl ExpertStore {
         if pieces > 1 {
             for index in 0..whole {
                 let request = &mut state.requests[index];
-                let slot = &mut state.residency.slots[request.tag as usize];
+                let slot = &mut state.residency.slots[SlotId(request.tag).index()];
                 for piece in request.split(pieces, PIECE_BYTES) {
                     slot.pending += 1;
                     state.requests.push(piece);
@@ -39,9 +40,9 @@ impl ExpertStore {
     }
 
     /// Turns the read-ahead of a slot into demand.
-    pub(super) fn promote(&self, slot: u32) {
+    pub(super) fn promote(&self, slot: SlotId) {
         if let Source::Engine(storage) = &self.source {
-            storage.promote(slot);
+            storage.promote(slot.0);
         }
     }
 

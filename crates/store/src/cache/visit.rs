@@ -13,12 +13,12 @@ use crate::cache::error::StoreError;
 use crate::cache::members::{Member, Scratch, VisitState};
 use crate::cache::options::Phase;
 use crate::cache::shared::State;
-use crate::cache::state::{Load, NONE, Purpose};
+use crate::cache::state::{Load, Purpose};
 use crate::cache::store::{ExpertStore, Source};
 use crate::format::Projection;
 use crate::record::{PIECES, Piece, RecordPlan, piece_index};
 use crate::timeline;
-use crate::{ExpertId, LayerId, RecordKey};
+use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
 /// How often a sleeper asks whether its visit is still wanted.
 const WANTED_INTERVAL: Duration = Duration::from_millis(20);
@@ -158,13 +158,13 @@ impl<'s> Visit<'s> {
         }
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
-        if state.visits[self.id].members[i].slot == NONE {
+        if state.visits[self.id].members[i].slot == SlotId::NONE {
             self.seating(state).assign();
             self.store.submit(state);
         }
         let member = state.visits[self.id].members[i];
-        let load = |slot: u32| state.residency.slots[slot as usize].load;
-        member.slot != NONE && matches!(load(member.slot), Load::Ready | Load::Failed)
+        let load = |slot: SlotId| state.residency.slots[slot.index()].load;
+        member.slot != SlotId::NONE && matches!(load(member.slot), Load::Ready | Load::Failed)
     }
 
     /// The bytes of member `i`; sleeps until they have arrived. They stay where they are until the
@@ -262,7 +262,7 @@ impl<'s> Visit<'s> {
             if member.released {
                 break Err(StoreError::Visit { layer: self.layer, what: "member was released" });
             }
-            if member.slot == NONE {
+            if member.slot == SlotId::NONE {
                 if self.feed(&mut state, i) {
                     continue;
                 }
@@ -280,7 +280,7 @@ impl<'s> Visit<'s> {
                 state.starving -= 1;
                 continue;
             }
-            let slot = &state.residency.slots[member.slot as usize];
+            let slot = &state.residency.slots[member.slot.index()];
             match slot.load {
                 Load::Ready => {
                     let lease = shared.reader(member.slot, slot.pool);
@@ -311,13 +311,13 @@ impl<'s> Visit<'s> {
     fn feed(&self, state: &mut State, i: usize) -> bool {
         let mut seating = self.seating(state);
         seating.assign();
-        if seating.visit().members[i].slot == NONE && !seating.assign_one(i, true) {
+        if seating.visit().members[i].slot == SlotId::NONE && !seating.assign_one(i, true) {
             let residency = &seating.state.residency;
             let idle = |member: &Member| {
-                member.slot != NONE
+                member.slot != SlotId::NONE
                     && !member.taken
-                    && residency.slots[member.slot as usize].pins == 1
-                    && residency.slots[member.slot as usize].load == Load::Ready
+                    && residency.slots[member.slot.index()].pins == 1
+                    && residency.slots[member.slot.index()].load == Load::Ready
             };
             let members = &seating.state.visits[self.id].members;
             let Some(victim) = members.iter().rposition(idle) else { return false };
@@ -325,7 +325,7 @@ impl<'s> Visit<'s> {
             seating.assign_one(i, true);
         }
         self.store.submit(state);
-        state.visits[self.id].members[i].slot != NONE
+        state.visits[self.id].members[i].slot != SlotId::NONE
     }
 
     /// True while some slot is being filled: when that is done it is free, or this visit can give it
@@ -400,7 +400,7 @@ impl Seating<'_> {
     fn join(&mut self, member: usize) -> Option<Load> {
         let key = self.key(member);
         let slot = self.state.residency.find(key)?;
-        let load = self.state.residency.slots[slot as usize].load;
+        let load = self.state.residency.slots[slot.index()].load;
         let phase = self.visit().phase;
         if self.state.residency.pin(slot, phase) {
             self.state.counters.ahead_used += 1;
@@ -417,7 +417,10 @@ impl Seating<'_> {
         let mut member = 0;
         while self.visit().unassigned > 0 && member < self.visit().members.len() {
             let candidate = self.visit().members[member];
-            if candidate.slot == NONE && !candidate.released && !self.assign_one(member, false) {
+            if candidate.slot == SlotId::NONE
+                && !candidate.released
+                && !self.assign_one(member, false)
+            {
                 return;
             }
             member += 1;

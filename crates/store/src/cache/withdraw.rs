@@ -6,7 +6,7 @@
 use crate::cache::shared::State;
 use crate::cache::state::{Load, Residency, Slot};
 use crate::cache::store::{ExpertStore, Source};
-use crate::{LayerId, RecordKey};
+use crate::{LayerId, RecordKey, SlotId};
 
 impl ExpertStore {
     /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
@@ -30,19 +30,19 @@ impl ExpertStore {
         let mut withdrawn = Vec::new();
         storage.withdraw(
             &mut |tag| {
-                let slot = &residency.slots[tag as usize];
+                let slot = &residency.slots[SlotId(tag).index()];
                 slot.load == Load::Reading && slot.pins == 0 && unwanted(residency, slot)
             },
             &mut withdrawn,
         );
         for request in withdrawn {
-            let slot = request.tag;
+            let slot = SlotId(request.tag);
             state.in_flight -= 1;
             // The lease on the memory ends before the slot can be claimed again.
             drop(request);
-            state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);
+            state.counters.withdrawn += u64::from(!state.residency.slots[slot.index()].abandoned);
             state.residency.withdraw_read(slot);
-            if state.residency.slots[slot as usize].pending == 0 {
+            if state.residency.slots[slot.index()].pending == 0 {
                 state.residency.discard(slot);
             }
         }

@@ -10,7 +10,7 @@ use crate::{ExpertId, SlotId};
 pub(super) struct VisitState {
     pub(super) active: bool,
     pub(super) phase: Phase,
-    pub(super) members: Vec<Member>,
+    members: Vec<Member>,
     /// Members that still need a slot.
     pub(super) unassigned: usize,
     /// Slots pinned.
@@ -18,6 +18,11 @@ pub(super) struct VisitState {
     /// Its caller waits no more: reads that have not begun are withdrawn at its end.
     pub(super) given_up: bool,
 }
+
+/// The position of an expert in its visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct MemberId(pub(super) usize);
 
 /// One expert of a visit.
 #[derive(Clone, Copy)]
@@ -62,23 +67,43 @@ impl VisitState {
         self.members.extend(experts.iter().map(member));
     }
 
+    /// What is known of a member.
+    pub(super) fn member(&self, member: MemberId) -> Member {
+        self.members[member.0]
+    }
+
+    /// All members, in order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = MemberId> + use<> {
+        (0..self.members.len()).map(MemberId)
+    }
+
+    /// The last member that `is_wanted` says.
+    pub(super) fn last(&self, is_wanted: impl FnMut(&Member) -> bool) -> Option<MemberId> {
+        self.members.iter().rposition(is_wanted).map(MemberId)
+    }
+
+    /// The bytes of a member have been handed out.
+    pub(super) fn take(&mut self, member: MemberId) {
+        self.members[member.0].taken = true;
+    }
+
     /// A member has got a slot, which is pinned for it.
-    pub(super) fn assign(&mut self, member: usize, slot: SlotId) {
-        self.members[member].slot = slot;
+    pub(super) fn assign(&mut self, member: MemberId, slot: SlotId) {
+        self.members[member.0].slot = slot;
         self.unassigned -= 1;
         self.assigned += 1;
     }
 
     /// Takes the slot of a member away again, to be unpinned; it will be read anew.
-    pub(super) fn take_away(&mut self, member: usize) -> SlotId {
+    pub(super) fn take_away(&mut self, member: MemberId) -> SlotId {
         self.unassigned += 1;
         self.assigned -= 1;
-        std::mem::replace(&mut self.members[member].slot, SlotId::NONE)
+        std::mem::replace(&mut self.members[member.0].slot, SlotId::NONE)
     }
 
     /// A member is done with. Its slot, to be unpinned, where it had one.
-    pub(super) fn release(&mut self, member: usize) -> Option<SlotId> {
-        let entry = &mut self.members[member];
+    pub(super) fn release(&mut self, member: MemberId) -> Option<SlotId> {
+        let entry = &mut self.members[member.0];
         if std::mem::replace(&mut entry.released, true) {
             return None;
         }

@@ -6,10 +6,10 @@ use std::path::Path;
 use super::assemble::{self, Assembled, Schemes};
 use super::config::Dimensions;
 use super::error::{self, FormatError};
+use super::place::Place;
 use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
-use super::source::Place;
 use super::{Checkpoint, Configuration, SourceKind, files, json};
 
 /// The configuration's file.

@@ -8,7 +8,7 @@
 # manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
 #
 # Needs cargo, rustup, Python and, for another processor, qemu-user with its C library (`.ci/run aarch64` installs
-# them). zig (the linker with old glibc versions), cargo-zigbuild and maturin come as wheels into
+# them). zig (the linker with old glibc versions), cargo-zigbuild and wheel come as wheels into
 # target/packages/.tools. After that and `cargo fetch` no network is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- x86_64 aarch64
 
 tools() {
-    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 maturin==1.16.0"
+    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 wheel==0.48.0"
     if [ "$(cat $dist/.tools/.stamp 2> /dev/null || true)" != "$wanted" ]; then
         rm -rf $dist/.tools
         python3 -m venv $dist/.tools
@@ -85,10 +85,30 @@ END
     dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/$package" > /dev/null
 }
 
+# The program as a script of a package without a line of Python. Not by maturin: it compiles all of the program again.
 wheel() {
-    local tag=manylinux_${glibc/./_}
-    (cd packaging/python && maturin build --quiet --locked --offline --profile dist --zig --compatibility "$tag" \
-        --target "$1-unknown-linux-gnu" --out "$dist")
+    local root=$dist/.wheel-$1 name=flashmoe-$version tag
+    tag=$(wheel_of "$1")
+    tag=${tag#"$name"-}
+    rm -rf "$root"
+    install -D -m 755 "$dist/$(archive_of "$1")/flashmoe" "$root/$name.data/scripts/flashmoe"
+    install -D -m 644 LICENSE "$root/$name.dist-info/licenses/LICENSE"
+    cat > "$root/$name.dist-info/METADATA" << END
+Metadata-Version: 2.4
+Name: flashmoe
+Version: $version
+Summary: Runs Mixture-of-Experts models larger than memory on one ordinary machine.
+License-Expression: Apache-2.0
+License-File: LICENSE
+Requires-Python: >=3.9
+END
+    cat > "$root/$name.dist-info/WHEEL" << END
+Wheel-Version: 1.0
+Generator: flashmoe/packaging
+Root-Is-Purelib: false
+Tag: ${tag%.whl}
+END
+    wheel pack --dest-dir "$dist" "$root" > /dev/null
 }
 
 tools

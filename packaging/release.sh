@@ -108,7 +108,7 @@ Generator: flashmoe/packaging
 Root-Is-Purelib: false
 Tag: ${tag%.whl}
 END
-    wheel pack --dest-dir "$dist" "$root" > /dev/null
+    "$dist/.tools/bin/wheel" pack --dest-dir "$dist" "$root" > /dev/null
 }
 
 tools

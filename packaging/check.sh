@@ -5,7 +5,7 @@
 #   packaging/check.sh [x86_64] [aarch64]
 #
 # Another processor's programs run under qemu, and its wheel is installed into a folder instead of an environment. As root,
-# this processor's program also answers in an empty folder that holds nothing but it, the C library and the model.
+# this processor's program also answers in a folder with nothing but it, the C library, the model, /proc and /dev/null.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/names.sh
@@ -64,7 +64,9 @@ for machine in "$@"; do
         for library in $(ldd "$program" | grep -o '/[^ ]*'); do
             install -D "$library" "$root$library"
         done
-        unshare --mount --net --pid --fork -- sh -c "mount -t proc proc '$root/proc' && exec chroot '$root' \
+        touch "$root/dev/null"
+        unshare --mount --net --pid --fork -- sh -c "mount -t proc proc '$root/proc' &&
+            mount --bind /dev/null '$root/dev/null' && exec chroot '$root' \
             /flashmoe run /models/demo 'What is 255 factored?' --slots 200" 2> /dev/null | grep -q "$expected"
         echo "$machine empty folder: answers"
     fi

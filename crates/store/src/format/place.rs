@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::error::FormatError;
-use super::{files, hugging_face, layout, shards};
+use super::{files, layout, shards};
+
+/// The configuration's file.
+pub(super) const CONFIG: &str = "config.json";
 
 /// The folder of a checkpoint, and the file of it that was named.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +23,7 @@ impl<'a> Place<'a> {
         let file = self.file?;
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let part = name.ends_with(".safetensors")
-            || [shards::INDEX, hugging_face::CONFIG, layout::MANIFEST].contains(&&*name);
+            || [shards::INDEX, CONFIG, layout::MANIFEST].contains(&&*name);
         (!part).then_some(file)
     }
 

@@ -1,8 +1,8 @@
 //! The dialects: a table of their files' rows, and how a model's dialect is found.
 //!
 //! A dialect is what a family was trained to write: where thinking begins and ends, how a call names its function and
-//! spells its arguments. Its file has a [`Row`] (`row.rs`): how it is known, how it is read, and how its calls are written, from
-//! which grammars are made (`constraint/grammar.rs`). docs/adding/dialect.md says how to add one.
+//! spells its arguments. Its file has a [`Row`] (`row.rs`): how it is known, how it is read, and how its calls are
+//! written, from which grammars are made (`constraint/grammar.rs`). docs/adding/dialect.md says how to add one.
 
 use super::row::{CallForm, Lead, Row};
 use super::{Reading, deepseek, dsml, glm, harmony, kimi, minimax, qwen};

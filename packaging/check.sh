@@ -4,24 +4,33 @@
 #
 #   packaging/check.sh [x86_64] [aarch64]
 #
-# Another processor's program runs under qemu (its answer takes minutes; there `--version` and `doctor` are asked for).
-# As root, the archive's program also answers in an empty folder that holds nothing but it, the C library and the model.
+# Another processor's programs run under qemu (which takes minutes), and its wheel is installed into a folder instead of an
+# environment. As root, this processor's program also answers in a folder with nothing but it, the C library, the model, /proc and /dev/null.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. packaging/names.sh
 
-dist=$PWD/target/packages
-demo=$PWD/models/demo
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-glibc=2.28
 expected='255 = 3 × 5 × 17'
 [ $# -gt 0 ] || set -- x86_64 aarch64
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# `answers WHAT MACHINE PROGRAM`: its version, the answer, and how long that took.
 answers() {
-    echo "$1"
-    shift
-    "$@" run "$demo" "What is 255 factored?" --slots 200 2> /dev/null | grep -q "$expected"
+    local start=$SECONDS
+    is_own "$2" || again "$2" "$3"
+    run_as "$2" "$3" --version | head -1 | grep -qF "flashmoe $version"
+    run_as "$2" "$3" run "$demo" "What is 255 factored?" --slots 200 2> /dev/null | grep -q "$expected"
+    echo "$2 $1: answers, $((SECONDS - start)) s"
+}
+
+# Lets a program of another processor start itself again (own_program.c).
+again() {
+    local script=$work/$1/again
+    printf '#!/bin/sh\nexec qemu-%s -cpu max -L /usr/%s-linux-gnu %s "$@"\n' "$1" "$1" "$2" > "$script"
+    chmod +x "$script"
+    "$1-linux-gnu-gcc" -shared -fPIC -O1 "-DOWN_PROGRAM=\"$script\"" packaging/own_program.c -o "$work/$1/own.so" -ldl
+    export QEMU_SET_ENV=LD_PRELOAD=$work/$1/own.so
 }
 
 # The newest version of a glibc symbol that a program wants.
@@ -30,11 +39,13 @@ newest() {
 }
 
 for machine in "$@"; do
-    tar -C "$work" -xzf "$dist/flashmoe-$version-$machine-linux.tar.gz"
-    folder=$work/flashmoe-$version-$machine-linux
+    place=$work/$machine
+    mkdir "$place"
+    tar -C "$place" -xzf "$dist/$(archive_of "$machine").tar.gz"
+    folder=$place/$(archive_of "$machine")
     program=$folder/flashmoe
     found=$(newest "$program")
-    echo "$machine: $(stat -c %s "$program") bytes, glibc $found"
+    echo "$machine program: $(stat -c %s "$program") bytes, wants glibc $found"
     [ "$(printf '%s\n' "$found" $glibc | sort -V | tail -1)" = $glibc ]
     if readelf --sections "$program" | grep -q '\.debug_info'; then
         echo "$machine: not stripped" >&2
@@ -43,29 +54,31 @@ for machine in "$@"; do
     for paper in LICENSE README.md flashmoe.1 completions/flashmoe.bash completions/_flashmoe completions/flashmoe.fish; do
         [ -s "$folder/$paper" ]
     done
-    if [ "$machine" != "$(uname -m)" ]; then
-        run=("qemu-$machine" -cpu max -L "/usr/$machine-linux-gnu" "$program")
-        "${run[@]}" --version
-        "${run[@]}" doctor | head -2
-        continue
+    answers "archive" "$machine" "$program"
+    dpkg-deb -x "$dist/$(package_of "$machine")" "$place/deb"
+    answers "Debian package" "$machine" "$place/deb/usr/bin/flashmoe"
+    if is_own "$machine"; then
+        python3 -m venv "$place/venv"
+        "$place/venv/bin/pip" install --quiet --no-index "$dist/$(wheel_of "$machine")"
+        answers "wheel" "$machine" "$place/venv/bin/flashmoe"
+    else
+        python3 -m pip install --quiet --no-index --no-deps --only-binary :all: --target "$place/wheel" \
+            --platform "manylinux_${glibc/./_}_$machine" "$dist/$(wheel_of "$machine")"
+        answers "wheel" "$machine" "$place/wheel/bin/flashmoe"
     fi
-    answers "archive" "$program"
-    dpkg-deb -x "$dist"/flashmoe_"$version"_*"$(dpkg --print-architecture)".deb "$work/deb"
-    answers "Debian package" "$work/deb/usr/bin/flashmoe"
-    python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install --quiet --no-index --find-links "$dist" flashmoe
-    answers "wheel" "$work/venv/bin/flashmoe"
-    if [ "$(id -u)" = 0 ]; then
-        root=$work/root
+    if is_own "$machine" && [ "$(id -u)" = 0 ]; then
+        root=$place/root
         mkdir -p "$root/proc" "$root/dev" "$root/tmp" "$root/models"
         cp -r "$demo" "$root/models/demo"
         cp "$program" "$root/flashmoe"
         for library in $(ldd "$program" | grep -o '/[^ ]*'); do
             install -D "$library" "$root$library"
         done
-        echo "an empty folder"
-        unshare --mount --net --pid --fork -- sh -c "mount -t proc proc '$root/proc' && exec chroot '$root' \
+        touch "$root/dev/null"
+        unshare --mount --net --pid --fork -- sh -c "mount -t proc proc '$root/proc' &&
+            mount --bind /dev/null '$root/dev/null' && exec chroot '$root' \
             /flashmoe run /models/demo 'What is 255 factored?' --slots 200" 2> /dev/null | grep -q "$expected"
+        echo "$machine empty folder: answers"
     fi
 done
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS)

@@ -7,14 +7,11 @@
 # of the builder's home, no environment, an empty home. Only the release file and the demo model are carried in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. packaging/names.sh
 
-dist=$PWD/target/packages
-demo=$PWD/models/demo
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-machine=$(uname -m)
-archive=flashmoe-$version-$machine-linux
-package=flashmoe_${version}_$(dpkg --print-architecture).deb
-wheel=$(basename "$dist"/flashmoe-"$version"-*manylinux*"$machine".whl)
+archive=$(archive_of "$(uname -m)")
+package=$(package_of "$(uname -m)")
+wheel=$(wheel_of "$(uname -m)")
 
 # A copy of the system in an overlay, in which the words of $3 run as a script beside the file $2.
 newcomer() {
@@ -47,7 +44,7 @@ newcomer() {
     rmdir "$place"
 }
 
-# What everybody does next: ask what it is, ask the model, read the answer.
+# What each newcomer does next: ask what it is, ask the model, read the answer.
 asks='
     flashmoe | sed -n 1,3p; did "flashmoe says what it is"
     flashmoe run demo "What is 255 factored?" 2> said; did "the answer; on the way it said: $(wc -l < said) lines"

@@ -3,22 +3,21 @@
 #
 #   packaging/release.sh [x86_64] [aarch64]      both without an argument
 #
-# One program per processor, linked against glibc 2.28 (2018: Debian 10, Ubuntu 20.04, RHEL 8 and later). Not musl: a
-# static program cannot load the driver of an NVIDIA GPU. Nothing else is needed beside the C library. Each becomes an
-# archive with manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
+# One program per processor, linked against the old glibc that packaging/names.sh names. Not musl: a static program
+# cannot load the driver of an NVIDIA GPU. Nothing but the C library is needed. Each program becomes an archive with
+# manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
 #
-# Needs cargo, rustup and Python. zig (the linker with old glibc versions), cargo-zigbuild and maturin come as wheels into
+# Needs cargo, rustup, Python and, for another processor, qemu-user with its C library (`.ci/run aarch64` installs
+# them). zig (the linker with old glibc versions), cargo-zigbuild and wheel come as wheels into
 # target/packages/.tools. After that and `cargo fetch` no network is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. packaging/names.sh
 
-dist=target/packages
-glibc=2.28
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 [ $# -gt 0 ] || set -- x86_64 aarch64
 
 tools() {
-    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 maturin==1.16.0"
+    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 wheel==0.48.0"
     if [ "$(cat $dist/.tools/.stamp 2> /dev/null || true)" != "$wanted" ]; then
         rm -rf $dist/.tools
         python3 -m venv $dist/.tools
@@ -26,7 +25,7 @@ tools() {
         $dist/.tools/bin/pip install --quiet --disable-pip-version-check $wanted
         echo "$wanted" > $dist/.tools/.stamp
     fi
-    PATH=$PWD/$dist/.tools/bin:$PATH
+    PATH=$dist/.tools/bin:$PATH
 }
 
 # The program, stripped.
@@ -37,20 +36,17 @@ program() {
 
 # What lies beside the program: made by the program itself, or by an emulator of its processor.
 papers() {
-    local run=("$2")
-    if [ "$1" != "$(uname -m)" ]; then
-        run=("qemu-$1" -L "/usr/$1-linux-gnu" "$2")
-    fi
     mkdir -p "$3/completions"
-    "${run[@]}" man > "$3/flashmoe.1"
-    "${run[@]}" completions bash > "$3/completions/flashmoe.bash"
-    "${run[@]}" completions zsh > "$3/completions/_flashmoe"
-    "${run[@]}" completions fish > "$3/completions/flashmoe.fish"
+    run_as "$1" "$2" man > "$3/flashmoe.1"
+    run_as "$1" "$2" completions bash > "$3/completions/flashmoe.bash"
+    run_as "$1" "$2" completions zsh > "$3/completions/_flashmoe"
+    run_as "$1" "$2" completions fish > "$3/completions/flashmoe.fish"
     cp LICENSE README.md "$3/"
 }
 
 archive() {
-    local name=flashmoe-$version-$1-linux
+    local name
+    name=$(archive_of "$1")
     rm -rf "${dist:?}/$name"
     mkdir -p "$dist/$name"
     cp "$2" "$dist/$name/flashmoe"
@@ -59,8 +55,10 @@ archive() {
 }
 
 debian() {
-    local from=$dist/flashmoe-$version-$1-linux root=$dist/.deb-$1 architecture
-    architecture=$(case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac)
+    local from root=$dist/.deb-$1 package architecture
+    from=$dist/$(archive_of "$1")
+    package=$(package_of "$1")
+    architecture=${package##*_}
     rm -rf "$root"
     install -D -m 755 "$from/flashmoe" "$root/usr/bin/flashmoe"
     install -D -m 644 "$from/completions/flashmoe.bash" "$root/usr/share/bash-completion/completions/flashmoe"
@@ -73,7 +71,7 @@ debian() {
     cat > "$root/DEBIAN/control" << END
 Package: flashmoe
 Version: $version
-Architecture: $architecture
+Architecture: ${architecture%.deb}
 Maintainer: the flashmoe developers
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
 Depends: libc6 (>= $glibc)
@@ -84,13 +82,33 @@ Description: Mixture-of-Experts models larger than memory, on one ordinary machi
  the answer is exactly the model's. Chat, an HTTP server for OpenAI's and
  Anthropic's protocols, settings for coding agents.
 END
-    dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/flashmoe_${version}_$architecture.deb" > /dev/null
+    dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/$package" > /dev/null
 }
 
+# The program as a script of a package without a line of Python. Not by maturin: it compiles all of the program again.
 wheel() {
-    local tag=manylinux_${glibc/./_}
-    (cd packaging/python && maturin build --quiet --locked --offline --profile dist --zig --compatibility "$tag" \
-        --target "$1-unknown-linux-gnu" --out "../../$dist")
+    local root=$dist/.wheel-$1 name=flashmoe-$version tag
+    tag=$(wheel_of "$1")
+    tag=${tag#"$name"-}
+    rm -rf "$root"
+    install -D -m 755 "$dist/$(archive_of "$1")/flashmoe" "$root/$name.data/scripts/flashmoe"
+    install -D -m 644 LICENSE "$root/$name.dist-info/licenses/LICENSE"
+    cat > "$root/$name.dist-info/METADATA" << END
+Metadata-Version: 2.4
+Name: flashmoe
+Version: $version
+Summary: Runs Mixture-of-Experts models larger than memory on one ordinary machine.
+License-Expression: Apache-2.0
+License-File: LICENSE
+Requires-Python: >=3.9
+END
+    cat > "$root/$name.dist-info/WHEEL" << END
+Wheel-Version: 1.0
+Generator: flashmoe/packaging
+Root-Is-Purelib: false
+Tag: ${tag%.whl}
+END
+    "$dist/.tools/bin/wheel" pack --dest-dir "$dist" "$root" > /dev/null
 }
 
 tools

@@ -1,4 +1,4 @@
-// Counts every call that a program makes of the CUDA driver, and of which of them the host waited for the device.
+// Counts every call that a program makes of the CUDA driver, and those in which the host waited for the device.
 //
 // The driver loads this library by itself when CUDA_INJECTION64_PATH names it, and CUPTI reports each call:
 //   cc -O2 -shared -fPIC -I"$CUDA/include" -o calls.so bench/cuda/calls.c -L"$CUDA/lib64" -lcupti

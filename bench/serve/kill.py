@@ -64,7 +64,7 @@ def main():
         for _ in range(3):
             old = conversations and chooser.random() < 0.7
             messages = list(chooser.choice(conversations)) if old else []
-            # Nobody else has this beginning.
+            # No other conversation has this beginning.
             name = f"{chooser.choice(QUESTIONS)} (case {chooser.randrange(10**6)})"
             messages.append({"role": "user", "content": name})
             warm, cached = server.answer(messages, True)

@@ -91,7 +91,7 @@ def silence(options):
             break
         gaps.append(now - last)
         last, received = now, received + len(data)
-        # Prefill sends signs of life only; any of these begins the answer.
+        # Prefill sends keep-alives only; any of these begins the answer.
         answered = any(sign in data for sign in (b"reasoning_content", b'"content":"', b"_delta", b".delta")) and (
             b'"content":""' not in data or data.count(b"delta") > 1)
     waited = time.monotonic() - begun

@@ -11,7 +11,7 @@ that speak HTTP/1.1 with nothing but the standard library. Prints a line per fig
     kill      one server gets SIGKILL under load: broken streams against those it was running
     leave     a client leaves in the middle of a stream: time until no server runs anything
     stream    a stream of some seconds: time to the first event, events that came apart from each other
-    beats     a prompt that takes half a minute (the servers get 4 % of a processor): signs of life that arrive
+    beats     a prompt that takes half a minute (the servers get 4 % of a processor): keep-alives that arrive
     talks     conversations of five turns, one key each: prompt tokens that were kept
     failover  servers share a folder (--cache-shared); after three turns one gets SIGKILL, two turns more at the others:
               prompt tokens that were kept, and how many one server alone keeps; every text as there
@@ -395,7 +395,7 @@ def beats(port, servers, options):
         group.rmdir()
     first = found["times"][-1] if found["times"] else 0
     waits = [next - one for one, next in zip([0] + found["beats"], found["beats"])]
-    report("beats", f"a prompt of {found['prompt']} tokens took {first:.0f} s, {len(found['beats'])} signs of life, "
+    report("beats", f"a prompt of {found['prompt']} tokens took {first:.0f} s, {len(found['beats'])} keep-alives, "
            f"the longest wait {max(waits, default=first):.1f} s{'; ' + found['error'][:200] if found['error'] else ''}",
            found["done"])
 

@@ -23,6 +23,7 @@ mod net;
 mod random;
 mod requests;
 mod target;
+mod targets;
 mod templates;
 mod text;
 mod tokens;
@@ -38,7 +39,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use target::{TARGETS, Target};
+use target::Target;
+use targets::TARGETS;
 
 /// Memory of a process, all of its mappings.
 const MEMORY_BYTES: u64 = 2 << 30;
@@ -120,7 +122,7 @@ fn options() -> Result<Options, String> {
             "--table" => options.table = arguments.next().map(PathBuf::from),
             "--done" => options.done = arguments.next().map(PathBuf::from),
             "--replay" => options.replay = arguments.next().map(PathBuf::from),
-            name if target::find(name).is_some() => options.targets.push(name.to_owned()),
+            name if targets::find(name).is_some() => options.targets.push(name.to_owned()),
             other => {
                 let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
                 return Err(format!("{other:?} is no target; there are {}", known.join(", ")));
@@ -134,7 +136,7 @@ fn options() -> Result<Options, String> {
 }
 
 fn make(name: &str) -> Target {
-    let make = target::find(name).expect("names of targets were checked");
+    let make = targets::find(name).expect("names of targets were checked");
     let mut target = make();
     target.seeds.extend(target::corpus(name));
     target

@@ -1,19 +1,13 @@
-//! What a target is, and the list of them: one per parser.
+//! What a target is, and the files that targets share.
 
 use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::{
-    aborts, answers, checkpoints, files, flips, hub, requests, templates, text, tokens, traces,
-};
 
 /// Meets a parser with an input.
 pub(crate) type Attack = Box<dyn FnMut(&[u8])>;
 /// Damages an input.
 pub(crate) type Mutate = fn(&mut Random, &mut Vec<u8>);
-/// Makes a target.
-type Make = fn() -> Target;
-
 /// A parser under attack. A panic, an abort, an endless loop or too much memory in `run` is a finding.
 pub(crate) struct Target {
     /// Good inputs to start from; the files of `corpus/NAME` are added.
@@ -22,42 +16,6 @@ pub(crate) struct Target {
     pub(crate) mutate: Mutate,
     /// Meets the parser with an input.
     pub(crate) run: Attack,
-}
-
-/// Name and maker of every target.
-pub(crate) const TARGETS: &[(&str, Make)] = &[
-    ("safetensors-header", checkpoints::header),
-    ("gguf", checkpoints::gguf),
-    ("index-json", checkpoints::index),
-    ("config-json", checkpoints::config),
-    ("manifest", checkpoints::manifest),
-    ("checksum-table", checkpoints::table),
-    ("ancestor-index", checkpoints::ancestor),
-    ("journal", checkpoints::journal),
-    ("sidecars", checkpoints::sidecars),
-    ("tokenizer-json", text::tokenizer),
-    ("template", text::template),
-    ("template-hostile", templates::hostile),
-    ("messages", text::messages),
-    ("answer", answers::answer),
-    ("constraint", answers::constraint),
-    ("generation-config", text::generation_config),
-    ("trace-binary", traces::binary),
-    ("trace-csv", traces::csv),
-    ("trace-jsonl", traces::jsonl),
-    ("token-ids", files::token_ids),
-    ("task-file", files::tasks),
-    ("requests", requests::requests),
-    ("tokens", tokens::tokens),
-    ("hub-listing", hub::listing),
-    ("hub-cache", hub::cache),
-    ("pack-flips", flips::flips),
-    ("aborts", aborts::aborts),
-];
-
-/// The maker of a target.
-pub(crate) fn find(name: &str) -> Option<Make> {
-    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, make)| *make)
 }
 
 /// The repository: FUZZ_ROOT, or where this was built.

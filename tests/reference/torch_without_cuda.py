@@ -1,7 +1,7 @@
 """Let the PyPI build of torch import on a machine without the CUDA libraries.
 
 The Linux x86-64 wheel on PyPI links against some fourteen NVIDIA libraries, three gigabytes of
-further wheels, none of which a CPU ever calls. `pip install --no-deps torch` leaves them out, and
+further wheels, and a CPU calls none of them. `pip install --no-deps torch` leaves them out, and
 the dynamic loader then refuses to load libtorch. This script writes a stand-in for each missing
 library into torch/lib: a shared object that defines every symbol torch wants from it, under the
 symbol version torch was linked against. Each function returns 100 (cudaErrorNoDevice), so torch

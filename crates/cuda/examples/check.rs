@@ -107,7 +107,7 @@ impl Bench {
         self.floats(&(0..count).map(|_| self.unit()).collect::<Vec<_>>())
     }
 
-    /// Not a number everywhere, so that a value nobody writes is seen.
+    /// Not a number everywhere, so that a value that is never written is seen.
     fn poison(&self, count: usize) -> Span<f32> {
         self.floats(&vec![f32::NAN; count])
     }

@@ -210,7 +210,7 @@ impl Inner {
 
     /// Keeps memory until nothing can name it: its owner is gone, but addresses of it have no lifetime.
     pub(crate) fn retire(&self, memory: Retired) {
-        // A list without invariants: whoever panicked has added its entry or has not.
+        // A list without invariants: a thread that panicked has added its entry or has not.
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 

@@ -205,7 +205,7 @@ impl Drop for DeviceBuffer {
 }
 
 /// Host memory of somebody else, pinned and mapped into the device. The device only reads it: there is no [`Span`] of
-/// it, which could be written to, and kernels read the records that its addresses name. So whoever makes one cannot
+/// it, which could be written to, and kernels read the records that its addresses name. So its maker cannot
 /// hand out write access to memory that is not theirs.
 pub struct Registration {
     device: Device,

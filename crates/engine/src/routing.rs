@@ -5,7 +5,7 @@
 //! ([`store::trace::generator`]); this is a named option, since the output then means nothing.
 //! The generator advances by one step per token and layer, in token order, whatever the chunks.
 //!
-//! A [`Recorder`] is shared with whoever wants the trace afterwards; it grows with every token, so it
+//! A [`Recorder`] is shared with the caller that wants the trace afterwards; it grows with every token, so it
 //! is only attached to record. With [`Recorder::looking_ahead`] the backend also applies each next layer's
 //! router to this layer's input, and the recorder counts how well that prefetches the choice: what a
 //! prefetcher could know one layer early.
@@ -36,7 +36,7 @@ pub struct Routing {
     heat: Option<Heat>,
 }
 
-/// How often each expert was chosen: a counter that whoever shows it reads while the model runs.
+/// How often each expert was chosen: a counter that its viewer reads while the model runs.
 #[derive(Clone, Debug)]
 pub struct Heat {
     /// `[layers, experts]`
@@ -360,7 +360,7 @@ mod tests {
             for layer in (0..layers as u16).map(LayerId) {
                 routing.override_logits(layer, experts, &mut logits);
                 unasked.override_logits(layer, experts, &mut same);
-                assert_eq!(logits, same, "the generator goes on as if nobody guessed");
+                assert_eq!(logits, same, "the generator goes on as if no guess was made");
                 routing.guess_logits(layer, experts, &logits, &mut guess);
                 routing.guess_logits(layer, experts, &logits, &mut again);
                 assert!(guess == again && logits == same);

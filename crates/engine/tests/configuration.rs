@@ -34,7 +34,7 @@ fn models() -> Vec<PathBuf> {
     golden.into_iter().chain([root.join("models/demo")]).collect()
 }
 
-/// A folder with the same files, of which the small ones may be written.
+/// A folder with the same files; the small ones may be written.
 fn copy(model: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(model).unwrap() {

@@ -336,8 +336,8 @@ fn what_cannot_be_demanded_is_refused_by_name() {
         assert_eq!(schema(good.clone()), Ok(()), "{good}");
     }
     let call = |name: Option<&str>| Rule::Calls { name: name.map(str::to_owned), parallel: false };
-    let nobody = compile(call(Some("nobody")), &tools());
-    assert!(matches!(nobody, Err(ConstraintError::NoSuchTool { .. })), "{nobody:?}");
+    let unknown = compile(call(Some("unknown")), &tools());
+    assert!(matches!(unknown, Err(ConstraintError::NoSuchTool { .. })), "{unknown:?}");
     assert!(matches!(compile(call(None), &[]), Err(ConstraintError::NoSuchTool { .. })));
 }
 

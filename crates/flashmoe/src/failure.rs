@@ -163,7 +163,7 @@ fn without_numbers(text: &str) -> String {
     text
 }
 
-/// Whether the reader of standard output has gone, as `head` does: nobody is left to be told.
+/// Whether the reader of standard output has gone, as `head` does: no reader is left to be told.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let inner = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(Failure::Io(inner)) => inner.chain().find_map(|it| it.downcast_ref::<io::Error>()),

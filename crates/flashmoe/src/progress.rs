@@ -119,7 +119,7 @@ pub(crate) fn set_volume(quiet: bool, verbose: bool) {
     VERBOSE.store(verbose, Ordering::Relaxed);
 }
 
-/// Writes a line to standard error, as one line whatever is in it. A closed standard error is nobody's loss.
+/// Writes a line to standard error, as one line whatever is in it. A closed standard error is no error.
 pub(crate) fn say(line: &str) {
     if !QUIET.load(Ordering::Relaxed) {
         complain(line);

@@ -124,7 +124,7 @@ fn sources_that_nest_too_deeply_are_refused() {
         ("key arguments", source("{{ dict(", "a=dict(", "")),
     ];
     for (name, source) in &cases {
-        // Some are legal, and nothing but slow or deep; what counts is that nobody dies of them.
+        // Some are legal, and nothing but slow or deep; what counts is that no process dies of them.
         let _ = attack(name, source, &controls);
     }
 }
@@ -262,7 +262,7 @@ fn a_template_that_behaves_is_answered_after_one_that_does_not() {
         assert_eq!(render("live").unwrap(), "live", "round {round}");
         assert!(render("die").is_err(), "round {round}");
     }
-    // Many at once, of which every other one ends its process.
+    // Many at once; every other one ends its process.
     std::thread::scope(|scope| {
         for number in 0..12 {
             let render = &render;

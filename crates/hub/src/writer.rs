@@ -2,7 +2,7 @@
 //! programs from writing the same.
 //!
 //! The names are the hub's own: `blobs/ID.incomplete` is a prefix of the file that any tool may go on with, `blobs/ID`
-//! the whole. Whoever writes holds `.locks/models--OWNER--NAME/ID.lock`.
+//! the whole. A writer holds `.locks/models--OWNER--NAME/ID.lock`.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};

@@ -9,13 +9,14 @@
 //! the default arithmetic (16-bit activations) is within 5e-5 of exact, the other within 1e-6.
 //!
 //! Where to read on: `lanes.rs` (the vector that most kernels are written in), `quantised.rs` and
-//! `generic/float_product.rs` (the order of operations of a product), `table.rs` (dispatch), `pool.rs`.
+//! `generic/float_product.rs` (the order of operations of a product), `choice.rs` (dispatch), `pool.rs`.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod activations;
 mod attention;
 mod blocks;
+mod choice;
 mod compute;
 mod delta;
 mod float;

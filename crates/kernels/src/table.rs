@@ -1,7 +1,7 @@
-//! One table of kernels per instruction set, chosen once at start.
+//! What a table of kernels is: one per instruction set (`choice.rs` has them all).
 //!
 //! An entry is a plain function compiled with the features of its instruction set; calling it is
-//! sound only where these exist, which the owner of a table has checked ([`Table::choose`]).
+//! sound only where these exist, which the owner of a table has checked ([`choose`](crate::choice::choose)).
 //! All tables give the same bits for every operation (`lanes.rs`, `quantised.rs` say why), so the
 //! choice is a matter of speed.
 
@@ -10,7 +10,6 @@ use crate::generic::attention::{AttentionTask, BlockTask, MergeTask};
 use crate::generic::delta::DeltaTask;
 use crate::generic::elementwise::ConvolutionTask;
 use crate::task::{FloatTask, IntegerTask};
-use crate::{ComputeError, Isa};
 
 #[allow(clippy::type_complexity, reason = "the signatures are the documentation")]
 /// The kernels of one instruction set. Every field is unsafe to call unless the instruction set is
@@ -118,63 +117,3 @@ macro_rules! table {
     };
 }
 pub(crate) use table;
-
-/// The reference table.
-pub(crate) mod scalar {
-    use crate::activations::Packing;
-    use crate::blocks::product::scalar_rows as block_rows;
-    use crate::lanes::ScalarLanes;
-    use crate::quantised::scalar_rows;
-
-    super::table!(
-        "scalar",
-        ScalarLanes,
-        [],
-        |_| Packing::Natural,
-        scalar_rows,
-        Packing::Natural,
-        block_rows
-    );
-}
-
-impl Table {
-    /// The table for an instruction set, if this machine has it.
-    pub(crate) fn choose(isa: Isa) -> Result<&'static Self, ComputeError> {
-        let found = match isa {
-            Isa::Scalar => Some(&scalar::TABLE),
-            Isa::Auto => {
-                let faster = [Isa::Amx, Isa::Avx512, Isa::Avx2, Isa::Neon]
-                    .into_iter()
-                    .find_map(Self::detect);
-                faster.or(Some(&scalar::TABLE))
-            }
-            _ => Self::detect(isa),
-        };
-        found.ok_or(ComputeError::Unavailable { isa })
-    }
-
-    /// The table of a named vector instruction set, if this machine and build have it.
-    #[cfg(target_arch = "x86_64")]
-    fn detect(isa: Isa) -> Option<&'static Self> {
-        use crate::x86_64::{amx, avx2, avx512};
-        match isa {
-            Isa::Avx2 if avx2::available() => Some(&avx2::TABLE),
-            Isa::Avx512 if avx512::available() => Some(&avx512::TABLE),
-            Isa::Amx if amx::available() => Some(&amx::TABLE),
-            _ => None,
-        }
-    }
-
-    /// The table of a named vector instruction set, if this machine and build have it.
-    #[cfg(target_arch = "aarch64")]
-    fn detect(isa: Isa) -> Option<&'static Self> {
-        use crate::aarch64::neon;
-        (isa == Isa::Neon && neon::available()).then_some(&neon::TABLE)
-    }
-
-    /// The table of a named vector instruction set, if this machine and build have it.
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn detect(_: Isa) -> Option<&'static Self> {
-        None
-    }
-}

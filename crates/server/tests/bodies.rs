@@ -32,7 +32,7 @@ fn with(limits: Limits) -> ServeOptions {
     ServeOptions { limits, ..ServeOptions::default() }
 }
 
-/// A request of `length` bytes of which the last is missing.
+/// A request of `length` bytes without its last byte.
 fn held(serving: &Serving, length: usize) -> TcpStream {
     let mut stream = serving.connect();
     let head =
@@ -214,7 +214,7 @@ fn one_request_is_prepared_at_a_time_and_none_for_who_has_gone() {
     }
     assert_eq!(serving.get("/health").status, 200);
     drop(waiting);
-    // Whoever waited in the line has left it; the next one is served.
+    // The client that waited in the line has left it; the next one is served.
     assert_eq!(serving.post("/v1/chat/completions", &chat()).status, 200);
     assert_eq!(worker.most.load(Ordering::SeqCst), 1);
     assert_eq!(worker.at_once.load(Ordering::SeqCst), 0);

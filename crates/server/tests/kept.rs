@@ -1,5 +1,5 @@
 //! Goal: kept prompts on disk are shared by page, limited in every way that was promised, checked, and removable while
-//! a server works; writing them keeps nobody waiting. Method: the demo model behind a worker over a folder of the
+//! a server works; writing them delays no request. Method: the demo model behind a worker over a folder of the
 //! test's, files counted and damaged from outside.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -175,7 +175,7 @@ fn kept_prompts_are_listed_checked_and_removed_while_a_server_works() {
 }
 
 #[test]
-fn nobody_waits_for_what_is_being_written() {
+fn no_request_waits_for_what_is_being_written() {
     let folder = tempfile::tempdir().unwrap();
     let place = &folder.path().join("kept");
     // A snapshot takes minutes at this pace.

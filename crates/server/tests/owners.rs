@@ -128,7 +128,7 @@ fn what_is_cached_is_explained_by_the_owner_s_own_requests() {
 
 /// Two jobs of one prompt at a time: one owner's waits for the snapshot of the other's only if it may have it.
 #[test]
-fn nobody_waits_for_a_beginning_that_another_owner_computes() {
+fn no_job_waits_for_a_beginning_that_another_owner_computes() {
     // A read takes so long that the first cannot end before the second is admitted, however fast the machine is.
     let micros = Arc::new(AtomicU64::new(20_000));
     let setting = Setting {

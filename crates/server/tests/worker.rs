@@ -1,6 +1,6 @@
-//! Goal: the worker answers as a sequence computed alone would, whatever else runs, whatever was cached, and whoever
-//! went away meanwhile. Method: the demo model behind a real worker, jobs from this thread, every answer compared
-//! with one that used nothing kept (`cache_prompt` off, alone).
+//! Goal: the worker answers as a sequence computed alone would, whatever else runs, whatever was cached, and whichever
+//! clients went away meanwhile. Method: the demo model behind a real worker, jobs from this thread, every answer
+//! compared with one that used nothing kept (`cache_prompt` off, alone).
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod engine_support;
@@ -170,7 +170,7 @@ fn a_cancelled_prompt_is_resumed_by_its_retry() {
     assert!(retry.cached() > 0 || status.prefix.snapshots.is_empty(), "{:?}", status.prefix);
 }
 
-/// Milliseconds until nobody computes, after `leave`.
+/// Milliseconds until no job computes, after `leave`.
 fn time_to_idle(worker: &server::work::EngineWorker, leave: impl FnOnce()) -> u128 {
     leave();
     let left = Instant::now();

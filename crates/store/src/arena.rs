@@ -5,8 +5,8 @@
 //! time of a read (docs/experiments.tsv). Its size is exact and known before it is allocated
 //! ([`SlotArena::bytes_for`]), and it is populated at start so that nothing grows while generating.
 //!
-//! Every slot has a small atomic count of writers and readers. A [`SlotWriter`] exists only while nobody
-//! reads, a [`SlotReader`] only while nobody writes, and a writer cuts its slot into disjoint
+//! Every slot has a small atomic count of writers and readers. A [`SlotWriter`] exists only without
+//! readers, a [`SlotReader`] only without a writer, and a writer cuts its slot into disjoint
 //! [`Target`]s that travel with the read requests. Whatever the cache above does wrong, bytes under a
 //! reader never change: it would be refused a lease. The `unsafe` of this file rests on that alone.
 
@@ -227,7 +227,7 @@ impl Mapping {
         #[cfg(target_os = "linux")]
         {
             let advice = Advice::LinuxPopulateWrite;
-            // SAFETY: the range lies in this mapping, which nobody else uses yet.
+            // SAFETY: the range lies in this mapping, which no other code uses yet.
             if unsafe { rustix::mm::madvise(first.cast(), length, advice) }.is_ok() {
                 return;
             }
@@ -332,7 +332,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Release: what was written is visible to whoever acquires the slot for reading.
+        // Release: what was written is visible to a thread that acquires the slot for reading.
         self.arena.states[self.slot as usize].fetch_sub(1, Ordering::Release);
     }
 }

@@ -21,3 +21,4 @@ pub mod trunk;
 
 pub use cache::StoreError;
 pub use ids::{ExpertId, LayerId};
+pub(crate) use ids::{RecordKey, SlotId};

@@ -75,7 +75,7 @@ fn visit(
     failed
 }
 
-/// Decode steps, a prefill sweep in waves, read-ahead used and in vain. Returns failed members.
+/// Decode steps, a prefill sweep in waves, read-ahead used and unused. Returns failed members.
 fn script(checkpoint: &Checkpoint, store: &ExpertStore, context: &str) -> usize {
     let all: Vec<ExpertId> = (0..EXPERTS).map(ExpertId).collect();
     let mut failed = 0;

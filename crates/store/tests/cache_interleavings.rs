@@ -108,7 +108,7 @@ enum Action {
     /// Waits for what is there, checks it, and lets prefill members go.
     Use,
     ReadAhead,
-    /// Ends a visit of a kind because nobody waits for it.
+    /// Cancels a visit of a kind.
     GiveUp(usize),
     /// Takes the read-ahead back.
     ForgetAhead,
@@ -243,7 +243,7 @@ fn every_short_sequence_of_events() {
 #[test]
 fn long_sequences_by_chance() {
     let folder = tempfile::tempdir().unwrap();
-    // Records of one read, and of nine of which some may be begun.
+    // Records of one read, and of nine reads; some of the nine may be begun.
     let layouts = [Layout::Native, Layout::Stacked].map(|layout| {
         let root = folder.path().join(format!("{layout:?}"));
         std::fs::create_dir(&root).unwrap();

@@ -1,4 +1,4 @@
-//! Goal: a record read in pieces is the record. Method: records of a megabyte, of which a visit lacks one or two, so
+//! Goal: a record read in pieces is the record. Method: records of a megabyte; a visit lacks one or two of them, so
 //! that the queue is shallow; the simulator counts the reads, and fails or shortens each of them in turn.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 

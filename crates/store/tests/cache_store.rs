@@ -121,7 +121,7 @@ fn a_visit_that_waits_in_its_own_order_is_served_too() {
     assert!(store.counters().given_up > 0);
 }
 
-/// Read-ahead that nobody wanted used to fill the share of prefill for good: the next prompt found its
+/// Read-ahead that no visit wanted used to fill the share of prefill for good: the next prompt found its
 /// hits at the end, no slot for its first expert, and gave up.
 #[test]
 fn read_ahead_in_vain_does_not_starve_the_next_prompt() {
@@ -281,7 +281,7 @@ fn uses_that_a_device_found_count_as_hits_and_raise_the_score() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_not_read() {
+fn what_no_visit_waits_for_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     for layout in [Layout::Native, Layout::Stacked] {
         let root = folder.path().join(format!("{layout:?}"));
@@ -343,7 +343,7 @@ fn a_visit_that_is_only_asked_whether_it_is_ready_gets_the_slots_of_dropped_read
     let experts = ids(&[4, 5, 6, 7]);
     let second = store.visit(LayerId(0), &experts, Phase::Decode).unwrap();
     assert!((0..4).all(|member| !second.is_ready(member)), "all slots are being read into");
-    // Whoever gave the first visit up takes back what has not begun; the rest lands or comes to nothing.
+    // Giving up the first visit takes back what has not begun; the rest lands or comes to nothing.
     assert!(first.wait_while(3, &|| false).is_err());
     drop(first);
     let begun = Instant::now();

@@ -182,7 +182,7 @@ impl Bench {
         }
     }
 
-    /// What a step costs by the number of sequences, of experts of which no two tokens have one in common.
+    /// What a step costs by the number of sequences, where no two tokens have an expert in common.
     pub(super) fn several_table(&self, name: &str, shape: Shape, pinned: &Shared, copy: f64) {
         let (hidden, inner, k, inputs, columns, vocabulary) = shape;
         let bytes = |matrix: &cuda::Matrix, bits: usize| {

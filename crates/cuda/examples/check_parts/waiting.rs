@@ -9,8 +9,8 @@ use super::{Bench, Shared};
 
 impl Bench {
     /// What becomes of blocks that wait for a record: it comes, its copy
-    /// arrives, nobody answers for as long as they wait, or the host
-    /// says that nobody will.
+    /// arrives, no answer comes for as long as they wait, or the host
+    /// says that none will.
     pub(super) fn waiting(&self, pinned: &Shared) {
         let (hidden, inner, k) = (512, 256, 2);
         let (shapes, addresses) = self.records(k, hidden, inner, 4, 64);

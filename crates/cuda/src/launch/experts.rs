@@ -121,9 +121,9 @@ pub struct Routing {
     pub weights: Span<f32>,
     /// Where their records are; 0 for those asked for.
     pub addresses: Span<u64>,
-    /// A copy of `chosen`, of which each layer of a step has its own; with [`super::FROM_COPY`] where a copy is read.
+    /// A copy of `chosen`, one for each layer of a step; with [`super::FROM_COPY`] where a copy is read.
     pub uses: Span<u32>,
-    /// Requests, a power of two of words in pinned memory: key + 1, zeroed by whoever takes them.
+    /// Requests, a power of two of words in pinned memory: key + 1, zeroed by the thread that takes them.
     pub ring: Span<u64>,
     /// Requests so far; selects the word of the next.
     pub posted: Span<u32>,

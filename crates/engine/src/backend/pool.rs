@@ -1,8 +1,8 @@
-//! Buffers of one size, at most so many at a time, that come back by themselves when nobody holds them any more.
+//! Buffers of one size, at most so many at a time, that come back by themselves when their last holder drops them.
 //!
 //! Keys, values and recurrent states live in such buffers, shared between sequences and snapshots. A buffer that
 //! comes back is kept for the next taker, so that memory does not grow and shrink while answers are made; in
-//! builds with debug assertions its content is spoilt first, so that nobody can use what is gone.
+//! builds with debug assertions its content is overwritten first, so that no code can use what is gone.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -67,7 +67,7 @@ impl<T: Recycled> Pool<T> {
     }
 }
 
-/// The pool's state. Under the lock a count is changed and a buffer moved, neither of which can panic once the count is
+/// The pool's state. Under the lock a count is changed and a buffer moved; neither can panic once the count is
 /// right, so a panic of another thread cannot leave it half changed.
 fn lock<T>(shared: &Mutex<Shared<T>>) -> std::sync::MutexGuard<'_, Shared<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)

@@ -63,7 +63,7 @@ impl Snapshot {
         })
     }
 
-    /// Pages that nobody but this snapshot holds: what dropping it would free.
+    /// Pages that only this snapshot holds: what dropping it would free.
     pub fn exclusive_pages(&self) -> usize {
         self.pages.iter().filter(|page| Arc::strong_count(page) == 1).count()
     }
@@ -77,7 +77,7 @@ impl Snapshot {
 /// What a backend can still hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Pages of keys and values that nobody holds.
+    /// Pages of keys and values that are free.
     pub pages: usize,
     /// Recurrent states that snapshots can still take; `usize::MAX` for models without.
     pub states: usize,

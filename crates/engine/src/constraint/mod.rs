@@ -3,7 +3,7 @@
 //! [`Grammars`] belongs to a model: it knows the tokenizer and keeps compiled grammars. [`Constraint`] belongs to one
 //! answer. It begins after the thinking: a grammar over the thinking would kill it. While the model thinks,
 //! control tokens other than `</think>` are excluded, end tokens among them, so that the answer that was asked for
-//! comes at all; whoever has a token limit keeps it. Afterwards the mask is the grammar's, over the bytes of
+//! comes at all; a token limit still holds. Afterwards the mask is the grammar's, over the bytes of
 //! ordinary tokens and the ids of control tokens; end tokens are allowed exactly where the answer is complete.
 //!
 //! Where the model may call tools and need not, [`CallWatch`] stands by: nothing is excluded until it begins a call.

@@ -3,7 +3,7 @@
 //! `from_openai` reads the message objects of the chat completions protocol with the mercy that real clients
 //! need and templates lack: content that is null, a string or a list of text parts; `developer` for
 //! `system`, `function` for `tool`; arguments as a JSON string, which becomes the mapping that templates iterate;
-//! several system messages, of which the leading ones are merged and later ones become user messages (Qwen's
+//! several system messages: the leading ones are merged and later ones become user messages (Qwen's
 //! templates refuse a system message that is not first). The other protocols build `Message` directly.
 
 use super::TextError;

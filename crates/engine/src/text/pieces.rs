@@ -49,7 +49,7 @@ type Divider = tokenizers::pre_tokenizers::split::Split;
 
 /// How text becomes words.
 enum Split {
-    /// By expressions, each of which divides what the one before it left; nothing else divides.
+    /// By expressions: each divides what the one before it left, and nothing else divides.
     Expressions(Vec<(Divider, Option<Effort>)>),
     /// In steps of the library's; the effort of those that have an expression.
     Library(Vec<(PreTokenizerWrapper, Option<Effort>)>),

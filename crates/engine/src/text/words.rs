@@ -22,7 +22,7 @@ use tokenizers::models::bpe::BPE;
 const WINDOW_BYTES: usize = 16 << 10;
 /// Tokens of the longest length in a window, at least.
 const WINDOW_TOKENS: usize = 16;
-/// Looking for a cut takes some ten times the square of the longest token, at this part of which the window begins.
+/// Looking for a cut takes some ten times the square of the longest token; the window begins at this part of that.
 const WINDOW_SQUARE_PART: usize = 4;
 /// The largest window; no place to cut was ever needed further away than a few tokens.
 const WINDOW_BYTES_MAX: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Arguments of `flashmoe bench`: the model's, of which some take lists, and what is measured.
+//! Arguments of `flashmoe bench`: the model's (some take lists), and what is measured.
 
 use std::path::PathBuf;
 

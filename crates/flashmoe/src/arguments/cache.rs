@@ -24,7 +24,7 @@ pub(crate) enum CacheCommand {
     Purge(CachePurgeArguments),
 }
 
-/// Where, and of which model.
+/// Where, and which model's.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CacheFolder {
     /// Folder of `serve --cache-disk`

@@ -81,7 +81,7 @@ impl FromStr for Age {
 impl fmt::Display for Age {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
-        // Whole numbers of the largest unit of which there are two.
+        // Whole numbers of the largest unit that fits at least twice.
         let unit = AGES.iter().find(|(_, unit)| seconds >= 2 * unit).unwrap_or(&AGES[3]);
         write!(out, "{} {}", seconds / unit.1, unit.0)
     }

@@ -128,7 +128,7 @@ pub(crate) fn remove(arguments: &RemoveArguments, out: &mut dyn Write) -> Result
     let bytes = ByteSize(found.iter().map(|model| model.bytes).sum());
     if !arguments.yes {
         if !std::io::stdin().is_terminal() {
-            let reason = format!("rm {name}: nobody can be asked here; --yes removes {bytes}");
+            let reason = format!("rm {name}: no terminal to ask on; --yes removes {bytes}");
             return Err(Failure::usage(reason).into());
         }
         let mut answer = String::new();

@@ -72,7 +72,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     for line in plan.approximations() {
         say(&line);
     }
-    // A GPU routes by itself and tells nobody.
+    // A GPU routes by itself and does not report its choices.
     let heat = plan.device.is_none().then(|| {
         let (layers, experts) = (plan.config.layers.len(), plan.config.moe.experts);
         Heat::new(layers, experts)

@@ -350,7 +350,7 @@ impl Plan {
         }
     }
 
-    /// Bytes of dense weights that a token reads: the trunk without the embedding, of which it reads one row.
+    /// Bytes of dense weights that a token reads: the trunk without the embedding (it reads one row of that).
     pub(crate) fn trunk_bytes_per_token(&self) -> u64 {
         let embedding = match self.config.tied_head {
             false => self.checkpoint.tensors.get("embed_tokens").map_or(0, Tensor::bytes),

@@ -5,3 +5,4 @@ mod neon_blocks;
 mod neon_codebooks;
 mod neon_formats;
 pub(crate) mod neon_quantised;
+pub(crate) mod tables;

@@ -1,7 +1,5 @@
 //! NEON: sixteen lanes are four registers.
 
-use super::neon_blocks::{PACKING as BLOCK_PACKING, block_rows};
-use super::neon_quantised::{packing, quantised_rows};
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -210,13 +208,3 @@ impl Lanes for NeonLanes {
         }
     }
 }
-
-crate::table::table!(
-    "neon",
-    NeonLanes,
-    [#[target_feature(enable = "neon,dotprod")]],
-    packing,
-    quantised_rows,
-    BLOCK_PACKING,
-    block_rows
-);

@@ -79,7 +79,7 @@ pub(super) unsafe fn dot(sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4
     sums
 }
 
-/// Sixteen bytes at `from`, of which those from `end` on are taken as zero.
+/// Sixteen bytes at `from`; those from `end` on are taken as zero.
 ///
 /// # Safety
 ///
@@ -291,7 +291,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     }
 }
 
-/// Sixteen scales or biases, of which `count` exist; the others are zero.
+/// Sixteen scales or biases: `count` exist, the others are zero.
 ///
 /// # Safety
 ///

@@ -3,7 +3,7 @@
 //! The order of operations of one output is that of affine weights (`quantised.rs`), with the groups of the
 //! format: for each group `g` of 16 or 32 columns `S = sum of code * a`, an exact integer, then in lane `g % 16`
 //! `lane = fma(S * d, scale, lane)` and `lane = fma(D, bias, lane)`. Scale and bias are what the block holds, in
-//! binary32: products of its fields, none of which rounds; where codes have an offset, `bias = -offset * scale`.
+//! binary32: products of its fields, without rounding; where codes have an offset, `bias = -offset * scale`.
 //! At the end the tree of [`Lanes::sum`].
 
 use super::{CodeRange, Unpacked};

@@ -13,6 +13,7 @@ mod sequence;
 pub use attention::ATTENTION_BYTES;
 
 use crate::activations::{Activations, IntegerKey};
+use crate::choice::choose;
 use crate::format::{Encoding, Matrix};
 use crate::pool::Pool;
 use crate::table::Table;
@@ -164,7 +165,7 @@ impl Compute {
         if threads == 0 {
             return Err(ComputeError::NoThreads);
         }
-        let table = Table::choose(isa)?;
+        let table = choose(isa)?;
         let pool = Pool::new(threads).map_err(|source| ComputeError::Spawn { threads, source })?;
         Ok(Self { table, pool, arithmetic, parts: Mutex::default() })
     }

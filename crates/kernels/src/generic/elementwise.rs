@@ -223,7 +223,7 @@ pub(crate) struct ConvolutionTask {
 ///
 /// # Safety
 ///
-/// As for [`inverse_rms`]; the pointers are valid for the shapes above, nobody else touches the
+/// As for [`inverse_rms`]; the pointers are valid for the shapes above, no other code touches the
 /// channels of this task, and `kernel <= 8`.
 #[inline(always)]
 pub(crate) unsafe fn convolution<L: Lanes>(task: &ConvolutionTask) {

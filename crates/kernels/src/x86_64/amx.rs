@@ -15,9 +15,9 @@ use super::amx_tiles::{
     GroupSums, PAIR, Panel, Rows, TILE, ZERO_TILE, configuration, issue, transpose,
 };
 use super::amx_unpack::{affine_rows, block_rows, build};
-use super::avx512;
 use super::avx512_blocks::{block_rows as vnni_block_rows, unpackers};
 use super::avx512_quantised::quantised_rows as vnni_rows;
+use super::tables;
 use crate::activations::GROUP_LANES;
 use crate::table::Table;
 use crate::task::IntegerTask;
@@ -44,8 +44,12 @@ const BLOCKS: usize = 4;
 const PANELS: usize = 4;
 
 /// The AVX-512 kernels with products by tiles.
-pub(crate) static TABLE: Table =
-    Table { name: "avx512+amx", quantised_rows, block_rows: block_rows_of_tokens, ..avx512::TABLE };
+pub(crate) static TABLE: Table = Table {
+    name: "avx512+amx",
+    quantised_rows,
+    block_rows: block_rows_of_tokens,
+    ..tables::avx512::TABLE
+};
 
 /// What one worker keeps; grows to the widest matrix and stays.
 struct Workspace {

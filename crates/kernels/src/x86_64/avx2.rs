@@ -1,7 +1,5 @@
 //! AVX2 with FMA and F16C: sixteen lanes are two registers.
 
-use super::avx2_blocks::{PACKING as BLOCK_PACKING, block_rows};
-use super::avx2_quantised::{packing, quantised_rows};
 use crate::lanes::{LANES, Lanes};
 use std::arch::x86_64::*;
 
@@ -184,13 +182,3 @@ impl Lanes for Avx2Lanes {
         }
     }
 }
-
-crate::table::table!(
-    "avx2",
-    Avx2Lanes,
-    [#[target_feature(enable = "avx2,fma,f16c")]],
-    packing,
-    quantised_rows,
-    BLOCK_PACKING,
-    block_rows
-);

@@ -80,7 +80,7 @@ pub(super) unsafe fn expanded(word: u32) -> __m256i {
     }
 }
 
-/// All bits of the bytes `8 k + j` of which bit `j` is set.
+/// All bits of the bytes `8 k + j` whose bit `j` is set.
 #[inline(always)]
 pub(super) unsafe fn set_bits(bytes: __m256i) -> __m256i {
     // SAFETY: see above.

@@ -249,7 +249,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     }
 }
 
-/// Eight scales or biases, of which `count` exist; the others are zero.
+/// Eight scales or biases: `count` exist, the others are zero.
 #[inline(always)]
 unsafe fn factors(float: FloatType, bytes: &[u8], first: usize, count: usize) -> __m256 {
     let size = float.bytes();

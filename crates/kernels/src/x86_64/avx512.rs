@@ -1,8 +1,5 @@
 //! AVX-512: sixteen lanes are one register.
 
-use super::avx512_blocks::block_rows;
-use super::avx512_quantised::{packing, quantised_rows};
-use crate::activations::Packing;
 use crate::lanes::Lanes;
 use std::arch::x86_64::*;
 
@@ -180,14 +177,3 @@ impl Lanes for Avx512Lanes {
         unsafe { _mm512_mask_storeu_ps(to, first(count), self.0) }
     }
 }
-
-crate::table::table!(
-    "avx512",
-    Avx512Lanes,
-    [#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-     #[target_feature(enable = "avx2,fma,f16c")]],
-    packing,
-    quantised_rows,
-    Packing::Planes { per_byte: 1 },
-    block_rows
-);

@@ -112,7 +112,7 @@ pub(super) unsafe fn sum_groups<const GROUPS: usize>(quads: [__m512i; QUAD]) -> 
     }
 }
 
-/// Sixteen scales or biases, of which `count` exist; the others are zero.
+/// Sixteen scales or biases: `count` exist, the others are zero.
 #[inline(always)]
 pub(super) unsafe fn factors(
     float: FloatType,

@@ -15,3 +15,4 @@ mod avx512_codebooks;
 mod avx512_formats;
 pub(crate) mod avx512_quantised;
 pub(crate) mod avx512_unpack;
+pub(crate) mod tables;

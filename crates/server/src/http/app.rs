@@ -72,7 +72,7 @@ pub(crate) struct App {
     identify: Arc<dyn Identify>,
     log: Arc<Throttle>,
     started_s: u64,
-    /// Signs of life sent in streams.
+    /// Keep-alives sent in streams.
     heartbeats: Arc<AtomicU64>,
     drain: Drain,
     /// Answers that are still running are to be ended: the server stops.
@@ -253,7 +253,7 @@ impl App {
         if route.is_work() && self.drain.phase() == Phase::Closed {
             return Err(ApiError::new(Kind::Unavailable, "the server is shutting down"));
         }
-        // A body is not waited for in vain.
+        // No body is read for a request that would be refused anyway.
         let ready = self.worker().map(|_| ());
         let (limits, mut share) = (self.limits, self.room.share());
         let bytes = async {

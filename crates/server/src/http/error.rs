@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     ContextLength {
         prompt: usize,
         context: usize,
-        /// The prompt has so many tokens; false where it has more, and nobody counted them.
+        /// The prompt has so many tokens; false where it has more, and they were not counted.
         counted: bool,
     },
     Authentication,

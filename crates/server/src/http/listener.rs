@@ -204,7 +204,7 @@ impl Server {
 
 /// Waits for the stop, then until what was taken is done, or has had its time.
 async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
-    // An error says that nobody can stop it any more, which is a stop as well.
+    // An error says that the sender is gone, so no stop can come any more: that is a stop as well.
     let _stopped = stop.wait_for(|stop| *stop).await;
     app.drain(Phase::Leaving);
     let delay = limits.drain_delay;

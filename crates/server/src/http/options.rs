@@ -1,8 +1,8 @@
 //! What the server is told: where it listens, whom it lets in, and what it refuses to be drowned by.
 //!
 //! The defaults are safe: loopback, no foreign origin, limits on everything that a client controls. Listening
-//! elsewhere without a key is refused unless it is asked for by name, because whoever reaches the port may then use
-//! the machine.
+//! elsewhere without a key is refused unless it is asked for by name, because everyone who reaches the port may then
+//! use the machine.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ pub(crate) const VALUES_MAX: usize = 100_000;
 pub struct ServeOptions {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
-    /// Keys, of which a request must have one; without any, every request is let in.
+    /// A request must have one of these keys; without any, every request is let in.
     pub keys: Vec<String>,
     /// Requests go on from each other's prompts although their keys differ; the holder of one key can then find out
     /// what those of others asked.

@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// A request to count the tokens of a prompt: the same fields, of which those about the answer do not matter.
+/// A request to count the tokens of a prompt: the same fields; those about the answer do not matter.
 #[derive(Clone, Debug)]
 pub(crate) struct Count(Draft);
 

@@ -27,7 +27,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What the worker does not know.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
-    /// Signs of life in streams.
+    /// Keep-alives sent in streams.
     pub(crate) heartbeats: u64,
     /// Memory that the process has.
     pub(crate) process_bytes: u64,
@@ -66,7 +66,7 @@ pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer>
     if let Some(status) = &status {
         write_status(&mut page, status);
     }
-    let sent = "Signs of life in streams that had nothing else to say.";
+    let sent = "Keep-alives in streams that had nothing else to send.";
     page.single("sse_heartbeats_total", "counter", sent, outside.heartbeats);
     if !outside.temperatures.is_empty() {
         let help = "Temperature of a disk, as the system reports it.";

@@ -1,4 +1,4 @@
-//! Fields that nobody knows but that are nearly one that is known: `temprature`.
+//! Unknown fields whose names are nearly a known one: `temprature`.
 //!
 //! Unknown fields are ignored, because clients send many that ask for nothing. One that differs from a known field by a
 //! letter or two was meant to be that: its sender is told so in a header and the log, and the request is answered.

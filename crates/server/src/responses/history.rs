@@ -64,7 +64,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
     Ok(turns.messages)
 }
 
-/// Messages, of which the last may still grow.
+/// Messages; the last may still grow.
 #[derive(Default)]
 struct Turns {
     messages: Vec<Message>,

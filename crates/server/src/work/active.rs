@@ -149,7 +149,7 @@ impl Active {
         self.job.prompt.tokens.len()
     }
 
-    /// True for jobs that nobody waits for.
+    /// True for jobs of low priority (titles, summaries).
     pub(super) fn is_side(&self) -> bool {
         self.job.priority == Priority::Side
     }

@@ -121,7 +121,7 @@ pub struct Job {
     pub client: String,
     /// Whose kept prompts it may go on from, and whose its own become.
     pub owner: Owner,
-    /// A hint of which earlier requests this one continues.
+    /// A hint which earlier requests this one continues.
     pub session: Option<String>,
     /// The trace that the request is part of (W3C trace context), for recordings.
     pub trace: Option<u128>,

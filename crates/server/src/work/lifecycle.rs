@@ -51,7 +51,7 @@ impl Scheduler {
     }
 
     /// False while another job computes a beginning of this one's prompt: it will be there soon. Jobs on the side wait
-    /// until nobody else works.
+    /// until no other job runs.
     fn may_start(&self, waiting: &Waiting) -> bool {
         let Waiting { job, domain, .. } = waiting;
         if job.priority == Priority::Side && self.active.iter().any(|active| !active.is_side()) {
@@ -235,7 +235,7 @@ impl Scheduler {
         measures.bytes_per_token.add(finish.experts.bytes_read as f64 / tokens as f64);
     }
 
-    /// Ends a job that nobody waits for any more. `defined` is false when its sequence was lost with a pass.
+    /// Ends a job whose client has gone. `defined` is false when its sequence was lost with a pass.
     pub(super) fn cancel(&mut self, index: usize, defined: bool) {
         let stage = self.active[index].stage();
         *self.status.cancelled.entry(stage.name()).or_default() += 1;

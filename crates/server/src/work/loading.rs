@@ -11,7 +11,7 @@ use super::{ModelCard, Worker};
 /// A whole, in the steps in which progress is kept.
 const WHOLE: u32 = 10_000;
 
-/// A worker, or how far it is. Shared by whoever loads and whoever serves.
+/// A worker, or how far it is. Shared by the thread that loads and the server.
 pub struct Loading {
     card: ModelCard,
     /// Ten-thousandths that are done.

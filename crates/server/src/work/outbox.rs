@@ -28,7 +28,7 @@ impl Outbox {
         Self { sender, held: VecDeque::new(), stuck: None }
     }
 
-    /// True when nobody listens any more.
+    /// True when the client has gone.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

@@ -1,7 +1,7 @@
 //! Whose requests may go on from each other's prompts.
 //!
-//! An answer says how many tokens of its prompt were not computed again, so whoever shares kept prompts with somebody
-//! can find out what that one asked, token by token. Therefore each API key has kept prompts of its own. In memory
+//! An answer says how many tokens of its prompt were not computed again, so a client that shares kept prompts with
+//! others can find out what they asked, token by token. Therefore each API key has kept prompts of its own. In memory
 //! and on disk a key stands as its [`Domain`]: a hash with a salt, from which the key cannot be had.
 
 use std::fmt;

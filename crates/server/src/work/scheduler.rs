@@ -2,9 +2,9 @@
 //!
 //! Prompts run layer by layer, one chunk at a time; between two layers the chunk can be put aside for a step of the
 //! answers in progress, all of them together, so that they share the experts they read, or for another prompt. Answers
-//! and prompts get half of the time each; of several prompts, the one that had least, or of those of like size the one
-//! that is least far, so that experts read for one serve the others. Jobs on the side run only
-//! when nobody else does. Nothing of this changes a bit of any answer.
+//! and prompts get half of the time each. Among prompts the one with the least time so far is next; among prompts of
+//! similar size the one at the earliest layer, so that experts read for one serve the others. Jobs on the side run only
+//! when no other job does. Nothing of this changes a bit of any answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ const SPILL_AFTER: Duration = Duration::from_secs(10);
 /// A prefix that another job is computing is worth waiting for from this many tokens on.
 pub(super) const WORTH_WAITING: usize = 64;
 
-/// Cancels a step when nobody waits for any of its answers.
+/// Cancels a step when the clients of all its answers have gone.
 struct Gone<'a>(Vec<&'a Outbox>, &'a Shared);
 
 impl Cancel for Gone<'_> {
@@ -54,7 +54,7 @@ impl Cancel for Gone<'_> {
     }
 }
 
-/// Cancels a layer of a prompt when nobody waits for it, or the server stops: the chunk would be lost in any case.
+/// Cancels a layer of a prompt when its client has gone, or the server stops: the chunk would be lost in any case.
 struct Abandoned<'a>(&'a Outbox, &'a Shared);
 
 impl Cancel for Abandoned<'_> {

@@ -91,7 +91,7 @@ impl Shared {
         self.started.elapsed().saturating_sub(beat)
     }
 
-    /// Has nobody wait for the thread, and the thread for nobody.
+    /// Ends all waits: of clients for the thread, and of the thread for clients.
     pub(super) fn begin_to_stop(&self) {
         let queue = self.queue();
         self.stopping.store(true, Ordering::Release);

@@ -83,8 +83,8 @@ pub struct PrefixStatus {
 pub enum Failing {
     /// The last job failed in the engine; the next that succeeds ends this.
     LastJob,
-    /// A file of the model is not what it was when it was opened. Putting it back does not help: nobody knows what
-    /// else was written, so all that is not in memory stays refused until a restart.
+    /// A file of the model is not what it was when it was opened. Putting it back does not help: what else was
+    /// written is unknown, so all that is not in memory stays refused until a restart.
     FileChanged,
     /// The engine's thread has ended.
     Ended,

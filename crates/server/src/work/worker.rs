@@ -83,7 +83,7 @@ impl Drop for StopAtEnd {
     fn drop(&mut self) {
         self.0.begin_to_stop();
         self.0.status().failing = Some(Failing::Ended);
-        // Whoever waits hears that nothing will come: channels close.
+        // Clients that wait are told that nothing will come: their channels close.
         drop(self.0.queue().drain());
     }
 }
@@ -339,7 +339,7 @@ impl Worker for EngineWorker {
             let domain = self.salt.domain(&job.owner);
             queue.push(job, domain, guide, Outbox::new(sender));
         }
-        // The thread may have ended meanwhile; then nobody would ever take the job.
+        // The thread may have ended meanwhile; then no thread would take the job.
         if self.shared.is_stopping() {
             return Err(Refusal::ShuttingDown);
         }

@@ -10,12 +10,12 @@ use crate::arena::Target;
 use crate::cache::held::Held;
 use crate::cache::shared::Shared;
 use crate::cache::store::ExpertStore;
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, SlotId};
 
 /// A slot set aside for a record.
 pub struct Admission {
     shared: Arc<Shared>,
-    slot: u32,
+    slot: SlotId,
     /// The permission to write, until it is published.
     target: Option<Target>,
 }
@@ -62,7 +62,7 @@ impl ExpertStore {
         let pool = self.shared.class(layer)?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let key = state.residency.key(layer.index(), expert.index());
+        let key = state.residency.key(layer, expert);
         if state.residency.find(key).is_some() {
             return None;
         }

@@ -134,7 +134,7 @@ pub struct StoreCounters {
     /// Pinned members given up by their own visit because it had no other slot left; each costs
     /// one more read.
     pub given_up: u64,
-    /// Records whose reading was given up before all of it had begun, because nobody waited any more.
+    /// Records whose reading was given up before all of it had begun, because no visit waited any more.
     pub withdrawn: u64,
     /// Short, interrupted or refused reads that were continued.
     pub retries: u64,

@@ -126,7 +126,7 @@ pub enum StoreError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Nobody waits for the visit any more; its reads that had not begun were withdrawn.
+    /// The visit was cancelled; its reads that had not begun were withdrawn.
     #[error("the visit was given up")]
     GivenUp,
     /// A panic has cut a change of the bookkeeping short: which record is in which slot is not certain any more.

@@ -3,12 +3,14 @@
 //! A pinned slot is taken out and put back when released, so the coldest evictable slot is always at
 //! the top. All memory is allocated at start.
 
+use crate::SlotId;
+
 const ABSENT: u32 = u32::MAX;
 
 /// Slots ordered by a score, the smallest first; equal scores by slot number.
 pub(super) struct SlotHeap {
     /// Heap order.
-    entries: Vec<(f64, u32)>,
+    entries: Vec<(f64, SlotId)>,
     /// Position of each slot in `entries`.
     positions: Vec<u32>,
 }
@@ -25,42 +27,42 @@ impl SlotHeap {
     }
 
     /// True when this slot is in the heap.
-    pub(super) fn contains(&self, slot: u32) -> bool {
-        self.positions[slot as usize] != ABSENT
+    pub(super) fn contains(&self, slot: SlotId) -> bool {
+        self.positions[slot.index()] != ABSENT
     }
 
     /// Adds a slot that is not in the heap.
-    pub(super) fn insert(&mut self, slot: u32, score: f64) {
+    pub(super) fn insert(&mut self, slot: SlotId, score: f64) {
         debug_assert!(!self.contains(slot), "a slot is evictable once");
         self.entries.push((score, slot));
         self.rise(self.entries.len() - 1);
     }
 
     /// Takes the slot with the smallest score.
-    pub(super) fn pop(&mut self) -> Option<u32> {
+    pub(super) fn pop(&mut self) -> Option<SlotId> {
         let slot = self.peek()?;
         self.remove(slot);
         Some(slot)
     }
 
     /// The slot with the smallest score.
-    pub(super) fn peek(&self) -> Option<u32> {
+    pub(super) fn peek(&self) -> Option<SlotId> {
         self.entries.first().map(|&(_, slot)| slot)
     }
 
     /// Takes a slot out, if it is in the heap.
-    pub(super) fn remove(&mut self, slot: u32) -> bool {
-        let position = self.positions[slot as usize];
+    pub(super) fn remove(&mut self, slot: SlotId) -> bool {
+        let position = self.positions[slot.index()];
         if position == ABSENT {
             return false;
         }
         let position = position as usize;
-        self.positions[slot as usize] = ABSENT;
+        self.positions[slot.index()] = ABSENT;
         let last = self.entries.len() - 1;
         self.entries.swap(position, last);
         self.entries.pop();
         if position < self.entries.len() {
-            self.positions[self.entries[position].1 as usize] = position as u32;
+            self.positions[self.entries[position].1.index()] = position as u32;
             let settled = self.rise(position);
             self.sink(settled);
         }
@@ -77,7 +79,7 @@ impl SlotHeap {
             self.swap(index, (index - 1) / 2);
             index = (index - 1) / 2;
         }
-        self.positions[self.entries[index].1 as usize] = index as u32;
+        self.positions[self.entries[index].1.index()] = index as u32;
         index
     }
 
@@ -100,8 +102,8 @@ impl SlotHeap {
 
     fn swap(&mut self, a: usize, b: usize) {
         self.entries.swap(a, b);
-        self.positions[self.entries[a].1 as usize] = a as u32;
-        self.positions[self.entries[b].1 as usize] = b as u32;
+        self.positions[self.entries[a].1.index()] = a as u32;
+        self.positions[self.entries[b].1.index()] = b as u32;
     }
 }
 
@@ -115,8 +117,9 @@ mod tests {
         #[test]
         fn behaves_like_a_sorted_list(operations in prop::collection::vec((0u8..3, 0u32..40, 0u8..9), 0..400)) {
             let mut heap = SlotHeap::new(40);
-            let mut model: Vec<(u8, u32)> = Vec::new();
+            let mut model: Vec<(u8, SlotId)> = Vec::new();
             for (kind, slot, score) in operations {
+                let slot = SlotId(slot);
                 match kind {
                     0 if !heap.contains(slot) => {
                         heap.insert(slot, f64::from(score));

@@ -13,12 +13,12 @@ use crate::cache::shared::{Shared, State};
 use crate::cache::state::Load;
 use crate::cache::store::ExpertStore;
 use crate::record::{PIECES, Place};
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, SlotId};
 
 /// A record that stays where it is until this value is dropped.
 pub struct Held {
     shared: Arc<Shared>,
-    slot: u32,
+    slot: SlotId,
     arena: usize,
     offset: usize,
     lease: Option<SlotReader>,
@@ -52,8 +52,8 @@ impl Drop for Held {
 
 impl Shared {
     /// Pins a ready slot for a device.
-    pub(super) fn held(self: &Arc<Self>, state: &mut State, slot: u32) -> Held {
-        let pool = state.residency.slots[slot as usize].pool;
+    pub(super) fn held(self: &Arc<Self>, state: &mut State, slot: SlotId) -> Held {
+        let pool = state.residency.slots[slot.index()].pool;
         let used = state.residency.pin(slot, Phase::Decode);
         state.counters.ahead_used += u64::from(used);
         let (arena, offset) = self.place(slot, pool);
@@ -85,8 +85,8 @@ impl ExpertStore {
         self.shared.whole().ok()?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()))?;
-        if state.residency.slots[slot as usize].load != Load::Ready {
+        let slot = state.residency.find(state.residency.key(layer, expert))?;
+        if state.residency.slots[slot.index()].load != Load::Ready {
             return None;
         }
         Some(self.shared.held(state, slot))
@@ -97,7 +97,7 @@ impl ExpertStore {
     pub fn mark_on_device(&self, records: impl Iterator<Item = (LayerId, ExpertId, bool)>) {
         let mut state = self.shared.lock();
         for (layer, expert, on_device) in records {
-            let key = state.residency.key(layer.index(), expert.index());
+            let key = state.residency.key(layer, expert);
             state.residency.mark_on_device(key, on_device);
         }
     }
@@ -105,17 +105,17 @@ impl ExpertStore {
     /// True when a record is in memory, all of it.
     pub fn is_resident(&self, layer: LayerId, expert: ExpertId) -> bool {
         let state = self.shared.lock();
-        let slot = state.residency.find(state.residency.key(layer.index(), expert.index()));
-        slot.is_some_and(|slot| state.residency.slots[slot as usize].load == Load::Ready)
+        let slot = state.residency.find(state.residency.key(layer, expert));
+        slot.is_some_and(|slot| state.residency.slots[slot.index()].load == Load::Ready)
     }
 
     /// Tells the policy of a decode step that used `experts` of a layer and found them in memory.
     pub fn note_uses(&self, layer: LayerId, experts: &[ExpertId]) {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        state.residency.step(layer.index());
-        for expert in experts {
-            let key = state.residency.key(layer.index(), expert.index());
+        state.residency.step(layer);
+        for &expert in experts {
+            let key = state.residency.key(layer, expert);
             state.residency.touch(key);
         }
         let count = experts.len() as u64;
@@ -127,10 +127,10 @@ impl ExpertStore {
     /// How much each record is worth keeping by the store's policy, resident or not: the smallest goes first.
     pub fn scores(&self, records: &[(LayerId, ExpertId)], scores: &mut Vec<f64>) {
         let state = self.shared.lock();
-        let key = |(layer, expert): &(LayerId, ExpertId)| {
-            state.residency.key(layer.index(), expert.index())
+        let score = |&(layer, expert): &(LayerId, ExpertId)| {
+            state.residency.score(state.residency.key(layer, expert))
         };
         scores.clear();
-        scores.extend(records.iter().map(|record| state.residency.score(key(record))));
+        scores.extend(records.iter().map(score));
     }
 }

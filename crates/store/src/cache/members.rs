@@ -2,16 +2,15 @@
 
 use std::sync::OnceLock;
 
-use crate::ExpertId;
 use crate::arena::SlotReader;
 use crate::cache::options::Phase;
-use crate::cache::state::NONE;
+use crate::{ExpertId, SlotId};
 
 /// What the lock protects of a visit.
 pub(super) struct VisitState {
     pub(super) active: bool,
     pub(super) phase: Phase,
-    pub(super) members: Vec<Member>,
+    members: Vec<Member>,
     /// Members that still need a slot.
     pub(super) unassigned: usize,
     /// Slots pinned.
@@ -20,12 +19,17 @@ pub(super) struct VisitState {
     pub(super) given_up: bool,
 }
 
+/// The position of an expert in its visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct MemberId(pub(super) usize);
+
 /// One expert of a visit.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) expert: ExpertId,
-    /// [`NONE`] while unassigned and after release.
-    pub(super) slot: u32,
+    /// [`SlotId::NONE`] while unassigned and after release.
+    pub(super) slot: SlotId,
     pub(super) released: bool,
     /// Its bytes have been handed out: the slot cannot be given up before release.
     pub(super) taken: bool,
@@ -51,7 +55,7 @@ impl VisitState {
         }
     }
 
-    /// Begins anew with `experts`, of which none has a slot.
+    /// Begins anew with `experts`; none has a slot.
     pub(super) fn begin(&mut self, experts: &[ExpertId], phase: Phase) {
         self.active = true;
         self.phase = phase;
@@ -59,33 +63,53 @@ impl VisitState {
         self.unassigned = experts.len();
         self.assigned = 0;
         self.given_up = false;
-        let member = |&expert| Member { expert, slot: NONE, released: false, taken: false };
+        let member = |&expert| Member { expert, slot: SlotId::NONE, released: false, taken: false };
         self.members.extend(experts.iter().map(member));
     }
 
+    /// What is known of a member.
+    pub(super) fn member(&self, member: MemberId) -> Member {
+        self.members[member.0]
+    }
+
+    /// All members, in order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = MemberId> + use<> {
+        (0..self.members.len()).map(MemberId)
+    }
+
+    /// The last member that `is_wanted` says.
+    pub(super) fn last(&self, is_wanted: impl FnMut(&Member) -> bool) -> Option<MemberId> {
+        self.members.iter().rposition(is_wanted).map(MemberId)
+    }
+
+    /// The bytes of a member have been handed out.
+    pub(super) fn take(&mut self, member: MemberId) {
+        self.members[member.0].taken = true;
+    }
+
     /// A member has got a slot, which is pinned for it.
-    pub(super) fn assign(&mut self, member: usize, slot: u32) {
-        self.members[member].slot = slot;
+    pub(super) fn assign(&mut self, member: MemberId, slot: SlotId) {
+        self.members[member.0].slot = slot;
         self.unassigned -= 1;
         self.assigned += 1;
     }
 
     /// Takes the slot of a member away again, to be unpinned; it will be read anew.
-    pub(super) fn take_away(&mut self, member: usize) -> u32 {
+    pub(super) fn take_away(&mut self, member: MemberId) -> SlotId {
         self.unassigned += 1;
         self.assigned -= 1;
-        std::mem::replace(&mut self.members[member].slot, NONE)
+        std::mem::replace(&mut self.members[member.0].slot, SlotId::NONE)
     }
 
     /// A member is done with. Its slot, to be unpinned, where it had one.
-    pub(super) fn release(&mut self, member: usize) -> Option<u32> {
-        let entry = &mut self.members[member];
+    pub(super) fn release(&mut self, member: MemberId) -> Option<SlotId> {
+        let entry = &mut self.members[member.0];
         if std::mem::replace(&mut entry.released, true) {
             return None;
         }
         entry.taken = false;
-        match std::mem::replace(&mut entry.slot, NONE) {
-            NONE => {
+        match std::mem::replace(&mut entry.slot, SlotId::NONE) {
+            SlotId::NONE => {
                 self.unassigned -= 1;
                 None
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::SlotId;
 use crate::arena::SlotArena;
 use crate::cache::PolicyKind;
 use crate::cache::error::StoreError;
@@ -59,7 +60,7 @@ pub(super) fn refuse_unchecked(
 pub(super) fn allocate(
     plan: &StorePlan,
     options: &StoreOptions,
-) -> Result<(Vec<Arc<SlotArena>>, Vec<u32>), StoreError> {
+) -> Result<(Vec<Arc<SlotArena>>, Vec<SlotId>), StoreError> {
     let mut arenas = Vec::with_capacity(plan.classes.len());
     let mut first_slots = Vec::with_capacity(plan.classes.len());
     let mut slots = 0;
@@ -69,7 +70,7 @@ pub(super) fn allocate(
             bytes: SlotArena::bytes_for(class.slots, class.slot_bytes) as u64,
             cause: cause.to_string(),
         })?);
-        first_slots.push(slots);
+        first_slots.push(SlotId(slots));
         slots += class.slots as u32;
     }
     Ok((arenas, first_slots))

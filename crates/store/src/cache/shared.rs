@@ -13,12 +13,12 @@ use crate::cache::error::{ReadCause, StoreError};
 use crate::cache::layout::StorePlan;
 use crate::cache::members::{Scratch, VisitState};
 use crate::cache::options::{StorageMode, StoreOptions};
-use crate::cache::state::{Load, NONE, Purpose, Residency};
+use crate::cache::state::{Load, Purpose, Residency};
 use crate::format::{Checkpoint, record_checksum};
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
 use crate::record::{BLOCK_BYTES, RecordPlan};
 use crate::timeline;
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
 /// Interruptions in a row after which a read is given up.
 const INTERRUPTIONS_MAX: u16 = 64;
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     plan: StorePlan,
     arenas: Vec<Arc<SlotArena>>,
     /// First slot of each pool.
-    first_slots: Vec<u32>,
+    first_slots: Vec<SlotId>,
     state: Mutex<State>,
     changed: Condvar,
     /// Records whose reads have ended, well or not.
@@ -87,7 +87,7 @@ impl Shared {
         checkpoint: Arc<Checkpoint>,
         files: Arc<FileSet>,
         plan: StorePlan,
-        (arenas, first_slots): (Vec<Arc<SlotArena>>, Vec<u32>),
+        (arenas, first_slots): (Vec<Arc<SlotArena>>, Vec<SlotId>),
         options: &StoreOptions,
     ) -> Self {
         Self {
@@ -160,10 +160,10 @@ impl Shared {
         layer: LayerId,
         expert: ExpertId,
         purpose: Purpose,
-    ) -> Option<u32> {
+    ) -> Option<SlotId> {
         let pool = self.plan.class_of_layer[layer.index()]?;
         let record = &self.plan.layers[layer.index()].as_ref()?.records[expert.index()];
-        let key = state.residency.key(layer.index(), expert.index());
+        let key = state.residency.key(layer, expert);
         let claim = state.residency.claim(pool, key, purpose)?;
         state.counters.note_eviction(&claim);
         let mut writer = self.writer(claim.slot, pool);
@@ -174,32 +174,37 @@ impl Shared {
                 offset: read.offset,
                 target: writer.take(read.length as usize),
                 present: read.present,
-                tag: claim.slot,
+                tag: claim.slot.0,
                 attempts: 0,
                 priority,
             });
         }
-        let slot = &mut state.residency.slots[claim.slot as usize];
+        let slot = &mut state.residency.slots[claim.slot.index()];
         slot.pending = record.reads().len() as u32;
         slot.since = Some(Instant::now());
         state.counters.records_read += 1;
         Some(claim.slot)
     }
 
+    /// The number of a slot within its arena.
+    fn local(&self, slot: SlotId, pool: usize) -> usize {
+        (slot.0 - self.first_slots[pool].0) as usize
+    }
+
     /// Permission to write a claimed slot.
-    fn writer(&self, slot: u32, pool: usize) -> SlotWriter {
-        let local = (slot - self.first_slots[pool]) as usize;
+    fn writer(&self, slot: SlotId, pool: usize) -> SlotWriter {
+        let local = self.local(slot, pool);
         self.arenas[pool].writer(local).expect("an evictable slot has no reader")
     }
 
     /// Permission to write all of a claimed slot.
-    pub(super) fn target(&self, slot: u32, pool: usize) -> Target {
+    pub(super) fn target(&self, slot: SlotId, pool: usize) -> Target {
         self.writer(slot, pool).take(self.arenas[pool].slot_bytes())
     }
 
     /// A lease on a ready slot.
-    pub(super) fn reader(&self, slot: u32, pool: u32) -> SlotReader {
-        let local = (slot - self.first_slots[pool as usize]) as usize;
+    pub(super) fn reader(&self, slot: SlotId, pool: u32) -> SlotReader {
+        let local = self.local(slot, pool as usize);
         self.arenas[pool as usize].reader(local).expect("a ready slot has no writer")
     }
 
@@ -209,8 +214,8 @@ impl Shared {
     }
 
     /// Arena and byte offset of a slot.
-    pub(super) fn place(&self, slot: u32, pool: u32) -> (usize, usize) {
-        let local = (slot - self.first_slots[pool as usize]) as usize;
+    pub(super) fn place(&self, slot: SlotId, pool: u32) -> (usize, usize) {
+        let local = self.local(slot, pool as usize);
         (pool as usize, local * self.arenas[pool as usize].slot_bytes())
     }
 
@@ -221,42 +226,42 @@ impl Shared {
 
     /// One read of a slot has ended; the last one publishes the record.
     fn finish(&self, request: ReadRequest, bytes: u64, mut failure: Option<ReadCause>) {
-        let (slot, file, offset) = (request.tag, request.file, request.offset);
+        let (slot, file, offset) = (SlotId(request.tag), request.file, request.offset);
         let length = request.target.len() as u64;
         // The lease on the memory ends before any thread is told that it can be read.
         drop(request);
         let mut state = self.lock();
         state.in_flight -= 1;
         state.counters.bytes_read += bytes;
-        let entry = &mut state.residency.slots[slot as usize];
+        let entry = &mut state.residency.slots[slot.index()];
         let (key, pool) = (entry.key, entry.pool);
-        debug_assert!(entry.load == Load::Reading && key != NONE);
+        debug_assert!(entry.load == Load::Reading && key != RecordKey::NONE);
         let whole = entry.pending == 1 && entry.error.is_none() && !entry.abandoned;
         if self.check_reads && whole && failure.is_none() {
             // All bytes are here and no other thread touches a slot that is being read: the checksum
             // is computed on this thread, without the lock.
-            let (layer, expert) = state.residency.unkey(key);
+            let (layer, expert) = state.residency.record(key);
             drop(state);
             failure = self.checksum_failure(layer, expert, &self.reader(slot, pool));
             state = self.lock();
         }
-        let entry = &mut state.residency.slots[slot as usize];
+        let entry = &mut state.residency.slots[slot.index()];
         entry.pending -= 1;
         if let Some(cause) = failure
-            && state.residency.slots[slot as usize].error.is_none()
+            && state.residency.slots[slot.index()].error.is_none()
         {
-            let (layer, expert) = state.residency.unkey(key);
+            let (layer, expert) = state.residency.record(key);
             let error = StoreError::Read {
                 path: self.files.path(file).to_path_buf(),
                 offset,
                 length,
-                layer: LayerId(layer as u16),
-                expert: ExpertId(expert as u16),
+                layer,
+                expert,
                 cause,
             };
-            state.residency.slots[slot as usize].error = Some(error);
+            state.residency.slots[slot.index()].error = Some(error);
         }
-        let entry = &mut state.residency.slots[slot as usize];
+        let entry = &mut state.residency.slots[slot.index()];
         if entry.pending > 0 {
             return;
         }
@@ -271,8 +276,9 @@ impl Shared {
         }
         if let Some(since) = entry.since.take() {
             state.counters.read_time.add(since.elapsed());
-            let (layer, expert) = state.residency.unkey(key);
-            let record = [("layer", layer as u64), ("expert", expert as u64), ("", 0)];
+            let (layer, expert) = state.residency.record(key);
+            let record =
+                [("layer", layer.index() as u64), ("expert", expert.index() as u64), ("", 0)];
             timeline::flight("read", since, record);
         }
         state.counters.errors += u64::from(error.is_some());
@@ -287,11 +293,10 @@ impl Shared {
     /// Compares a record with the checksum that its pack has for it, if it has one.
     fn checksum_failure(
         &self,
-        layer: usize,
-        expert: usize,
+        layer: LayerId,
+        expert: ExpertId,
         slot: &SlotReader,
     ) -> Option<ReadCause> {
-        let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
         let expected = self.checkpoint.record_checksum(layer, expert)?;
         let record = &self.records(layer).ok()?[expert.index()];
         let found = record_checksum(&slot.bytes()[..record.read_bytes() as usize]);

@@ -18,9 +18,7 @@ use std::time::Instant;
 use crate::cache::heap::SlotHeap;
 use crate::cache::policy::{History, Moment, Policy};
 use crate::cache::{Phase, StoreError};
-
-/// No slot, or no key.
-pub(crate) const NONE: u32 = u32::MAX;
+use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +48,8 @@ pub(crate) enum Purpose {
 }
 
 pub(crate) struct Slot {
-    /// `layer * experts + expert`, or [`NONE`].
-    pub(crate) key: u32,
+    /// The record that it holds or is being filled with.
+    pub(crate) key: RecordKey,
     pub(crate) pool: u32,
     pub(crate) load: Load,
     pub(crate) owner: Owner,
@@ -68,7 +66,7 @@ pub(crate) struct Slot {
 
 struct Pool {
     /// Slots with nothing in them.
-    free: Vec<u32>,
+    free: Vec<SlotId>,
     copies: SlotHeap,
     decode: SlotHeap,
     prefill: SlotHeap,
@@ -79,9 +77,9 @@ struct Pool {
 
 /// What [`Residency::claim`] found.
 pub(crate) struct Claim {
-    pub(crate) slot: u32,
-    /// The record that gave way, and whether it had been read ahead in vain.
-    pub(crate) evicted: Option<(u32, bool)>,
+    pub(crate) slot: SlotId,
+    /// The evicted record, and whether it was prefetched and never used.
+    pub(crate) evicted: Option<(RecordKey, bool)>,
 }
 
 /// Who is where.
@@ -89,7 +87,7 @@ pub(crate) struct Residency {
     pub(crate) slots: Vec<Slot>,
     pools: Vec<Pool>,
     /// Slot of each key.
-    table: Vec<u32>,
+    table: Vec<SlotId>,
     history: Vec<History>,
     /// By key: a device with memory of its own has the record.
     on_device: Vec<bool>,
@@ -122,7 +120,7 @@ impl Residency {
             slots.extend((0..count).map(|_| Slot::new(index as u32)));
             built.push(Pool {
                 // Popped from the end: slots fill in ascending order.
-                free: (first..slots.len() as u32).rev().collect(),
+                free: (first..slots.len() as u32).rev().map(SlotId).collect(),
                 copies: SlotHeap::new(total),
                 decode: SlotHeap::new(total),
                 prefill: SlotHeap::new(total),
@@ -134,7 +132,7 @@ impl Residency {
         Self {
             slots,
             pools: built,
-            table: vec![NONE; layers * experts],
+            table: vec![SlotId::NONE; layers * experts],
             history: vec![History::default(); layers * experts],
             on_device: vec![false; layers * experts],
             policy,
@@ -146,72 +144,73 @@ impl Residency {
     }
 
     /// The key of an expert.
-    pub(crate) fn key(&self, layer: usize, expert: usize) -> u32 {
-        (layer * self.experts + expert) as u32
+    pub(crate) fn key(&self, layer: LayerId, expert: ExpertId) -> RecordKey {
+        RecordKey::new(layer, expert, self.experts)
     }
 
     /// Layer and expert of a key.
-    pub(crate) fn unkey(&self, key: u32) -> (usize, usize) {
-        (key as usize / self.experts, key as usize % self.experts)
+    pub(crate) fn record(&self, key: RecordKey) -> (LayerId, ExpertId) {
+        key.record(self.experts)
     }
 
     /// The slot that holds a key or is being filled with it.
-    pub(crate) fn find(&self, key: u32) -> Option<u32> {
-        let slot = self.table[key as usize];
-        (slot != NONE).then_some(slot)
+    pub(crate) fn find(&self, key: RecordKey) -> Option<SlotId> {
+        let slot = self.table[key.index()];
+        (slot != SlotId::NONE).then_some(slot)
     }
 
     /// A decode visit of a layer begins.
-    pub(crate) fn step(&mut self, layer: usize) {
-        self.steps[layer] += 1;
+    pub(crate) fn step(&mut self, layer: LayerId) {
+        self.steps[layer.index()] += 1;
     }
 
     /// An expert is used by decode.
-    pub(crate) fn touch(&mut self, key: u32) {
+    pub(crate) fn touch(&mut self, key: RecordKey) {
         self.sequence += 1;
-        let step = self.steps[self.unkey(key).0];
+        let step = self.steps[self.record(key).0.index()];
         let now = Moment { sequence: self.sequence, step };
-        self.policy.touch(&mut self.history[key as usize], now);
+        self.policy.touch(&mut self.history[key.index()], now);
     }
 
     /// How much a record is worth by the policy.
-    pub(crate) fn score(&self, key: u32) -> f64 {
-        self.policy.score(&self.history[key as usize])
+    pub(crate) fn score(&self, key: RecordKey) -> f64 {
+        self.policy.score(&self.history[key.index()])
     }
 
     /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
     /// used for the first time.
-    pub(crate) fn pin(&mut self, index: u32, phase: Phase) -> bool {
-        let slot = &mut self.slots[index as usize];
-        let pool = &mut self.pools[slot.pool as usize];
-        if slot.pins == 0 && slot.load == Load::Ready {
-            let found = pool.remove(index);
-            debug_assert!(found, "a ready slot that nobody pins is in a heap");
+    pub(crate) fn pin(&mut self, slot: SlotId, phase: Phase) -> bool {
+        let entry = &mut self.slots[slot.index()];
+        let pool = &mut self.pools[entry.pool as usize];
+        if entry.pins == 0 && entry.load == Load::Ready {
+            let found = pool.remove(slot);
+            debug_assert!(found, "a ready slot without pins is in a heap");
         }
-        slot.pins += 1;
-        if phase == Phase::Decode && slot.owner == Owner::Prefill {
-            slot.owner = Owner::Decode;
+        entry.pins += 1;
+        if phase == Phase::Decode && entry.owner == Owner::Prefill {
+            entry.owner = Owner::Decode;
             pool.prefill_owned -= 1;
         }
-        std::mem::take(&mut slot.ahead)
+        std::mem::take(&mut entry.ahead)
     }
 
     /// What was read ahead for a layer and is not pinned becomes ordinary prefill data, the first to
     /// go. Gives the number of such records.
     ///
     /// Left as read-ahead they would fill the share of prefill for good: decode evicts them last, and
-    /// no later visit would be told that nobody wants them.
-    pub(crate) fn forgo_ahead(&mut self, layer: usize) -> u64 {
+    /// no later visit would be told that they are unwanted.
+    pub(crate) fn forgo_ahead(&mut self, layer: LayerId) -> u64 {
         let mut count = 0;
         for expert in 0..self.experts {
-            let Some(index) = self.find(self.key(layer, expert)) else { continue };
-            let slot = &mut self.slots[index as usize];
-            if slot.ahead && slot.pins == 0 {
-                slot.ahead = false;
+            let key = self.key(layer, ExpertId(expert as u16));
+            let Some(slot) = self.find(key) else { continue };
+            let entry = &mut self.slots[slot.index()];
+            if entry.ahead && entry.pins == 0 {
+                entry.ahead = false;
                 count += 1;
-                let pool = &mut self.pools[slot.pool as usize];
-                if pool.ahead.remove(index) {
-                    self.settle(index);
+                let pool = &mut self.pools[entry.pool as usize];
+                if pool.ahead.remove(slot) {
+                    self.settle(slot);
                 }
             }
         }
@@ -219,13 +218,13 @@ impl Residency {
     }
 
     /// A device with memory of its own has a record from now on, or no longer.
-    pub(crate) fn mark_on_device(&mut self, key: u32, on_device: bool) {
-        if std::mem::replace(&mut self.on_device[key as usize], on_device) == on_device {
+    pub(crate) fn mark_on_device(&mut self, key: RecordKey, on_device: bool) {
+        if std::mem::replace(&mut self.on_device[key.index()], on_device) == on_device {
             return;
         }
-        let Some(index) = self.find(key) else { return };
-        if self.pools[self.slots[index as usize].pool as usize].remove(index) {
-            self.settle(index);
+        let Some(slot) = self.find(key) else { return };
+        if self.pools[self.slots[slot.index()].pool as usize].remove(slot) {
+            self.settle(slot);
         }
     }
 
@@ -235,134 +234,134 @@ impl Residency {
     }
 
     /// Gives up one pin.
-    pub(crate) fn unpin(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.pins > 0, "only what is pinned is unpinned");
-        slot.pins -= 1;
-        if slot.pins == 0 {
-            self.settle(index);
+    pub(crate) fn unpin(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.pins > 0, "only what is pinned is unpinned");
+        entry.pins -= 1;
+        if entry.pins == 0 {
+            self.settle(slot);
         }
     }
 
     /// All reads of a slot are done; `error` when one of them failed.
-    pub(crate) fn publish(&mut self, index: u32, error: Option<StoreError>) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pending == 0);
+    pub(crate) fn publish(&mut self, slot: SlotId, error: Option<StoreError>) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pending == 0);
         if error.is_some() {
             // Later visits shall read anew; those that wait for this slot learn why it failed.
-            self.table[slot.key as usize] = NONE;
-            slot.load = Load::Failed;
+            self.table[entry.key.index()] = SlotId::NONE;
+            entry.load = Load::Failed;
         } else {
-            slot.load = Load::Ready;
+            entry.load = Load::Ready;
         }
-        slot.error = error;
-        if slot.pins == 0 {
-            self.settle(index);
+        entry.error = error;
+        if entry.pins == 0 {
+            self.settle(slot);
         }
     }
 
-    /// A read of a slot that nobody waits for was withdrawn before it began: whoever wants the record from now on
+    /// A read of a slot without waiters was withdrawn before it began: a visit that wants the record from now on
     /// reads it anew, into another slot.
-    pub(crate) fn withdraw_read(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pins == 0 && slot.pending > 0);
-        slot.pending -= 1;
-        if !std::mem::replace(&mut slot.abandoned, true) {
-            self.table[slot.key as usize] = NONE;
+    pub(crate) fn withdraw_read(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pins == 0 && entry.pending > 0);
+        entry.pending -= 1;
+        if !std::mem::replace(&mut entry.abandoned, true) {
+            self.table[entry.key.index()] = SlotId::NONE;
         }
     }
 
     /// The reads of an abandoned slot are done or withdrawn.
-    pub(crate) fn discard(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.abandoned && slot.pending == 0 && slot.pins == 0);
-        slot.abandoned = false;
-        slot.since = None;
-        slot.load = Load::Failed;
-        self.settle(index);
+    pub(crate) fn discard(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.abandoned && entry.pending == 0 && entry.pins == 0);
+        entry.abandoned = false;
+        entry.since = None;
+        entry.load = Load::Failed;
+        self.settle(slot);
     }
 
     /// Takes a slot for `key`, evicting what is worth least. The slot is then `Reading`, unpinned.
-    pub(crate) fn claim(&mut self, pool: usize, key: u32, purpose: Purpose) -> Option<Claim> {
-        let index = self.pools[pool].choose(purpose)?;
-        let slot = &mut self.slots[index as usize];
+    pub(crate) fn claim(&mut self, pool: usize, key: RecordKey, purpose: Purpose) -> Option<Claim> {
+        let slot = self.pools[pool].choose(purpose)?;
+        let entry = &mut self.slots[slot.index()];
         let mut evicted = None;
-        if slot.load == Load::Ready {
-            self.table[slot.key as usize] = NONE;
-            evicted = Some((slot.key, slot.ahead));
-            if slot.owner == Owner::Prefill {
+        if entry.load == Load::Ready {
+            self.table[entry.key.index()] = SlotId::NONE;
+            evicted = Some((entry.key, entry.ahead));
+            if entry.owner == Owner::Prefill {
                 self.pools[pool].prefill_owned -= 1;
             }
         }
-        let slot = &mut self.slots[index as usize];
-        slot.key = key;
-        slot.load = Load::Reading;
-        slot.ahead = purpose == Purpose::Ahead;
-        slot.owner = if purpose == Purpose::Decode { Owner::Decode } else { Owner::Prefill };
-        if slot.owner == Owner::Prefill {
+        let entry = &mut self.slots[slot.index()];
+        entry.key = key;
+        entry.load = Load::Reading;
+        entry.ahead = purpose == Purpose::Ahead;
+        entry.owner = if purpose == Purpose::Decode { Owner::Decode } else { Owner::Prefill };
+        if entry.owner == Owner::Prefill {
             self.pools[pool].prefill_owned += 1;
         }
-        self.table[key as usize] = index;
-        Some(Claim { slot: index, evicted })
+        self.table[key.index()] = slot;
+        Some(Claim { slot, evicted })
     }
 
     /// Takes a slot for a record that the caller will write into it. It is found only when it is published.
-    pub(crate) fn claim_admission(&mut self, pool: usize, key: u32) -> Option<Claim> {
+    pub(crate) fn claim_admission(&mut self, pool: usize, key: RecordKey) -> Option<Claim> {
         let claim = self.claim(pool, key, Purpose::Decode)?;
-        self.table[key as usize] = NONE;
+        self.table[key.index()] = SlotId::NONE;
         Some(claim)
     }
 
     /// The record is written. False when another slot has it or is being filled with it: then this one is free.
-    pub(crate) fn publish_admission(&mut self, index: u32) -> bool {
-        let key = self.slots[index as usize].key as usize;
-        if self.table[key] != NONE {
-            self.give_up_admission(index);
+    pub(crate) fn publish_admission(&mut self, slot: SlotId) -> bool {
+        let key = self.slots[slot.index()].key.index();
+        if self.table[key] != SlotId::NONE {
+            self.give_up_admission(slot);
             return false;
         }
-        self.table[key] = index;
-        self.publish(index, None);
+        self.table[key] = slot;
+        self.publish(slot, None);
         true
     }
 
     /// The record will not be written.
-    pub(crate) fn give_up_admission(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.load == Load::Reading && slot.pending == 0 && slot.pins == 0);
-        slot.load = Load::Failed;
-        self.settle(index);
+    pub(crate) fn give_up_admission(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        debug_assert!(entry.load == Load::Reading && entry.pending == 0 && entry.pins == 0);
+        entry.load = Load::Failed;
+        self.settle(slot);
     }
 
-    /// A slot that nobody pins goes where it can be found by the next claim.
-    fn settle(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let pool = &mut self.pools[slot.pool as usize];
-        match slot.load {
+    /// A slot without pins goes where the next claim can find it.
+    fn settle(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        let pool = &mut self.pools[entry.pool as usize];
+        match entry.load {
             Load::Reading => {}
             Load::Ready if self.retain => {
                 self.sequence += 1;
                 let newest_first = -(self.sequence as f64);
-                let score = self.policy.score(&self.history[slot.key as usize]);
-                match slot.owner {
-                    _ if self.on_device[slot.key as usize] => pool.copies.insert(index, -score),
-                    _ if slot.ahead => pool.ahead.insert(index, newest_first),
-                    Owner::Prefill => pool.prefill.insert(index, newest_first),
-                    Owner::Decode => pool.decode.insert(index, score),
+                let score = self.policy.score(&self.history[entry.key.index()]);
+                match entry.owner {
+                    _ if self.on_device[entry.key.index()] => pool.copies.insert(slot, -score),
+                    _ if entry.ahead => pool.ahead.insert(slot, newest_first),
+                    Owner::Prefill => pool.prefill.insert(slot, newest_first),
+                    Owner::Decode => pool.decode.insert(slot, score),
                 }
             }
             Load::Ready | Load::Failed | Load::Empty => {
-                if slot.load == Load::Ready {
-                    self.table[slot.key as usize] = NONE;
+                if entry.load == Load::Ready {
+                    self.table[entry.key.index()] = SlotId::NONE;
                 }
-                if slot.owner == Owner::Prefill {
+                if entry.owner == Owner::Prefill {
                     pool.prefill_owned -= 1;
                 }
-                slot.owner = Owner::Decode;
-                slot.key = NONE;
-                slot.load = Load::Empty;
-                slot.error = None;
-                slot.ahead = false;
-                pool.free.push(index);
+                entry.owner = Owner::Decode;
+                entry.key = RecordKey::NONE;
+                entry.load = Load::Empty;
+                entry.error = None;
+                entry.ahead = false;
+                pool.free.push(slot);
             }
         }
     }
@@ -371,7 +370,7 @@ impl Residency {
 impl Slot {
     fn new(pool: u32) -> Self {
         Self {
-            key: NONE,
+            key: RecordKey::NONE,
             pool,
             load: Load::Empty,
             owner: Owner::Decode,
@@ -387,13 +386,13 @@ impl Slot {
 
 impl Pool {
     /// Takes a slot out of the heap that it is in, if it is in one.
-    fn remove(&mut self, slot: u32) -> bool {
+    fn remove(&mut self, slot: SlotId) -> bool {
         let Self { copies, decode, prefill, ahead, .. } = self;
         [decode, prefill, ahead, copies].into_iter().any(|heap| heap.remove(slot))
     }
 
     /// The slot that is worth least for this purpose, taken out of its list.
-    fn choose(&mut self, purpose: Purpose) -> Option<u32> {
+    fn choose(&mut self, purpose: Purpose) -> Option<SlotId> {
         let within_share = self.prefill_owned < self.prefill_limit;
         let idle = self.free.pop().or_else(|| self.copies.pop()).or_else(|| self.prefill.pop());
         if idle.is_some() {

@@ -110,12 +110,12 @@ impl ExpertStore {
         if state.starving > 0 || state.visits.iter().any(|visit| visit.unassigned > 0) {
             return;
         }
-        for expert in experts.iter().filter(|expert| expert.index() < records.len()) {
-            let key = state.residency.key(layer.index(), expert.index());
+        for &expert in experts.iter().filter(|expert| expert.index() < records.len()) {
+            let key = state.residency.key(layer, expert);
             if state.residency.find(key).is_some() {
                 continue;
             }
-            if self.shared.start_read(&mut state, layer, *expert, Purpose::Ahead).is_none() {
+            if self.shared.start_read(&mut state, layer, expert, Purpose::Ahead).is_none() {
                 break;
             }
             state.counters.ahead_issued += 1;

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::SlotId;
 use crate::cache::shared::State;
 use crate::cache::store::{ExpertStore, Source};
 
@@ -27,7 +28,7 @@ impl ExpertStore {
         if pieces > 1 {
             for index in 0..whole {
                 let request = &mut state.requests[index];
-                let slot = &mut state.residency.slots[request.tag as usize];
+                let slot = &mut state.residency.slots[SlotId(request.tag).index()];
                 for piece in request.split(pieces, PIECE_BYTES) {
                     slot.pending += 1;
                     state.requests.push(piece);
@@ -39,14 +40,14 @@ impl ExpertStore {
     }
 
     /// Turns the read-ahead of a slot into demand.
-    pub(super) fn promote(&self, slot: u32) {
+    pub(super) fn promote(&self, slot: SlotId) {
         if let Source::Engine(storage) = &self.source {
-            storage.promote(slot);
+            storage.promote(slot.0);
         }
     }
 
-    /// Number of records whose reads have ended, wanted or not: their slots may be free. Whoever looks for the end of
-    /// a read in a loop looks here first: the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
+    /// Number of records whose reads have ended, wanted or not: their slots may be free. A loop that polls for the
+    /// end of a read looks here first: the lock that [`Visit::is_ready`] takes is the one that the reads' ends need.
     pub fn ended_reads(&self) -> u64 {
         self.shared.ended.load(Ordering::Acquire)
     }

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::arena::SlotReader;
 use crate::cache::error::StoreError;
-use crate::cache::members::{Member, Scratch, VisitState};
+use crate::cache::members::{Member, MemberId, Scratch, VisitState};
 use crate::cache::options::Phase;
 use crate::cache::shared::State;
-use crate::cache::state::{Load, NONE, Purpose};
+use crate::cache::state::{Load, Purpose};
 use crate::cache::store::{ExpertStore, Source};
 use crate::format::Projection;
 use crate::record::{PIECES, Piece, RecordPlan, piece_index};
 use crate::timeline;
-use crate::{ExpertId, LayerId};
+use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
 /// How often a sleeper asks whether its visit is still wanted.
 const WANTED_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,7 +88,7 @@ impl<'s> Visit<'s> {
             }
         };
         if phase == Phase::Decode {
-            state.residency.step(layer.index());
+            state.residency.step(layer);
         }
         state.visits[id].begin(experts, phase);
         let counters = state.counters.phase_mut(phase);
@@ -102,12 +102,12 @@ impl<'s> Visit<'s> {
             drop(guard);
             return Self { store, records, layer, phase, id, experts: scratch };
         }
-        for (member, expert) in experts.iter().enumerate() {
-            let key = state.residency.key(layer.index(), expert.index());
+        for (member, &expert) in experts.iter().enumerate() {
+            let key = state.residency.key(layer, expert);
             if phase == Phase::Decode {
                 state.residency.touch(key);
             }
-            let found = Seating { store, state, layer, id }.join(member);
+            let found = Seating { store, state, layer, id }.join(MemberId(member));
             let hit = found == Some(Load::Ready);
             scratch.hits.push(hit);
             let counters = state.counters.phase_mut(phase);
@@ -119,7 +119,7 @@ impl<'s> Visit<'s> {
         }
         if phase == Phase::Prefill {
             // What was read ahead for this visit and is not in it is not used.
-            state.counters.ahead_wasted += state.residency.forgo_ahead(layer.index());
+            state.counters.ahead_wasted += state.residency.forgo_ahead(layer);
         }
         Seating { store, state, layer, id }.assign();
         store.submit(state);
@@ -158,13 +158,13 @@ impl<'s> Visit<'s> {
         }
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
-        if state.visits[self.id].members[i].slot == NONE {
+        if state.visits[self.id].member(MemberId(i)).slot == SlotId::NONE {
             self.seating(state).assign();
             self.store.submit(state);
         }
-        let member = state.visits[self.id].members[i];
-        let load = |slot: u32| state.residency.slots[slot as usize].load;
-        member.slot != NONE && matches!(load(member.slot), Load::Ready | Load::Failed)
+        let member = state.visits[self.id].member(MemberId(i));
+        let load = |slot: SlotId| state.residency.slots[slot.index()].load;
+        member.slot != SlotId::NONE && matches!(load(member.slot), Load::Ready | Load::Failed)
     }
 
     /// The bytes of member `i`; sleeps until they have arrived. They stay where they are until the
@@ -179,7 +179,7 @@ impl<'s> Visit<'s> {
 
     /// As [`wait`](Self::wait), as long as `wanted` says so; it is asked at once and every
     /// 20 ms of sleep, from under the store's lock. Once it says no, dropping the visit withdraws its reads
-    /// that have not begun and that nobody else waits for.
+    /// that have not begun and that no other visit waits for.
     ///
     /// # Errors
     /// As `wait`, and [`StoreError::GivenUp`].
@@ -203,7 +203,7 @@ impl<'s> Visit<'s> {
             return Ok(ExpertBytes { pieces: mapped.bytes(self.layer, self.experts.ids[i]) });
         }
         if self.experts.leases[i].get().is_none() {
-            let lease = self.arrived(i, wanted)?;
+            let lease = self.arrived(MemberId(i), wanted)?;
             // A second thread may have been faster; both leases are on the same slot.
             let _ = self.experts.leases[i].set(lease);
         }
@@ -227,7 +227,7 @@ impl<'s> Visit<'s> {
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
         let mut seating = self.seating(state);
-        seating.release(i);
+        seating.release(MemberId(i));
         seating.assign();
         self.store.submit(state);
         drop(guard);
@@ -240,7 +240,7 @@ impl<'s> Visit<'s> {
 
     fn arrived(
         &self,
-        i: usize,
+        id: MemberId,
         wanted: Option<&dyn Fn() -> bool>,
     ) -> Result<SlotReader, StoreError> {
         let shared = &self.store.shared;
@@ -258,12 +258,12 @@ impl<'s> Visit<'s> {
                 state.visits[self.id].given_up = true;
                 break Err(StoreError::GivenUp);
             }
-            let member = state.visits[self.id].members[i];
+            let member = state.visits[self.id].member(id);
             if member.released {
                 break Err(StoreError::Visit { layer: self.layer, what: "member was released" });
             }
-            if member.slot == NONE {
-                if self.feed(&mut state, i) {
+            if member.slot == SlotId::NONE {
+                if self.feed(&mut state, id) {
                     continue;
                 }
                 // Some other visit has to give a slot up first; unless all of them wait as well.
@@ -280,11 +280,11 @@ impl<'s> Visit<'s> {
                 state.starving -= 1;
                 continue;
             }
-            let slot = &state.residency.slots[member.slot as usize];
+            let slot = &state.residency.slots[member.slot.index()];
             match slot.load {
                 Load::Ready => {
                     let lease = shared.reader(member.slot, slot.pool);
-                    state.visits[self.id].members[i].taken = true;
+                    state.visits[self.id].take(id);
                     break Ok(lease);
                 }
                 Load::Reading => {
@@ -300,32 +300,31 @@ impl<'s> Visit<'s> {
         if let Some(since) = asleep {
             let micros = since.elapsed().as_micros() as u64;
             state.counters.phase_mut(self.phase).stall_us += micros;
-            let expert = self.experts.ids[i].index() as u64;
+            let expert = self.experts.ids[id.0].index() as u64;
             let record = [("layer", self.layer.index() as u64), ("expert", expert), ("", 0)];
             timeline::past("wait for expert", since, record);
         }
         result
     }
 
-    /// Tries to get a slot for member `i`, at the price of a later member of this visit if need be.
-    fn feed(&self, state: &mut State, i: usize) -> bool {
+    /// Tries to get a slot for a member, at the price of a later member of this visit if need be.
+    fn feed(&self, state: &mut State, id: MemberId) -> bool {
         let mut seating = self.seating(state);
         seating.assign();
-        if seating.visit().members[i].slot == NONE && !seating.assign_one(i, true) {
+        if seating.visit().member(id).slot == SlotId::NONE && !seating.assign_one(id, true) {
             let residency = &seating.state.residency;
             let idle = |member: &Member| {
-                member.slot != NONE
+                member.slot != SlotId::NONE
                     && !member.taken
-                    && residency.slots[member.slot as usize].pins == 1
-                    && residency.slots[member.slot as usize].load == Load::Ready
+                    && residency.slots[member.slot.index()].pins == 1
+                    && residency.slots[member.slot.index()].load == Load::Ready
             };
-            let members = &seating.state.visits[self.id].members;
-            let Some(victim) = members.iter().rposition(idle) else { return false };
+            let Some(victim) = seating.state.visits[self.id].last(idle) else { return false };
             seating.give_up(victim);
-            seating.assign_one(i, true);
+            seating.assign_one(id, true);
         }
         self.store.submit(state);
-        state.visits[self.id].members[i].slot != NONE
+        state.visits[self.id].member(id).slot != SlotId::NONE
     }
 
     /// True while some slot is being filled: when that is done it is free, or this visit can give it
@@ -342,7 +341,7 @@ impl Drop for Visit<'_> {
         if let Some(mapped) = self.store.mapped() {
             mapped.end(self.layer, &self.experts.ids);
         } else {
-            for member in 0..self.experts.hits.len() {
+            for member in state.visits[self.id].ids() {
                 self.seating(&mut state).release(member);
             }
         }
@@ -391,16 +390,16 @@ impl Seating<'_> {
         &mut self.state.visits[self.id]
     }
 
-    fn key(&mut self, member: usize) -> u32 {
-        let expert = self.visit().members[member].expert;
-        self.state.residency.key(self.layer.index(), expert.index())
+    fn key(&mut self, member: MemberId) -> RecordKey {
+        let expert = self.visit().member(member).expert;
+        self.state.residency.key(self.layer, expert)
     }
 
     /// Pins the slot that holds a member's record, if one does. What the slot held then.
-    fn join(&mut self, member: usize) -> Option<Load> {
+    fn join(&mut self, member: MemberId) -> Option<Load> {
         let key = self.key(member);
         let slot = self.state.residency.find(key)?;
-        let load = self.state.residency.slots[slot as usize].load;
+        let load = self.state.residency.slots[slot.index()].load;
         let phase = self.visit().phase;
         if self.state.residency.pin(slot, phase) {
             self.state.counters.ahead_used += 1;
@@ -414,24 +413,26 @@ impl Seating<'_> {
 
     /// Gives slots to unassigned members, in order, as far as there are any.
     fn assign(&mut self) {
-        let mut member = 0;
-        while self.visit().unassigned > 0 && member < self.visit().members.len() {
-            let candidate = self.visit().members[member];
-            if candidate.slot == NONE && !candidate.released && !self.assign_one(member, false) {
+        for member in self.visit().ids() {
+            if self.visit().unassigned == 0 {
                 return;
             }
-            member += 1;
+            let candidate = self.visit().member(member);
+            let waits = candidate.slot == SlotId::NONE && !candidate.released;
+            if waits && !self.assign_one(member, false) {
+                return;
+            }
         }
     }
 
     /// Gives a slot to one member: what another visit has read meanwhile, or a new one. A visit that is
     /// `stuck` without it may take what is otherwise kept for decode.
-    fn assign_one(&mut self, member: usize, stuck: bool) -> bool {
+    fn assign_one(&mut self, member: MemberId, stuck: bool) -> bool {
         if self.join(member).is_some() {
             return true;
         }
         let visit = self.visit();
-        let (phase, expert) = (visit.phase, visit.members[member].expert);
+        let (phase, expert) = (visit.phase, visit.member(member).expert);
         let purpose = match phase {
             Phase::Decode => Purpose::Decode,
             Phase::Prefill => Purpose::Prefill { starved: stuck || visit.assigned == 0 },
@@ -446,14 +447,14 @@ impl Seating<'_> {
     }
 
     /// Takes the slot of a member away again; it will be read anew.
-    fn give_up(&mut self, member: usize) {
+    fn give_up(&mut self, member: MemberId) {
         let slot = self.visit().take_away(member);
         self.state.residency.unpin(slot);
         self.state.counters.given_up += 1;
     }
 
     /// A member is done with.
-    fn release(&mut self, member: usize) {
+    fn release(&mut self, member: MemberId) {
         if let Some(slot) = self.visit().release(member) {
             self.state.residency.unpin(slot);
         }

@@ -1,12 +1,12 @@
-//! Reads that nobody waits for any more, taken back before they begin.
+//! Reads without a waiting visit, taken back before they begin.
 //!
 //! Engines keep few reads in flight, so nearly all of what a layer asked for waits in a queue of the engine's. What is
-//! in flight is left to end: if all of a record lands, it is there for whoever asks next; else its slot is free then.
+//! in flight is left to end: if all of a record lands, it is there for the next visit; else its slot is free then.
 
-use crate::LayerId;
 use crate::cache::shared::State;
-use crate::cache::state::{Load, NONE, Residency, Slot};
+use crate::cache::state::{Load, Residency, Slot};
 use crate::cache::store::{ExpertStore, Source};
+use crate::{LayerId, RecordKey, SlotId};
 
 impl ExpertStore {
     /// Gives up what is read ahead for a layer and has not begun to be read: it will not be visited.
@@ -16,13 +16,13 @@ impl ExpertStore {
         }
         let mut state = self.shared.lock();
         self.withdraw(&mut state, |residency, slot| {
-            slot.ahead && slot.key != NONE && residency.unkey(slot.key).0 == layer.index()
+            slot.ahead && slot.key != RecordKey::NONE && residency.record(slot.key).0 == layer
         });
         drop(state);
         self.shared.wake();
     }
 
-    /// Takes back the reads that have not begun of slots that nobody waits for and that are `unwanted`. Slots
+    /// Takes back the reads that have not begun of slots that no visit waits for and that are `unwanted`. Slots
     /// without a read in flight are free at once, the others when it ends.
     pub(super) fn withdraw(&self, state: &mut State, unwanted: impl Fn(&Residency, &Slot) -> bool) {
         let Source::Engine(storage) = &self.source else { return };
@@ -30,19 +30,19 @@ impl ExpertStore {
         let mut withdrawn = Vec::new();
         storage.withdraw(
             &mut |tag| {
-                let slot = &residency.slots[tag as usize];
+                let slot = &residency.slots[SlotId(tag).index()];
                 slot.load == Load::Reading && slot.pins == 0 && unwanted(residency, slot)
             },
             &mut withdrawn,
         );
         for request in withdrawn {
-            let slot = request.tag;
+            let slot = SlotId(request.tag);
             state.in_flight -= 1;
             // The lease on the memory ends before the slot can be claimed again.
             drop(request);
-            state.counters.withdrawn += u64::from(!state.residency.slots[slot as usize].abandoned);
+            state.counters.withdrawn += u64::from(!state.residency.slots[slot.index()].abandoned);
             state.residency.withdraw_read(slot);
-            if state.residency.slots[slot as usize].pending == 0 {
+            if state.residency.slots[slot.index()].pending == 0 {
                 state.residency.discard(slot);
             }
         }

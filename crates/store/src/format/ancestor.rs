@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::assemble::{self, Schemes};
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::place::Place;
 use super::safetensors::{RawTensor, RawType};
 use super::sidecar::Sidecar;
-use super::source::Place;
 use super::{
     Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, LayerExperts,
     Projection, ProjectionShape, SourceKind, files, json,

@@ -1,4 +1,4 @@
-//! Opening files that nobody vouches for.
+//! Opening untrusted files.
 //!
 //! A path from a checkpoint folder may be a pipe that never answers, a device, a sparse terabyte or a
 //! link to somewhere else. Only regular files are opened, without blocking; small files are read with a

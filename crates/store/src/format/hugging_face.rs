@@ -6,14 +6,11 @@ use std::path::Path;
 use super::assemble::{self, Assembled, Schemes};
 use super::config::Dimensions;
 use super::error::{self, FormatError};
+use super::place::{CONFIG, Place};
 use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
-use super::source::Place;
 use super::{Checkpoint, Configuration, SourceKind, files, json};
-
-/// The configuration's file.
-pub(super) const CONFIG: &str = "config.json";
 
 /// True for a folder with a configuration, unless its weights are GGUF files: their publishers often put the
 /// original's configuration beside them.

@@ -24,6 +24,7 @@ pub(crate) mod layout;
 pub(crate) mod manifest;
 mod names;
 pub(crate) mod native;
+mod place;
 mod quantization;
 mod safetensors;
 mod shards;
@@ -203,13 +204,13 @@ pub struct PackInfo {
 pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
     let metadata = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
     if metadata.is_dir() {
-        return source::open(&source::Place { folder: path, file: None });
+        return source::open(&place::Place { folder: path, file: None });
     }
     // A named pipe or device is refused before its name is looked at.
     files::open_regular(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    source::open(&source::Place { folder, file: Some(path) })
+    source::open(&place::Place { folder, file: Some(path) })
 }
 
 /// Present in a pack from its first byte written to its last.

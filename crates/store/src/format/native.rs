@@ -15,8 +15,8 @@ use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{self, MatrixSpans, RecordLayout, Span};
 use super::manifest::{self, Layer, Manifest, ProjectionEntry, Spans};
 use super::names::{self, Meaning};
+use super::place::Place;
 use super::sidecar::{self, Sidecar};
-use super::source::Place;
 use super::{
     Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, JOURNAL,
     LayerExperts, PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,

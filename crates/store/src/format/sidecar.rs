@@ -1,6 +1,6 @@
 //! The small files beside the weights: tokenizer, chat template, generation defaults.
 //!
-//! All are optional here; whoever needs one says so. The chat template is taken from
+//! All are optional here; code that needs one says so. The chat template is taken from
 //! `chat_template.jinja`, else `chat_template.json`, else `tokenizer_config.json`, where it is a text
 //! or a list of named templates (the one called `default` counts).
 
@@ -16,7 +16,7 @@ use crate::shown::shown;
 pub(crate) const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// tokenizer.json: the largest known has 35 MB.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
-/// tokenizer.json and its neighbours, of which it is the largest.
+/// tokenizer.json, the largest, and its neighbours.
 pub(crate) const COPIED_BYTES_MAX: u64 = TOKENIZER_BYTES_MAX;
 /// tokenizer_config.json lists added tokens; real ones are below 100 KB.
 const TOKENIZER_CONFIG_BYTES_MAX: u64 = 16 << 20;

@@ -2,35 +2,9 @@
 //!
 //! A new layout is a file with two functions and a row in [`LAYOUTS`] (docs/adding/layout.md).
 
-use std::path::Path;
-
 use super::error::FormatError;
-use super::{Checkpoint, ancestor, files, gguf, hugging_face, layout, native, shards};
-
-/// What a user's path leads to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    /// The folder, or the one in which the file lies.
-    pub(super) folder: &'a Path,
-    /// The file that was given by name; `None` for a folder.
-    pub(super) file: Option<&'a Path>,
-}
-
-impl<'a> Place<'a> {
-    /// The file, unless it stands for its folder, as those do that a folder has only for all of its content.
-    pub(super) fn alone(&self) -> Option<&'a Path> {
-        let file = self.file?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let part = name.ends_with(".safetensors")
-            || [shards::INDEX, hugging_face::CONFIG, layout::MANIFEST].contains(&&*name);
-        (!part).then_some(file)
-    }
-
-    /// True when the folder is meant and holds the file `name`.
-    pub(super) fn has(&self, name: &str) -> Result<bool, FormatError> {
-        Ok(self.alone().is_none() && files::find(self.folder, name)?.is_some())
-    }
-}
+use super::place::Place;
+use super::{Checkpoint, ancestor, gguf, hugging_face, native};
 
 /// A layout of checkpoints.
 struct Layout {

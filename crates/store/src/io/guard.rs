@@ -68,7 +68,7 @@ mod linux {
 
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-    /// Mappings at once: files of a checkpoint, of which the largest have some hundreds.
+    /// Mappings at once: files of a checkpoint; the largest have some hundreds.
     const ENTRIES: usize = 4096;
     const FREE: u8 = 0;
     const CLAIMED: u8 = 1;

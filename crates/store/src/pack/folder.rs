@@ -72,7 +72,7 @@ fn foreign(path: &Path, problem: impl Into<String>) -> PackError {
 }
 
 /// Compares the folder's owner with that of a file made now: some file systems give every file another owner than
-/// the process has, or the same one whoever makes it.
+/// the process has, or the same one whichever user makes it.
 fn check_owner(partial: &Path) -> Result<(), PackError> {
     let path = partial.join(UNFINISHED_JOURNAL);
     let at = |error| PackError::io(&path, "create", error);

@@ -77,7 +77,7 @@ pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
     }
     let tokens = chosen.last_key_value().map_or(0, |((step, _), _)| step + 1);
     if tokens > chosen.len() {
-        // Every token is seen by at least one layer: a step far off asks for memory in vain.
+        // Every token is seen by at least one layer: a step far off would ask for memory that no token fills.
         return Err(wrong(0, "step", &tokens.to_string(), "steps without gaps"));
     }
     // A comment further down may have changed the shape.

@@ -10,6 +10,7 @@ use super::Trace;
 use crate::cache::Phase;
 use crate::cache::policy::Policy;
 use crate::cache::state::{Purpose, Residency};
+use crate::{ExpertId, LayerId};
 
 /// How slots are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +63,11 @@ fn run(
     let mut pinned = Vec::with_capacity(trace.top_k);
     for token in 0..trace.tokens() {
         for layer in layers.clone() {
-            residency.step(layer);
+            residency.step(LayerId(layer as u16));
             pinned.clear();
             let mut missing = Vec::with_capacity(trace.top_k);
             for &expert in trace.chosen(token, layer) {
-                let key = residency.key(layer, usize::from(expert));
+                let key = residency.key(LayerId(layer as u16), ExpertId(expert));
                 residency.touch(key);
                 match residency.find(key) {
                     Some(slot) => {

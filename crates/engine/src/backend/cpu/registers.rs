@@ -3,7 +3,7 @@
 use super::super::Register;
 use crate::model::config::ModelConfig;
 
-/// One `[capacity, width]` buffer per register, of which the rows of the current batch are visible.
+/// One `[capacity, width]` buffer per register; the rows of the current batch are visible.
 pub(super) struct Registers {
     buffers: [Vec<f32>; Register::COUNT],
     widths: [usize; Register::COUNT],

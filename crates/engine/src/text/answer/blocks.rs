@@ -4,10 +4,11 @@
 //! on a call is read by its form (`tagged.rs`, `calls.rs`).
 
 use super::calls::{JsonCall, JsonForm};
+use super::markers::{begun, first};
 use super::out::{Out, Repair};
 use super::tagged::{TaggedCall, Tags};
 use super::tools::Tools;
-use super::{Part, Reading, Step, THINK_END, THINK_START, begun, first};
+use super::{Part, Reading, Step, THINK_END, THINK_START};
 
 /// How a dialect marks calls.
 #[derive(Debug)]
@@ -211,20 +212,4 @@ impl Reading for Blocks {
     fn thinks(&self) -> bool {
         self.part == Part::Reasoning
     }
-}
-
-/// Drops text that belongs to nothing, up to the end of the call or to what begins something new.
-pub(super) fn skip(held: &mut String, last: bool, end: &str, start: &str) -> Step {
-    let tags = [end, start, THINK_END].into_iter().filter(|tag| !tag.is_empty());
-    if let Some((at, tag)) = first(held, tags.clone()) {
-        held.drain(..at + if tag == end { tag.len() } else { 0 });
-        return Step::Done;
-    }
-    if last {
-        held.clear();
-        return Step::Done;
-    }
-    let keep = tags.map(|tag| begun(held, tag)).max().unwrap_or(0);
-    held.drain(..held.len() - keep);
-    Step::More
 }

@@ -9,8 +9,8 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::Step;
-use super::blocks::skip;
 use super::json::{Fed, JsonStream};
+use super::markers::skip;
 use super::out::{Out, Repair};
 
 /// How a dialect closes arguments in JSON.

@@ -6,8 +6,8 @@
 use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::calls::JsonForm;
-use super::dialect::{Body, CallForm, Lead, Row};
 use super::out::Repair;
+use super::row::{Body, CallForm, Lead, Row};
 use super::tools::Tools;
 
 const START: &str = "<｜tool▁call▁begin｜>";

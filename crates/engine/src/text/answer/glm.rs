@@ -4,9 +4,9 @@
 
 use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
-use super::dialect::{Body, CallForm, Lead, Row};
 use super::out::Repair;
 use super::qwen::object;
+use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Header, KEY_BYTES_MAX, Tags};
 use super::tools::Tools;
 

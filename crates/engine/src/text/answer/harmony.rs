@@ -9,10 +9,11 @@
 //! second `final`, a call in the channel of thoughts, a recipient without `functions.`.
 
 use super::calls::{JsonCall, JsonForm};
-use super::dialect::{Body, CallForm, Lead, Row};
+use super::markers::{begun, first};
 use super::out::{Out, Repair};
+use super::row::{Body, CallForm, Lead, Row};
 use super::tools::Tools;
-use super::{Part, Reading, Step, begun, first};
+use super::{Part, Reading, Step};
 
 const START: &str = "<|start|>";
 const CHANNEL: &str = "<|channel|>";

@@ -3,7 +3,7 @@
 use super::blocks::{Blocks, Syntax};
 use super::calls::JsonForm;
 use super::deepseek::look_ahead_of;
-use super::dialect::{Body, CallForm, Lead, Row};
+use super::row::{Body, CallForm, Lead, Row};
 
 const START: &str = "<|tool_call_begin|>";
 const END: &str = "<|tool_call_end|>";

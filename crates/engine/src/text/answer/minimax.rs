@@ -1,8 +1,8 @@
 //! MiniMax-M2's dialect: functions in `<invoke>` tags, several in one block.
 
 use super::blocks::{Blocks, Syntax};
-use super::dialect::{Body, CallForm, Lead, Row};
 use super::dsml::look_ahead_of;
+use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Tags, named};
 
 const TAGS: Tags = Tags {

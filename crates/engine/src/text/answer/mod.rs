@@ -17,10 +17,12 @@ mod glm;
 mod harmony;
 mod json;
 mod kimi;
+mod markers;
 mod minimax;
 mod out;
 mod qwen;
 mod reader;
+mod row;
 pub(crate) mod schema;
 mod tagged;
 mod tools;
@@ -34,9 +36,9 @@ use out::Out;
 use tools::Tools;
 
 pub use dialect::Dialect;
-pub(crate) use dialect::{Body, CallForm, Lead};
 pub use out::Repairs;
 pub use reader::AnswerReader;
+pub(crate) use row::{Body, CallForm, Lead};
 
 const THINK_START: &str = "<think>";
 const THINK_END: &str = "</think>";
@@ -173,20 +175,6 @@ impl AnswerParser {
     fn run(&mut self, last: bool) {
         while self.reading.step(&mut self.held, last, &self.tools, &mut self.out) != Step::More {}
     }
-}
-
-/// Length of the longest end of `text` that begins `marker`.
-fn begun(text: &str, marker: &str) -> usize {
-    (1..marker.len())
-        .rev()
-        .find(|&length| marker.is_char_boundary(length) && text.ends_with(&marker[..length]))
-        .unwrap_or(0)
-}
-
-/// The first of `markers` in `text`: its place and itself, the longest where several begin.
-fn first<'a>(text: &str, markers: impl IntoIterator<Item = &'a str>) -> Option<(usize, &'a str)> {
-    let found = markers.into_iter().filter_map(|marker| Some((text.find(marker)?, marker)));
-    found.min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
 }
 
 /// Events with neighbours of one kind joined: what an answer's events have in common however its text was cut.

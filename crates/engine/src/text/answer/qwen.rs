@@ -5,8 +5,8 @@
 use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::calls::{Envelope, JsonForm, envelope};
-use super::dialect::{Body, CallForm, Lead, Row};
 use super::out::Repair;
+use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Tags, named};
 use super::tools::Tools;
 

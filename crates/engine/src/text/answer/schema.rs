@@ -140,7 +140,7 @@ fn walk(schema: &Value, root: &Value, depth: usize, steps: &mut usize) -> Types 
             found = found.and(walk(part, root, depth - 1, steps));
         }
     }
-    // Only keywords say it: strictly such a schema allows other types too, but nobody means that.
+    // Only keywords say it: strictly such a schema allows other types too, but no author means that.
     if found == Types::ANY {
         let has = |keys: &[&str]| keys.iter().any(|key| schema.get(key).is_some());
         if has(&["properties", "additionalProperties", "required"]) {

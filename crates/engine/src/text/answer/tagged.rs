@@ -9,7 +9,7 @@
 
 use serde_json::Value as Json;
 
-use super::blocks::skip;
+use super::markers::skip;
 use super::out::{Out, Repair, escape_into};
 use super::schema::Types;
 use super::tools::{Form, Tools, fitting, form, typed};

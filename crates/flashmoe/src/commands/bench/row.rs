@@ -1,7 +1,7 @@
 //! From samples to a row: means, and the roofline that they are compared with.
 //!
 //! Per token, T_ssd is the bytes read over the disk's bandwidth at this record size, T_mem the bytes that
-//! arithmetic has to touch over the memory's: the trunk (without the embedding, of which a token reads
+//! arithmetic has to touch over the memory's: the trunk (without the embedding, where a token reads
 //! one row) once per pass, the experts visited, the keys and values attended to. An engine that overlaps
 //! both perfectly takes the larger, one that alternates takes the sum; arithmetic itself is not
 //! counted, so a prefill that is limited by it stays below both.
@@ -121,7 +121,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
     let check = samples.iter().fold(0, |check: u64, sample| check.rotate_left(1) ^ sample.check);
     let arguments = &plan.arguments;
-    // Without a pool nothing is found in slots; page faults are counted by nobody.
+    // Without a pool nothing is found in slots; page faults are not counted.
     let pooled = matches!(arguments.storage, StorageChoice::Budget | StorageChoice::Resident);
     let counted = arguments.storage != StorageChoice::Mmap;
     let fields = json!({

@@ -84,7 +84,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, takes its lock and reads what is there; what nobody needs or knows is removed.
+    /// Opens the folder, takes its lock and reads what is there; unknown and unneeded files are removed.
     ///
     /// # Errors
     /// The folder cannot be made, is open to others, is used by another server, or cannot be read.
@@ -199,7 +199,7 @@ impl Folder {
         let _ = fs::remove_file(self.page_path(key));
     }
 
-    /// Forgets a snapshot, and the pages that nobody else needs.
+    /// Forgets a snapshot, and the pages that no other snapshot needs.
     fn remove(&mut self, index: usize) {
         let known = self.files.swap_remove(index);
         let _ = fs::remove_file(&known.path);

@@ -330,7 +330,7 @@ impl Pieces {
     /// Checks the last piece, and that nothing is left.
     ///
     /// # Errors
-    /// A wrong checksum, or bytes that nobody has read.
+    /// A wrong checksum, or bytes left over.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         self.close()?;
         if self.waiting.is_empty() { Ok(()) } else { Err(damaged()) }

@@ -199,7 +199,7 @@ pub fn verify(folder: &Path, model: Option<&str>) -> Result<Verified, KeptError>
     Ok(found)
 }
 
-/// Removes what is kept; with `unused_for` only snapshots that nobody went on from for so long. Snapshots go before
+/// Removes what is kept; with `unused_for` only snapshots that no request has used for so long. Snapshots go before
 /// the pages that they need, and what a running server is just writing stays.
 ///
 /// # Errors

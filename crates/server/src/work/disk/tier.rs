@@ -14,11 +14,8 @@ use super::folder::Folder;
 use super::format::Pieces;
 use super::local::Local;
 use super::shared::SharedFolder;
-use super::writer::{Counts, Shelf, Writer};
+use super::writer::{Counts, Log, Shelf, Writer};
 use super::{DiskOptions, SharedOptions};
-
-/// Takes lines of the log.
-pub(super) type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Which of the folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,7 +274,7 @@ impl DiskTier {
     }
 }
 
-/// Gives signs of life while something is read that may come over a network.
+/// Sends keep-alives while something is read that may come over a network.
 struct Beating<'a>(&'a mut Pieces, &'a dyn Fn());
 
 impl Read for Beating<'_> {

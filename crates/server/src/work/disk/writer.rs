@@ -21,6 +21,9 @@ const QUEUE: usize = 2;
 /// Longest time that the engine waits for a write to be given up.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Takes lines of the log.
+pub(super) type Log = Box<dyn Fn(&str) + Send + Sync>;
+
 /// Why a snapshot is not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
@@ -112,11 +115,11 @@ pub(super) struct Writer<S> {
     /// Flags and whole snapshots, each changed by itself.
     work: Mutex<Work>,
     changed: Condvar,
-    log: super::tier::Log,
+    log: Log,
 }
 
 impl<S: Shelf> Writer<S> {
-    pub(super) fn new(shelf: S, log: super::tier::Log) -> Self {
+    pub(super) fn new(shelf: S, log: Log) -> Self {
         let (work, changed) = (Mutex::default(), Condvar::new());
         Self { shelf, work, changed, log }
     }

@@ -20,7 +20,7 @@ pub trait Kind {
     fn limit(&self) -> Option<u64> {
         None
     }
-    /// True for lists, of which one entry may be to blame.
+    /// True for lists, where one entry may be to blame.
     fn has_entries(&self) -> bool {
         false
     }

@@ -7,7 +7,7 @@
 pub(super) struct Rule {
     /// As in `tokenizer.ggml.pre`.
     names: &'static [&'static str],
-    /// Expressions, each of which divides what the one before it left.
+    /// Expressions: each divides what the one before it left.
     pub(super) patterns: &'static [&'static str],
     /// Whether characters are composed first.
     pub(super) composes: bool,

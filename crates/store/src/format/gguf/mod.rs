@@ -162,6 +162,7 @@ fn translate<'a>(
         trunk: described.trunk,
         further: described.further,
         second_norm: described.second_norm,
+        own: described.own,
         linear: &described.linear,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());

@@ -12,6 +12,7 @@ import functools
 import pathlib
 import typing
 
+import gptoss
 import hugging_face
 import mlx_format
 from nets import Net
@@ -69,6 +70,7 @@ NEXT = Net(
     "next", family="qwen3_next", hidden=256, layers=8, experts=16, top_k=4, expert_width=128,
     shared_width=128, heads=4, kv_heads=2, key_heads=2, value_heads=6, linear_dim=64,
 )
+QWEN3_STRETCHED = dataclasses.replace(QWEN3, name="qwen3-stretched", stretched=True)
 QWEN3_RAW_WEIGHTS = dataclasses.replace(QWEN3, name="qwen3-raw-weights", norm_topk=False, tied=True)
 # Rows of every matrix are whole blocks of 256 values.
 BLOCKS = Net(
@@ -119,6 +121,24 @@ def gguf_case(net, suffix, *kinds, **layout):
         gguf_format.write(folder, net, kind, **layout)
 
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
+
+
+def gpt_oss_case(net):
+    """As released: 4-bit floats for experts, bfloat16 for the rest."""
+    write = functools.partial(gptoss.write, net=net)
+    return Case(f"{net.name}-mxfp4", net, write, quantized=True)
+
+
+def gpt_oss_gguf_case(net, suffix, trunk, experts):
+    """As llama.cpp's converter writes it."""
+
+    def write(folder):
+        import gptoss_gguf
+
+        kinds = gptoss_gguf.Type
+        gptoss_gguf.write(folder, net, kinds[trunk], kinds[experts])
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=experts not in ("F32", "BF16"))
 
 
 def every_width_and_group(path):
@@ -198,6 +218,20 @@ def all_cases():
         own_mlx_case(QWEN3.calm(), "every-width", every_width_and_group),
         own_mlx_case(NEXT.calm(), "every-width", every_width_and_group),
     ]
+    gpt_oss = gptoss.GptOssNet("gptoss")
+    clamped = dataclasses.replace(gpt_oss, name="gptoss-clamped", limit=0.5)
+    wide = dataclasses.replace(gpt_oss, name="gptoss-wide", window=100, heads=6, kv_heads=1, experts=7)
+    whole = dataclasses.replace(gpt_oss, name="gptoss-truncated", truncate=True, head_dim=64, heads=8, kv_heads=1)
+    plain = gpt_oss.calm()
+    cases += [
+        gpt_oss_case(gpt_oss),
+        *(gpt_oss_case(net.calm()) for net in (gpt_oss, clamped, wide, whole)),
+        gpt_oss_gguf_case(plain, "mxfp4", "BF16", "MXFP4"),
+        gpt_oss_gguf_case(plain, "q8", "Q8_0", "Q8_0"),
+        gpt_oss_gguf_case(plain, "f32", "F32", "F32"),
+        gpt_oss_gguf_case(gpt_oss, "mxfp4", "Q8_0", "MXFP4"),
+    ]
+    cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -245,6 +279,7 @@ def golden_cases():
         own_mlx_case(grouped, "mixed", low_bit_experts),
         hugging_face_case(qwen3, shards=2),
         hugging_face_case(following),
+        gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
     lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80, "qwen3next-calm-hf": 100}
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

@@ -47,6 +47,7 @@ class Net:
     tied: bool = False
     norm_topk: bool = True  # not for Qwen3.5, which always normalises
     flat: bool = False  # ForCausalLM with a flat config instead of the multimodal layout
+    stretched: bool = False  # rotation by YaRN, for Qwen3-MoE
     gain: float = WILD
     seed: int = 1234
 
@@ -160,7 +161,7 @@ class Net:
             "max_position_embeddings": 4096,
             "rms_norm_eps": 1e-6,
             "rope_theta": 1000000.0,
-            "rope_scaling": None,
+            "rope_scaling": self._yarn() if self.stretched else None,
             "sliding_window": None,
             "use_sliding_window": False,
             "tie_word_embeddings": self.tied,
@@ -205,6 +206,10 @@ class Net:
             "eos_token_id": 0,
             "bos_token_id": 0,
         }
+
+    @staticmethod
+    def _yarn():
+        return {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 
     def shapes(self):
         """{name: shape} of every tensor, experts fused as in the Qwen3.5 releases."""

@@ -11,7 +11,9 @@ import typing
 
 import numpy as np
 
-BITS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32}
+BITS = {
+    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32, "U8": np.uint8,
+}
 
 
 class Stored(typing.NamedTuple):

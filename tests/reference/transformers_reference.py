@@ -19,6 +19,7 @@ import torch
 import transformers
 
 import gguf_format
+import gptoss
 import mlx_format
 from safetensors_file import Stored
 
@@ -42,9 +43,11 @@ def load(folder):
         "qwen3_5_moe": transformers.Qwen3_5MoeForCausalLM,
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
         "qwen3_next": transformers.Qwen3NextForCausalLM,
+        "gpt_oss": transformers.GptOssForCausalLM,
     }[text]
     in_gguf = gguf_format.is_gguf(folder)
-    if not in_gguf and not mlx_format.is_mlx(folder):
+    gpt_oss = gptoss.is_gpt_oss(folder)
+    if not in_gguf and not gpt_oss and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager"
         )
@@ -54,7 +57,10 @@ def load(folder):
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
-    tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
+    if gpt_oss:
+        tensors = gptoss.read(folder)
+    else:
+        tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
     if settings.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     state = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
@@ -74,6 +80,8 @@ class RouterMargins:
 
     def watch(self, router, inputs, _output):
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
+        if getattr(router, "bias", None) is not None:
+            logits = logits + router.bias
         if logits.shape[1] > self.top_k:
             best = logits.topk(self.top_k + 1).values
             self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))

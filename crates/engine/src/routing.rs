@@ -18,7 +18,7 @@ use store::split_mix::{SplitMix64, mix};
 use store::trace::Trace;
 use store::trace::generator::{LayerRouting, QWEN3_30B};
 
-use crate::weights::MatrixId;
+use crate::weights::{MatrixId, VectorId};
 
 /// Noise on a generator's logits that makes guesses of them as good as one layer's router makes for the next: the best
 /// eight of 256 hold 80.7 % of the chosen, which is measured of Qwen3.6-35B-A3B.
@@ -32,6 +32,7 @@ pub struct Routing {
     recorder: Option<Recorder>,
     /// By layer, once told.
     routers: Vec<MatrixId>,
+    router_biases: Vec<Option<VectorId>>,
     guesses: Option<Guesses>,
     heat: Option<Heat>,
 }
@@ -126,12 +127,18 @@ impl Routing {
     }
 
     /// Tells which router each layer has; guessing the next layer's choice needs them.
-    pub fn set_routers(&mut self, routers: Vec<MatrixId>) {
+    pub fn set_routers(&mut self, routers: Vec<MatrixId>, biases: Vec<Option<VectorId>>) {
         if self.recorder.as_ref().is_some_and(Recorder::is_looking_ahead) {
             let (logits, chosen, weights) = Default::default();
             self.guesses = Some(Guesses { logits, chosen, weights });
         }
         self.routers = routers;
+        self.router_biases = biases;
+    }
+
+    /// The bias of the router of the layer after `layer`.
+    pub fn next_router_bias(&self, layer: LayerId) -> Option<VectorId> {
+        self.router_biases.get(layer.index() + 1).copied().flatten()
     }
 
     /// Which router each layer has, if that was told.
@@ -423,7 +430,7 @@ mod tests {
     fn guesses_are_counted_by_rank_and_only_while_listening() {
         let recorder = Recorder::new(2).looking_ahead();
         let mut routing = Routing::default().recorded_by(recorder.clone());
-        routing.set_routers(Vec::new());
+        routing.set_routers(Vec::new(), Vec::new());
         let guess = routing.guess(2, 8, 3).unwrap();
         guess.chosen.copy_from_slice(&[4, 1, 2, 7, 6, 5]);
         let weights = [0.0; 6];

@@ -5,7 +5,7 @@
 //! loaded. [`Catalog::load`] then brings exactly those tensors into memory. Matrices keep the
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 
 use kernels::format::{Encoding, FloatType, Matrix};
@@ -68,6 +68,8 @@ struct VectorPlace {
     role: VectorRole,
     float: FloatType,
     extent: Extent,
+    /// Where the vector is not the whole tensor: its first value there, and how many lie from one to the next.
+    every: (usize, usize),
 }
 
 /// The tensors that a model needs, checked against a checkpoint.
@@ -76,12 +78,15 @@ pub struct Catalog<'a> {
     checked: bool,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
+    /// Names of the tensors that were asked for.
+    used: HashSet<String>,
 }
 
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        Self { checkpoint, checked: true, matrices: Vec::new(), vectors: Vec::new() }
+        let (matrices, vectors, used) = Default::default();
+        Self { checkpoint, checked: true, matrices, vectors, used }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -94,7 +99,8 @@ impl<'a> Catalog<'a> {
         self.checkpoint.tensors.contains_key(name)
     }
 
-    fn tensor(&self, name: &str) -> Result<&'a Tensor, EngineError> {
+    fn tensor(&mut self, name: &str) -> Result<&'a Tensor, EngineError> {
+        self.used.insert(name.to_owned());
         let missing = || EngineError::tensor(name, "is missing from the checkpoint");
         self.checkpoint.tensors.get(name).ok_or_else(missing)
     }
@@ -140,7 +146,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// The tensor `name`, which must be a matrix of this shape.
-    fn shaped(&self, name: &str, rows: usize, columns: usize) -> Result<Tensor, EngineError> {
+    fn shaped(&mut self, name: &str, rows: usize, columns: usize) -> Result<Tensor, EngineError> {
         let tensor = self.tensor(name)?;
         if tensor.shape != [rows, columns] {
             let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
@@ -160,16 +166,33 @@ impl<'a> Catalog<'a> {
         length: usize,
         role: VectorRole,
     ) -> Result<VectorId, EngineError> {
+        let [vector] = self.vectors_in_turns(name, length, role)?;
+        Ok(vector)
+    }
+
+    /// Declares `N` vectors of `length` values each whose values lie in turns in the tensor `name`. They are parted
+    /// when they are loaded, so that no device meets the mixture.
+    ///
+    /// # Errors
+    /// As [`Catalog::vector`].
+    pub fn vectors_in_turns<const N: usize>(
+        &mut self,
+        name: &str,
+        length: usize,
+        role: VectorRole,
+    ) -> Result<[VectorId; N], EngineError> {
         let tensor = self.tensor(name)?;
-        if tensor.shape.iter().product::<usize>() != length {
-            let found = format!("has shape {:?}, expected {length} values", tensor.shape);
+        if tensor.shape.iter().product::<usize>() != N * length {
+            let found = format!("has shape {:?}, expected {} values", tensor.shape, N * length);
             return Err(EngineError::tensor(name, found));
         }
         let Encoding::Float(float) = tensor.encoding else {
             return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
         };
-        self.vectors.push(VectorPlace { length, role, float, extent: tensor.weight });
-        Ok(VectorId(self.vectors.len() as u32 - 1))
+        let (extent, first) = (tensor.weight, self.vectors.len() as u32);
+        let place = |turn| VectorPlace { length, role, float, extent, every: (turn, N) };
+        self.vectors.extend((0..N).map(place));
+        Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }
 
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
@@ -177,11 +200,17 @@ impl<'a> Catalog<'a> {
     ///
     /// # Errors
     /// The first such tensor.
-    pub fn refuse_unused(&self) -> Result<(), EngineError> {
-        match self.checkpoint.unused.iter().find(|name| name.contains("layers.")) {
-            Some(name) => Err(EngineError::tensor(name, "belongs to a layer but has no use here")),
-            None => Ok(()),
-        }
+    pub fn refuse_unknown(&self) -> Result<(), EngineError> {
+        first_of_a_layer(self.checkpoint.unused.iter())
+    }
+
+    /// Refuses a checkpoint whose layers hold tensors that other families have and this one did not declare.
+    ///
+    /// # Errors
+    /// The first such tensor.
+    pub fn refuse_undeclared(&self) -> Result<(), EngineError> {
+        let known = self.checkpoint.tensors.keys();
+        first_of_a_layer(known.filter(|name| !self.used.contains(*name)))
     }
 
     /// Bytes that [`Catalog::load`] will hold.
@@ -315,6 +344,14 @@ impl<'a> Catalog<'a> {
     }
 }
 
+/// Refuses the first name that belongs to a layer.
+fn first_of_a_layer<'n>(mut names: impl Iterator<Item = &'n String>) -> Result<(), EngineError> {
+    match names.find(|name| name.contains("layers.")) {
+        Some(name) => Err(EngineError::tensor(name, "belongs to a layer but has no use here")),
+        None => Ok(()),
+    }
+}
+
 /// The extents of matrices, in file order, each once.
 fn extents_of<'p>(places: impl Iterator<Item = &'p MatrixPlace>) -> Vec<Extent> {
     let mut extents: Vec<Extent> = places.flat_map(MatrixPlace::extents).collect();
@@ -332,11 +369,10 @@ impl MatrixPlace {
     /// The rows of `runs` of each plane of the loaded tensor.
     fn gather(&self, trunk: &Trunk, runs: &[Range<usize>]) -> [Vec<u8>; 3] {
         let encoding = self.tensor.encoding;
-        let scales = encoding.scale_row_bytes(self.columns);
         let planes = [
             (Some(self.tensor.weight), encoding.weight_row_bytes(self.columns)),
-            (self.tensor.scales_biases.map(|pair| pair.0), scales),
-            (self.tensor.scales_biases.map(|pair| pair.1), scales),
+            (self.tensor.scales_biases.map(|pair| pair.0), encoding.scale_row_bytes(self.columns)),
+            (self.tensor.scales_biases.map(|pair| pair.1), encoding.bias_row_bytes(self.columns)),
         ];
         planes.map(|(extent, row)| {
             let mut out = Vec::with_capacity(if extent.is_some() { self.rows * row } else { 0 });
@@ -380,8 +416,9 @@ fn stopped(error: TrunkError) -> EngineError {
 }
 
 fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
-    let mut values: Vec<f32> =
-        (0..place.length).map(|index| place.float.decode(bytes, index)).collect();
+    let (first, step) = place.every;
+    let places = (first..).step_by(step).take(place.length);
+    let mut values: Vec<f32> = places.map(|index| place.float.decode(bytes, index)).collect();
     match place.role {
         VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
         VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),

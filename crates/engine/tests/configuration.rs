@@ -25,6 +25,7 @@ fn models() -> Vec<PathBuf> {
     let golden = [
         "qwen3-calm-hf",
         "qwen3next-calm-hf",
+        "gptoss-calm-mxfp4",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",
         "qwen35-calm-mlxlm-4bit",

@@ -18,7 +18,7 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
-const CASES: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
+const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
 const CONTEXT: usize = 640;
 
 /// With keys and values of the default type.
@@ -96,8 +96,10 @@ fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
 #[test]
 fn a_deep_text_has_the_same_bits_however_it_is_cut() {
     let whole = text(3, 4096 + 30);
-    for kv_type in [KvType::F16, KvType::Q8] {
-        let mut engine = engine_of("qwen3-calm-hf", kv_type, whole.len() + 1);
+    let cases =
+        [("qwen3-calm-hf", KvType::F16), ("qwen3-calm-hf", KvType::Q8), (CASES[2], KvType::F16)];
+    for (case, kv_type) in cases {
+        let mut engine = engine_of(case, kv_type, whole.len() + 1);
         let expected = alone(&mut engine, &whole);
         let sequence = engine.create_sequence().unwrap();
         feed(&mut engine, sequence, &whole[..1000]);
@@ -105,7 +107,7 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
         engine.drop_sequence(sequence);
         let found = resumed(&mut engine, &snapshot, &whole[3001..]);
-        assert!(found == expected, "{kv_type}: a snapshot at 3001");
+        assert!(found == expected, "{case} {kv_type}: a snapshot at 3001");
         let sequence = engine.create_sequence().unwrap();
         engine.backend().restore(sequence, &snapshot).unwrap();
         feed(&mut engine, sequence, &whole[3001..4100]);
@@ -113,7 +115,7 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         for token in &whole[4100..] {
             last = feed(&mut engine, sequence, std::slice::from_ref(token));
         }
-        assert!(last == expected, "{kv_type}: token by token at the end");
+        assert!(last == expected, "{case} {kv_type}: token by token at the end");
     }
 }
 

@@ -35,7 +35,7 @@ fn unquantised_weights_agree_to_1e_5() {
 
 #[test]
 fn quantised_weights_agree_to_1e_4_with_the_default_arithmetic() {
-    for case in ["qwen35-calm-mlx-mixed", "qwen35-calm-mlxlm-4bit"] {
+    for case in ["qwen35-calm-mlx-mixed", "qwen35-calm-mlxlm-4bit", "gptoss-calm-mxfp4"] {
         check(case, &F32_CACHE, 1e-4);
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
@@ -54,6 +54,7 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         "qwen3next-calm-hf",
         "qwen35-calm-hf",
         "qwen35-hf",
+        "gptoss-calm-mxfp4",
         "qwen35-calm-mlx-mixed",
         "qwen35-calm-mlxlm-4bit",
     ] {

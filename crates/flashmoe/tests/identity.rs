@@ -5,8 +5,13 @@ mod support;
 
 use support::Scored;
 
-const CASES: [&str; 4] =
-    ["qwen35-calm-mlx-mixed", "qwen35-hf", "qwen3-calm-hf", "qwen3next-calm-hf"];
+const CASES: [&str; 5] = [
+    "qwen35-calm-mlx-mixed",
+    "qwen35-hf",
+    "qwen3-calm-hf",
+    "qwen3next-calm-hf",
+    "gptoss-calm-mxfp4",
+];
 
 #[test]
 fn no_setting_that_only_moves_bytes_changes_a_bit() {

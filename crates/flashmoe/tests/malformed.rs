@@ -153,7 +153,10 @@ fn what_only_the_engine_can_know() {
         ("an epsilon as text", &["config.json", "rms_norm_eps"], |f| {
             set(f, "rms_norm_eps", json!("x"))
         }),
-        ("a rotation of another kind", &["config.json", "rope", "yarn"], |f| {
+        ("a rotation of another kind", &["config.json", "rope", "longrope"], |f| {
+            set(f, "rope_parameters", json!({"rope_type": "longrope"}));
+        }),
+        ("a stretched rotation without its factor", &["config.json", "factor", "missing"], |f| {
             set(f, "rope_parameters", json!({"rope_type": "yarn"}));
         }),
         ("a rotation of five", &["config.json", "rope_parameters", "5"], |f| {

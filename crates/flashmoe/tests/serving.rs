@@ -1,5 +1,5 @@
-//! Goal: a server that is short of descriptors still answers, and one whose files changed says that it fails. Method:
-//! the real binary with the demo model, and a client that speaks bytes.
+//! Goal: a server that is short of descriptors still answers, one whose files changed says that it fails, and a gpt-oss
+//! speaks harmony. Method: the real binary with the demo model or a synthetic one, and a client that speaks bytes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,6 +7,19 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+/// What tokenizer.json of gpt-oss divides text by.
+const O200K: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
@@ -123,4 +136,49 @@ fn a_model_that_changed_is_not_healthy_again_when_it_is_put_back() {
     drop(serving);
     let again = Serving::start("true", &model, &streamed);
     assert_eq!((again.ask("Which colour has the sea?").0, again.health().0), (200, 200));
+}
+
+/// gpt-oss from end to end: its own template, the words of o200k, and the channels of its answers.
+#[test]
+fn a_gpt_oss_is_asked_in_harmony_and_answers_in_channels() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/text-dialects");
+    let mut tokenizer: Value = read(&text.join("tokenizer.json"));
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(O200K);
+    let words = folder.path().join("tokenizer.json");
+    std::fs::write(&words, tokenizer.to_string()).unwrap();
+    let [path, words] = [&model, &words].map(|path| path.to_str().unwrap());
+    let made = Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+        .args(["synth", "tiny-oss", path, "--layout", "native", "--experts", "mxfp4:planes"])
+        .args(["--trunk", "bf16", "--tokenizer", words])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let golden: Value = read(&text.join("conversations.json"));
+    let template = golden["templates"]["harmony"].as_str().unwrap();
+    std::fs::write(model.join("chat_template.jinja"), template).unwrap();
+    let said =
+        Command::new(env!("CARGO_BIN_EXE_flashmoe")).args(["inspect", path]).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("gpt-oss") && said.contains("harmony"), "{said}");
+    let serving = Serving::start("true", &model, &[]);
+    let tool = json!({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters":
+        {"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"],
+         "additionalProperties": false}}});
+    let mut body = json!({"max_tokens": 400, "temperature": 1.0, "seed": 3, "tools": [tool],
+        "tool_choice": "required", "messages": [{"role": "user", "content": "Hello."}]});
+    let (status, answer) = serving.exchange("POST /v1/chat/completions", &body.to_string());
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "look", "{answer}");
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert!(arguments["deep"].is_boolean(), "{answer}");
+    // Without a call the grammar lets the model write what it likes, which is noise, but no marker gets out.
+    body["tool_choice"] = json!("none");
+    let (status, answer) = serving.exchange("POST /v1/chat/completions", &body.to_string());
+    assert!(status == 200 && !answer.contains("<|channel|>"), "{answer}");
 }

@@ -60,6 +60,26 @@ fn every_encoding_opens() {
 }
 
 #[test]
+fn the_shapes_of_other_families_open() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shape, options) in [
+        ("tiny-next", &["--experts", "4bit"][..]),
+        ("tiny-next", &["--layout", "native"]),
+        ("tiny-oss", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
+        ("tiny-oss", &["--experts", "4bit", "--group", "32"]),
+    ] {
+        let model = folder.path().join("model");
+        let mut arguments = vec!["synth", shape, model.to_str().unwrap()];
+        arguments.extend(options);
+        let output = flashmoe(&arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{shape} {options:?}: {errors}");
+        score(folder.path(), &model);
+        std::fs::remove_dir_all(model).unwrap();
+    }
+}
+
+#[test]
 fn a_destination_that_exists_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");

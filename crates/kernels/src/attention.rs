@@ -22,6 +22,15 @@ pub struct AttentionShape {
     pub kv_type: KvType,
 }
 
+/// What some attention layers have beside the shape.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttentionExtras<'a> {
+    /// Each token sees so many of the last positions, its own included; all of them without.
+    pub window: Option<usize>,
+    /// For each query head a further score without a value, which only takes weight from the others.
+    pub sinks: Option<&'a [f32]>,
+}
+
 impl AttentionShape {
     /// Bytes of the keys of one block, `[key_value_heads, BLOCK_TOKENS]` rows; its values take as many.
     pub const fn block_bytes(&self) -> usize {

@@ -36,7 +36,8 @@ mod x86_64;
 
 pub use activations::Activations;
 pub use attention::{
-    AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, store_keys_values,
+    AttentionExtras, AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut,
+    store_keys_values,
 };
 pub use compute::{
     ATTENTION_BYTES, Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens,

@@ -7,8 +7,8 @@ mod common;
 
 use common::{Random, close, compute, everywhere, isas};
 use kernels::{
-    Arithmetic, AttentionShape, BLOCK_TOKENS, Compute, KeyValueBlock, KeyValueBlockMut, KvType,
-    store_keys_values,
+    Arithmetic, AttentionExtras, AttentionShape, BLOCK_TOKENS, Compute, KeyValueBlock,
+    KeyValueBlockMut, KvType, store_keys_values,
 };
 
 fn shape(
@@ -65,6 +65,18 @@ impl Cache {
         out
     }
 
+    fn attention_with(
+        &self,
+        compute: &Compute,
+        extras: AttentionExtras<'_>,
+        q: &[f32],
+        first: usize,
+    ) -> Vec<f32> {
+        let mut out = vec![f32::NAN; q.len()];
+        compute.attention_with(&self.shape, extras, q, first, &self.blocks(), &mut out);
+        out
+    }
+
     /// Keys or values as the cache gives them back.
     fn stored(&self, rows: &[f32]) -> Vec<f32> {
         let (kind, dim) = (self.shape.kv_type, self.shape.head_dim);
@@ -79,6 +91,11 @@ impl Cache {
 
     /// Softmax attention in binary64.
     fn reference(&self, q: &[f32], first: usize) -> Vec<f64> {
+        self.reference_with(AttentionExtras::default(), q, first)
+    }
+
+    /// The same with a window and sinks.
+    fn reference_with(&self, extras: AttentionExtras<'_>, q: &[f32], first: usize) -> Vec<f64> {
         let AttentionShape { query_heads: heads, key_value_heads: kv, head_dim: dim, .. } =
             self.shape;
         let (keys, values) = (self.stored(&self.keys), self.stored(&self.values));
@@ -86,14 +103,19 @@ impl Cache {
         for (index, q) in q.chunks(dim).enumerate() {
             let (t, head) = (index / heads, index % heads / (heads / kv));
             let row = |p: usize| (p * kv + head) * dim..(p * kv + head + 1) * dim;
+            let begin = extras.window.map_or(0, |window| (first + t + 1).saturating_sub(window));
+            let sink = extras.sinks.map_or(0.0, |sinks| f64::from(sinks[index % heads]).exp());
             let scores: Vec<f64> = (0..=first + t)
                 .map(|p| {
+                    if p < begin {
+                        return 0.0;
+                    }
                     let pairs = q.iter().zip(&keys[row(p)]);
                     let dot: f64 = pairs.map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
                     (dot * f64::from(self.shape.scale)).exp()
                 })
                 .collect();
-            let total: f64 = scores.iter().sum();
+            let total: f64 = scores.iter().sum::<f64>() + sink;
             let mut out = vec![0.0; dim];
             for (p, score) in scores.iter().enumerate() {
                 for (out, &value) in out.iter_mut().zip(&values[row(p)]) {
@@ -193,6 +215,41 @@ fn a_key_or_value_beyond_the_type_is_never_silent() {
             let out = everywhere(|c| cache.attention(c, &q, 299));
             let heads = out.chunks(64).filter(|head| head.iter().any(|x| x.is_nan())).count();
             assert_eq!(heads, 2, "{kind}, {large} among the keys: {in_keys}");
+        }
+    }
+}
+
+/// Windows that begin inside a block, end with one, span several; sinks that matter and that do not. Prompts of some
+/// tokens and steps of one give the same bits.
+#[test]
+fn windows_and_sinks_match_softmax_and_ignore_the_batch() {
+    let mut random = Random::new(14);
+    for (heads, kv, dim, tokens) in [(8, 2, 64, 530), (4, 4, 40, 300), (6, 1, 32, 700)] {
+        let shape = shape(heads, kv, dim, KvType::F16);
+        let cache = Cache::random(shape, tokens, &mut random);
+        let q = queries(&mut random, tokens, &shape);
+        let sinks: Vec<f32> = (0..heads).map(|head| head as f32 * 2.0 - 5.0).collect();
+        let all = AttentionExtras { window: None, sinks: Some(&sinks) };
+        let windows = [1, 7, 128, 256, 300, 5000].map(|window| {
+            let sinks = (window % 2 == 0).then_some(&*sinks);
+            AttentionExtras { window: Some(window), sinks }
+        });
+        for extras in windows.into_iter().chain([all]) {
+            let (one, several) = (
+                compute(1, Arithmetic::Int16, kernels::Isa::Auto),
+                compute(3, Arithmetic::Int16, kernels::Isa::Auto),
+            );
+            let whole = cache.attention_with(&several, extras, &q, 0);
+            let want = cache.reference_with(extras, &q, 0);
+            close(&whole, &want, 2e-5, &format!("{extras:?}"));
+            let row = heads * dim;
+            for token in [0, 1, 127, 128, 255, 256, 299, tokens - 1] {
+                let at = token * row..(token + 1) * row;
+                for compute in [&one, &several] {
+                    let step = cache.attention_with(compute, extras, &q[at.clone()], token);
+                    assert!(step == whole[at.clone()], "{extras:?}: token {token}");
+                }
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ impl Bench {
                     }
                 }
             }
-            Encoding::Affine { .. } => unreachable!("blocks and floats"),
+            Encoding::Affine { .. } | Encoding::Mxfp4 => unreachable!("blocks and floats"),
         }
         bytes
     }

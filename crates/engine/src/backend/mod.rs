@@ -21,6 +21,7 @@ use store::cache::StoreCounters;
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+use crate::model::part::Part;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, VectorId};
 
@@ -151,6 +152,11 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
     Ok(())
 }
 
+/// Ends an operation that a device does not have: it has refused the models that ask for it when they were loaded.
+fn lacks(part: Part) -> ! {
+    unreachable!("a device without {} runs a model that has it", part.name())
+}
+
 /// A device that runs models.
 pub trait Backend {
     /// Makes an empty sequence.
@@ -269,8 +275,19 @@ pub trait Backend {
     fn split_query_gate(&mut self);
     /// RMS norm over each head of `heads` (`Query` or `Key`), then rotation by position.
     fn norm_and_rotate(&mut self, heads: Register, weight: VectorId);
-    /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query`.
-    fn attend(&mut self, layer: LayerId);
+    /// Rotation of `heads` (`Query` or `Key`) by position. Only for models with [`Part::PlainHeads`].
+    fn rotate(&mut self, heads: Register) {
+        let _ = heads;
+        lacks(Part::PlainHeads)
+    }
+    /// `register += bias` for every token. Only for models with [`Part::ProjectionBiases`].
+    fn add_bias(&mut self, register: Register, bias: VectorId) {
+        let _ = (register, bias);
+        lacks(Part::ProjectionBiases)
+    }
+    /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window,
+    /// with a score for each head that only takes weight from the others where the model has [`Part::Sinks`].
+    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>);
     /// `x *= sigmoid(gate)`.
     fn sigmoid_gate(&mut self, x: Register, gate: Register);
     /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
@@ -328,7 +345,7 @@ pub trait Backend {
         }
         self.norm_and_rotate(Register::Query, query_norm);
         self.norm_and_rotate(Register::Key, key_norm);
-        self.attend(layer);
+        self.attend(layer, None);
     }
     /// `Residual += matrix Context`, `Context` times the sigmoid of its gate where it is gated.
     fn attention_output(&mut self, gated: bool, matrix: MatrixId) {

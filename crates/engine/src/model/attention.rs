@@ -1,5 +1,5 @@
-//! Softmax attention with per-head norms, partial rotation and an optional output gate
-//! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`).
+//! Softmax attention with partial rotation and, where a family has them, per-head norms, an output gate, biases, sinks
+//! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
 
 use store::LayerId;
 
@@ -18,10 +18,12 @@ pub struct Attention {
     pub value: MatrixId,
     /// `[hidden, query_heads * head_dim]`
     pub output: MatrixId,
-    /// `[head_dim]`
-    pub query_norm: VectorId,
-    /// `[head_dim]`
-    pub key_norm: VectorId,
+    /// Norms of the heads of queries and keys, `[head_dim]` each.
+    pub norms: Option<[VectorId; 2]>,
+    /// What is added to queries, keys, values and the output.
+    pub biases: Option<[VectorId; 4]>,
+    /// `[query_heads]`: scores that only take weight from the others.
+    pub sinks: Option<VectorId>,
     /// True when `query` carries the output gate.
     pub gated: bool,
 }
@@ -45,16 +47,45 @@ impl Attention {
             key: catalog.matrix(&format!("{prefix}.k_proj"), keys, config.hidden)?,
             value: catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?,
             output: catalog.matrix(&format!("{prefix}.o_proj"), config.hidden, queries)?,
-            query_norm: catalog.vector(
-                &format!("{prefix}.q_norm"),
-                shape.head_dim,
-                VectorRole::Norm,
-            )?,
-            key_norm: catalog.vector(
-                &format!("{prefix}.k_norm"),
-                shape.head_dim,
-                VectorRole::Norm,
-            )?,
+            norms: match shape.head_norms {
+                false => None,
+                true => Some([
+                    catalog.vector(
+                        &format!("{prefix}.q_norm"),
+                        shape.head_dim,
+                        VectorRole::Norm,
+                    )?,
+                    catalog.vector(
+                        &format!("{prefix}.k_norm"),
+                        shape.head_dim,
+                        VectorRole::Norm,
+                    )?,
+                ]),
+            },
+            biases: match shape.biases {
+                false => None,
+                true => Some([
+                    catalog.vector(
+                        &format!("{prefix}.q_proj.bias"),
+                        query_rows,
+                        VectorRole::Plain,
+                    )?,
+                    catalog.vector(&format!("{prefix}.k_proj.bias"), keys, VectorRole::Plain)?,
+                    catalog.vector(&format!("{prefix}.v_proj.bias"), keys, VectorRole::Plain)?,
+                    catalog.vector(
+                        &format!("{prefix}.o_proj.bias"),
+                        config.hidden,
+                        VectorRole::Plain,
+                    )?,
+                ]),
+            },
+            sinks: match shape.sinks {
+                false => None,
+                true => {
+                    let name = format!("{prefix}.sinks");
+                    Some(catalog.vector(&name, shape.query_heads, VectorRole::Plain)?)
+                }
+            },
             gated: shape.output_gate,
         })
     }
@@ -64,7 +95,33 @@ impl Attention {
         use Register::{Key, Query, QueryGate, Value};
         let query = if self.gated { QueryGate } else { Query };
         backend.norm_linear(norm, &[(self.query, query), (self.key, Key), (self.value, Value)]);
-        backend.attend_heads(layer, self.gated, self.query_norm, self.key_norm);
+        if let Some([query_bias, key, value, _]) = self.biases {
+            backend.add_bias(query, query_bias);
+            backend.add_bias(Key, key);
+            backend.add_bias(Value, value);
+        }
+        match (self.norms, self.sinks) {
+            (Some([query, key]), None) => backend.attend_heads(layer, self.gated, query, key),
+            (norms, sinks) => {
+                if self.gated {
+                    backend.split_query_gate();
+                }
+                match norms {
+                    Some([query, key]) => {
+                        backend.norm_and_rotate(Query, query);
+                        backend.norm_and_rotate(Key, key);
+                    }
+                    None => {
+                        backend.rotate(Query);
+                        backend.rotate(Key);
+                    }
+                }
+                backend.attend(layer, sinks);
+            }
+        }
         backend.attention_output(self.gated, self.output);
+        if let Some([_, _, _, output]) = self.biases {
+            backend.add_bias(Register::Residual, output);
+        }
     }
 }

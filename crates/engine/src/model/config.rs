@@ -8,9 +8,10 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
+use super::activation::{Activation, GateUpRows};
 use super::rope::Rope;
 use super::router::Router;
-use super::{qwen3moe, qwen3next, qwen35moe};
+use super::{gptoss, qwen3moe, qwen3next, qwen35moe};
 use crate::EngineError;
 
 pub use store::format::Family;
@@ -20,6 +21,14 @@ pub use store::format::Family;
 pub struct LayerSpec {
     /// What mixes tokens.
     pub mixer: Mixer,
+    /// Positions that attention sees, the token's own included; all of them without.
+    pub window: Option<usize>,
+}
+
+impl From<Mixer> for LayerSpec {
+    fn from(mixer: Mixer) -> Self {
+        Self { mixer, window: None }
+    }
 }
 
 /// What mixes tokens in a layer.
@@ -44,6 +53,12 @@ pub struct AttentionConfig {
     pub rope: Rope,
     /// True when the query projection carries an output gate of the same size.
     pub output_gate: bool,
+    /// True when each head of queries and keys is normed before its rotation.
+    pub head_norms: bool,
+    /// True when the four projections have biases.
+    pub biases: bool,
+    /// True when each query head has a score that only takes weight from the others.
+    pub sinks: bool,
 }
 
 /// The order of value heads, which decides whose key head is whose.
@@ -97,6 +112,12 @@ pub struct MoeConfig {
     pub shared_intermediate: Option<usize>,
     /// How experts are chosen.
     pub router: Router,
+    /// What a routed expert computes between its matrices.
+    pub activation: Activation,
+    /// Where rows of its first two matrices lie.
+    pub rows: GateUpRows,
+    /// True when the matrices of routed experts have biases.
+    pub biases: bool,
 }
 
 /// The shapes of a model.
@@ -134,6 +155,7 @@ impl ModelConfig {
             Family::Qwen35Moe => qwen35moe::config(from)?,
             Family::Qwen3Moe => qwen3moe::config(from)?,
             Family::Qwen3Next => qwen3next::config(from)?,
+            Family::GptOss => gptoss::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -158,6 +180,10 @@ impl ModelConfig {
             let found = format!("{} does not divide linear_num_value_heads", delta.key_heads);
             return Err(from.invalid(&keys::LINEAR_NUM_KEY_HEADS, found));
         }
+        let both = |layer: &LayerSpec| layer.window.is_some() && layer.mixer != Mixer::Attention;
+        if self.layers.iter().any(both) {
+            return Err(from.invalid(&keys::LAYER_TYPES, "a window without attention"));
+        }
         if self.moe.top_k > self.moe.experts {
             let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);
             return Err(from.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
@@ -168,5 +194,16 @@ impl ModelConfig {
     /// Layers of one kind.
     pub fn count(&self, mixer: Mixer) -> usize {
         self.layers.iter().filter(|layer| layer.mixer == mixer).count()
+    }
+}
+
+/// Refuses biases of attention for families that have none.
+pub(super) fn without_biases(from: &Configuration) -> Result<bool, FormatError> {
+    match from.get(&keys::ATTENTION_BIAS)? {
+        Some(true) => {
+            let found = "true is not false, and only that is supported for this family";
+            Err(from.invalid(&keys::ATTENTION_BIAS, found))
+        }
+        _ => Ok(false),
     }
 }

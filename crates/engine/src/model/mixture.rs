@@ -2,20 +2,36 @@
 //! (reference: transformers `Qwen3_5MoeSparseMoeBlock`, `Qwen3MoeSparseMoeBlock`).
 //!
 //! `y = sum_e w_e down_e(silu(gate_e x) * up_e x) + sigmoid(x . g) shared(x)`; routed experts are summed
-//! by ascending expert id (docs/decisions.md), the shared expert last.
+//! by ascending expert id (docs/decisions.md), the shared expert last. Other activations and biases of experts are
+//! those that the configuration asks for; biases of experts stay in memory, so that records are matrices alone.
 
 use store::format::{Checkpoint, Projection, ProjectionShape};
 
+use super::activation::GateUpRows;
 use super::config::ModelConfig;
 use crate::EngineError;
-use crate::weights::{Catalog, MatrixId};
+use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
 /// Weights of a mixture that stay in memory; the routed experts are in the expert store.
 pub struct Mixture {
     /// `[experts, hidden]`
     pub router: MatrixId,
+    /// `[experts]`
+    pub router_bias: Option<VectorId>,
+    /// Biases of the routed experts.
+    pub biases: Option<ExpertBiases>,
     /// The shared expert.
     pub shared: Option<SharedExpert>,
+}
+
+/// What is added to the products of routed experts.
+pub struct ExpertBiases {
+    /// `[experts, intermediate]`
+    pub gate: VectorId,
+    /// `[experts, intermediate]`
+    pub up: VectorId,
+    /// `[experts, hidden]`
+    pub down: VectorId,
 }
 
 /// The expert that every token uses.
@@ -41,7 +57,33 @@ impl Mixture {
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
         let hidden = config.hidden;
-        let router = catalog.matrix(&format!("{prefix}.gate"), config.moe.experts, hidden)?;
+        let moe = &config.moe;
+        let (short, long) = (format!("{prefix}.gate"), format!("{prefix}.router"));
+        let name = if catalog.has(&long) { long } else { short };
+        let router = catalog.matrix(&name, moe.experts, hidden)?;
+        let plain = VectorRole::Plain;
+        let router_bias = match moe.router.bias {
+            false => None,
+            true => Some(catalog.vector(&format!("{name}.bias"), moe.experts, plain)?),
+        };
+        let biases = match moe.biases {
+            false => None,
+            true => {
+                let name = |part: &str| format!("{prefix}.experts.{part}_bias");
+                let width = moe.experts * moe.intermediate;
+                let [gate, up] = match moe.rows {
+                    GateUpRows::InTurns => {
+                        catalog.vectors_in_turns(&name("gate_up_proj"), width, plain)?
+                    }
+                    GateUpRows::Apart => [
+                        catalog.vector(&name("gate_proj"), width, plain)?,
+                        catalog.vector(&name("up_proj"), width, plain)?,
+                    ],
+                };
+                let down = catalog.vector(&name("down_proj"), moe.experts * hidden, plain)?;
+                Some(ExpertBiases { gate, up, down })
+            }
+        };
         let shared = match config.moe.shared_intermediate {
             None => None,
             Some(width) => {
@@ -56,7 +98,7 @@ impl Mixture {
                 })
             }
         };
-        Ok(Self { router, shared })
+        Ok(Self { router, router_bias, biases, shared })
     }
 }
 

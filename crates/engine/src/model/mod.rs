@@ -5,11 +5,14 @@
 //! experts around one residual stream. One file per family says which parts it has and how its
 //! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
 
+pub mod activation;
 pub mod attention;
 mod clock;
 pub mod config;
 pub mod delta_net;
+mod gptoss;
 pub mod mixture;
+pub mod part;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
@@ -105,12 +108,17 @@ impl Model {
         self.layers.iter().map(|layer| layer.mixture.router).collect()
     }
 
+    /// The bias of each layer's router.
+    pub fn router_biases(&self) -> Vec<Option<VectorId>> {
+        self.layers.iter().map(|layer| layer.mixture.router_bias).collect()
+    }
+
     /// Declares the tensors of `config`'s family in `catalog`.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn declare(config: &ModelConfig, catalog: &mut Catalog<'_>) -> Result<Self, EngineError> {
-        catalog.refuse_unused()?;
+        catalog.refuse_unknown()?;
         let (hidden, vocabulary) = (config.hidden, config.vocabulary);
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
         let layers = (0..config.layers.len()).map(|layer| Layer::declare(config, layer, catalog));
@@ -121,6 +129,7 @@ impl Model {
         } else {
             catalog.matrix("lm_head", vocabulary, hidden)?
         };
+        catalog.refuse_undeclared()?;
         Ok(Self { embedding, layers, final_norm, head, clock: Clock::default() })
     }
 

@@ -4,8 +4,10 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
+use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
+    without_biases,
 };
 use super::rope::Rope;
 use super::router::Router;
@@ -14,7 +16,7 @@ use super::router::Router;
 ///
 /// `norm_topk_prob` is absent from these configurations: the reference divides unconditionally.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    read(from, Family::Qwen35Moe, Router { normalise: true })
+    read(from, Family::Qwen35Moe, Router { bias: false, normalise: true })
 }
 
 /// The shapes of a family of these parts.
@@ -36,10 +38,10 @@ pub(super) fn read(
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope {
-                theta: from.rope_theta()?.unwrap_or(1e7),
-                dims: (head_dim as f64 * rotary) as usize,
-            },
+            rope: Rope::read(from, (head_dim as f64 * rotary) as usize, 1e7)?,
+            head_norms: true,
+            biases: without_biases(from)?,
+            sinks: false,
             output_gate: from.get(&keys::ATTN_OUTPUT_GATE)?.unwrap_or(true),
         },
         delta: Some(DeltaConfig {
@@ -59,6 +61,9 @@ pub(super) fn read(
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: Some(from.required(&keys::SHARED_EXPERT_INTERMEDIATE_SIZE)?),
             router,
+            activation: Activation::SwiGlu,
+            rows: GateUpRows::Apart,
+            biases: false,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(262_144),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
@@ -68,6 +73,10 @@ pub(super) fn read(
 /// What mixes tokens in each layer: as listed, or else by the interval.
 fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatError> {
     let kinds: Vec<Mixer> = match from.get(&keys::LAYER_TYPES)? {
+        Some(kinds) if kinds.contains(&"sliding_attention") => {
+            let found = "sliding_attention is not known in this family";
+            return Err(from.invalid(&keys::LAYER_TYPES, found));
+        }
         Some(kinds) => kinds.into_iter().map(mixer).collect(),
         None => {
             let interval = from.get(&keys::FULL_ATTENTION_INTERVAL)?.unwrap_or(4);
@@ -81,7 +90,7 @@ fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatE
         let found = format!("has {} entries for {layers} layers", kinds.len());
         return Err(from.invalid(&keys::LAYER_TYPES, found));
     }
-    Ok(kinds.into_iter().map(|mixer| LayerSpec { mixer }).collect())
+    Ok(kinds.into_iter().map(LayerSpec::from).collect())
 }
 
 /// A mixer by its name, which the reader has checked.

@@ -4,7 +4,8 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::activation::{Activation, GateUpRows};
+use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases};
 use super::rope::Rope;
 use super::router::Router;
 
@@ -12,6 +13,11 @@ use super::router::Router;
 /// attention biases, sliding windows) are refused by their keys.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
+    let mut kinds = from.get(&keys::LAYER_TYPES)?.unwrap_or_default().into_iter();
+    if let Some(kind) = kinds.find(|&kind| kind != "full_attention") {
+        let found = format!("{kind} is not known in this family");
+        return Err(from.invalid(&keys::LAYER_TYPES, found));
+    }
     let hidden = from.required(&keys::HIDDEN_SIZE)?;
     let query_heads = from.required(&keys::NUM_ATTENTION_HEADS)?;
     let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(hidden / query_heads);
@@ -23,13 +29,16 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         family: Family::Qwen3Moe,
         hidden,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: vec![LayerSpec { mixer: Mixer::Attention }; layers],
+        layers: vec![Mixer::Attention.into(); layers],
         rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
         attention: AttentionConfig {
             query_heads,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope { theta: from.rope_theta()?.unwrap_or(1e4), dims: head_dim },
+            rope: Rope::read(from, head_dim, 1e4)?,
+            head_norms: true,
+            biases: without_biases(from)?,
+            sinks: false,
             output_gate: false,
         },
         delta: None,
@@ -38,7 +47,13 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: None,
-            router: Router { normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false) },
+            router: Router {
+                bias: false,
+                normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false),
+            },
+            activation: Activation::SwiGlu,
+            rows: GateUpRows::Apart,
+            biases: false,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

@@ -11,7 +11,7 @@ use super::router::Router;
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let normalise = from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true);
-    let mut model = qwen35moe::read(from, Family::Qwen3Next, Router { normalise })?;
+    let mut model = qwen35moe::read(from, Family::Qwen3Next, Router { bias: false, normalise })?;
     model.attention.rope.theta = from.rope_theta()?.unwrap_or(1e4);
     model.max_positions = from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768);
     Ok(model)

@@ -9,7 +9,8 @@ use kernels::format::BlockFormat;
 /// `flashmoe synth`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SynthArguments {
-    /// 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B (Qwen3-Next), tiny, tiny-next, or the path of a config.json
+    /// 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B (Qwen3-Next), gpt-oss-20b, gpt-oss-120b, tiny, tiny-next,
+    /// tiny-oss, or the path of a config.json
     pub(crate) shape: String,
     /// Folder to make; it must not exist
     pub(crate) destination: PathBuf,
@@ -57,6 +58,8 @@ pub(crate) enum StoredAs {
     F16,
     /// Not quantised.
     F32,
+    /// 4-bit floats with a power of two for each 32 in planes of their own, as gpt-oss is published.
+    Mxfp4Planes,
     /// Blocks of GGUF.
     Blocks(BlockFormat),
 }
@@ -75,8 +78,10 @@ impl FromStr for StoredAs {
             "bf16" => Ok(Self::Bf16),
             "f16" => Ok(Self::F16),
             "f32" => Ok(Self::F32),
+            "mxfp4:planes" => Ok(Self::Mxfp4Planes),
             _ => BlockFormat::parse(text).map(Self::Blocks).ok_or_else(|| {
-                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or a block encoding such as q4_k"
+                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, bf16, f16, f32, or a block encoding such as \
+                 q4_k"
                     .to_owned()
             }),
         }

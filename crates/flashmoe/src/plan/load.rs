@@ -100,7 +100,7 @@ impl Plan {
             self.backend.clone(),
         );
         let mut backend = Box::new(backend.map_err(Failure::engine)?);
-        routing.set_routers(model.routers());
+        routing.set_routers(model.routers(), model.router_biases());
         backend.set_routing(routing);
         let chunk = self.backend.batch_tokens;
         let engine = Engine::new(self.config.clone(), model, backend, chunk);
@@ -117,7 +117,7 @@ impl Plan {
     ) -> Result<Loaded> {
         let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
-        routing.set_routers(model.routers());
+        routing.set_routers(model.routers(), model.router_biases());
         let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
         let mode = match self.arguments.load {
             LoadChoice::Read => LoadMode::Read,

@@ -150,7 +150,7 @@ impl Plan {
         Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let serves = check_model(&catalog, &shapes);
+        let serves = check_model(&config, &catalog, &shapes);
         let (found, no_device) = match device::choose_for(arguments, serves)? {
             Choice::Gpu(found) => (Some(found), None),
             Choice::Cpu { because } => (None, because),

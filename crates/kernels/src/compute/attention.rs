@@ -5,10 +5,11 @@
 //! the same order as a tile merges them. So it is a matter of speed which of the two is done.
 
 use super::{Compute, Parts};
-use crate::attention::{AttentionShape, BLOCK_TOKENS, KeyValueBlock};
+use crate::attention::{AttentionExtras, AttentionShape, BLOCK_TOKENS, KeyValueBlock};
 use crate::generic::attention::{
-    AttentionTask, BlockTask, MAX_HEAD_DIM, MergeTask, QueryTile, TILE_ROWS, Workspace, part_floats,
+    AttentionTask, BlockTask, MAX_HEAD_DIM, MergeTask, QueryTile, TILE_ROWS, Workspace,
 };
+use crate::generic::attention_tile::part_floats;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -27,6 +28,7 @@ thread_local! {
 /// The tiles of one call: token tiles times parts of heads times key-value heads.
 struct Tiles<'a> {
     shape: &'a AttentionShape,
+    extras: AttentionExtras<'a>,
     q: &'a [f32],
     first_position: usize,
     tokens: usize,
@@ -39,12 +41,18 @@ struct Tiles<'a> {
 }
 
 impl<'a> Tiles<'a> {
-    fn new(shape: &'a AttentionShape, q: &'a [f32], first_position: usize) -> Self {
+    fn new(
+        shape: &'a AttentionShape,
+        extras: AttentionExtras<'a>,
+        q: &'a [f32],
+        first_position: usize,
+    ) -> Self {
         let share = shape.query_heads / shape.key_value_heads;
         let tile_heads = share.min(TILE_ROWS);
         let tokens = q.len() / (shape.query_heads * shape.head_dim);
         Self {
             shape,
+            extras,
             q,
             first_position,
             tokens,
@@ -72,7 +80,8 @@ impl<'a> Tiles<'a> {
         let (key_value_head, part) = (item / self.per_share, item % self.per_share);
         let first = tokens * self.tile_tokens;
         let row = query_heads * head_dim;
-        let start = first * row + (key_value_head * share + part * self.tile_heads) * head_dim;
+        let head = key_value_head * share + part * self.tile_heads;
+        let start = first * row + head * head_dim;
         let tile = QueryTile {
             q: self.q[start..].as_ptr(),
             token_stride: row,
@@ -83,6 +92,8 @@ impl<'a> Tiles<'a> {
             kv_type,
             key_value_head,
             visible: self.first_position + first + 1,
+            window: self.extras.window.unwrap_or(usize::MAX),
+            sinks: self.extras.sinks.map(|sinks| sinks[head..].as_ptr()),
         };
         (tile, start)
     }
@@ -104,7 +115,29 @@ impl Compute {
         blocks: &[KeyValueBlock<'_>],
         out: &mut [f32],
     ) {
+        self.attention_with(shape, AttentionExtras::default(), q, first_position, blocks, out);
+    }
+
+    /// The same for layers with a window or sinks.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Compute::attention`], for a window of nothing, and for a number of sinks that is not that of heads.
+    pub fn attention_with(
+        &self,
+        shape: &AttentionShape,
+        extras: AttentionExtras<'_>,
+        q: &[f32],
+        first_position: usize,
+        blocks: &[KeyValueBlock<'_>],
+        out: &mut [f32],
+    ) {
         let AttentionShape { query_heads, key_value_heads, head_dim, .. } = *shape;
+        assert!(extras.window != Some(0), "attention: a window of nothing");
+        assert!(
+            extras.sinks.is_none_or(|sinks| sinks.len() == query_heads),
+            "attention: a sink for each of {query_heads} heads"
+        );
         let row = query_heads * head_dim;
         assert!(
             row > 0 && q.len().is_multiple_of(row),
@@ -123,15 +156,19 @@ impl Compute {
         }
         let needed = (first_position + tokens).div_ceil(BLOCK_TOKENS);
         assert!(needed <= blocks.len(), "attention: {needed} blocks needed, {}", blocks.len());
-        let blocks = &blocks[..needed];
+        // What lies before the first token's window is seen by none; positions only count differences.
+        let unseen = extras.window.map_or(0, |window| (first_position + 1).saturating_sub(window));
+        let first_position = first_position - unseen / BLOCK_TOKENS * BLOCK_TOKENS;
+        let blocks = &blocks[unseen / BLOCK_TOKENS..needed];
         for block in blocks {
             assert_eq!(block.keys.len(), shape.block_bytes(), "bytes of a key block");
             assert_eq!(block.values.len(), shape.block_bytes(), "bytes of a value block");
         }
-        let tiles = Tiles::new(shape, q, first_position);
+        let tiles = Tiles::new(shape, extras, q, first_position);
         let out = Parts::new(out);
-        // Tiles enough for every worker, or too little work to share.
-        if tiles.count() >= 2 * self.pool.workers() || first_position + tokens < 16 {
+        // Tiles enough for every worker, too little work to share, or few blocks, of which rows see parts.
+        let few = first_position + tokens < 16 || extras.window.is_some();
+        if tiles.count() >= 2 * self.pool.workers() || few {
             self.attend_tiles(&tiles, blocks, &out);
         } else {
             self.attend_blocks(&tiles, blocks, &out);
@@ -214,6 +251,7 @@ impl Compute {
                             first: first == 0,
                             last: first + now == blocks.len(),
                             state: &mut state.as_chunks_mut::<2>().0[0],
+                            sink: tile.sink(row),
                             out: out.part(start..start + dim),
                         });
                     }

@@ -7,6 +7,7 @@
 
 mod attention;
 mod combine;
+mod mxfp4;
 mod operations;
 mod sequence;
 
@@ -14,7 +15,7 @@ pub use attention::ATTENTION_BYTES;
 
 use crate::activations::{Activations, IntegerKey};
 use crate::choice::choose;
-use crate::format::{Encoding, Matrix};
+use crate::format::{BlockFormat, Encoding, Matrix};
 use crate::pool::Pool;
 use crate::table::Table;
 use crate::task::Task;
@@ -194,6 +195,9 @@ impl Compute {
             (Arithmetic::Int16, Encoding::Block(format)) => {
                 Some(IntegerKey { packing: self.table.block_packing, group: format.group() })
             }
+            (Arithmetic::Int16, Encoding::Mxfp4) => {
+                self.integer_key(Encoding::Block(BlockFormat::Mxfp4))
+            }
             _ => None,
         }
     }
@@ -308,6 +312,10 @@ impl Compute {
             return;
         }
         let rows = first..(first + cut.rows(matrix, count)).min(matrix.rows);
+        if matrix.encoding == Encoding::Mxfp4 {
+            // SAFETY: as above.
+            return unsafe { self.mxfp4_product(matrix, rows, x, (tokens, count), out) };
+        }
         match (self.integer_key(matrix.encoding), matrix.encoding) {
             (Some(key), encoding) => {
                 let x = x.integers(key, encoding);

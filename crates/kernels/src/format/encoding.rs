@@ -69,7 +69,16 @@ pub enum Encoding {
     },
     /// Blocks that hold their own scales: one plane.
     Block(BlockFormat),
+    /// 4-bit floats in groups of 32 with a power of two each, in two planes, as gpt-oss is published: byte `j` of a
+    /// group holds the values `2j` (low) and `2j + 1`; a scale is the exponent with bias 127. The values of
+    /// [`BlockFormat::Mxfp4`] in another order.
+    Mxfp4,
 }
+
+/// As manifests spell [`Encoding::Mxfp4`].
+const MXFP4_NAME: &str = "mxfp4:planes";
+/// Values that share a scale in [`Encoding::Mxfp4`].
+const MXFP4_GROUP: usize = 32;
 
 /// A matrix description that does not fit its bytes or its encoding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -84,10 +93,11 @@ pub struct MatrixError {
 }
 
 impl Encoding {
-    /// Runs of bytes that a matrix consists of: weights alone, or weights, scales and biases.
+    /// Runs of bytes that a matrix consists of: weights alone, weights and scales, or those and biases.
     pub const fn planes(self) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 1,
+            Self::Mxfp4 => 2,
             Self::Affine { .. } => 3,
         }
     }
@@ -98,6 +108,7 @@ impl Encoding {
             Self::Float(_) => 1,
             Self::Affine { group, .. } => group as usize,
             Self::Block(format) => format.values(),
+            Self::Mxfp4 => MXFP4_GROUP,
         }
     }
 
@@ -107,26 +118,37 @@ impl Encoding {
             Self::Float(float) => columns * float.bytes(),
             Self::Affine { bits, .. } => columns * bits as usize / 8,
             Self::Block(format) => columns / format.values() * format.bytes(),
+            Self::Mxfp4 => columns / 2,
         }
     }
 
-    /// Bytes of one row of scales; the biases take as many. Zero for encodings of one plane.
+    /// Bytes of one row of scales. Zero for encodings of one plane.
     pub const fn scale_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
             Self::Affine { group, scale, .. } => columns / group as usize * scale.bytes(),
+            Self::Mxfp4 => columns / MXFP4_GROUP,
+        }
+    }
+
+    /// Bytes of one row of biases. Zero for encodings without that plane.
+    pub const fn bias_row_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::Affine { .. } => self.scale_row_bytes(columns),
+            Self::Float(_) | Self::Block(_) | Self::Mxfp4 => 0,
         }
     }
 
     /// Bytes of one row of all planes.
     pub const fn row_bytes(self, columns: usize) -> usize {
-        self.weight_row_bytes(columns) + 2 * self.scale_row_bytes(columns)
+        let parameters = self.scale_row_bytes(columns) + self.bias_row_bytes(columns);
+        self.weight_row_bytes(columns) + parameters
     }
 
     /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks.
     pub const fn plane_bytes(self, rows: usize, columns: usize) -> [usize; 3] {
-        let scales = rows * self.scale_row_bytes(columns);
-        [rows * self.weight_row_bytes(columns), scales, scales]
+        let (scales, biases) = (self.scale_row_bytes(columns), self.bias_row_bytes(columns));
+        [rows * self.weight_row_bytes(columns), rows * scales, rows * biases]
     }
 
     /// Bytes of a whole matrix: all planes.
@@ -134,7 +156,7 @@ impl Encoding {
         rows * self.row_bytes(columns)
     }
 
-    /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`.
+    /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`.
     pub fn name(self) -> String {
         match self {
             Self::Float(float) => float.name().to_owned(),
@@ -142,11 +164,15 @@ impl Encoding {
                 format!("affine:{bits}:{group}:{}", scale.name())
             }
             Self::Block(format) => format.name().to_owned(),
+            Self::Mxfp4 => MXFP4_NAME.to_owned(),
         }
     }
 
     /// The encoding of a name; `None` for any other text.
     pub fn parse(name: &str) -> Option<Self> {
+        if name == MXFP4_NAME {
+            return Some(Self::Mxfp4);
+        }
         let Some(rest) = name.strip_prefix("affine:") else {
             let float = FloatType::parse(name).map(Self::Float);
             return float.or_else(|| BlockFormat::parse(name).map(Self::Block));
@@ -167,6 +193,7 @@ impl Encoding {
         match self {
             Self::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
             Self::Float(_) | Self::Block(_) => self.name(),
+            Self::Mxfp4 => "mxfp4".to_owned(),
         }
     }
 
@@ -174,7 +201,7 @@ impl Encoding {
     pub fn check(self, columns: usize) -> Result<(), MatrixError> {
         let what = match self {
             Self::Float(_) => return Ok(()),
-            Self::Block(_) => "columns past the last block",
+            Self::Block(_) | Self::Mxfp4 => "columns past the last block",
             Self::Affine { bits, group, .. } => {
                 if !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
                     let found = bits.into();
@@ -202,7 +229,8 @@ mod tests {
     fn names_lead_back_to_their_encodings() {
         let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
         let blocks = BlockFormat::ALL.iter().copied().map(Encoding::Block);
-        for encoding in blocks.chain([affine, Encoding::Float(FloatType::F16)]) {
+        let others = [affine, Encoding::Float(FloatType::F16), Encoding::Mxfp4];
+        for encoding in blocks.chain(others) {
             assert_eq!(Encoding::parse(&encoding.name()), Some(encoding));
         }
         assert_eq!(affine.name(), "affine:4:64:bf16");
@@ -212,6 +240,16 @@ mod tests {
         {
             assert_eq!(Encoding::parse(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn powers_of_two_are_a_plane_of_their_own() {
+        let mxfp4 = Encoding::Mxfp4;
+        assert_eq!((mxfp4.planes(), mxfp4.block_values()), (2, 32));
+        assert_eq!(mxfp4.plane_bytes(3, 96), [3 * 48, 9, 0]);
+        let as_blocks = Encoding::Block(BlockFormat::Mxfp4);
+        assert_eq!(mxfp4.matrix_bytes(3, 96), as_blocks.matrix_bytes(3, 96));
+        assert!(mxfp4.check(2880).is_ok() && mxfp4.check(48).is_err());
     }
 
     #[test]

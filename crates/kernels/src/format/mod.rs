@@ -7,6 +7,7 @@
 
 mod bits;
 mod encoding;
+pub(crate) mod mxfp4;
 
 pub use crate::blocks::BlockFormat;
 use crate::blocks::VALUES_MAX;
@@ -25,7 +26,7 @@ pub struct Matrix<'a> {
     pub columns: usize,
     /// Packed values or blocks, `rows * weight_row_bytes(columns)`; any alignment.
     pub weight: &'a [u8],
-    /// Scales `[rows, columns / group]`, or empty; any alignment.
+    /// Scales or exponents `[rows, columns / group]`, or empty; any alignment.
     pub scales: &'a [u8],
     /// Biases `[rows, columns / group]`, or empty; any alignment.
     pub biases: &'a [u8],
@@ -47,7 +48,7 @@ impl<'a> Matrix<'a> {
         };
         expect("weight bytes", rows * encoding.weight_row_bytes(columns), weight.len())?;
         expect("scale bytes", rows * encoding.scale_row_bytes(columns), scales.len())?;
-        expect("bias bytes", rows * encoding.scale_row_bytes(columns), biases.len())?;
+        expect("bias bytes", rows * encoding.bias_row_bytes(columns), biases.len())?;
         Ok(Self { encoding, rows, columns, weight, scales, biases })
     }
 }
@@ -71,6 +72,11 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
             return;
         }
         Encoding::Block(format) => return decode_blocks(format, stream, first, out),
+        Encoding::Mxfp4 => {
+            let mut blocks = vec![0; mxfp4::row_bytes(matrix.columns)];
+            mxfp4::to_blocks(matrix, row..row + 1, &mut blocks);
+            return decode_blocks(BlockFormat::Mxfp4, &blocks, first, out);
+        }
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let first_group = row * (matrix.columns / group);

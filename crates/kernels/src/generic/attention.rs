@@ -13,6 +13,8 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
+use super::attention_tile::part_floats;
+pub(crate) use super::attention_tile::{AttentionTask, BlockTask, MergeTask, QueryTile};
 use crate::attention::{BLOCK_TOKENS, KeyValueBlock};
 use crate::generic::elementwise::{load, store};
 use crate::kv_type::{KvType, Q8_GROUP};
@@ -33,65 +35,6 @@ const SHORT_STRIP: usize = 16;
 
 /// Rows of a step's tile.
 const FEW_ROWS: usize = 16;
-
-/// Queries of one tile: some tokens times some heads that share a key-value head.
-#[derive(Clone, Copy)]
-pub(crate) struct QueryTile {
-    /// The first head's queries of the first token, `[tokens, heads, head_dim]` with `token_stride` floats from
-    /// token to token.
-    pub(crate) q: *const f32,
-    /// Floats from token to token, of the outputs too.
-    pub(crate) token_stride: usize,
-    pub(crate) tokens: usize,
-    pub(crate) heads: usize,
-    pub(crate) head_dim: usize,
-    pub(crate) scale: f32,
-    pub(crate) kv_type: KvType,
-    pub(crate) key_value_head: usize,
-    /// Keys that the first token sees: its position plus one. Each further token sees one more.
-    pub(crate) visible: usize,
-}
-
-/// A tile against every block that it sees.
-pub(crate) struct AttentionTask<'a> {
-    pub(crate) workspace: &'a mut Workspace,
-    pub(crate) tile: QueryTile,
-    pub(crate) blocks: &'a [KeyValueBlock<'a>],
-    /// As the tile's `q`.
-    pub(crate) out: *mut f32,
-}
-
-/// A tile against one block; what comes of it is merged later.
-pub(crate) struct BlockTask<'a> {
-    pub(crate) workspace: &'a mut Workspace,
-    pub(crate) tile: QueryTile,
-    pub(crate) block: &'a KeyValueBlock<'a>,
-    /// Index of the block in the sequence.
-    pub(crate) index: usize,
-    /// Room for [`part_floats`] of each row, row by row. Rows that see nothing of the block are left alone.
-    pub(crate) parts: &'a mut [f32],
-}
-
-/// The parts of one row from consecutive blocks, to be merged into what it got from those before.
-pub(crate) struct MergeTask<'a> {
-    /// The first part; the others follow `stride` floats apart.
-    pub(crate) parts: *const f32,
-    pub(crate) stride: usize,
-    pub(crate) count: usize,
-    /// Whether nothing comes before.
-    pub(crate) first: bool,
-    /// Whether nothing follows.
-    pub(crate) last: bool,
-    /// Maximum and sum so far.
-    pub(crate) state: &'a mut [f32; 2],
-    /// Weighted values so far, `[head_dim]`.
-    pub(crate) out: &'a mut [f32],
-}
-
-/// Floats of what one row gets from one block: its maximum, its sum and its weighted values.
-pub(crate) const fn part_floats(head_dim: usize) -> usize {
-    2 + head_dim
-}
 
 /// Sixteen floats on a cache line.
 #[derive(Clone, Copy)]
@@ -142,23 +85,6 @@ impl Workspace {
             place
         });
         Places { stride: vectors * LANES, queries, weights, values, strip }
-    }
-}
-
-impl QueryTile {
-    fn rows(&self) -> usize {
-        self.tokens * self.heads
-    }
-
-    /// Keys of a block that a row sees.
-    fn count(&self, row: usize, block: usize) -> usize {
-        let visible = self.visible + row / self.heads;
-        visible.saturating_sub(block * BLOCK_TOKENS).min(BLOCK_TOKENS)
-    }
-
-    /// Floats from the start of `q` and the outputs to a row.
-    fn offset(&self, row: usize) -> usize {
-        row / self.heads * self.token_stride + row % self.heads * self.head_dim
     }
 }
 
@@ -415,7 +341,9 @@ unsafe fn block_parts<L: Lanes>(
     // SAFETY: the caller has checked that the block holds every head; `count <= BLOCK_TOKENS`.
     unsafe {
         let (keys, values) = (block.keys.as_ptr().add(start), block.values.as_ptr().add(start));
-        for first in (0..count).step_by(strip) {
+        // The first row's window begins first; what lies before another's gets no weight.
+        let unseen = tile.start(0, index) / strip * strip;
+        for first in (unseen..count).step_by(strip) {
             let n = (count - first).min(strip);
             for j in 0..n {
                 let to = places.strip.add(j * stride);
@@ -429,10 +357,13 @@ unsafe fn block_parts<L: Lanes>(
         }
         for row in 0..rows {
             let weights = places.weights.add(row * BLOCK_TOKENS);
-            (maxima[row], sums[row]) = exponentials::<L>(weights, tile.count(row, index));
+            let (before, seen) = (tile.start(row, index), tile.count(row, index));
+            weights.write_bytes(0, before);
+            let from = weights.add(before);
+            (maxima[row], sums[row]) = exponentials::<L>(from, seen.saturating_sub(before));
         }
         places.values.write_bytes(0, rows * stride);
-        for first in (0..count).step_by(strip) {
+        for first in (unseen..count).step_by(strip) {
             let n = (count - first).min(strip);
             for j in 0..n {
                 let to = places.strip.add(j * stride);
@@ -494,8 +425,18 @@ unsafe fn merge_one<L: Lanes>(
     }
 }
 
-/// Divides a row by the sum of its weights.
-fn finish(sum: f32, out: &mut [f32]) {
+/// Divides a row by the sum of its weights, that of the sink included.
+///
+/// # Safety
+///
+/// The instruction set is available.
+#[inline(always)]
+unsafe fn finish<L: Lanes>([max, sum]: [f32; 2], sink: Option<f32>, out: &mut [f32]) {
+    let sum = match sink {
+        None => sum,
+        // SAFETY: passed on to the caller.
+        Some(sink) => sum + unsafe { exp_one::<L>(sink - max) },
+    };
     let inverse = 1.0 / sum;
     for o in out {
         *o *= inverse;
@@ -515,6 +456,7 @@ pub(crate) unsafe fn attend<L: Lanes>(task: &mut AttentionTask<'_>) {
     let places = task.workspace.places(rows, dim);
     let (mut maxima, mut sums) = ([0.0; TILE_ROWS], [0.0; TILE_ROWS]);
     let mut states = [[0.0; 2]; TILE_ROWS];
+    let mut begun = [false; TILE_ROWS];
     // SAFETY: passed on to the caller; outputs lie where queries lie, and rows do not overlap.
     unsafe {
         gather(tile, &places);
@@ -522,21 +464,28 @@ pub(crate) unsafe fn attend<L: Lanes>(task: &mut AttentionTask<'_>) {
             if tile.count(rows - 1, index) == 0 {
                 break;
             }
+            if tile.start(0, index) == BLOCK_TOKENS {
+                continue;
+            }
             block_parts::<L>(tile, &places, block, index, &mut maxima, &mut sums);
             for row in 0..rows {
                 let part = places.values.add(row * places.stride).cast_const();
                 let out = std::slice::from_raw_parts_mut(task.out.add(tile.offset(row)), dim);
-                if index == 0 {
+                if tile.count(row, index) <= tile.start(row, index) {
+                    continue;
+                }
+                if !begun[row] {
+                    begun[row] = true;
                     states[row] = [maxima[row], sums[row]];
                     std::ptr::copy_nonoverlapping(part, out.as_mut_ptr(), dim);
-                } else if tile.count(row, index) > 0 {
+                } else {
                     merge_one::<L>((maxima[row], sums[row]), part, &mut states[row], out);
                 }
             }
         }
         for row in 0..rows {
             let out = std::slice::from_raw_parts_mut(task.out.add(tile.offset(row)), dim);
-            finish(states[row][1], out);
+            finish::<L>(states[row], tile.sink(row), out);
         }
     }
 }
@@ -584,6 +533,7 @@ pub(crate) unsafe fn merge<L: Lanes>(task: &mut MergeTask<'_>) {
         }
     }
     if task.last {
-        finish(task.state[1], task.out);
+        // SAFETY: passed on to the caller.
+        unsafe { finish::<L>(*task.state, task.sink, task.out) };
     }
 }

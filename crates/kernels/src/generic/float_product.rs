@@ -134,7 +134,7 @@ unsafe fn row_times<L: Lanes, const T: usize>(
             Encoding::Float(FloatType::Bf16) => {
                 accumulate::<L, Bf16, T>(weight, x, columns, &mut sums);
             }
-            Encoding::Affine { .. } | Encoding::Block(_) => {
+            Encoding::Affine { .. } | Encoding::Block(_) | Encoding::Mxfp4 => {
                 let mut piece = [0.0f32; PIECE];
                 for first in (0..columns).step_by(PIECE) {
                     let piece = &mut piece[..PIECE.min(columns - first)];

@@ -6,6 +6,7 @@
 //! [`Lanes`]: crate::lanes::Lanes
 
 pub(crate) mod attention;
+pub(crate) mod attention_tile;
 pub(crate) mod delta;
 pub(crate) mod elementwise;
 pub(crate) mod float_product;

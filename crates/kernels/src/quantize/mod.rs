@@ -77,7 +77,7 @@ pub fn encode(
     expect("values", rows * columns, values.len())?;
     expect("weight bytes", rows * encoding.weight_row_bytes(columns), out.weight.len())?;
     expect("scale bytes", rows * encoding.scale_row_bytes(columns), out.scales.len())?;
-    expect("bias bytes", rows * encoding.scale_row_bytes(columns), out.biases.len())?;
+    expect("bias bytes", rows * encoding.bias_row_bytes(columns), out.biases.len())?;
     if let Some((index, &value)) = values.iter().enumerate().find(|(_, v)| !v.is_finite()) {
         return Err(QuantizeError::NotFinite { index, value });
     }
@@ -91,6 +91,7 @@ pub fn encode(
         Encoding::Block(format) => {
             return Err(QuantizeError::Unsupported { encoding: format.name() });
         }
+        Encoding::Mxfp4 => return Err(QuantizeError::Unsupported { encoding: "mxfp4" }),
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let packed = out.weight.chunks_exact_mut(group * usize::from(bits) / 8);

@@ -63,7 +63,8 @@ impl Owned {
         let bytes = &skewed.buffer[skewed.start..];
         let (weight, rest) =
             bytes.split_at(self.rows * self.encoding.weight_row_bytes(self.columns));
-        let (scales, biases) = rest.split_at(rest.len() / 2);
+        let (scales, biases) =
+            rest.split_at(self.rows * self.encoding.scale_row_bytes(self.columns));
         Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases).unwrap()
     }
 }
@@ -109,6 +110,11 @@ pub(crate) fn random_matrix(
             for _ in 0..rows * columns / format.values() {
                 random_block(random, format, &mut bytes);
             }
+        }
+        Encoding::Mxfp4 => {
+            bytes.extend((0..rows * columns / 2).map(|_| random.next() as u8));
+            // Powers of two about a third, which is what values of three are divided by.
+            bytes.extend((0..rows * columns / 32).map(|_| 124 + (random.next() % 3) as u8));
         }
     }
     Owned { encoding, rows, columns, bytes }

@@ -38,6 +38,9 @@ pub(crate) struct Assembled {
     pub(crate) convolutions_converted: Option<bool>,
 }
 
+/// Bytes of 32 4-bit floats.
+const GROUP_BYTES: usize = 16;
+
 /// Parts of one matrix: weight, scales, biases.
 type Parts = [Option<(FileId, RawTensor)>; 3];
 
@@ -159,14 +162,25 @@ fn matrix<'a>(
     }
     let (scales, biases) = match (scales, biases) {
         (Some(scales), Some(biases)) => (scales, biases),
+        (None, None) if weight.name.ends_with("_blocks") => {
+            return Err(invalid("blocks of mxfp4 without scales".to_owned()));
+        }
         (None, None) => return Ok((file, float(path(file), name, file, weight, schemes)?)),
-        (Some((_, scales)), None) if scales.dtype == RawType::U8 => {
-            return Err(FormatError::unsupported(
-                path(file),
-                name,
-                "mxfp4, nvfp4 or mxfp8 quantisation (8-bit scales without biases)",
-                "use an MLX affine quantisation",
-            ));
+        (Some((scales_file, scales)), None) if scales.dtype == RawType::U8 => {
+            let Some(shape) = mxfp4_shape(&weight, &scales) else {
+                return Err(FormatError::unsupported(
+                    path(file),
+                    name,
+                    "mxfp4, nvfp4 or mxfp8 quantisation (8-bit scales without biases)",
+                    "use an MLX affine quantisation",
+                ));
+            };
+            let (offset, length) = (scales.offset, scales.length);
+            let scales = Extent { file: scales_file, offset, length };
+            let none = Extent { length: 0, ..scales };
+            let weight = Extent { file, offset: weight.offset, length: weight.length };
+            let scales_biases = Some((scales, none));
+            return Ok((file, Tensor { shape, encoding: Encoding::Mxfp4, weight, scales_biases }));
         }
         (Some(_), None) => return Err(invalid("scales without biases".to_owned())),
         (None, Some(_)) => return Err(invalid("biases without scales".to_owned())),
@@ -223,6 +237,17 @@ fn matrix<'a>(
         scales_biases: Some((extent(scales), extent(biases))),
     };
     Ok((file, tensor))
+}
+
+/// The shape of a matrix of 4-bit floats as gpt-oss stores it: `[.., groups, 16]` bytes and an exponent for each group.
+fn mxfp4_shape(weight: &RawTensor, scales: &RawTensor) -> Option<Vec<usize>> {
+    let [outer @ .., GROUP_BYTES] = &weight.shape[..] else { return None };
+    if weight.dtype != RawType::U8 || outer != &scales.shape[..] {
+        return None;
+    }
+    let (groups, outer) = outer.split_last()?;
+    let columns = groups.checked_mul(2 * GROUP_BYTES)?;
+    Some(outer.iter().copied().chain([columns]).collect())
 }
 
 fn float(

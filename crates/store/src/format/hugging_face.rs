@@ -10,7 +10,7 @@ use super::place::{CONFIG, Place};
 use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
-use super::{Checkpoint, Configuration, SourceKind, files, json};
+use super::{Checkpoint, Configuration, SourceKind, files, json, names};
 
 /// True for a folder with a configuration, unless its weights are GGUF files: their publishers often put the
 /// original's configuration beside them.
@@ -76,7 +76,10 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
 /// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.
 fn refuse_routers_without_experts(config: &Path, found: &Assembled) -> Result<(), FormatError> {
     for (layer, experts) in found.experts.iter().enumerate() {
-        if experts.is_none() && found.tensors.contains_key(&format!("layers.{layer}.mlp.gate")) {
+        let router = ["mlp.gate", names::ROUTER]
+            .iter()
+            .any(|name| found.tensors.contains_key(&format!("layers.{layer}.{name}")));
+        if experts.is_none() && router {
             let (field, found) = (format!("layers.{layer}.mlp.experts"), "missing beside a router");
             return Err(FormatError::invalid(config, field, found, error::DOWNLOAD_AGAIN));
         }

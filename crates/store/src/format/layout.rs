@@ -19,6 +19,8 @@ use super::ProjectionShape;
 pub(crate) const VERSION: u32 = 1;
 /// Version of the manifest of a pack that holds what GGUF files brought: blocks, or decays stored as they are used.
 pub(crate) const VERSION_BLOCKS: u32 = 2;
+/// Version of packs with 4-bit floats in two planes.
+pub(crate) const VERSION_PLANES: u32 = 3;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.
@@ -82,6 +84,7 @@ impl Cursor {
         let scales_biases = match encoding {
             Encoding::Float(_) | Encoding::Block(_) => None,
             Encoding::Affine { .. } => Some((self.take(scale)?, self.take(scale)?)),
+            Encoding::Mxfp4 => Some((self.take(scale)?, self.take(0)?)),
         };
         Some(MatrixSpans { weight, scales_biases })
     }

@@ -13,14 +13,22 @@ const PREFIXES: [&str; 4] =
 /// The decays of the delta rule as GGUF has them: already `-exp(A_log)`.
 pub(crate) const DECAY: &str = "linear_attn.A";
 
+/// The router as gpt-oss calls it.
+pub(crate) const ROUTER: &str = "mlp.router";
+
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 29] = [
+const LAYER_TENSORS: [&str; 40] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
     "self_attn.k_proj",
     "self_attn.v_proj",
     "self_attn.o_proj",
+    "self_attn.q_proj.bias",
+    "self_attn.k_proj.bias",
+    "self_attn.v_proj.bias",
+    "self_attn.o_proj.bias",
+    "self_attn.sinks",
     "self_attn.q_norm",
     "self_attn.k_norm",
     "linear_attn.in_proj_qkv",
@@ -36,6 +44,12 @@ const LAYER_TENSORS: [&str; 29] = [
     "linear_attn.norm",
     "linear_attn.out_proj",
     "mlp.gate",
+    ROUTER,
+    "mlp.router.bias",
+    "mlp.experts.gate_up_proj_bias",
+    "mlp.experts.gate_proj_bias",
+    "mlp.experts.up_proj_bias",
+    "mlp.experts.down_proj_bias",
     "mlp.shared_expert.gate_proj",
     "mlp.shared_expert.up_proj",
     "mlp.shared_expert.down_proj",
@@ -83,6 +97,12 @@ pub(crate) fn canonical(name: &str) -> (&str, Part) {
         Some((stem, "weight")) => (stem, Part::Weight),
         Some((stem, "scales")) => (stem, Part::Scales),
         Some((stem, "biases")) => (stem, Part::Biases),
+        Some((_, last)) if last.ends_with("_proj_blocks") => {
+            (&name[..name.len() - "_blocks".len()], Part::Weight)
+        }
+        Some((_, last)) if last.ends_with("_proj_scales") => {
+            (&name[..name.len() - "_scales".len()], Part::Scales)
+        }
         _ => (name, Part::Weight),
     };
     (without_prefix(name), part)

@@ -17,8 +17,8 @@ use super::error::FormatError;
 use super::{Configuration, names};
 use crate::shown::shown;
 
-const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128) and \
-     unquantised bf16, f16, f32";
+const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4 \
+     as gpt-oss has it, and unquantised bf16, f16, f32";
 
 /// What is no module's path in the object.
 const SCHEME_KEYS: [&str; 3] = ["bits", "group_size", "mode"];
@@ -49,7 +49,12 @@ impl Quantization {
                 .map(|object| (keys::QUANTIZATION_CONFIG.name(), object)),
         };
         let Some((key, object)) = found else { return Ok(Self::default()) };
-        if let Some(method) = object.get("quant_method") {
+        let method = object.get("quant_method");
+        if method.and_then(Value::as_str) == Some("mxfp4") {
+            // What is in 4-bit floats says so by its tensors.
+            return Ok(Self::default());
+        }
+        if let Some(method) = method {
             let field = format!("{key}.quant_method");
             return Err(FormatError::unsupported(file, field, method.to_string(), SUPPORTED));
         }

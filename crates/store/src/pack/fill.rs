@@ -62,8 +62,11 @@ impl Run<'_> {
     }
 }
 
-/// Joins pieces, which are in source order, into runs of at most [`READ_BYTES_MAX`] (or one piece).
+/// Joins pieces, which are in source order, into runs of at most [`READ_BYTES_MAX`] (or one piece). Planes that an
+/// encoding does not have are empty pieces, and left out.
 fn runs<'b>(copies: &[(Extent, u64)], mut buffer: &'b mut [u8]) -> Vec<Run<'b>> {
+    let some = copies.iter().filter(|(extent, _)| extent.length > 0);
+    let copies: Vec<(Extent, u64)> = some.copied().collect();
     let mut order: Vec<usize> = (0..copies.len()).collect();
     order.sort_unstable_by_key(|&index| copies[index].1);
     let mut places: Vec<Option<&mut [u8]>> = copies.iter().map(|_| None).collect();

@@ -320,14 +320,15 @@ fn encoded_tensor(
                 length: (count * size) as u64,
                 ..extent
             };
-            let parameters = tensor.encoding.scale_row_bytes(columns);
+            let from = tensor.encoding;
+            let rows = [from.scale_row_bytes(columns), from.bias_row_bytes(columns)];
             Encode {
                 matrix,
                 weight: part(tensor.weight, tensor.encoding.weight_row_bytes(columns)),
                 scales_biases: tensor
                     .scales_biases
-                    .map(|(scales, biases)| (part(scales, parameters), part(biases, parameters))),
-                from: tensor.encoding,
+                    .map(|(scales, biases)| (part(scales, rows[0]), part(biases, rows[1]))),
+                from,
                 to,
                 columns,
                 weight_to: (row - first) as u64 * row_bytes,

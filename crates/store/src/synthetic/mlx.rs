@@ -159,6 +159,10 @@ fn parts(
             let reason = format!("MLX has no {}", format.name());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }
+        Encoding::Mxfp4 => {
+            let reason = "MLX's files of 4-bit floats are not written".to_owned();
+            return Err(GenerateError::Shape { name: path.to_owned(), reason });
+        }
         Encoding::Affine { bits, group, scale } => {
             let (&columns, outer) = shape.split_last().unwrap_or((&0, &[]));
             encoding.check(columns).map_err(|error| GenerateError::Shape {

@@ -16,7 +16,8 @@ use store::{ExpertId, LayerId};
 use super::super::{Cancel, Register};
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::activation::{Activation, GateUpRows};
+use crate::model::config::{ModelConfig, MoeConfig};
 use crate::model::mixture::Mixture;
 
 /// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
@@ -36,6 +37,8 @@ pub(super) struct MixtureScratch {
     /// `[rows, intermediate]`
     activated: Vec<f32>,
     inner: Activations,
+    /// One pair's gate and up, `2 * intermediate`.
+    both: Vec<f32>,
     /// `[rows, hidden]`
     out: Vec<f32>,
     /// Which members of the visit are done.
@@ -95,6 +98,7 @@ impl MixtureScratch {
             up: vec![0.0; rows * moe.intermediate],
             activated: vec![0.0; rows * moe.intermediate],
             inner: Activations::with_capacity(rows, moe.intermediate),
+            both: vec![0.0; 2 * moe.intermediate],
             out: vec![0.0; rows * config.hidden],
             done: Vec::with_capacity(moe.experts),
             identity: (0..rows.max(tokens) as u32).collect(),
@@ -117,6 +121,7 @@ impl MixtureScratch {
         let shared_tokens = if shared == 0 { 0 } else { tokens };
         let floats = tokens * (moe.experts + config.hidden)
             + rows * (3 * moe.intermediate + config.hidden + 1)
+            + 2 * moe.intermediate
             + shared_tokens * (1 + 3 * shared + config.hidden);
         // Chosen ids and factors, tokens and weights of the sorted pairs.
         let pairs = tokens * options.top_k * (2 + 4 + 4 + 4);
@@ -194,9 +199,9 @@ impl CpuBackend {
         let hidden = self.config.hidden;
         self.scratch.sum[..tokens * hidden].fill(0.0);
         let done = if tokens * self.options.top_k <= self.scratch.rows {
-            self.run_as_they_land(&mut visit, &shapes, cancel)
+            self.run_as_they_land(&mut visit, mixture, &shapes, cancel)
         } else {
-            self.run_in_order(&mut visit, &shapes, cancel)
+            self.run_in_order(&mut visit, mixture, &shapes, cancel)
         };
         drop(visit);
         if matches!(done, Err(EngineError::Cancelled)) {
@@ -263,7 +268,9 @@ impl CpuBackend {
         self.routing.override_logits(layer, experts, logits);
         let chosen = &mut scratch.chosen[..tokens * k];
         let factors = &mut scratch.factors[..tokens * k];
-        self.config.moe.router.choose(&self.compute, logits, (experts, k), chosen, factors);
+        let bias = mixture.router_bias.map(|bias| self.weights.vector(bias));
+        let router = &self.config.moe.router;
+        router.choose(&self.compute, (logits, bias), (experts, k), chosen, factors);
         self.routing.record(layer, k, chosen, factors);
         scratch.assignments.sort(chosen, factors, k);
         self.guess_next(layer);
@@ -274,12 +281,14 @@ impl CpuBackend {
     fn guess_next(&mut self, layer: LayerId) {
         let Some(router) = self.routing.next_router(layer) else { return };
         let (moe, k, tokens) = (&self.config.moe, self.options.top_k, self.tokens.len());
+        let bias = self.routing.next_router_bias(layer).map(|bias| self.weights.vector(bias));
         let Some(guess) = self.routing.guess(tokens, moe.experts, k) else { return };
         let matrix = self.weights.matrix(router);
         let (x, out) = (&self.prepared, guess.logits.as_mut_slice());
         self.compute.matmul(&mut [MatmulJob { matrix, x, tokens: Tokens::All, out }]);
         let (chosen, weights) = (&mut guess.chosen, &mut guess.weights);
-        moe.router.choose(&self.compute, &guess.logits, (moe.experts, k), chosen, weights);
+        let logits = (&mut *guess.logits, bias);
+        moe.router.choose(&self.compute, logits, (moe.experts, k), chosen, weights);
     }
 
     /// Asks for the next layer's experts when this chunk will need nearly all of them.
@@ -323,6 +332,7 @@ impl CpuBackend {
     fn run_as_they_land(
         &mut self,
         visit: &mut Visit<'_>,
+        mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
@@ -339,7 +349,7 @@ impl CpuBackend {
                 let next = visit.order().iter().copied().find(|&index| !self.scratch.done[index]);
                 group.push(next.expect("members remain"));
             }
-            self.run_group(visit, shapes, &group, 0, cancel)?;
+            self.run_group(visit, mixture, shapes, &group, 0, cancel)?;
             for &index in &group {
                 self.scratch.done[index] = true;
                 visit.release(index);
@@ -354,6 +364,7 @@ impl CpuBackend {
     fn run_in_order(
         &mut self,
         visit: &mut Visit<'_>,
+        mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
@@ -370,7 +381,7 @@ impl CpuBackend {
                 group.push(end);
                 end += 1;
             }
-            self.run_group(visit, shapes, &group, base, cancel)?;
+            self.run_group(visit, mixture, shapes, &group, base, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
             self.add_outputs(next..end, base);
             next = end;
@@ -382,6 +393,7 @@ impl CpuBackend {
     fn run_group(
         &mut self,
         visit: &Visit<'_>,
+        mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
         group: &[usize],
         base: usize,
@@ -410,6 +422,9 @@ impl CpuBackend {
             }
         }
         self.compute.matmul(&mut jobs);
+        self.prepare_activation(mixture, group, base);
+        let scratch = &mut self.scratch;
+        let assignments = &scratch.assignments;
         // The rows of a group need not be adjacent; those between belong to experts already added up or
         // still to come, and preparing one span keeps the row numbers.
         let first = assignments.pairs(group[0]).start - base;
@@ -434,7 +449,39 @@ impl CpuBackend {
             jobs.push(MatmulJob { matrix, x: &scratch.inner, tokens, out });
         }
         self.compute.matmul(&mut jobs);
+        if let Some(biases) = mixture.biases.as_ref().map(|it| self.weights.vector(it.down)) {
+            for &index in group {
+                let pairs = assignments.pairs(index);
+                let bias = &biases[assignments.experts[index].0 as usize * hidden..][..hidden];
+                let rows = (pairs.start - base) * hidden..(pairs.end - base) * hidden;
+                for row in scratch.out[rows].chunks_exact_mut(hidden) {
+                    row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Brings gates and inputs of the experts of `group` into the form of [`Compute::swiglu`], where they are not.
+    fn prepare_activation(&mut self, mixture: &Mixture, group: &[usize], base: usize) {
+        let MoeConfig { activation, rows, intermediate: width, .. } = self.config.moe;
+        let biases = mixture.biases.as_ref();
+        let biases = biases.map(|it| [it.gate, it.up].map(|id| self.weights.vector(id)));
+        if (activation, rows, biases) == (Activation::SwiGlu, GateUpRows::Apart, None) {
+            return;
+        }
+        let scratch = &mut self.scratch;
+        for &index in group {
+            let pairs = scratch.assignments.pairs(index);
+            let expert = scratch.assignments.experts[index].0 as usize;
+            let biases = biases.map(|biases| biases.map(|all| &all[expert * width..][..width]));
+            let span = (pairs.start - base) * width..(pairs.end - base) * width;
+            let gates = scratch.gate[span.clone()].chunks_exact_mut(width);
+            for (gate, up) in gates.zip(scratch.up[span].chunks_exact_mut(width)) {
+                rows.part(gate, up, &mut scratch.both);
+                activation.prepare(biases, gate, up);
+            }
+        }
     }
 
     /// Adds the outputs of the experts `range`, ascending, to their tokens' sums.

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 pub use kernels::KvType;
 use kernels::{
-    Activations, AttentionShape, Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens,
+    Activations, AttentionExtras, AttentionShape, Compute, DeltaForm, DeltaInputs, DeltaShape,
+    MatmulJob, Tokens,
 };
 use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
@@ -354,25 +355,42 @@ impl Backend for CpuBackend {
     }
 
     fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
+        let x = self.registers.get_mut(heads);
+        let weight = self.weights.vector(weight);
+        self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
+        self.rotate(heads);
+    }
+
+    fn rotate(&mut self, heads: Register) {
         let attention = &self.config.attention;
         let count = match heads {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
+        let (dim, rotated) = (attention.head_dim, attention.rope.dims);
         let x = self.registers.get_mut(heads);
-        let weight = self.weights.vector(weight);
-        self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
-        self.compute.rope(
-            x,
-            count,
-            attention.head_dim,
-            attention.rope.dims,
-            &self.positions,
-            &self.inverse_frequencies,
-        );
+        let frequencies = &self.inverse_frequencies;
+        self.compute.rope(x, count, dim, rotated, &self.positions, frequencies);
+        let magnitude = attention.rope.magnitude();
+        if magnitude != 1.0 {
+            for head in x.chunks_exact_mut(dim) {
+                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
+            }
+        }
     }
 
-    fn attend(&mut self, layer: LayerId) {
+    fn add_bias(&mut self, register: Register, bias: VectorId) {
+        let bias = self.weights.vector(bias);
+        for row in self.registers.get_mut(register).chunks_exact_mut(bias.len()) {
+            row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
+        }
+    }
+
+    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        let extras = AttentionExtras {
+            window: self.config.layers[layer.index()].window,
+            sinks: sinks.map(|sinks| self.weights.vector(sinks)),
+        };
         let attention = &self.config.attention;
         let shape = AttentionShape {
             query_heads: attention.query_heads,
@@ -392,8 +410,9 @@ impl Backend for CpuBackend {
             self.sequences.append(span.sequence, layer, &shape, span.position, keys, values);
             let blocks = self.sequences.pages(span.sequence, layer, span.position + span.tokens);
             let (query, context) = self.registers.pair(Register::Query, Register::Context);
-            self.compute.attention(
+            self.compute.attention_with(
                 &shape,
+                extras,
                 &query[rows(query_width)],
                 span.position,
                 &blocks,

@@ -109,7 +109,7 @@ impl CudaBackend {
             }
             self.norm_and_rotate(Register::Query, query_norm);
             self.norm_and_rotate(Register::Key, key_norm);
-            return self.attend(layer);
+            return self.attend(layer, None);
         }
         self.run(|this| {
             let projected = if gated { Register::QueryGate } else { Register::Query };

@@ -154,7 +154,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
-        check_model(catalog, expert_shapes)?;
+        check_model(&config, catalog, expert_shapes)?;
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
@@ -448,7 +448,8 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn attend(&mut self, layer: LayerId) {
+    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        debug_assert!(sinks.is_none(), "check_model refuses models with sinks");
         self.launch_attend(layer);
     }
 

@@ -11,6 +11,7 @@ use store::trunk::LoadMode;
 use super::{CudaOptions, padded, requirements};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
+use crate::model::part::Part;
 use crate::weights::Catalog;
 
 /// Refuses shapes that the kernels do not serve.
@@ -51,11 +52,19 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
 /// processor can be taken instead.
 ///
 /// # Errors
-/// The first tensor whose encoding they do not read.
+/// The parts that they do not compute, or the first tensor whose encoding they do not read.
 pub fn check_model(
+    config: &ModelConfig,
     catalog: &Catalog<'_>,
     experts: &[[ProjectionShape; 3]],
 ) -> Result<(), EngineError> {
+    let parts: Vec<_> = config.parts().into_iter().map(Part::name).collect();
+    if !parts.is_empty() {
+        let (name, parts) = (config.family.name(), parts.join(", "));
+        let problem =
+            format!("is {name}: the CUDA kernels do not compute {parts}: use --device cpu");
+        return Err(EngineError::Config { key: "model_type", problem });
+    }
     let refuse = |name: &str, encoding: Encoding| {
         let label = encoding.label();
         let problem =

@@ -82,6 +82,9 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         "80B-A3B" => {
             next(published([2048, 48, 16, 2, 256], [16, 32, 128], [512, 10, 512], 151_936))
         }
+        "gpt-oss-20b" => gpt_oss([2880, 24, 64, 8, 64], [32, 4, 2880], 201_088),
+        "gpt-oss-120b" => gpt_oss([2880, 36, 64, 8, 64], [128, 4, 2880], 201_088),
+        "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
         path => read_config(Path::new(path))?,
@@ -143,7 +146,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
-        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, tiny, tiny-next";
+        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, tiny, tiny-next, tiny-oss";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -224,6 +227,45 @@ fn next(mut published: Value) -> Value {
     config
 }
 
+/// The configuration of a gpt-oss: as [`published`], without delta layers.
+fn gpt_oss(
+    [hidden, layers, heads, kv_heads, head_dim]: [usize; 5],
+    [experts, top_k, width]: [usize; 3],
+    vocabulary: usize,
+) -> Value {
+    let kinds = ["sliding_attention", "full_attention"].into_iter().cycle().take(layers);
+    json!({
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "num_local_experts": experts,
+        "num_experts_per_tok": top_k,
+        "sliding_window": 128,
+        "layer_types": kinds.collect::<Vec<_>>(),
+        "attention_bias": true,
+        "hidden_act": "silu",
+        "swiglu_limit": 7.0,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 150_000,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": false,
+        },
+        "tie_word_embeddings": false,
+    })
+}
+
 fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
     let encoding = match stored {
         StoredAs::Bits(bits) => Encoding::Affine { bits, group, scale: FloatType::Bf16 },
@@ -231,6 +273,7 @@ fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
         StoredAs::F16 => Encoding::Float(FloatType::F16),
         StoredAs::F32 => Encoding::Float(FloatType::F32),
         StoredAs::Blocks(format) => Encoding::Block(format),
+        StoredAs::Mxfp4Planes => Encoding::Mxfp4,
     };
     encoding.check(0).map_err(|error| Failure::usage(format!("--group: {error}")))?;
     Ok(encoding)
@@ -238,6 +281,9 @@ fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
 
 /// Everything outside the routed experts.
 fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<GeneratedTensor>> {
+    if matches!(arguments.trunk, StoredAs::Mxfp4Planes) {
+        return Err(Failure::usage("--trunk: mxfp4:planes is for experts".to_owned()).into());
+    }
     let trunk = encoding(arguments.trunk, arguments.group)?;
     // Converters keep router gates at 8 bits: a wrong expert costs more than a rough one.
     let gates = match arguments.trunk {
@@ -282,13 +328,34 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("self_attn.q_proj"), &[query_rows, hidden], trunk);
                 add(name("self_attn.k_proj"), &[keys, hidden], trunk);
                 add(name("self_attn.v_proj"), &[keys, hidden], trunk);
-                add(name("self_attn.q_norm"), &[attention.head_dim], plain);
-                add(name("self_attn.k_norm"), &[attention.head_dim], plain);
+                if attention.head_norms {
+                    add(name("self_attn.q_norm"), &[attention.head_dim], plain);
+                    add(name("self_attn.k_norm"), &[attention.head_dim], plain);
+                }
+                if attention.biases {
+                    let rows = [("q", query_rows), ("k", keys), ("v", keys), ("o", hidden)];
+                    for (part, rows) in rows {
+                        add(name(&format!("self_attn.{part}_proj.bias")), &[rows], plain);
+                    }
+                }
+                if attention.sinks {
+                    add(name("self_attn.sinks"), &[attention.query_heads], plain);
+                }
                 add(name("self_attn.o_proj"), &[hidden, queries], trunk);
             }
         }
         add(name("post_attention_layernorm"), &[hidden], plain);
-        add(name("mlp.gate"), &[moe.experts, hidden], gates);
+        if moe.router.bias {
+            add(name("mlp.router"), &[moe.experts, hidden], gates);
+            add(name("mlp.router.bias"), &[moe.experts], plain);
+        } else {
+            add(name("mlp.gate"), &[moe.experts, hidden], gates);
+        }
+        if moe.biases {
+            let width = 2 * moe.intermediate;
+            add(name("mlp.experts.gate_up_proj_bias"), &[moe.experts, width], plain);
+            add(name("mlp.experts.down_proj_bias"), &[moe.experts, hidden], plain);
+        }
         if let Some(shared) = moe.shared_intermediate {
             add(name("mlp.shared_expert.gate_proj"), &[shared, hidden], trunk);
             add(name("mlp.shared_expert.up_proj"), &[shared, hidden], trunk);
@@ -333,7 +400,7 @@ fn quantization(
         let model = if tensor.name == "lm_head" { "" } else { "model." };
         let bits = match tensor.encoding {
             Encoding::Affine { bits, .. } => Some(bits),
-            Encoding::Float(_) | Encoding::Block(_) => None,
+            Encoding::Float(_) | Encoding::Block(_) | Encoding::Mxfp4 => None,
         };
         differ(format!("{prefix}{model}{}", tensor.name), bits);
     }

@@ -24,12 +24,12 @@ impl Values {
         let last = name.rsplit('.').next().unwrap_or(name);
         match last {
             "A_log" => Self::LogRate,
-            "dt_bias" => normal(1.0),
+            "dt_bias" | "sinks" => normal(1.0),
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
             _ if last.ends_with("norm") => Self::AroundOne,
             _ if last.ends_with("layernorm") => Self::AroundOne,
             "conv1d" => normal(0.5),
-            "gate" => normal(3.0 * unit),
+            "gate" | "router" => normal(3.0 * unit),
             "embed_tokens" => normal(1.0),
             "lm_head" => normal(2.0 * unit),
             "o_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),

@@ -32,15 +32,15 @@ impl Dimensions {
         config.supported_family()?;
         let layers = config.required(&keys::NUM_HIDDEN_LAYERS)?;
         let hidden = config.required(&keys::HIDDEN_SIZE)?;
-        let experts = config.get(&keys::NUM_EXPERTS)?.unwrap_or(0);
-        let intermediate = config.get(&keys::MOE_INTERMEDIATE_SIZE)?.unwrap_or(0);
+        let experts = config.routed_experts()?;
+        let intermediate = config.expert_width()?;
         let records = (layers * experts) as u64;
         if records > RECORDS_MAX {
             let what = "num_hidden_layers x num_experts";
             return Err(FormatError::limit(config.file(), what, records, RECORDS_MAX));
         }
         let top_k = config.get(&keys::NUM_EXPERTS_PER_TOK)?;
-        if let Some(top_k) = top_k.filter(|&top_k| experts > 0 && top_k > experts) {
+        if let Some(top_k) = top_k.filter(|&top_k| top_k > experts) {
             let found = format!(
                 "{top_k} of {experts} experts, but a token cannot use more experts than there are"
             );

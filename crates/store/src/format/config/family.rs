@@ -9,6 +9,8 @@ pub enum Family {
     Qwen3Moe,
     /// Qwen3-Next: as Qwen3.5-MoE, with the input projections of the delta rule in one matrix.
     Qwen3Next,
+    /// gpt-oss: windows in every other layer, sinks, biases, experts in 4-bit floats.
+    GptOss,
 }
 
 /// What is known of a family before its other keys are read.
@@ -22,7 +24,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -41,14 +43,20 @@ const ROWS: [Row; 3] = [
         model_types: &["qwen3_next"],
         zero_centred_norms: true,
     },
+    Row {
+        family: Family::GptOss,
+        name: "gpt-oss",
+        model_types: &["gpt_oss"],
+        zero_centred_norms: false,
+    },
 ];
 
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
-     qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next)";
+     qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 18] = [
+const OTHERS: [(&str, &str); 17] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v3", "DeepSeek-V3 and R1"),
     ("deepseek_v32", "DeepSeek-V3.2"),
@@ -57,7 +65,6 @@ const OTHERS: [(&str, &str); 18] = [
     ("glm4_moe", "GLM-4.5 to GLM-4.7"),
     ("glm4_moe_lite", "GLM-4.7-Flash"),
     ("glm_moe_dsa", "GLM-5"),
-    ("gpt_oss", "gpt-oss"),
     ("hunyuan_v1_moe", "Hunyuan"),
     ("kimi_k2", "Kimi-K2"),
     ("kimi_k25", "Kimi-K2.5"),

@@ -147,16 +147,23 @@ keys! {
         "rows of embedding and head.";
     NUM_EXPERTS: Size = "num_experts", Place::Text, false, Size(1..=65_535),
         "routed experts of a layer.";
+    NUM_LOCAL_EXPERTS: Size = "num_local_experts", Place::Text, false, Size(1..=65_535),
+        "the same, as gpt-oss has it.";
     NUM_EXPERTS_PER_TOK: Size = "num_experts_per_tok", Place::Text, false, Size(1..=256),
         "experts that a token uses.";
     MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
         "inner width of a routed expert.";
+    INTERMEDIATE_SIZE: Size = "intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
+        "inner width of an expert in gpt-oss; elsewhere that of layers without experts.";
     SHARED_EXPERT_INTERMEDIATE_SIZE: Size = "shared_expert_intermediate_size", Place::Text, false,
         Size(1..=WIDTH_MAX), "inner width of the shared expert.";
     NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, false, Flag,
         "whether the chosen experts' weights sum to one.";
     LAYER_TYPES: ListOf = "layer_types", Place::Text, false,
-        ListOf(&["full_attention", "linear_attention"]), "the mixer of each layer.";
+        ListOf(&["full_attention", "linear_attention", "sliding_attention"]),
+        "the mixer of each layer.";
+    SLIDING_WINDOW: Size = "sliding_window", Place::Text, true, Size(1..=1 << 30),
+        "positions that a layer of sliding attention sees.";
     FULL_ATTENTION_INTERVAL: Size = "full_attention_interval", Place::Text, false, Size(1..=1024),
         "every so many layers is one of attention, where `layer_types` is absent.";
     NUM_ATTENTION_HEADS: Size = "num_attention_heads", Place::Text, false, Size(1..=1024),
@@ -166,13 +173,17 @@ keys! {
     HEAD_DIM: Size = "head_dim", Place::Text, false, Size(2..=4096), "values of a head.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, false, Flag,
         "whether queries carry a gate.";
-    ATTENTION_BIAS: Off = "attention_bias", Place::Text, false, Off, "projections with biases.";
+    ATTENTION_BIAS: Flag = "attention_bias", Place::Text, false, Flag, "projections with biases.";
     USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, false, Off, "attention in windows.";
     DECODER_SPARSE_STEP: Only = "decoder_sparse_step", Place::Text, false, Only(1),
         "every so many layers is one of experts.";
     MLP_ONLY_LAYERS: Empty = "mlp_only_layers", Place::Text, true, Empty, "layers without experts.";
     HIDDEN_ACT: OneOf = "hidden_act", Place::Text, false, OneOf(&["silu", "swish"]),
         "activation of the experts.";
+    SWIGLU_ALPHA: Number = "swiglu_alpha", Place::Text, true, Number(1e-3..=1e3),
+        "factor of the gate within the sigmoid of an expert.";
+    SWIGLU_LIMIT: Number = "swiglu_limit", Place::Text, true, Number(1e-3..=1e6),
+        "what gates and inputs of an expert are clamped to.";
     RMS_NORM_EPS: Number = "rms_norm_eps", Place::Text, false, Number(0.0..=1.0),
         "added to the mean square of a norm.";
     LINEAR_NUM_KEY_HEADS: Size = "linear_num_key_heads", Place::Text, false, Size(1..=1024),
@@ -185,14 +196,31 @@ keys! {
         "values of its value heads.";
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, false, Size(2..=16),
         "taps of its convolution.";
+    EXPERT_ROWS: OneOf = "expert_rows", Place::Text, false, OneOf(&["apart", "in_turns"]),
+        "rows of gate and up in experts of gpt-oss, in turns if absent; no published configuration has it.";
     LINEAR_VALUE_HEAD_ORDER: OneOf = "linear_value_head_order", Place::Text, false,
         OneOf(&["grouped", "tiled"]),
         "whether value heads of one key head lie side by side, or one of each key head after another (GGUF).";
     ROPE_PARAMETERS: Object = "rope_parameters", Place::Text, false, Object,
         "rotation, as transformers 5 has it.";
     ROPE_SCALING: Object = "rope_scaling", Place::Text, true, Object, "rotation, as before that.";
-    ROPE_TYPE: OneOf = "rope_type", Place::Rope, false, OneOf(&["default"]), "kind of rotation.";
-    ROPE_KIND: OneOf = "type", Place::Rope, false, OneOf(&["default"]), "its older name.";
+    ROPE_TYPE: OneOf = "rope_type", Place::Rope, false, OneOf(&["default", "yarn"]),
+        "kind of rotation.";
+    ROPE_KIND: OneOf = "type", Place::Rope, false, OneOf(&["default", "yarn"]), "its older name.";
+    ROPE_FACTOR: Number = "factor", Place::Rope, true, Number(1.0..=1e6),
+        "how much longer than trained a context may be.";
+    ROPE_ORIGINAL: Size = "original_max_position_embeddings", Place::Rope, true, Size(1..=1 << 30),
+        "longest context before that.";
+    ROPE_BETA_FAST: Number = "beta_fast", Place::Rope, true, Number(1e-3..=1e6),
+        "turns within that context from which on a frequency stays.";
+    ROPE_BETA_SLOW: Number = "beta_slow", Place::Rope, true, Number(1e-3..=1e6),
+        "turns up to which a frequency is divided by the factor.";
+    ROPE_TRUNCATE: Flag = "truncate", Place::Rope, false, Flag,
+        "whether the bounds between the two are whole pairs.";
+    ROPE_ATTENTION_FACTOR: Number = "attention_factor", Place::Rope, true, Number(1e-3..=1e3),
+        "what rotated values are multiplied by; by default a tenth of the factor's logarithm, plus one.";
+    ROPE_MSCALE: Number = "mscale", Place::Rope, true, Number(0.0..=1e3),
+        "another way to say that, which is not computed.";
     INNER_ROPE_THETA: Number = "rope_theta", Place::Rope, false, Number(1.0..=THETA_MAX),
         "base of the rotation's frequencies.";
     ROPE_THETA: Number = "rope_theta", Place::Text, false, Number(1.0..=THETA_MAX),

@@ -152,6 +152,28 @@ impl Configuration {
         })
     }
 
+    /// Routed experts of a layer.
+    ///
+    /// # Errors
+    /// As [`Configuration::required`].
+    pub fn routed_experts(&self) -> Result<usize, FormatError> {
+        match self.supported_family()? {
+            Family::GptOss => self.required(&keys::NUM_LOCAL_EXPERTS),
+            _ => self.required(&keys::NUM_EXPERTS),
+        }
+    }
+
+    /// Inner width of a routed expert.
+    ///
+    /// # Errors
+    /// As [`Configuration::required`].
+    pub fn expert_width(&self) -> Result<usize, FormatError> {
+        match self.supported_family()? {
+            Family::GptOss => self.required(&keys::INTERMEDIATE_SIZE),
+            _ => self.required(&keys::MOE_INTERMEDIATE_SIZE),
+        }
+    }
+
     /// Base of the rotation's frequencies; `None` where the configuration is silent.
     ///
     /// # Errors

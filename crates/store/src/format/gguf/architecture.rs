@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
+use super::names::{GPT_OSS, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -25,64 +26,87 @@ pub(super) struct Architecture {
     pub(super) name: &'static str,
     family: Family,
     /// Name of the norm before the experts.
-    pub(super) second_norm: &'static str,
+    second_norm: &'static str,
+    /// Names of tensors that it has besides, or that mean something else in it.
+    own: &'static [(&'static str, &'static str)],
     /// How value heads of the delta rule are ordered, if it has any.
     heads: ValueHeads,
 }
 
-/// How value heads of the delta rule are ordered, and with it which projections give their inputs.
+/// How value heads of the delta rule are ordered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueHeads {
     /// There are none.
     None,
-    /// Those that share a key head lie together; strengths and decays come from one matrix, by key head.
+    /// Those that share a key head lie together.
     Grouped,
-    /// By their place among those that share a key head; strengths and decays come from a matrix each.
+    /// By their place among those that share a key head.
     Tiled,
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 3] = [
+const ARCHITECTURES: [Architecture; 4] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
         second_norm: "ffn_norm.weight",
+        own: &[],
         heads: ValueHeads::None,
     },
     Architecture {
         name: "qwen3next",
         family: Family::Qwen3Next,
         second_norm: "post_attention_norm.weight",
+        own: &QWEN3_NEXT,
         heads: ValueHeads::Grouped,
     },
     Architecture {
         name: "qwen35moe",
         family: Family::Qwen35Moe,
         second_norm: "post_attention_norm.weight",
+        own: &[],
         heads: ValueHeads::Tiled,
     },
+    Architecture {
+        name: "gpt-oss",
+        family: Family::GptOss,
+        second_norm: "post_attention_norm.weight",
+        own: &GPT_OSS,
+        heads: ValueHeads::None,
+    },
 ];
-const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next) and qwen3moe \
-     (Qwen3-MoE)";
+const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
+     (Qwen3-MoE) and gpt-oss";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
-const WITHOUT_EFFECT: [(&str, &[f64]); 8] = [
-    ("attention.sliding_window", &[0.0]),
+const WITHOUT_EFFECT: [(&str, &[f64]); 9] = [
     ("expert_group_count", &[0.0, 1.0]),
     ("expert_weights_scale", &[0.0, 1.0]),
-    ("expert_gating_func", &[0.0, 1.0]),
     ("leading_dense_block_count", &[0.0]),
-    ("rope.scaling.factor", &[0.0, 1.0]),
+    ("rope.scaling.attn_factor", &[0.0, 1.0]),
+    ("rope.scaling.yarn_attn_factor", &[1.0]),
+    ("rope.scaling.yarn_ext_factor", &[1.0, -1.0]),
+    ("rope.scaling.yarn_log_multiplier", &[0.0]),
     ("final_logit_softcapping", &[0.0]),
     ("logit_scale", &[0.0, 1.0]),
 ];
+
+/// The same of architectures without windows whose router weighs experts before it chooses them.
+const WITHOUT_EFFECT_ON_QWEN: [(&str, &[f64]); 3] = [
+    ("attention.sliding_window", &[0.0]),
+    ("expert_gating_func", &[0.0, 1.0]),
+    ("rope.scaling.factor", &[0.0, 1.0]),
+];
+
+/// The same of gpt-oss: every other layer has a window, and experts are weighed after they are chosen.
+const WITHOUT_EFFECT_ON_GPT_OSS: [(&str, &[f64]); 2] =
+    [("attention.sliding_window_pattern", &[2.0]), ("expert_gating_func", &[0.0, 3.0])];
 
 /// What the keys of a file say about its model.
 pub(super) struct Described {
     pub(super) config: Configuration,
     pub(super) second_norm: &'static str,
-    /// Whether inputs of the delta rule come from one matrix by key head.
-    pub(super) mixed_inputs: bool,
+    pub(super) own: &'static [(&'static str, &'static str)],
     /// Layers of the trunk.
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
@@ -153,14 +177,18 @@ pub(super) fn describe(
     };
     let (json, names) = (Map::new(), Vec::new());
     let mut entries = Entries { metadata, architecture: known.name, json, names };
-    refuse_effects(&entries)?;
+    refuse_effects(&entries, known.family)?;
     entries.json.insert(keys::MODEL_TYPE.name().to_owned(), known.family.model_type().into());
     let (trunk, further) = layers(&mut entries)?;
     entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
     vocabulary(&mut entries, rows)?;
-    entries.count(&keys::NUM_EXPERTS, "expert_count", true)?;
+    let (experts, width) = match known.family {
+        Family::GptOss => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
+        _ => (&keys::NUM_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
+    };
+    entries.count(experts, "expert_count", true)?;
     entries.count(&keys::NUM_EXPERTS_PER_TOK, "expert_used_count", true)?;
-    entries.count(&keys::MOE_INTERMEDIATE_SIZE, "expert_feed_forward_length", true)?;
+    entries.count(width, "expert_feed_forward_length", true)?;
     entries.count(&keys::NUM_ATTENTION_HEADS, "attention.head_count", true)?;
     entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
     entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;
@@ -168,11 +196,14 @@ pub(super) fn describe(
     entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
     entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
     entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!own_head).into());
-    if known.family != Family::Qwen35Moe {
+    if matches!(known.family, Family::Qwen3Moe | Family::Qwen3Next) {
         // The runtime of this format divides whether the key is there or not.
         let key = entries.key("expert_weights_norm");
         let normalised = entries.metadata.flag(&key)?.unwrap_or(true);
         entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
+    }
+    if known.family == Family::GptOss {
+        gpt_oss(&mut entries)?;
     }
     let linear = match known.heads {
         ValueHeads::None => vec![false; trunk],
@@ -182,20 +213,24 @@ pub(super) fn describe(
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
-    let second_norm = known.second_norm;
-    let mixed_inputs = known.heads == ValueHeads::Grouped;
-    Ok(Described { config, second_norm, mixed_inputs, trunk, further, linear, fused_rows })
+    let Architecture { second_norm, own, .. } = known;
+    Ok(Described { config, second_norm, own, trunk, further, linear, fused_rows })
 }
 
 /// Refuses keys that change the computation in a way that is not computed.
-fn refuse_effects(entries: &Entries<'_>) -> Result<(), FormatError> {
+fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatError> {
     let scaling = entries.key("rope.scaling.type");
     let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
-    if let Some(kind) = kind.filter(|kind| kind != "none") {
+    let stretched = if family == Family::GptOss { "yarn" } else { "none" };
+    if let Some(kind) = kind.filter(|kind| kind != "none" && kind != stretched) {
         let remedy = "models with their own, unscaled rotation are read";
         return Err(entries.metadata.unsupported(&scaling, quoted(&kind).to_string(), remedy));
     }
-    for (name, harmless) in WITHOUT_EFFECT {
+    let more: &[(&str, &[f64])] = match family {
+        Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
+        _ => &WITHOUT_EFFECT_ON_QWEN,
+    };
+    for &(name, harmless) in WITHOUT_EFFECT.iter().chain(more) {
         let key = entries.key(name);
         let Some(found) = entries.metadata.number(&key)? else { continue };
         if !harmless.contains(&found) {
@@ -263,6 +298,47 @@ fn rotation(entries: &mut Entries<'_>) -> Result<(), FormatError> {
         return Err(entries.metadata.invalid(&key, format!("{rotated} of heads of {head}")));
     }
     entries.enter(&keys::ROTARY_FACTOR, key, json!(factor));
+    Ok(())
+}
+
+/// The window, the stretched rotation, and the order of rows that the converter made.
+///
+/// The format has no key for whether the bounds of the rotation are whole pairs: the released models say no.
+fn gpt_oss(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+    entries.count(&keys::SLIDING_WINDOW, "attention.sliding_window", true)?;
+    entries.json.insert(keys::EXPERT_ROWS.name().to_owned(), "apart".into());
+    let (all, windowed) = (entries.key("rope.freq_base"), entries.key("rope.freq_base_swa"));
+    let base = entries.metadata.number(&all)?;
+    if let Some(other) = entries.metadata.number(&windowed)?.filter(|&it| Some(it) != base) {
+        let remedy = "one rotation for all layers is read";
+        return Err(entries.metadata.unsupported(&windowed, other.to_string(), remedy));
+    }
+    let kind = entries.metadata.text(&entries.key("rope.scaling.type"), TEXT_BYTES_MAX)?;
+    if kind.as_deref() != Some("yarn") {
+        return Ok(());
+    }
+    let mut rope = Map::new();
+    rope.insert(keys::ROPE_TYPE.name().to_owned(), "yarn".into());
+    rope.insert(keys::ROPE_TRUNCATE.name().to_owned(), false.into());
+    let mut enter = |ours: &'static str, name: &str, required: bool| {
+        let full = entries.key(name);
+        let found = match required {
+            true => Some(entries.metadata.required(&full, Metadata::number)?),
+            false => entries.metadata.number(&full)?,
+        };
+        if let Some(found) = found {
+            let whole = found.fract() == 0.0 && (0.0..1e15).contains(&found);
+            let value = if whole { json!(found as u64) } else { json!(found) };
+            rope.insert(ours.to_owned(), value);
+            entries.names.push((ours, full));
+        }
+        Ok(())
+    };
+    enter(keys::ROPE_FACTOR.name(), "rope.scaling.factor", true)?;
+    enter(keys::ROPE_ORIGINAL.name(), "rope.scaling.original_context_length", true)?;
+    enter(keys::ROPE_BETA_FAST.name(), "rope.scaling.yarn_beta_fast", false)?;
+    enter(keys::ROPE_BETA_SLOW.name(), "rope.scaling.yarn_beta_slow", false)?;
+    entries.json.insert(keys::ROPE_SCALING.name().to_owned(), rope.into());
     Ok(())
 }
 

@@ -162,8 +162,8 @@ fn translate<'a>(
         trunk: described.trunk,
         further: described.further,
         second_norm: described.second_norm,
+        own: described.own,
         linear: &described.linear,
-        mixed_inputs: described.mixed_inputs,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());
     for (file, tensor) in tensors {

@@ -30,10 +30,10 @@ const LAYER: [(&str, &str); 23] = [
     ("attn_output.weight", "self_attn.o_proj"),
     ("attn_q_norm.weight", "self_attn.q_norm"),
     ("attn_k_norm.weight", "self_attn.k_norm"),
-    ("ffn_gate_inp.weight", "mlp.gate"),
     ("ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj"),
     ("ffn_up_exps.weight", "mlp.switch_mlp.up_proj"),
     ("ffn_down_exps.weight", "mlp.switch_mlp.down_proj"),
+    ("ffn_gate_inp.weight", "mlp.gate"),
     ("ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"),
     ("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate"),
     ("ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj"),
@@ -49,6 +49,27 @@ const LAYER: [(&str, &str); 23] = [
     ("ssm_norm.weight", "linear_attn.norm"),
 ];
 
+/// What Qwen3-Next has besides: inputs of the delta rule that lie together by key head.
+pub(super) const QWEN3_NEXT: [(&str, &str); 2] = [
+    ("ssm_ba.weight", "linear_attn.in_proj_ba"),
+    // As files of before December 2025 have queries, keys, values and gates.
+    ("ssm_in.weight", "linear_attn.in_proj_qkvz"),
+];
+
+/// What gpt-oss has besides, or calls otherwise.
+pub(super) const GPT_OSS: [(&str, &str); 10] = [
+    ("attn_q.bias", "self_attn.q_proj.bias"),
+    ("attn_k.bias", "self_attn.k_proj.bias"),
+    ("attn_v.bias", "self_attn.v_proj.bias"),
+    ("attn_output.bias", "self_attn.o_proj.bias"),
+    ("attn_sinks.weight", "self_attn.sinks"),
+    ("ffn_gate_inp.weight", "mlp.router"),
+    ("ffn_gate_inp.bias", "mlp.router.bias"),
+    ("ffn_gate_exps.bias", "mlp.experts.gate_proj_bias"),
+    ("ffn_up_exps.bias", "mlp.experts.up_proj_bias"),
+    ("ffn_down_exps.bias", "mlp.experts.down_proj_bias"),
+];
+
 /// What the layers of a model are, as far as names depend on it.
 pub(super) struct Layers<'a> {
     /// Layers of the trunk; blocks beyond them predict further tokens.
@@ -57,10 +78,10 @@ pub(super) struct Layers<'a> {
     pub(super) further: usize,
     /// Name of the norm before the experts.
     pub(super) second_norm: &'a str,
+    /// Names that this architecture has besides, or that mean something else in it.
+    pub(super) own: &'a [(&'a str, &'a str)],
     /// For each layer of the trunk, whether the delta rule mixes its tokens.
     pub(super) linear: &'a [bool],
-    /// Whether inputs of the delta rule come from one matrix by key head.
-    pub(super) mixed_inputs: bool,
 }
 
 impl Layers<'_> {
@@ -90,11 +111,8 @@ impl Layers<'_> {
             "attn_qkv.weight" if linear => "linear_attn.in_proj_qkv",
             "attn_qkv.weight" => return Meaning::FusedAttention { layer },
             "ssm_out.weight" => "linear_attn.out_proj",
-            "ssm_ba.weight" if self.mixed_inputs => "linear_attn.in_proj_ba",
-            // As files of before December 2025 have queries, keys, values and gates.
-            "ssm_in.weight" if self.mixed_inputs => "linear_attn.in_proj_qkvz",
             rest if rest == self.second_norm => "post_attention_layernorm",
-            rest => match LAYER.iter().find(|(known, _)| *known == rest) {
+            rest => match self.own.iter().chain(&LAYER).find(|(known, _)| *known == rest) {
                 Some((_, canonical)) => canonical,
                 None if lone_expert(rest) => return Meaning::LoneExpert,
                 None => return Meaning::Unknown,
@@ -113,7 +131,7 @@ fn lone_expert(rest: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Layers, Meaning};
+    use super::{GPT_OSS, Layers, Meaning};
 
     #[test]
     fn one_name_means_what_the_kind_of_its_layer_says() {
@@ -121,8 +139,8 @@ mod tests {
             trunk: 2,
             further: 1,
             second_norm: "post_attention_norm.weight",
+            own: &[],
             linear: &[true, false],
-            mixed_inputs: false,
         };
         let canonical = |name: &str| Meaning::Canonical(name.to_owned());
         for (name, expected) in [
@@ -136,8 +154,18 @@ mod tests {
             ("blk.01.attn_q.weight", Meaning::Unknown),
             ("blk.1.ffn_up.12.weight", Meaning::LoneExpert),
             ("blk.1.attn_q.bias", Meaning::Unknown),
+            ("blk.1.ffn_gate_inp.weight", canonical("layers.1.mlp.gate")),
             ("v.blk.0.attn_q.weight", Meaning::Skipped),
             ("rope_freqs.weight", Meaning::Unknown),
+        ] {
+            assert_eq!(layers.meaning(name), expected, "{name}");
+        }
+        let layers = Layers { own: &GPT_OSS, linear: &[false, false], ..layers };
+        for (name, expected) in [
+            ("blk.1.attn_q.bias", canonical("layers.1.self_attn.q_proj.bias")),
+            ("blk.1.ffn_gate_inp.weight", canonical("layers.1.mlp.router")),
+            ("blk.1.attn_norm.weight", canonical("layers.1.input_layernorm")),
+            ("blk.1.attn_qkv.bias", Meaning::Unknown),
         ] {
             assert_eq!(layers.meaning(name), expected, "{name}");
         }

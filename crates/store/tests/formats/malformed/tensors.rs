@@ -85,7 +85,7 @@ fn quantised_matrices() {
         ("fp8 scales", FILE, &["weight_scale", "fp8"], |d| {
             add(d, &name("mlp.gate.weight_scale"), "F32", &[1]);
         }),
-        ("mxfp4 blocks", FILE, &["gate_up_proj_blocks", "mxfp4"], |d| {
+        ("mxfp4 blocks without scales", FILE, &["gate_up_proj", "mxfp4"], |d| {
             add(d, &name("mlp.experts.gate_up_proj_blocks"), "U8", &[4]);
         }),
         ("GPTQ", FILE, &["qweight", "GPTQ"], |d| add(d, &name("mlp.gate.qweight"), "I32", &[4])),

@@ -1,0 +1,81 @@
+//! gpt-oss (20b, 120b): attention with biases and sinks, in every other layer over a window; experts in 4-bit floats
+//! with biases and clamped activations; a router with a bias (reference: transformers `modeling_gpt_oss.py`).
+
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
+
+use super::activation::{Activation, GateUpRows};
+use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::rope::Rope;
+use super::router::Router;
+
+/// Reads the shapes.
+///
+/// The weights of the chosen experts are a softmax over their logits: that of all experts, scaled to sum to one.
+pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
+    let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(64);
+    if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
+        let found = format!("{factor}, but this family rotates whole heads");
+        return Err(from.invalid(&keys::ROTARY_FACTOR, found));
+    }
+    Ok(ModelConfig {
+        family: Family::GptOss,
+        hidden: from.required(&keys::HIDDEN_SIZE)?,
+        vocabulary: from.required(&keys::VOCAB_SIZE)?,
+        layers: layers(from)?,
+        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-5) as f32,
+        attention: AttentionConfig {
+            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
+            head_dim,
+            rope: Rope::read(from, head_dim, 150_000.0)?,
+            output_gate: false,
+            head_norms: false,
+            biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true),
+            sinks: true,
+        },
+        delta: None,
+        moe: MoeConfig {
+            experts: from.routed_experts()?,
+            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+            intermediate: from.expert_width()?,
+            shared_intermediate: None,
+            router: Router { bias: true, normalise: true },
+            activation: Activation::Clamped {
+                alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,
+                limit: from.get(&keys::SWIGLU_LIMIT)?.unwrap_or(7.0) as f32,
+            },
+            rows: match from.get(&keys::EXPERT_ROWS)? {
+                Some("apart") => GateUpRows::Apart,
+                _ => GateUpRows::InTurns,
+            },
+            biases: true,
+        },
+        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(131_072),
+        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+    })
+}
+
+/// Windows as listed, or else in every other layer from the first on.
+fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
+    let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
+    let window = Some(from.get(&keys::SLIDING_WINDOW)?.unwrap_or(128));
+    let full = LayerSpec::from(Mixer::Attention);
+    let Some(kinds) = from.get(&keys::LAYER_TYPES)? else {
+        let both = [LayerSpec { window, ..full }, full];
+        return Ok(both.into_iter().cycle().take(count).collect());
+    };
+    if kinds.len() != count {
+        let found = format!("has {} entries for {count} layers", kinds.len());
+        return Err(from.invalid(&keys::LAYER_TYPES, found));
+    }
+    let layer = |kind| match kind {
+        "sliding_attention" => Ok(LayerSpec { window, ..full }),
+        "full_attention" => Ok(full),
+        other => {
+            let found = format!("{other} is not known in this family");
+            Err(from.invalid(&keys::LAYER_TYPES, found))
+        }
+    };
+    kinds.into_iter().map(layer).collect()
+}

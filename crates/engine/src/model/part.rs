@@ -1,0 +1,64 @@
+//! Parts of models that not every device computes: asked when a model is loaded, so that a device which lacks one
+//! refuses the model by name and never in the middle of a run.
+
+use super::activation::{Activation, GateUpRows};
+use super::config::ModelConfig;
+
+/// A part beyond what every device computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Layers of attention that see the last tokens alone.
+    Windows,
+    /// Scores of attention that only take weight from the others.
+    Sinks,
+    /// Heads that are rotated without a norm.
+    PlainHeads,
+    /// Biases of the projections of attention.
+    ProjectionBiases,
+    /// Rotation that is stretched beyond the trained context.
+    ScaledRotation,
+    /// A bias of the router.
+    RouterBias,
+    /// Biases of the experts.
+    ExpertBiases,
+    /// Rows of gate and up in turns.
+    RowsInTurns,
+    /// Experts with clamped activations.
+    ClampedActivation,
+}
+
+impl Part {
+    /// In a few words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Windows => "sliding windows",
+            Self::Sinks => "attention sinks",
+            Self::PlainHeads => "attention heads without norms",
+            Self::ProjectionBiases => "biases of attention",
+            Self::ScaledRotation => "scaled rotation (yarn)",
+            Self::RouterBias => "a bias of the router",
+            Self::ExpertBiases => "biases of experts",
+            Self::RowsInTurns => "rows of gate and up in turns",
+            Self::ClampedActivation => "clamped activations",
+        }
+    }
+}
+
+impl ModelConfig {
+    /// The parts of this model that not every device computes.
+    pub fn parts(&self) -> Vec<Part> {
+        let (attention, moe) = (&self.attention, &self.moe);
+        let parts = [
+            (Part::Windows, self.layers.iter().any(|layer| layer.window.is_some())),
+            (Part::Sinks, attention.sinks),
+            (Part::PlainHeads, !attention.head_norms),
+            (Part::ProjectionBiases, attention.biases),
+            (Part::ScaledRotation, attention.rope.yarn.is_some()),
+            (Part::RouterBias, moe.router.bias),
+            (Part::ExpertBiases, moe.biases),
+            (Part::RowsInTurns, moe.rows != GateUpRows::Apart),
+            (Part::ClampedActivation, moe.activation != Activation::SwiGlu),
+        ];
+        parts.into_iter().filter(|(_, has)| *has).map(|(part, _)| part).collect()
+    }
+}

@@ -62,7 +62,7 @@ for machine in "$@"; do
         "$place/venv/bin/pip" install --quiet --no-index "$dist/$(wheel_of "$machine")"
         answers "wheel" "$machine" "$place/venv/bin/flashmoe"
     else
-        python3 -m pip install --quiet --no-index --no-deps --only-binary :all: --target "$place/wheel" \
+        python3 -m pip install --quiet --root-user-action ignore --no-index --no-deps --only-binary :all: --target "$place/wheel" \
             --platform "manylinux_${glibc/./_}_$machine" "$dist/$(wheel_of "$machine")"
         answers "wheel" "$machine" "$place/wheel/bin/flashmoe"
     fi

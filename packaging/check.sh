@@ -4,8 +4,9 @@
 #
 #   packaging/check.sh [x86_64] [aarch64]
 #
-# Another processor's programs run under qemu (which takes minutes), and its wheel is installed into a folder instead of an
-# environment. As root, this processor's program also answers in a folder with nothing but it, the C library, the model, /proc and /dev/null.
+# Another processor's programs run under qemu (which takes minutes), and its wheel is installed into a folder instead of
+# an environment. As root, this processor's program also answers in a folder with nothing but it, the C library, the
+# model, /proc and /dev/null.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/names.sh
@@ -51,7 +52,7 @@ for machine in "$@"; do
         echo "$machine: not stripped" >&2
         exit 1
     fi
-    for paper in LICENSE README.md flashmoe.1 completions/flashmoe.bash completions/_flashmoe completions/flashmoe.fish; do
+    for paper in LICENSE README.md flashmoe.1 completions/{flashmoe.bash,_flashmoe,flashmoe.fish}; do
         [ -s "$folder/$paper" ]
     done
     answers "archive" "$machine" "$program"
@@ -62,8 +63,8 @@ for machine in "$@"; do
         "$place/venv/bin/pip" install --quiet --no-index "$dist/$(wheel_of "$machine")"
         answers "wheel" "$machine" "$place/venv/bin/flashmoe"
     else
-        python3 -m pip install --quiet --no-index --no-deps --only-binary :all: --target "$place/wheel" \
-            --platform "manylinux_${glibc/./_}_$machine" "$dist/$(wheel_of "$machine")"
+        python3 -m pip install --quiet --root-user-action ignore --no-index --no-deps --only-binary :all: \
+            --platform "manylinux_${glibc/./_}_$machine" --target "$place/wheel" "$dist/$(wheel_of "$machine")"
         answers "wheel" "$machine" "$place/wheel/bin/flashmoe"
     fi
     if is_own "$machine" && [ "$(id -u)" = 0 ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the GPU's answers with the processor's: logits of the golden checkpoints, greedy answers of the demo
-model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
+"""Compares the GPU's answers with the processor's: logits of the golden checkpoints and of 4,000 positions, greedy
+answers of the demo model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
 
 Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE [GGUF ..]. Compares small
 random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way. Prints a line
@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 BOUND = 2e-3
 PROMPTS = 50
 CONTINUED = 1000
+DEPTH = 4000
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
 # Encodings of experts and of everything else.
 BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k"), ("q5_k", "q4_k"), ("q4_0", "q4_1"),
@@ -33,11 +34,12 @@ def run(program, *arguments):
     return done.stdout
 
 
-def compare(program, name, model, ids, choices, greedy=True):
+def compare(program, name, model, ids, choices, greedy=True, always=()):
+    """`always`: options of the reference as well."""
     with tempfile.TemporaryDirectory() as place:
         def score(name, *options):
             out = pathlib.Path(place) / name
-            run(program, "score", model, "--ids", ids, "--greedy", 32, "--logits", out, *options)
+            run(program, "score", model, "--ids", ids, "--greedy", 32, "--logits", out, *always, *options)
             return load_file(out)
 
         reference = score("cpu", "--device", "cpu", "--arithmetic", "f32")
@@ -80,6 +82,19 @@ def blocks(program):
             yield from compare(program, f"experts {experts}, trunk {trunk}", model, ids, choices, greedy=False)
 
 
+def deep(program):
+    """A random net over DEPTH positions with every type of keys and values: logits alone, as of the blocks."""
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        run(program, "synth", "tiny", place / "net", "--layers", 4)
+        ids = place / "ids.json"
+        ids.write_text(json.dumps([(7 * i + i // 500) % 500 + 5 for i in range(DEPTH)]))
+        for kept in ("f32", "f16", "bf16", "q8"):
+            name, always = f"{DEPTH} positions, {kept}", ["--kv-type", kept]
+            choices = [[], ["--prefill-chunk", "333"]]
+            yield from compare(program, name, place / "net", ids, choices, greedy=False, always=always)
+
+
 def answers(program, model):
     tasks = [json.loads(line) for line in (model / "eval.jsonl").read_text().splitlines()]
     plain = [t["messages"][0]["content"] for t in tasks if len(t["messages"]) == 1 and "tools" not in t]
@@ -110,7 +125,7 @@ def main():
     program = sys.argv[1]
     failed = 0
     cases = [golden(program, folder.parent) for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
-    cases += [blocks(program), *(gguf(program, file) for file in sys.argv[2:])]
+    cases += [deep(program), blocks(program), *(gguf(program, file) for file in sys.argv[2:])]
     for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
         for text, good in case:
             print(text, "" if good else "FAILED", flush=True)

@@ -513,8 +513,16 @@ impl Bench {
     }
 }
 
+#[cfg(not(test))]
 fn main() {
-    let seed = std::env::args().nth(1).map_or(1, |text| text.parse().unwrap());
+    run(std::env::args().nth(1).map_or(1, |text| text.parse().unwrap()));
+}
+
+/// All cases with random data of `seed`.
+///
+/// # Panics
+/// When one differs.
+pub(crate) fn run(seed: u64) {
     let device = match Device::open(0) {
         Ok(device) => device,
         Err(error) => {
@@ -541,6 +549,7 @@ fn main() {
     bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
+    bench.delta_of_several();
     bench.attention_step();
     bench.attention();
     bench.tiles();

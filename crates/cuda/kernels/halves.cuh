@@ -33,35 +33,57 @@ struct Source {
     float epsilon;
 };
 
-// Eight values of the vector; NORM without its common factor. Whole warps call this.
-__device__ inline void source_values(const Source& s, size_t token, uint32_t column, bool live, float (&v)[8]) {
-    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
-    float4 a = {0, 0, 0, 0}, b = a;
+// What eight values of a vector are made of.
+struct SourceParts {
+    float4 x[2], gate[2];
+};
+
+__device__ inline SourceParts load_source(const Source& s, size_t token, uint32_t column, bool live) {
+    SourceParts p = {};
+    if (!live) return p;
     // Past the first level of the cache: the kernel before may have left old values there.
-    if (live) a = __ldcg(x), b = __ldcg(x + 1);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
+    p.x[0] = __ldcg(x), p.x[1] = __ldcg(x + 1);
     if (s.mode == HEAD_NORM) {
-        // All asked for before the first is used.
-        float4 c = {0, 0, 0, 0}, d = c, e = c, f = c;
-        if (live) {
-            const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
-            const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
-            c = __ldcg(z), d = __ldcg(z + 1), e = norm[0], f = norm[1];
-        }
+        const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
+        p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
+    } else if (s.mode == GATED) {
+        uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
+        const float4* z = reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
+        p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
+    }
+    return p;
+}
+
+struct EightWeights {
+    float4 first, second;
+};
+
+// HEAD_NORM: of the norm, for eight values of a head.
+__device__ inline EightWeights head_weights(const Source& s, uint32_t column, bool live) {
+    EightWeights w = {};
+    if (!live || s.mode != HEAD_NORM) return w;
+    const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
+    w.first = norm[0], w.second = norm[1];
+    return w;
+}
+
+// Eight values of the vector; NORM without its common factor. Whole warps call this.
+__device__ inline void source_values(const Source& s, const SourceParts& p, const EightWeights& w, float (&v)[8]) {
+    float4 a = p.x[0], b = p.x[1], c = p.gate[0], d = p.gate[1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+    if (s.mode == HEAD_NORM) {
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; i++) sum += v[i] * v[i];
         for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
         float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
-        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
-        float weight[8] = {e.x, e.y, e.z, e.w, f.x, f.y, f.z, f.w};
+        float weight[8] = {w.first.x,  w.first.y,  w.first.z,  w.first.w,
+                           w.second.x, w.second.y, w.second.z, w.second.w};
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * silu(gate[i]);
-    } else if (s.mode == GATED && live) {
-        uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
-        const float4* z = reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
-        float4 c = __ldcg(z), d = __ldcg(z + 1);
-        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+    } else if (s.mode == GATED) {
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] *= sigmoid(gate[i]);
     }
@@ -69,8 +91,8 @@ __device__ inline void source_values(const Source& s, size_t token, uint32_t col
 
 // Staging: 36 words for every 32 columns. Words 0..16 are the high halves of pairs of columns, 16..32 the low ones;
 // pair 4 q + i is columns 8 q + i and 8 q + i + 4: four-bit values of a word that are 16 bits apart. Word 32 is the
-// sum of the 32 values, word 33 what undoes the scaling of their unit, words 34 and 35 are the sums of sixteen values.
-// Sixteen zeros follow the last unit.
+// sum of the 32 values, word 33 what undoes the scaling of their unit, words 34 and 35 are the sums of sixteen values
+// (PAIRS: word 34 is the sum of this chunk and the next, in every other one). Sixteen zeros follow the last unit.
 
 // Words of a vector of `columns` columns, without the zeros at the end.
 __device__ inline uint32_t staged_words(uint32_t columns) { return (columns + UNIT - 1) / UNIT * 4 * STAGED_CHUNK; }
@@ -84,6 +106,7 @@ __device__ inline float half_factor(float largest, float& inverse) {
 
 // Eight values of this thread, columns `column`..; sixteen neighbouring threads have a unit. Whole warps call this,
 // threads without a place too.
+template <bool PAIRS = false>
 __device__ inline void stage_values(float* staged, uint32_t column, const float (&v)[8], bool placed) {
     float largest = 0.0f, sum = 0.0f;
 #pragma unroll
@@ -93,6 +116,7 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
     sum += __shfl_xor_sync(FULL, sum, 1);
     float sixteen = sum;
     sum += __shfl_xor_sync(FULL, sum, 2);
+    float both = PAIRS ? sum + __shfl_xor_sync(FULL, sum, 4) : 0.0f;
     float inverse, factor = half_factor(largest, inverse);
     uint32_t high[4], low[4];
 #pragma unroll
@@ -108,7 +132,8 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
     float* to = chunk + column % 32 / 8 * 4;
     *reinterpret_cast<uint4*>(to) = {high[0], high[1], high[2], high[3]};
     *reinterpret_cast<uint4*>(to + 16) = {low[0], low[1], low[2], low[3]};
-    if (column % 16 == 0) chunk[34 + column % 32 / 16] = sixteen;
+    if (!PAIRS && column % 16 == 0) chunk[34 + column % 32 / 16] = sixteen;
+    if (PAIRS && column % 64 == 0) chunk[34] = both;
     if (column % 32 == 0) chunk[32] = sum, chunk[33] = inverse;
 }
 
@@ -130,7 +155,8 @@ __device__ inline void stage_halves(const Source& s, size_t token, float* staged
 #pragma unroll
         for (int r = 0; r < STAGED_TOGETHER; r++) {
             uint32_t column = start + r * step + threadIdx.x * 8;
-            source_values(s, token, column, column < s.columns, v[r]);
+            bool live = column < s.columns;
+            source_values(s, load_source(s, token, column, live), head_weights(s, column, live), v[r]);
         }
 #pragma unroll
         for (int r = 0; r < STAGED_TOGETHER; r++) {

@@ -21,9 +21,7 @@ struct LinearArguments {
 template <int ROWS>
 __device__ inline void linear(const LinearArguments& a) {
     extern __shared__ float staged[];
-    uint32_t index = 0;
-    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
-    const LinearJob& job = a.job[index];
+    const LinearJob& job = a.job[block_job(a)];
     uint32_t row = ((blockIdx.x - job.first_block) * 8 + threadIdx.x / 32) * ROWS;
     stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
     __syncthreads();

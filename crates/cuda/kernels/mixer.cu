@@ -197,13 +197,33 @@ extern "C" __global__ void normalise_query_key(const __grid_constant__ DeltaArgu
     for (uint32_t i = threadIdx.x; i < a.key_dim; i += 32) x[i] *= scale;
 }
 
-// S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token. A warp holds 4 columns of the state,
-// eight lanes a column, a lane KEYS keys. NORMALISE: of one token, whose query and key are normalised here.
-// Grid: (value_heads, value_dim / 16, runs), 128 threads.
-template <int KEYS, bool NORMALISE>
+// N columns of the state, one after another in memory.
+template <int N>
+__device__ __forceinline__ void load_columns(const float* from, float (&to)[N]) {
+    if constexpr (N == 2) {
+        float2 v = __ldcg(reinterpret_cast<const float2*>(from));
+        to[0] = v.x, to[1] = v.y;
+    } else {
+        to[0] = __ldcg(from);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void store_columns(float* to, const float (&from)[N]) {
+    if constexpr (N == 2) {
+        *reinterpret_cast<float2*>(to) = {from[0], from[1]};
+    } else {
+        *to = from[0];
+    }
+}
+
+// S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token. A warp holds 4 N columns of the state,
+// eight lanes N of them, a lane KEYS keys. NORMALISE: of one token, whose query and key are normalised here.
+// Grid: (value_heads, value_dim / 16 N, runs), 128 threads.
+template <int KEYS, int N, bool NORMALISE>
 __device__ inline void delta_rule(const DeltaArguments& a) {
     uint32_t lane = threadIdx.x % 32, part = lane % 8;
-    uint32_t head = blockIdx.x, column = blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8;
+    uint32_t head = blockIdx.x, column = (blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8) * N;
     bool live = column < a.value_dim;
     uint32_t read_column = live ? column : 0;
     uint32_t first = a.single ? blockIdx.z : 0, last = a.single ? first + 1 : a.tokens;
@@ -211,15 +231,19 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
     uint32_t keys = a.key_dim / 8;
     float* state = a.state + a.sequences[first] * a.state_stride
         + size_t(head) * a.key_dim * a.value_dim + read_column;
-    float s[KEYS];
+    float s[KEYS][N];
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) s[i] = i < keys ? __ldcg(state + size_t(part * keys + i) * a.value_dim) : 0.0f;
+    for (int i = 0; i < KEYS; i++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) s[i][n] = 0.0f;
+        if (i < keys) load_columns(state + size_t(part * keys + i) * a.value_dim, s[i]);
+    }
     float rate = a.rate[head], bias = a.bias[head];
     // The state is of the step before.
     await_inputs();
     release_next();
     // The inputs of a token are asked for while the one before is worked on.
-    float next_q[KEYS], next_k[KEYS], next_v, next_beta, next_decay;
+    float next_q[KEYS], next_k[KEYS], next_v[N], next_beta, next_decay;
     auto fetch = [&](uint32_t token) {
         const float* row = a.mixed + size_t(token) * a.channels;
         const float* q = row + key_head * a.key_dim + part * keys;
@@ -238,16 +262,20 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
                 next_k[i] = i < keys ? k[i] : 0.0f;
             }
         }
-        next_v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
+        const float* v = row + 2 * a.key_heads * a.key_dim + head * a.value_dim + read_column;
+#pragma unroll
+        for (int n = 0; n < N; n++) next_v[n] = v[n];
         next_beta = a.beta[size_t(token) * a.value_heads + head];
         next_decay = a.decay[size_t(token) * a.value_heads + head];
     };
     fetch(first);
     for (uint32_t token = first; token < last; token++) {
-        float v = next_v, beta = sigmoid(next_beta), raw = next_decay + bias;
+        float v[N], beta = sigmoid(next_beta), raw = next_decay + bias;
         float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
         float shrink = expf(-rate * softplus);
-        float q[KEYS], kk[KEYS], dot = 0.0f;
+        float q[KEYS], kk[KEYS], dot[N] = {};
+#pragma unroll
+        for (int n = 0; n < N; n++) v[n] = next_v[n];
 #pragma unroll
         for (int i = 0; i < KEYS; i++) q[i] = next_q[i], kk[i] = next_k[i];
         if (NORMALISE) {
@@ -265,31 +293,52 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
         if (token + 1 < last) fetch(token + 1);
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
-            s[i] *= shrink;
-            dot = fmaf(s[i], kk[i], dot);
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                s[i][n] *= shrink;
+                dot[n] = fmaf(s[i][n], kk[i], dot[n]);
+            }
         }
-        for (int offset = 4; offset > 0; offset >>= 1) dot += __shfl_xor_sync(FULL, dot, offset);
-        float d = beta * (v - dot), o = 0.0f;
+        float d[N], o[N] = {};
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            for (int offset = 4; offset > 0; offset >>= 1) dot[n] += __shfl_xor_sync(FULL, dot[n], offset);
+            d[n] = beta * (v[n] - dot[n]);
+        }
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
-            s[i] = fmaf(kk[i], d, s[i]);
-            o = fmaf(s[i], q[i], o);
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                s[i][n] = fmaf(kk[i], d[n], s[i][n]);
+                o[n] = fmaf(s[i][n], q[i], o[n]);
+            }
         }
-        for (int offset = 4; offset > 0; offset >>= 1) o += __shfl_xor_sync(FULL, o, offset);
-        if (live && part == 0) a.out[(size_t(token) * a.value_heads + head) * a.value_dim + column] = o;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            for (int offset = 4; offset > 0; offset >>= 1) o[n] += __shfl_xor_sync(FULL, o[n], offset);
+        }
+        float* out = a.out + (size_t(token) * a.value_heads + head) * a.value_dim + column;
+        if (live && part == 0) store_columns(out, o);
     }
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-        if (live && i < keys) state[size_t(part * keys + i) * a.value_dim] = s[i];
+        if (live && i < keys) store_columns(state + size_t(part * keys + i) * a.value_dim, s[i]);
     }
+}
+
+// One column a lane, or two where the grid has half as many blocks: a state is then read by whole sectors.
+template <int KEYS>
+__device__ inline void delta_step(const DeltaArguments& a) {
+    if (gridDim.y * 16 < a.value_dim) return delta_rule<KEYS, 2, true>(a);
+    delta_rule<KEYS, 1, true>(a);
 }
 
 #define DELTA(KEYS)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(128) delta_rule_##KEYS(const __grid_constant__ DeltaArguments a) { \
-        delta_rule<KEYS, false>(a);                                                                                 \
+        delta_rule<KEYS, 1, false>(a);                                                                              \
     }                                                                                                               \
     extern "C" __global__ void __launch_bounds__(128) delta_step_##KEYS(const __grid_constant__ DeltaArguments a) { \
-        delta_rule<KEYS, true>(a);                                                                                  \
+        delta_step<KEYS>(a);                                                                                        \
     }
 
 DELTA(16)

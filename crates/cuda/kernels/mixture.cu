@@ -288,6 +288,23 @@ __device__ inline uint64_t await_record(uint64_t address, const uint64_t* answer
     }
 }
 
+// The record of expert `expert`, the choice at `at`, for all threads of a block. They must see the same: another block
+// may write the answer at any time. `record` is shared memory.
+template <typename Arguments>
+__device__ inline uint64_t block_record(const Arguments& a, size_t at, uint32_t expert, uint64_t& record) {
+    uint64_t found = a.addresses[at];
+    if (__syncthreads_or(is_awaited(found))) {
+        if (threadIdx.x == 0) {
+            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
+            // Left for the second half (docs/device-protocol.md, "An answer passed on").
+            if (blockIdx.x == 0) a.addresses[at] = record;
+        }
+        __syncthreads();
+        found = record;
+    }
+    return found;
+}
+
 // Grid: (blocks of 8 rows, k [+ 1 with a shared expert], tokens), 256 threads; shared: the staged x.
 extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_constant__ ExpertArguments a) {
     extern __shared__ float staged[];
@@ -300,17 +317,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner(const __grid_cons
         size_t at = size_t(token) * a.k + rank;
         uint32_t expert = a.chosen[at];
         if (blockIdx.x * 8 >= a.experts.gate.rows) return;
-        uint64_t found = a.addresses[at];
-        // All threads of the block must see the same: another block may write the answer at any time.
-        if (__syncthreads_or(is_awaited(found))) {
-            if (threadIdx.x == 0) {
-                record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-                // Left for the second half (docs/device-protocol.md, "An answer passed on").
-                if (blockIdx.x == 0) a.addresses[at] = record;
-            }
-            __syncthreads();
-            found = record;
-        }
+        uint64_t found = block_record(a, at, expert, record);
         if (found == FAILED) return;
         gate = piece(a.experts.gate, a.experts, expert, found, GATE);
         up = piece(a.experts.up, a.experts, expert, found, UP);

@@ -84,9 +84,7 @@ __device__ inline float any_row(const Matrix& m, uint32_t row, const float* stag
 // Grid: (blocks of 8 rows over all jobs, tokens); 256 threads; shared: the staged vector.
 extern "C" __global__ void __launch_bounds__(256) linear_blocks(const __grid_constant__ LinearArguments a) {
     extern __shared__ float staged[];
-    uint32_t index = 0;
-    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
-    const LinearJob& job = a.job[index];
+    const LinearJob& job = a.job[block_job(a)];
     uint32_t row = (blockIdx.x - job.first_block) * 8 + threadIdx.x / 32;
     stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
     __syncthreads();
@@ -111,16 +109,7 @@ __device__ inline bool find_inner(const ExpertArguments& a, ExpertMatrices& m, u
     if (blockIdx.x * 8 >= a.experts.gate.rows) return false;
     size_t at = size_t(token) * a.k + rank;
     uint32_t expert = a.chosen[at];
-    uint64_t found = a.addresses[at];
-    // As in `expert_inner`.
-    if (__syncthreads_or(is_awaited(found))) {
-        if (threadIdx.x == 0) {
-            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-            if (blockIdx.x == 0) a.addresses[at] = record;
-        }
-        __syncthreads();
-        found = record;
-    }
+    uint64_t found = block_record(a, at, expert, record);
     if (found == FAILED) return false;
     m.gate = piece(a.experts.gate, a.experts, expert, found, GATE);
     m.up = piece(a.experts.up, a.experts, expert, found, UP);

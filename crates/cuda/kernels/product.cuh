@@ -6,6 +6,14 @@
 #pragma once
 #include "common.cuh"
 
+// The job of a launch that the block belongs to.
+template <typename Arguments>
+__device__ inline uint32_t block_job(const Arguments& a) {
+    uint32_t index = 0;
+    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
+    return index;
+}
+
 // A staged vector has STAGED_CHUNK floats for every 32 columns: four more than 32, so that eight lanes reading 16 bytes
 // each of their own chunk meet different banks of shared memory.
 

@@ -1,22 +1,34 @@
 // Products of a step of several sequences, each weight read once for all of them. What several.cuh says of bits holds.
-#include "several.cuh"
+#include "several_four.cuh"
 
 // Units that a warp asks for together, while it multiplies as many.
 template <int BITS>
 constexpr int SEVERAL_BATCH = BITS <= 4 ? 2 : 1;
+
+// Adds up what the warps left of a round's rows, for all tokens.
+__device__ inline void finish_round(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
+                                    uint32_t block, uint32_t round, uint32_t first_token, uint32_t tokens,
+                                    const SeveralSums& partial, const float* factors) {
+    // A power of two: a thread has the same row of every token.
+    uint32_t outputs = round_outputs(job, share), shift = 31 - __clz(outputs);
+    for (uint32_t token = threadIdx.x >> shift; token < tokens; token += STEP_THREADS >> shift) {
+        finish_output(a, job, share, block, round, threadIdx.x & (outputs - 1), partial.sum[token],
+                      first_token + token, factors[token]);
+    }
+}
 
 template <int BITS, int SETS, bool NORMED>
 __device__ inline void several_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, uint32_t tokens,
                                    uint32_t stride, float* staged, float (*warps)[STEP_WARPS],
                                    float* factors, SeveralSums (&sums)[2]) {
     constexpr int BATCH_UNITS = SEVERAL_BATCH<BITS>;
-    LinearShare share(a);
-    uint32_t at_once = share.at_once, member = share.member, splits = share.splits;
-    uint32_t first = share.first, last = share.last, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    LinearShare share(a, (a.source.columns + UNIT - 1) / UNIT);
+    uint32_t at_once = share.at_once, member = share.member, first = share.first, last = share.last;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t first_token = blockIdx.y * a.per_pass;
     bool pair = job.kind == SWIGLU;
     Pieces m = pieces_of(pair && member ? job.second : job.matrix);
-    uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
+    uint32_t tiles = (job.matrix.rows + 15) / 16;
     auto tile_of = [&](uint32_t round) {
         return pair ? block * a.rounds + round : (block * a.rounds + round) * at_once + member;
     };
@@ -30,7 +42,7 @@ __device__ inline void several_job(const StepLinearArguments& a, const StepJob& 
     // What was asked for comes while the kernel before runs.
     await_inputs();
     release_next();
-    stage_several<STEP_THREADS, NORMED, NORMED ? 4 : 2>(a.source, first_token, tokens, staged, stride, warps);
+    stage_several<STEP_THREADS, NORMED, false, NORMED ? 4 : 2>(a.source, first_token, tokens, staged, stride, warps);
     __syncthreads();
     // Read after the first round.
     if (threadIdx.x < tokens) {
@@ -62,19 +74,70 @@ __device__ inline void several_job(const StepLinearArguments& a, const StepJob& 
             }
         }
         __syncthreads();
-        uint32_t outputs = pair ? 16 : 16 * at_once;
-        for (uint32_t i = threadIdx.x; i < outputs * tokens; i += STEP_THREADS) {
-            uint32_t token = i / outputs, which = i % outputs / 16, r = i % 16;
-            uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
-            if (row >= rows) continue;
-            const float(&parts)[STEP_WARPS][16] = partial.sum[token];
-            float sum = 0.0f, other = 0.0f;
-            for (uint32_t s = 0; s < splits; s++) {
-                sum += parts[which * splits + s][r];
-                if (pair) other += parts[splits + s][r];
-            }
-            finish_row(a, job, first_token + token, row, sum, other, factors[token]);
+        finish_round(a, job, share, block, round, first_token, tokens, partial, factors);
+    }
+}
+
+// As `several_job`, of matrices for which `is_four` holds.
+template <int SETS, bool NORMED>
+__device__ inline void four_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, uint32_t tokens,
+                                uint32_t stride, float* staged, float (*warps)[STEP_WARPS], float* factors,
+                                SeveralSums (&sums)[2]) {
+    LinearShare share(a, a.source.columns / UNIT);
+    uint32_t at_once = share.at_once, member = share.member, first = share.first, last = share.last;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first_token = blockIdx.y * a.per_pass;
+    bool pair = job.kind == SWIGLU;
+    Pieces m = pieces_of(pair && member ? job.second : job.matrix);
+    uint32_t tiles = (job.matrix.rows + 15) / 16, kind = job.matrix.scale_kind;
+    auto tile_of = [&](uint32_t round) {
+        return pair ? block * a.rounds + round : (block * a.rounds + round) * at_once + member;
+    };
+    auto is_busy = [&](uint32_t round) {
+        return round < a.rounds && tile_of(round) < tiles && first < last && (!pair || member < 2);
+    };
+    FourUnit units[2], next[2];
+    FourTile tile = four_tile(job.matrix, m, tile_of(0));
+    auto load = [&](FourUnit(&to)[2], uint32_t unit) {
+        load_four_unit(to[0], tile, unit), load_four_unit(to[1], tile, min(unit + 1, last - 1));
+    };
+    bool busy = is_busy(0);
+    if (busy) load(units, first);
+    // What was asked for comes while the kernel before runs.
+    await_inputs();
+    release_next();
+    stage_several<STEP_THREADS, NORMED, true, NORMED ? 4 : 2>(a.source, first_token, tokens, staged, stride, warps);
+    __syncthreads();
+    // Read after the first round.
+    if (threadIdx.x < tokens) {
+        factors[threadIdx.x] = several_factor<STEP_THREADS, NORMED>(a.source, warps[threadIdx.x]);
+    }
+    FourLane<SETS> x = four_lane<SETS>(staged, stride, tokens);
+    uint4 b[SETS] = {};
+    for (uint32_t round = 0; round < a.rounds; round++) {
+        float result[SETS][2] = {};
+        bool more = is_busy(round + 1);
+        for (uint32_t unit = first; busy && unit < last; unit += 2) {
+            // The next units come while these are multiplied, also those of the next round.
+            bool ends = unit + 2 >= last;
+            if (ends) tile = four_tile(job.matrix, m, tile_of(round + 1));
+            if (!ends || more) load(next, ends ? first : unit + 2);
+            multiply_four_sets<SETS>(units[0], unit, kind, x, b, result);
+            if (unit + 1 < last) multiply_four_sets<SETS>(units[1], unit + 1, kind, x, b, result);
+            units[0] = next[0], units[1] = next[1];
         }
+        busy = more;
+        SeveralSums& partial = sums[round % 2];
+#pragma unroll
+        for (int set = 0; set < SETS; set++) {
+            sum_slots(2, result[set]);
+            uint32_t token = set * 2 + lane % 4 / 2;
+            if (lane % 2 == 0 && token < tokens) {
+                partial.sum[token][warp][lane / 4] = result[set][0];
+                partial.sum[token][warp][lane / 4 + 8] = result[set][1];
+            }
+        }
+        __syncthreads();
+        finish_round(a, job, share, block, round, first_token, tokens, partial, factors);
     }
 }
 
@@ -86,12 +149,12 @@ __device__ inline void several_linear(const StepLinearArguments& a) {
     extern __shared__ float staged[];
     __shared__ float warps[SEVERAL][STEP_WARPS], factors[SEVERAL];
     __shared__ SeveralSums sums[2];
-    uint32_t index = 0;
-    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
-    const StepJob& job = a.job[index];
+    const StepJob& job = a.job[block_job(a)];
     uint32_t block = blockIdx.x - job.first_block, stride = staged_words(a.source.columns);
     uint32_t tokens = min(a.per_pass, a.tokens - blockIdx.y * a.per_pass);
-    if (job.matrix.bits == 4) {
+    if (is_four(job.matrix)) {
+        four_job<SETS, NORMED>(a, job, block, tokens, stride, staged, warps, factors, sums);
+    } else if (job.matrix.bits == 4) {
         several_job<4, SETS, NORMED>(a, job, block, tokens, stride, staged, warps, factors, sums);
     } else {
         several_job<8, SETS, NORMED>(a, job, block, tokens, stride, staged, warps, factors, sums);

@@ -20,8 +20,8 @@ struct SeveralSums {
 // Stages the vectors of `tokens` tokens from `first` on, `stride` floats apart, and zeros behind the last, as
 // `stage_halves` does in a block of THREADS threads: which squares a thread and a warp add up is part of the bits.
 // `warps`: [tokens][STEP_WARPS], sums of squares. NORMED: of NORM alone. TOGETHER: eights of a thread that are asked
-// for at once.
-template <uint32_t THREADS, bool NORMED, int TOGETHER>
+// for at once. PAIRS: as of `stage_values`.
+template <uint32_t THREADS, bool NORMED, bool PAIRS, int TOGETHER>
 __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t tokens, float* staged, uint32_t stride,
                                      float (*warps)[STEP_WARPS]) {
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -30,13 +30,23 @@ __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t t
     uint32_t at_once = STEP_WARPS / each, part = warp % each, token = warp / each, round = 0;
     float sum = 0.0f;
     if (token >= at_once) token = tokens;
+    auto column_of = [&](uint32_t r) { return (part * 32 + lane + r * THREADS) * 8; };
+    auto advance = [&](uint32_t& t, uint32_t& r) {
+        if (++r == rounds) r = 0, t += at_once;
+    };
+    auto norm_of = [&](uint32_t column) {
+        EightWeights w = {};
+        if (column >= s.columns) return w;
+        const float4* norm = reinterpret_cast<const float4*>(s.norm + column);
+        w.first = norm[0], w.second = norm[1];
+        return w;
+    };
+    // The norm's weights of the first round; those of heads are the same in every round.
+    uint32_t start = column_of(0);
+    EightWeights weights = NORMED ? norm_of(start) : head_weights(s, start, start < s.columns);
     while (token < tokens) {
-        float v[TOGETHER][8];
+        SourceParts parts[TOGETHER];
         uint32_t ahead = token, ahead_round = round;
-        auto column_of = [&](uint32_t r) { return (part * 32 + lane + r * THREADS) * 8; };
-        auto advance = [&](uint32_t& t, uint32_t& r) {
-            if (++r == rounds) r = 0, t += at_once;
-        };
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++) {
             uint32_t column = column_of(ahead_round);
@@ -44,12 +54,10 @@ __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t t
             bool live = ahead < tokens && column < s.columns;
             if constexpr (NORMED) {
                 const float4* x = reinterpret_cast<const float4*>(s.x + of * s.columns + column);
-                float4 b = {0, 0, 0, 0}, c = b;
-                if (live) b = __ldcg(x), c = __ldcg(x + 1);
-                v[j][0] = b.x, v[j][1] = b.y, v[j][2] = b.z, v[j][3] = b.w;
-                v[j][4] = c.x, v[j][5] = c.y, v[j][6] = c.z, v[j][7] = c.w;
+                parts[j] = {};
+                if (live) parts[j].x[0] = __ldcg(x), parts[j].x[1] = __ldcg(x + 1);
             } else {
-                source_values(s, of, column, live, v[j]);
+                parts[j] = load_source(s, of, column, live);
             }
             advance(ahead, ahead_round);
         }
@@ -58,14 +66,21 @@ __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t t
             if (token >= tokens) break;
             uint32_t column = column_of(round);
             bool live = column < s.columns;
-            if (NORMED && live) {
-                const float4* weight = reinterpret_cast<const float4*>(s.norm + column);
-                float4 c = weight[0], d = weight[1];
-                float w[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+            float v[8];
+            if constexpr (NORMED) {
+                float4 b = parts[j].x[0], c = parts[j].x[1];
+                v[0] = b.x, v[1] = b.y, v[2] = b.z, v[3] = b.w, v[4] = c.x, v[5] = c.y, v[6] = c.z, v[7] = c.w;
+                EightWeights own = rounds == 1 ? weights : norm_of(column);
+                float w[8] = {own.first.x,  own.first.y,  own.first.z,  own.first.w,
+                              own.second.x, own.second.y, own.second.z, own.second.w};
+                if (live) {
 #pragma unroll
-                for (int i = 0; i < 8; i++) sum += v[j][i] * v[j][i], v[j][i] *= w[i];
+                    for (int i = 0; i < 8; i++) sum += v[i] * v[i], v[i] *= w[i];
+                }
+            } else {
+                source_values(s, parts[j], weights, v);
             }
-            stage_values(staged + token * stride, column, v[j], live);
+            stage_values<PAIRS>(staged + token * stride, column, v, live);
             if (NORMED && round + 1 == rounds) {
                 float all = warp_sum(sum);
                 if (lane == 0) warps[token][part] = all;

@@ -1,29 +1,28 @@
 // Both halves of the experts of a step of several sequences. What several.cuh says of bits holds; what the halves do is
 // described in step.cu.
-#include "several.cuh"
-
-// Tiles, 8 rows of gate and the same of up, whose sums a block adds up together.
-constexpr uint32_t SEVERAL_ITEMS = 32;
-constexpr uint32_t SEVERAL_PAIRS = SEVERAL * TOP_K_LIMIT;
-
-// The pairs of token and expert of a pass, by ascending expert, so that what two tokens share is read at one time.
-struct SortedPairs {
-    uint64_t address[SEVERAL_PAIRS];
-    uint32_t expert[SEVERAL_PAIRS];
-    uint16_t pair[SEVERAL_PAIRS];
-    uint16_t token[SEVERAL_PAIRS];
-};
+#include "experts_four.cuh"
 
 __device__ inline void sort_pairs(const StepExpertArguments& a, uint32_t first, uint32_t pairs, SortedPairs& sorted,
                                   uint32_t* chosen) {
-    for (uint32_t p = threadIdx.x; p < pairs; p += STEP_THREADS) chosen[p] = __ldcg(a.chosen + first + p);
+    // A thread has one pair at most: SEVERAL_PAIRS are fewer than threads.
+    uint32_t p = threadIdx.x, mine = ~0u, place = 0, padded = (pairs + 3) / 4 * 4;
+    uint64_t address = 0;
+    if (p < pairs) {
+        // Another block may replace an address by the answer at any time: each sees one or the other.
+        mine = __ldcg(a.chosen + first + p), address = __ldcg(a.addresses + first + p);
+    }
+    if (p < padded) chosen[p] = mine;
     __syncthreads();
-    for (uint32_t p = threadIdx.x; p < pairs; p += STEP_THREADS) {
-        uint32_t mine = chosen[p], place = 0;
-        for (uint32_t q = 0; q < pairs; q++) place += chosen[q] < mine || (chosen[q] == mine && q < p);
+    if (p < pairs) {
+        for (uint32_t q = 0; q < padded; q += 4) {
+            uint4 four = *reinterpret_cast<const uint4*>(chosen + q);
+            place += four.x < mine || (four.x == mine && q < p);
+            place += four.y < mine || (four.y == mine && q + 1 < p);
+            place += four.z < mine || (four.z == mine && q + 2 < p);
+            place += four.w < mine || (four.w == mine && q + 3 < p);
+        }
         sorted.pair[place] = p, sorted.token[place] = p / a.k, sorted.expert[place] = mine;
-        // Another block may replace it by the answer at any time: each sees one or the other.
-        sorted.address[place] = __ldcg(a.addresses + first + p);
+        sorted.address[place] = address;
     }
     __syncthreads();
 }
@@ -152,181 +151,16 @@ __device__ inline void several_inner_rows(const StepExpertArguments& a, float* s
     }
 }
 
-// A lane's share of 256 columns of rows of four bits and groups of 64, gate and up: two units of the paired layout,
-// which have their scales in common.
-struct FourPair {
-    uint4 low[2], high[2];
-    uint32_t scale[2], bias[2];
-};
-
-// Where a lane's share of a row of gate and up begins.
-struct FourPlace {
-    const uint8_t *low, *high, *scale_low, *scale_high, *bias_low, *bias_high;
-};
-
-__device__ inline uint4 load_global(const uint8_t* from) {
-    uint4 v;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
-__device__ inline uint32_t load_global_u16(const uint8_t* from) {
-    uint16_t v;
-    asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(from));
-    return v;
-}
-
-__device__ inline void load_four(FourPair& to, const FourPlace& from, uint32_t pair) {
-    uint32_t weight = pair * 128, scale = pair * 8;
-    to.low[0] = load_global(from.low + weight), to.low[1] = load_global(from.low + weight + 16);
-    to.high[0] = load_global(from.high + weight), to.high[1] = load_global(from.high + weight + 16);
-    to.scale[0] = load_global_u16(from.scale_low + scale), to.scale[1] = load_global_u16(from.scale_high + scale);
-    to.bias[0] = load_global_u16(from.bias_low + scale), to.bias[1] = load_global_u16(from.bias_high + scale);
-}
-
-// As `multiply_units` of two units; `x` is the lane's part of their columns, or zeros, `odd` from the first to the
-// second, `sums` those of its slot.
-__device__ inline void multiply_four(const FourPair& v, const float* x, uint32_t odd, const float* sums, uint32_t kind,
-                                     float (&result)[2]) {
-    float c[2][4] = {};
-    const uint32_t low[2][4] = {{v.low[0].x, v.low[0].y, v.low[0].z, v.low[0].w},
-                                {v.low[1].x, v.low[1].y, v.low[1].z, v.low[1].w}};
-    const uint32_t high[2][4] = {{v.high[0].x, v.high[0].y, v.high[0].z, v.high[0].w},
-                                 {v.high[1].x, v.high[1].y, v.high[1].z, v.high[1].w}};
-    unroll<0, 4>([&]<int Q>() {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint4 b = load_shared(x + (i ? odd : 0) + 4 * Q);
-            uint32_t p[4], q[4];
-            unpack_pairs<4, Q>(low[i], p);
-            unpack_pairs<4, Q>(high[i], q);
-            multiply_halves(c[i], p[0], q[0], p[1], q[1], b.x, b.y);
-            multiply_halves(c[i], p[2], q[2], p[3], q[3], b.z, b.w);
-        }
-    });
-    float scale[2] = {scale_value(v.scale[0], kind), scale_value(v.scale[1], kind)};
-    float bias[2] = {scale_value(v.bias[0], kind), scale_value(v.bias[1], kind)};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float2 sum = *reinterpret_cast<const float2*>(sums + i * STAGED_CHUNK);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            result[r] += scaled_sum(scale[r], bias[r], c[i][2 * r] + c[i][2 * r + 1], sum.y, sum.x);
-        }
-    }
-}
-
-// `several_inner_rows` where gate and up have four bits, groups of 64, and for each share 256 columns or more.
-template <bool NARROW>
-__device__ inline void inner_four_rows(const StepExpertArguments& a, const float* staged, const float* factors,
-                                          const SortedPairs& sorted, float (*sums)[SEVERAL_ITEMS * 8][16],
-                                          uint32_t first_token, uint32_t tokens) {
-    constexpr uint32_t SHARES = NARROW ? 3 : 2, SPLITS = 1 << SHARES;
-    const Matrix& shape = a.experts.gate;
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    uint32_t stride = staged_words(a.source.columns), tiles = (shape.rows + 7) / 8, all = tokens * a.k * tiles;
-    uint32_t begin = uint64_t(all) * blockIdx.x / gridDim.x, end = uint64_t(all) * (blockIdx.x + 1) / gridDim.x;
-    uint32_t waves = (end - begin + SEVERAL_ITEMS - 1) / SEVERAL_ITEMS, units = a.source.columns / UNIT;
-    uint32_t row_bytes = a.source.columns / 2, row_scales = a.source.columns / 32;
-    auto wave_begin = [&](uint32_t wave) { return begin + (end - begin) * wave / waves; };
-    auto shares_begin = [&](uint32_t wave, uint32_t which) {
-        return (wave_begin(wave + 1) - wave_begin(wave)) * SPLITS * which / STEP_WARPS;
-    };
-    // What is asked for next: its wave, its share in it, the pair of units and the last of them.
-    uint32_t wave = 0, index = 0, limit = 0, pair = 0, pairs = 0, vector = 0;
-    FourPlace from;
-    bool alive = false;
-    auto seek = [&]() {
-        while (wave < waves && index >= limit) {
-            if (++wave < waves) index = shares_begin(wave, warp), limit = shares_begin(wave, warp + 1);
-        }
-    };
-    auto begin_share = [&]() {
-        uint32_t item = wave_begin(wave) + index / SPLITS, split = index % SPLITS, place = item / tiles;
-        uint32_t tile = item - place * tiles, expert = sorted.expert[place];
-        uint64_t record = sorted.address[place];
-        if (is_awaited(record)) {
-            if (lane == 0) {
-                record = await_record(record, a.answers + a.first_key + expert, a.status, a.copies + expert);
-                // Left for the second half (docs/device-protocol.md, "An answer passed on").
-                if (tile == 0 && split == 0) a.addresses[size_t(first_token) * a.k + sorted.pair[place]] = record;
-            }
-            record = __shfl_sync(FULL, record, 0);
-        }
-        alive = record != FAILED;
-        uint32_t row = min(tile * 8 + g, shape.rows - 1);
-        uint32_t weight = row * row_bytes + t * 32, scale = row * row_scales + t * 2;
-        Matrix gate = piece(a.experts.gate, a.experts, expert, record, GATE);
-        Matrix up = piece(a.experts.up, a.experts, expert, record, UP);
-        from = {gate.weight + weight, up.weight + weight, gate.scales + scale,
-                up.scales + scale,    gate.biases + scale, up.biases + scale};
-        pair = first_unit(units, split, SHARES, true) / 2, pairs = first_unit(units, split + 1, SHARES, true) / 2;
-        vector = sorted.token[place] * stride;
-    };
-    if (waves > 0) index = shares_begin(0, warp), limit = shares_begin(0, warp + 1);
-    seek();
-    if (wave < waves) begin_share();
-    // Lanes without a slot read the zeros behind the last vector.
-    bool active = g / 2 == t;
-    uint32_t mine = t * 2 * STAGED_CHUNK, zeros = tokens * stride, odd = active ? STAGED_CHUNK : 0;
-    FourPair current, next;
-    uint32_t slot = 0, at = 0;
-    bool some = false, last = false;
-    float result[2] = {0.0f, 0.0f};
-    for (uint32_t now = 0;;) {
-        bool more = wave < waves, next_last = false;
-        uint32_t next_wave = more ? wave : waves, next_slot = index, next_at = 0;
-        if (more) {
-            // Comes while what came before is multiplied.
-            if (alive) load_four(next, from, pair);
-            next_at = vector + pair * 8 * STAGED_CHUNK;
-            next_last = ++pair == pairs;
-            if (next_last) {
-                index++;
-                seek();
-                if (wave < waves) begin_share();
-            }
-        }
-        if (some) {
-            const float* x = staged + (active ? at + mine + g % 2 * 16 : zeros);
-            multiply_four(current, x, odd, staged + at + mine + 32, shape.scale_kind, result);
-            if (last) {
-                sum_lanes(result);
-                float(&to)[16] = sums[now % 2][slot];
-                if (t == 0) to[g] = result[0], to[g + 8] = result[1];
-                result[0] = result[1] = 0.0f;
-            }
-        }
-        for (; now < next_wave; now++) {
-            __syncthreads();
-            uint32_t first = wave_begin(now), items = wave_begin(now + 1) - first;
-            if (threadIdx.x >= items * 8) continue;
-            uint32_t item = first + threadIdx.x / 8, r = threadIdx.x % 8, place = item / tiles;
-            uint32_t row = (item - place * tiles) * 8 + r;
-            if (row >= shape.rows) continue;
-            float sum = 0.0f, other = 0.0f, factor = factors[sorted.token[place]];
-            const float(*parts)[16] = sums[now % 2] + threadIdx.x / 8 * SPLITS;
-#pragma unroll
-            for (uint32_t i = 0; i < SPLITS; i++) sum += parts[i][r], other += parts[i][8 + r];
-            size_t of = size_t(first_token) * a.k + sorted.pair[place];
-            a.inner[of * shape.rows + row] = silu(sum * factor) * (other * factor);
-        }
-        if (!more) return;
-        current = next, slot = next_slot, at = next_at, last = next_last, some = true;
-    }
-}
-
 template <bool NARROW, bool FOUR>
 __device__ inline void several_inner_block(const StepExpertArguments& a) {
     extern __shared__ float staged[];
     __shared__ float warps[SEVERAL][STEP_WARPS], factors[SEVERAL];
     __shared__ SortedPairs sorted;
-    __shared__ float sums[2][SEVERAL_ITEMS * 8][16];
+    __shared__ __align__(16) float sums[2][SEVERAL_ITEMS * 8][16];
     uint32_t first_token = blockIdx.y * a.per_pass, tokens = min(a.per_pass, a.tokens - first_token);
     // The streams were complete before routing began, and routing releases this kernel only once it has begun.
-    stage_several<INNER_THREADS, true, 4>(a.source, first_token, tokens, staged, staged_words(a.source.columns), warps);
+    uint32_t stride = staged_words(a.source.columns);
+    stage_several<INNER_THREADS, true, false, 4>(a.source, first_token, tokens, staged, stride, warps);
     await_inputs();
     release_next();
     sort_pairs(a, first_token * a.k, tokens * a.k, sorted, reinterpret_cast<uint32_t*>(sums));
@@ -354,14 +188,6 @@ SEVERAL_INNER(_narrow, true, false)
 SEVERAL_INNER(_four, false, true)
 SEVERAL_INNER(_four_narrow, true, true)
 
-// A warp's share of a token's second half: units of the routed experts, then of the shared one.
-struct OuterShare {
-    uint32_t first, end;             // routed
-    uint32_t shared, shared_end;     // counted in the shared expert's vector
-    uint32_t routed_steps, steps;    // batches
-    uint32_t split;
-};
-
 // As `step_outer`, all tokens one after another: a warp stages what it multiplies itself, so that weights never wait
 // for a block. Grid: row tiles of the stream by those that a block works on at once; 512 threads; shared: STEP_WARPS
 // areas of one batch, and zeros.
@@ -375,10 +201,7 @@ __device__ inline void several_outer_rows(const StepExpertArguments& a, const Ro
     uint32_t at_once = 1 << a.tiles_shift, member = warp >> shares, splits = 1 << shares;
     const Matrix& shape = a.experts.down;
     uint32_t width = shape.columns, shared_width = a.shared_gate ? a.down.columns : 0;
-    OuterStage s;
-    s.tile = blockIdx.x * at_once + member;
-    s.count = width / UNIT, s.inverse = 0xffffffffu / s.count + 1;
-    s.total = a.k * s.count, s.every = s.total + shared_width / UNIT;
+    OuterStage s = outer_stage(a, 0, blockIdx.x * at_once + member, UNIT);
     bool wide = shape.bits <= 4 && is_wide<true>(width);
     // A warp's share of a token: each time the next one, because some have more units than others.
     auto share_of = [&](uint32_t token) {
@@ -507,16 +330,20 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) several_outer(
         if (threadIdx.x == 0) note_end(a.ended);
         return;
     }
-    switch (a.experts.down.bits) {
-        case 4: several_outer_rows<4>(a, routed, known, partial, areas); break;
-        default: several_outer_rows<8>(a, routed, known, partial, areas); break;
+    bool four = is_four(a.experts.down) && is_wide<true>(a.experts.down.columns);
+    if (four && (!a.shared_gate || is_four(a.down))) {
+        outer_four_rows(a, routed, known, partial, areas);
+    } else if (a.experts.down.bits == 4) {
+        several_outer_rows<4>(a, routed, known, partial, areas);
+    } else {
+        several_outer_rows<8>(a, routed, known, partial, areas);
     }
     __syncthreads();
     if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
-    uint32_t splits = STEP_WARPS >> a.tiles_shift, rows = 16u << a.tiles_shift;
-    for (uint32_t i = threadIdx.x; i < rows * a.tokens; i += STEP_THREADS) {
-        uint32_t token = i / rows, r = i % rows, row = blockIdx.x * rows + r;
-        if (row >= a.source.columns) continue;
+    uint32_t splits = STEP_WARPS >> a.tiles_shift, shift = 4 + a.tiles_shift;
+    uint32_t r = threadIdx.x & ((1u << shift) - 1), row = (blockIdx.x << shift) + r;
+    if (row >= a.source.columns) return;
+    for (uint32_t token = threadIdx.x >> shift; token < a.tokens; token += STEP_THREADS >> shift) {
         float mixture = 0.0f;
         for (uint32_t j = 0; j < splits; j++) mixture += partial.sum[token][r / 16 * splits + j][r % 16];
         float* out = a.out + size_t(token) * a.source.columns + row;

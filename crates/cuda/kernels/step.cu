@@ -76,21 +76,41 @@ __device__ inline void leave_sums(Partial<THREADS>& partial, float (&result)[2])
 struct LinearShare {
     uint32_t at_once, member, splits, first, last;
 
-    __device__ inline LinearShare(const StepLinearArguments& a) {
+    // Of `count` units of columns.
+    __device__ inline LinearShare(const StepLinearArguments& a, uint32_t count) {
         uint32_t warp = threadIdx.x / 32, shares = STEP_WARPS_SHIFT - a.tiles_shift;
-        uint32_t count = (a.source.columns + UNIT - 1) / UNIT;
         at_once = 1 << a.tiles_shift, splits = 1 << shares, member = warp >> shares;
         uint32_t split = warp % splits;
         first = first_unit(count, split, shares, false), last = first_unit(count, split + 1, shares, false);
     }
 };
 
+// Rows of a block's round.
+__device__ inline uint32_t round_outputs(const StepJob& job, const LinearShare& share) {
+    return job.kind == SWIGLU ? 16 : 16 * share.at_once;
+}
+
+// Adds up what the warps left of a round's row number `output`: `parts` are a token's, [tile][split][row].
+__device__ inline void finish_output(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
+                                     uint32_t block, uint32_t round, uint32_t output,
+                                     const float (&parts)[STEP_THREADS / 32][16], uint32_t token, float factor) {
+    bool pair = job.kind == SWIGLU;
+    uint32_t which = output / 16, r = output % 16;
+    uint32_t row = ((block * a.rounds + round) * (pair ? 1 : share.at_once) + which) * 16 + r;
+    if (row >= job.matrix.rows) return;
+    float sum = 0.0f, other = 0.0f;
+    for (uint32_t i = 0; i < share.splits; i++) {
+        sum += parts[which * share.splits + i][r];
+        if (pair) other += parts[share.splits + i][r];
+    }
+    finish_row(a, job, token, row, sum, other, factor);
+}
+
 template <int BITS>
 __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
                                        uint32_t block, float* staged, float* warps,
                                        Partial<STEP_THREADS> (&partials)[2]) {
-    uint32_t at_once = share.at_once, member = share.member, splits = share.splits;
-    uint32_t first = share.first, last = share.last;
+    uint32_t at_once = share.at_once, member = share.member, first = share.first, last = share.last;
     bool pair = job.kind == SWIGLU;
     Pieces m = pieces_of(pair && member ? job.second : job.matrix);
     uint32_t rows = job.matrix.rows, tiles = (rows + 15) / 16;
@@ -128,17 +148,8 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
         Partial<STEP_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        uint32_t outputs = pair ? 16 : 16 * at_once;
-        if (threadIdx.x >= outputs) continue;
-        uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
-        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
-        if (row >= rows) continue;
-        float sum = 0.0f, other = 0.0f;
-        for (uint32_t i = 0; i < splits; i++) {
-            sum += partial.sum[which * splits + i][r];
-            if (pair) other += partial.sum[splits + i][r];
-        }
-        finish_row(a, job, blockIdx.y, row, sum, other, factor);
+        if (threadIdx.x >= round_outputs(job, share)) continue;
+        finish_output(a, job, share, block, round, threadIdx.x, partial.sum, blockIdx.y, factor);
     }
 }
 
@@ -149,11 +160,9 @@ __device__ inline void step_linear_block(const StepLinearArguments& a) {
     extern __shared__ float staged[];
     __shared__ float warps[STEP_THREADS / 32];
     __shared__ Partial<STEP_THREADS> partials[2];
-    uint32_t index = 0;
-    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
-    const StepJob& job = a.job[index];
+    const StepJob& job = a.job[block_job(a)];
     uint32_t block = blockIdx.x - job.first_block, bits = job.matrix.bits;
-    LinearShare share(a);
+    LinearShare share(a, (a.source.columns + UNIT - 1) / UNIT);
     if (bits == 4) return step_linear_job<4>(a, job, share, block, staged, warps, partials);
     if (bits == 8) return step_linear_job<8>(a, job, share, block, staged, warps, partials);
     if constexpr (ANY) {
@@ -292,6 +301,22 @@ struct InnerShare {
     }
 };
 
+// SwiGLU of what the warps left of the rows from `first_row` on, for the choice at `at`.
+template <bool NARROW>
+__device__ inline void finish_inner(const StepExpertArguments& a, size_t at, uint32_t first_row, const float* warps,
+                                    const Partial<INNER_THREADS>& partial) {
+    using Share = InnerShare<NARROW>;
+    uint32_t rows = a.experts.gate.rows, row = first_row + threadIdx.x;
+    if (threadIdx.x >= Share::HEIGHT || row >= rows) return;
+    float sum = 0.0f, other = 0.0f, factor = staged_factor(a.source, warps);
+#pragma unroll
+    for (uint32_t i = 0; i < Share::SPLITS; i++) {
+        sum += partial.sum[i][threadIdx.x];
+        other += NARROW ? partial.sum[i][8 + threadIdx.x] : partial.sum[Share::SPLITS + i][threadIdx.x];
+    }
+    a.inner[at * rows + row] = silu(sum * factor) * (other * factor);
+}
+
 // Products of gate and up, and SwiGLU.
 template <int BITS, bool NARROW>
 __device__ inline void inner_rows(const StepExpertArguments& a, const float* staged, const float* warps,
@@ -305,17 +330,7 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     release_next();
     size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
     uint32_t expert = a.chosen[at];
-    uint64_t found = a.addresses[at];
-    // All threads of the block must see the same: another block may write the answer at any time.
-    if (__syncthreads_or(is_awaited(found))) {
-        if (threadIdx.x == 0) {
-            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-            // Left for the second half (docs/device-protocol.md, "An answer passed on").
-            if (blockIdx.x == 0) a.addresses[at] = record;
-        }
-        __syncthreads();
-        found = record;
-    }
+    uint64_t found = block_record(a, at, expert, record);
     if (found == FAILED) return;
     bool upper = threadIdx.x / 32 >= Share::SPLITS;
     Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, UP)), low = high;
@@ -344,15 +359,7 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
         Partial<INNER_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        uint32_t row = share.first_row + round * Share::HEIGHT + threadIdx.x;
-        if (threadIdx.x >= Share::HEIGHT || row >= share.shape.rows) continue;
-        float sum = 0.0f, other = 0.0f, factor = staged_factor(a.source, warps);
-#pragma unroll
-        for (uint32_t i = 0; i < Share::SPLITS; i++) {
-            sum += partial.sum[i][threadIdx.x];
-            other += NARROW ? partial.sum[i][8 + threadIdx.x] : partial.sum[Share::SPLITS + i][threadIdx.x];
-        }
-        a.inner[at * share.shape.rows + row] = silu(sum * factor) * (other * factor);
+        finish_inner<NARROW>(a, at, share.first_row + round * Share::HEIGHT, warps, partial);
     }
 }
 
@@ -489,6 +496,63 @@ __device__ inline void outer_shared(const OuterStage& s, const Matrix& m, float 
     }
 }
 
+// The vectors of `token` in units of `unit` columns, for the warp's `tile`.
+__device__ inline OuterStage outer_stage(const StepExpertArguments& a, uint32_t token, uint32_t tile, uint32_t unit) {
+    OuterStage s;
+    s.tile = tile;
+    uint32_t width = a.experts.down.columns, shared_width = a.shared_gate ? a.down.columns : 0;
+    s.routed = a.inner + size_t(token) * a.k * width, s.shared = a.shared_inner + size_t(token) * shared_width;
+    s.count = width / unit, s.inverse = 0xffffffffu / s.count + 1;
+    s.total = a.k * s.count, s.every = s.total + shared_width / unit;
+    return s;
+}
+
+// Finds the experts of `token` for the block: thread i of the first `k` passes expert i's matrix to `place`. False when
+// one has failed: what that leaves is undefined, and its reader knows. `known`: all were in memory already, and the
+// inputs are still to be awaited.
+template <typename Place>
+__device__ inline bool find_routed(const StepExpertArguments& a, uint32_t token, float* factors, bool& known,
+                                   Place&& place) {
+    bool failed = false;
+    size_t at = size_t(token) * a.k + threadIdx.x;
+    auto find = [&](uint64_t record) {
+        failed = record == FAILED;
+        place(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
+    };
+    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
+    known = true;
+    if (threadIdx.x < a.k) {
+        uint64_t record = __ldcg(a.addresses + at);
+        known = !is_awaited(record);
+        factors[threadIdx.x] = __ldcg(a.weights + at);
+        find(record);
+    }
+    known = __syncthreads_and(known);
+    if (!known) {
+        // All are, once the kernel before has ended.
+        await_inputs();
+        if (threadIdx.x < a.k) find(__ldcg(a.addresses + at));
+    }
+    if (!__syncthreads_or(failed)) return true;
+    if (threadIdx.x == 0) note_end(a.ended);
+    return false;
+}
+
+// Adds what all warps have of the block's rows to the stream of `token`.
+__device__ inline void add_mixture(const StepExpertArguments& a, uint32_t token, uint32_t at_once, uint32_t splits,
+                                   Partial<STEP_THREADS>& partial, float (&result)[2]) {
+    leave_sums(partial, result);
+    __syncthreads();
+    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
+    uint32_t row = blockIdx.x * at_once * 16 + threadIdx.x;
+    if (threadIdx.x >= at_once * 16 || row >= a.source.columns) return;
+    float* out = a.out + size_t(token) * a.source.columns + row;
+    float mixture = 0.0f;
+    uint32_t from = threadIdx.x / 16 * splits;
+    for (uint32_t i = 0; i < splits; i++) mixture += partial.sum[from + i][threadIdx.x % 16];
+    *out = __ldcg(out) + mixture;
+}
+
 // Adds the experts' products of down, weighted, and the shared expert's. Grid: (row tiles of the stream by those that a
 // block works on at once, tokens), 512 threads; shared: k staged inner vectors and that of the shared expert.
 extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
@@ -498,36 +562,11 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
     __shared__ Routed routed;
     uint32_t token = blockIdx.y, shares = STEP_WARPS_SHIFT - a.tiles_shift, splits = 1 << shares;
     uint32_t at_once = 1 << a.tiles_shift, member = threadIdx.x / 32 >> shares, split = threadIdx.x / 32 % splits;
-    OuterStage s;
-    s.tile = blockIdx.x * at_once + member;
-    uint32_t width = a.experts.down.columns, shared_width = a.shared_gate ? a.down.columns : 0;
-    s.routed = a.inner + size_t(token) * a.k * width, s.shared = a.shared_inner + size_t(token) * shared_width;
-    s.count = width / UNIT, s.inverse = 0xffffffffu / s.count + 1;
-    s.total = a.k * s.count, s.every = s.total + shared_width / UNIT;
-    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
-    bool known = true, failed = false;
-    size_t at = size_t(token) * a.k + threadIdx.x;
-    if (threadIdx.x < a.k) {
-        uint64_t record = __ldcg(a.addresses + at);
-        known = !is_awaited(record), failed = record == FAILED;
-        routed.factor[threadIdx.x] = __ldcg(a.weights + at);
-        routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
-    }
-    known = __syncthreads_and(known);
-    if (!known) {
-        // All are, once the kernel before has ended.
-        await_inputs();
-        if (threadIdx.x < a.k) {
-            uint64_t record = __ldcg(a.addresses + at);
-            failed = record == FAILED;
-            routed.down[threadIdx.x] = pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
-        }
-    }
-    // What a failed expert leaves is undefined, and its reader knows.
-    if (__syncthreads_or(failed)) {
-        if (threadIdx.x == 0) note_end(a.ended);
-        return;
-    }
+    OuterStage s = outer_stage(a, token, blockIdx.x * at_once + member, UNIT);
+    bool known;
+    auto place = [&](const Matrix& down) { routed.down[threadIdx.x] = pieces_of(down); };
+    if (!find_routed(a, token, routed.factor, known, place)) return;
+    uint32_t width = a.experts.down.columns;
     bool wide = a.experts.down.bits <= 4 && is_wide<true>(width);
     uint32_t first = first_unit(s.every, split, shares, wide), last = first_unit(s.every, split + 1, shares, wide);
     float result[2] = {0.0f, 0.0f};
@@ -552,14 +591,5 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer(
             default: outer_shared<8>(s, a.down, factor, first, last, staged, result); break;
         }
     }
-    leave_sums(partial, result);
-    __syncthreads();
-    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
-    uint32_t row = blockIdx.x * at_once * 16 + threadIdx.x;
-    if (threadIdx.x >= at_once * 16 || row >= a.source.columns) return;
-    float* out = a.out + size_t(token) * a.source.columns + row;
-    float mixture = 0.0f;
-    uint32_t from = threadIdx.x / 16 * splits;
-    for (uint32_t i = 0; i < splits; i++) mixture += partial.sum[from + i][threadIdx.x % 16];
-    *out = __ldcg(out) + mixture;
+    add_mixture(a, token, at_once, splits, partial, result);
 }

@@ -116,10 +116,9 @@ __device__ __forceinline__ void multiply_rows(const JOB& job, typename JOB::Unit
 template <typename JOB>
 __device__ inline void step_blocks_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, float* staged,
                                        float* warps, Partial<STEP_THREADS> (&partials)[2]) {
-    uint32_t warp = threadIdx.x / 32, shares = STEP_WARPS_SHIFT - a.tiles_shift;
     uint32_t count = a.source.columns / JOB::COLUMNS;
-    uint32_t at_once = 1 << a.tiles_shift, splits = 1 << shares, member = warp >> shares, split = warp % splits;
-    uint32_t first = first_unit(count, split, shares, false), last = first_unit(count, split + 1, shares, false);
+    LinearShare share(a, count);
+    uint32_t at_once = share.at_once, member = share.member, first = share.first, last = share.last;
     bool pair = job.kind == SWIGLU;
     const Matrix& m = pair && member ? job.second : job.matrix;
     const uint8_t* weight = m.weight;
@@ -152,17 +151,8 @@ __device__ inline void step_blocks_job(const StepLinearArguments& a, const StepJ
         Partial<STEP_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        uint32_t outputs = pair ? 16 : 16 * at_once;
-        if (threadIdx.x >= outputs) continue;
-        uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
-        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
-        if (row >= rows) continue;
-        float sum = 0.0f, other = 0.0f;
-        for (uint32_t i = 0; i < splits; i++) {
-            sum += partial.sum[which * splits + i][r];
-            if (pair) other += partial.sum[splits + i][r];
-        }
-        finish_row(a, job, blockIdx.y, row, sum, other, factor);
+        if (threadIdx.x >= round_outputs(job, share)) continue;
+        finish_output(a, job, share, block, round, threadIdx.x, partial.sum, blockIdx.y, factor);
     }
 }
 
@@ -172,9 +162,7 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_blocks
     extern __shared__ float staged[];
     __shared__ float warps[STEP_THREADS / 32];
     __shared__ Partial<STEP_THREADS> partials[2];
-    uint32_t index = 0;
-    while (index + 1 < a.jobs && blockIdx.x >= a.job[index + 1].first_block) index++;
-    const StepJob& job = a.job[index];
+    const StepJob& job = a.job[block_job(a)];
     uint32_t block = blockIdx.x - job.first_block;
     with_job(job.matrix, [&]<typename JOB>() { step_blocks_job<JOB>(a, job, block, staged, warps, partials); });
 }
@@ -184,7 +172,7 @@ template <typename F>
 __device__ inline void inner_blocks(const StepExpertArguments& a, float* staged, const float* warps,
                                     Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
     using JOB = BlockJob<F>;
-    constexpr uint32_t SHARES = 3, SPLITS = 1 << SHARES, HEIGHT = 8;
+    constexpr uint32_t SHARES = InnerShare<true>::SHARES, HEIGHT = InnerShare<true>::HEIGHT;
     const Matrix& shape = a.experts.gate;
     uint32_t count = a.source.columns / JOB::COLUMNS, split = threadIdx.x / 32;
     uint32_t first = first_unit(count, split, SHARES, false), last = first_unit(count, split + 1, SHARES, false);
@@ -195,16 +183,7 @@ __device__ inline void inner_blocks(const StepExpertArguments& a, float* staged,
     release_next();
     size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
     uint32_t expert = a.chosen[at];
-    uint64_t found = a.addresses[at];
-    // As in `inner_rows`.
-    if (__syncthreads_or(is_awaited(found))) {
-        if (threadIdx.x == 0) {
-            record = await_record(a.addresses[at], a.answers + a.first_key + expert, a.status, a.copies + expert);
-            if (blockIdx.x == 0) a.addresses[at] = record;
-        }
-        __syncthreads();
-        found = record;
-    }
+    uint64_t found = block_record(a, at, expert, record);
     if (found == FAILED) return;
     const uint8_t* gate = piece(a.experts.gate, a.experts, expert, found, GATE).weight;
     const uint8_t* up = piece(a.experts.up, a.experts, expert, found, UP).weight;
@@ -226,14 +205,7 @@ __device__ inline void inner_blocks(const StepExpertArguments& a, float* staged,
         Partial<INNER_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        uint32_t row = first_row + round * HEIGHT + threadIdx.x;
-        if (threadIdx.x >= HEIGHT || row >= shape.rows) continue;
-        float sum = 0.0f, other = 0.0f, factor = staged_factor(a.source, warps);
-#pragma unroll
-        for (uint32_t i = 0; i < SPLITS; i++) {
-            sum += partial.sum[i][threadIdx.x], other += partial.sum[i][8 + threadIdx.x];
-        }
-        a.inner[at * shape.rows + row] = silu(sum * factor) * (other * factor);
+        finish_inner<true>(a, at, first_row + round * HEIGHT, warps, partial);
     }
 }
 
@@ -318,34 +290,10 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_blocks(
     __shared__ RoutedBlocks routed;
     uint32_t token = blockIdx.y, shares = STEP_WARPS_SHIFT - a.tiles_shift, splits = 1 << shares;
     uint32_t at_once = 1 << a.tiles_shift, member = threadIdx.x / 32 >> shares, split = threadIdx.x / 32 % splits;
-    OuterStage s;
-    s.tile = blockIdx.x * at_once + member;
-    uint32_t width = a.experts.down.columns, shared_width = a.shared_gate ? a.down.columns : 0;
-    s.routed = a.inner + size_t(token) * a.k * width, s.shared = a.shared_inner + size_t(token) * shared_width;
-    s.count = width / BLOCK_UNIT, s.inverse = 0xffffffffu / s.count + 1;
-    s.total = a.k * s.count, s.every = s.total + shared_width / BLOCK_UNIT;
-    // As in `step_outer`.
-    bool known = true, failed = false;
-    size_t at = size_t(token) * a.k + threadIdx.x;
-    auto find = [&](uint64_t record) {
-        failed = record == FAILED;
-        routed.down[threadIdx.x] = piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN).weight;
-    };
-    if (threadIdx.x < a.k) {
-        uint64_t record = __ldcg(a.addresses + at);
-        known = !is_awaited(record);
-        routed.factor[threadIdx.x] = __ldcg(a.weights + at);
-        find(record);
-    }
-    known = __syncthreads_and(known);
-    if (!known) {
-        await_inputs();
-        if (threadIdx.x < a.k) find(__ldcg(a.addresses + at));
-    }
-    if (__syncthreads_or(failed)) {
-        if (threadIdx.x == 0) note_end(a.ended);
-        return;
-    }
+    OuterStage s = outer_stage(a, token, blockIdx.x * at_once + member, BLOCK_UNIT);
+    bool known;
+    auto place = [&](const Matrix& down) { routed.down[threadIdx.x] = down.weight; };
+    if (!find_routed(a, token, routed.factor, known, place)) return;
     uint32_t first = first_unit(s.every, split, shares, false), last = first_unit(s.every, split + 1, shares, false);
     float result[2] = {0.0f, 0.0f};
     uint32_t end = min(last, s.total);
@@ -359,14 +307,5 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_blocks(
             outer_shared_blocks<F>(s, a.down, factor, first, last, staged, result);
         });
     }
-    leave_sums(partial, result);
-    __syncthreads();
-    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
-    uint32_t row = blockIdx.x * at_once * 16 + threadIdx.x;
-    if (threadIdx.x >= at_once * 16 || row >= a.source.columns) return;
-    float* out = a.out + size_t(token) * a.source.columns + row;
-    float mixture = 0.0f;
-    uint32_t from = threadIdx.x / 16 * splits;
-    for (uint32_t i = 0; i < splits; i++) mixture += partial.sum[from + i][threadIdx.x % 16];
-    *out = __ldcg(out) + mixture;
+    add_mixture(a, token, at_once, splits, partial, result);
 }

@@ -10,46 +10,20 @@
 // As `split_tokens`, in the order of blocks.
 extern "C" __global__ void __launch_bounds__(256) split_tokens_blocks(const __grid_constant__ SplitTokensArguments a) {
 #if __CUDA_ARCH__ >= 800
-    uint32_t lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32, last = a.rows, step = gridDim.x * 8;
-    if (a.tiles) {
-        if (blockIdx.x >= *a.tile_count) return;
-        const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.x);
-        row = entry[1] + threadIdx.x / 32, last = entry[1] + entry[2], step = 8;
-    }
-    uint32_t eights = a.columns / 8;
-    for (; row < last; row += step) {
-        for (uint32_t eight = lane; eight < eights; eight += 32) {
-            const float4* from = reinterpret_cast<const float4*>(a.x + size_t(row) * a.columns + eight * 8);
-            float4 first = from[0], second = from[1];
-            float v[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
-            if (a.up) {
-                const float4* other = reinterpret_cast<const float4*>(a.up + size_t(row) * a.columns + eight * 8);
-                float4 low = other[0], high = other[1];
-                float u[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    split_rows(a, [](const float (&v)[8], uint32_t eight, uint8_t* to) {
+        // Lanes 2 (eight % 2) and the next of step eight / 2.
+        uint32_t at = eight / 2 % 4 * 32 + eight % 2 * 8;
+        uint32_t high[4], low[4];
 #pragma unroll
-                for (int i = 0; i < 8; i++) v[i] = silu(v[i]) * u[i];
-            }
-            float sum = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 8; i++) sum += v[i];
-            sum += __shfl_xor_sync(__activemask(), sum, 1);
-            sum += __shfl_xor_sync(__activemask(), sum, 2);
-            if (eight % 4 == 0) a.sums[size_t(row) * (a.columns / 32) + eight / 4] = sum;
-            // Lanes 2 (eight % 2) and the next of step eight / 2.
-            uint8_t* to = a.parts + (size_t(row) * (a.columns / 64) + eight / 8) * SPLIT_BYTES;
-            uint32_t at = eight / 2 % 4 * 32 + eight % 2 * 8;
-            uint32_t high[4], low[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int j = i / 2 * 4 + i % 2;
-                split_parts<Bf16Pair>(v[j], v[j + 2], high[i], low[i]);
-            }
-            *reinterpret_cast<uint2*>(to + at) = {high[0], high[2]};
-            *reinterpret_cast<uint2*>(to + at + 16) = {high[1], high[3]};
-            *reinterpret_cast<uint2*>(to + 128 + at) = {low[0], low[2]};
-            *reinterpret_cast<uint2*>(to + 128 + at + 16) = {low[1], low[3]};
+        for (int i = 0; i < 4; i++) {
+            int j = i / 2 * 4 + i % 2;
+            split_parts<Bf16Pair>(v[j], v[j + 2], high[i], low[i]);
         }
-    }
+        *reinterpret_cast<uint2*>(to + at) = {high[0], high[2]};
+        *reinterpret_cast<uint2*>(to + at + 16) = {high[1], high[3]};
+        *reinterpret_cast<uint2*>(to + 128 + at) = {low[0], low[2]};
+        *reinterpret_cast<uint2*>(to + 128 + at + 16) = {low[1], low[3]};
+    });
 #else
     __trap();
 #endif

@@ -24,15 +24,17 @@ struct SplitTokensArguments {
     uint32_t rows;               // all rows, without tiles
 };
 
-// Grid: rows, or tiles times the rows of a tile in steps of 8; 256 threads, a warp to a row at a time.
-extern "C" __global__ void __launch_bounds__(256) split_tokens(const __grid_constant__ SplitTokensArguments a) {
+// Splits rows: `place(v, eight, parts)` splits eight values, the row's eight number `eight`, into its `parts`. Grid:
+// rows, or tiles times the rows of a tile in steps of 8; 256 threads, a warp to a row at a time.
+template <typename Place>
+__device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) {
     uint32_t lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32, last = a.rows, step = gridDim.x * 8;
     if (a.tiles) {
         if (blockIdx.x >= *a.tile_count) return;
         const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.x);
         row = entry[1] + threadIdx.x / 32, last = entry[1] + entry[2], step = 8;
     }
-    // A lane makes 8 consecutive columns: lane t of four and chunk of 32 as they are multiplied.
+    // A lane makes 8 consecutive columns.
     uint32_t eights = a.columns / 8;
     for (; row < last; row += step) {
         for (uint32_t eight = lane; eight < eights; eight += 32) {
@@ -51,21 +53,28 @@ extern "C" __global__ void __launch_bounds__(256) split_tokens(const __grid_cons
             for (int i = 0; i < 8; i++) sum += v[i];
             sum += __shfl_xor_sync(__activemask(), sum, 1);
             sum += __shfl_xor_sync(__activemask(), sum, 2);
-            uint32_t t = eight % 4, chunk = eight / 4;
-            if (t == 0) a.sums[size_t(row) * (a.columns / 32) + chunk] = sum;
-            uint8_t* to = a.parts + (size_t(row) * (a.columns / 64) + chunk / 2) * SPLIT_BYTES;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                // Pair (i, i + 4): step 2 (chunk % 2) + i / 2 of 16 columns, its first or second eight.
-                __nv_bfloat162 high = __floats2bfloat162_rn(v[i], v[i + 4]);
-                float2 back = __bfloat1622float2(high);
-                __nv_bfloat162 low = __floats2bfloat162_rn(v[i] - back.x, v[i + 4] - back.y);
-                uint32_t at = (chunk % 2 * 4 + i) * 16 + t * 4;
-                *reinterpret_cast<__nv_bfloat162*>(to + at) = high;
-                *reinterpret_cast<__nv_bfloat162*>(to + 128 + at) = low;
-            }
+            if (eight % 4 == 0) a.sums[size_t(row) * (a.columns / 32) + eight / 4] = sum;
+            place(v, eight, a.parts + (size_t(row) * (a.columns / 64) + eight / 8) * SPLIT_BYTES);
         }
     }
+}
+
+// In the order of `tile_split`.
+extern "C" __global__ void __launch_bounds__(256) split_tokens(const __grid_constant__ SplitTokensArguments a) {
+    split_rows(a, [](const float (&v)[8], uint32_t eight, uint8_t* to) {
+        // Lane t of four and chunk of 32 columns as they are multiplied.
+        uint32_t t = eight % 4, chunk = eight / 4;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            // Pair (i, i + 4): step 2 (chunk % 2) + i / 2 of 16 columns, its first or second eight.
+            __nv_bfloat162 high = __floats2bfloat162_rn(v[i], v[i + 4]);
+            float2 back = __bfloat1622float2(high);
+            __nv_bfloat162 low = __floats2bfloat162_rn(v[i] - back.x, v[i + 4] - back.y);
+            uint32_t at = (chunk % 2 * 4 + i) * 16 + t * 4;
+            *reinterpret_cast<__nv_bfloat162*>(to + at) = high;
+            *reinterpret_cast<__nv_bfloat162*>(to + 128 + at) = low;
+        }
+    });
 }
 
 struct TileSplitArguments {

@@ -82,6 +82,51 @@ impl Bench {
         }
     }
 
+    /// Steps of several sequences against each of them alone, to the bit.
+    pub(super) fn delta_of_several(&self) {
+        for (key_dim, value_dim, tokens) in [(128, 128, 8), (256, 64, 3), (64, 32, 5), (128, 40, 2)]
+        {
+            let shape =
+                DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled: false };
+            let run = self.run(shape, tokens);
+            let state = run.states.len();
+            let start = self.random(tokens * state);
+            let states = [self.twin(start), self.twin(start)];
+            let outs = [0, 1].map(|_| self.poison(tokens * shape.value_heads * value_dim));
+            // Sequences are taken from the last, also alone.
+            let launch = |side: usize, from: usize, count: usize| {
+                let rows = |span: Span<f32>| {
+                    let each = span.len() / tokens;
+                    span.part(from * each, count * each)
+                };
+                let sequences: Vec<u32> =
+                    (from..from + count).map(|token| (tokens - 1 - token) as u32).collect();
+                let places = self.places(&vec![7; count], &sequences);
+                let step = DeltaStep {
+                    mixed: rows(run.mixed),
+                    beta: rows(run.beta),
+                    decay: rows(run.decay),
+                    rate: run.rate,
+                    bias: run.bias,
+                    states: states[side],
+                    stride: state,
+                    out: rows(outs[side]),
+                };
+                let places = TokenPlaces { single: true, ..places };
+                launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
+            };
+            launch(0, 0, tokens);
+            (0..tokens).for_each(|token| launch(1, token, 1));
+            let case = format!("delta rule of {tokens} sequences, keys of {key_dim}");
+            self.same_bits(&format!("{case}: outputs"), &self.read(outs[0]), &self.read(outs[1]));
+            self.same_bits(
+                &format!("{case}: states"),
+                &self.read(states[0]),
+                &self.read(states[1]),
+            );
+        }
+    }
+
     /// Time of the 35B shape's delta rule.
     pub(super) fn delta_table(&self) {
         let shape = DeltaShape {
@@ -91,6 +136,30 @@ impl Bench {
             value_dim: 128,
             tiled: false,
         };
+        for tokens in [1, 2, 4, 8] {
+            let run = self.run(shape, tokens);
+            let states = self.random(4 * tokens * run.states.len());
+            let out = self.poison(tokens * 32 * 128);
+            let places = [0, 1, 2, 3].map(|turn| {
+                let first = turn * tokens as u32;
+                let sequences: Vec<u32> = (first..first + tokens as u32).collect();
+                self.places(&vec![7; tokens], &sequences)
+            });
+            let time = self.time(32, &|turn| {
+                let step = DeltaStep {
+                    mixed: run.mixed,
+                    beta: run.beta,
+                    decay: run.decay,
+                    rate: run.rate,
+                    bias: run.bias,
+                    states,
+                    stride: run.states.len(),
+                    out,
+                };
+                launch::delta_rule(&self.stream, &shape, &places[turn % 4], &step)
+            });
+            println!("35B delta rule of a step of {tokens} sequences: {time:.1} us");
+        }
         for tokens in [128, 2048] {
             let run = self.run(shape, tokens);
             let positions: Vec<u32> = (0..tokens as u32).collect();

@@ -330,7 +330,9 @@ pub fn delta_rule(
     }
     let wide = shape.key_dim > 128;
     let runs = if places.single { tokens } else { 1 };
-    let grid = (shape.value_heads, shape.value_dim.div_ceil(16), runs);
+    // One token alone needs all the blocks that there can be; several need whole sectors of their states.
+    let columns = if runs > 1 && shape.value_dim.is_multiple_of(32) { 32 } else { 16 };
+    let grid = (shape.value_heads, shape.value_dim.div_ceil(columns), runs);
     // SAFETY: the structure is the kernels'; lengths were checked above, sequences by the caller's batch.
     unsafe {
         if places.single {

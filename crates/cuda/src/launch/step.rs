@@ -238,7 +238,9 @@ pub fn step_linear(
     let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
     let matrices = arguments.job[..jobs.len()].iter().map(|job| &job.matrix);
     let several = match form {
-        StepForm::Affine => several::linear(stream.device(), tokens, input, columns, matrices),
+        StepForm::Affine => {
+            several::linear(stream.device(), tokens, input, columns, matrices, blocks)
+        }
         StepForm::Blocks => None,
     };
     let (kernel, passes, shared) = match several {

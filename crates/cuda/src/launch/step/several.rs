@@ -53,19 +53,27 @@ fn tokens_of_product(matrix: &Matrix) -> usize {
     matrix.group as usize / 32
 }
 
-/// The kernel that multiplies `matrices` with several vectors of `columns`, and its passes.
+/// Tokens of a pass when `blocks` of one leave multiprocessors idle: more passes beside each other stage fewer vectors
+/// in each block, which takes longer than to read a weight twice. Two together cost little more than one.
+fn tokens_beside(tokens: usize, blocks: usize, multiprocessors: usize) -> usize {
+    tokens.div_ceil((multiprocessors / blocks.max(1)).max(1)).max(2)
+}
+
+/// The kernel that multiplies `matrices` with several vectors of `columns`, and its passes of `blocks` blocks.
 pub(super) fn linear<'a>(
     device: &Device,
     tokens: usize,
     input: &StepInput,
     columns: usize,
     matrices: impl Iterator<Item = &'a Matrix> + Clone,
+    blocks: usize,
 ) -> Option<(Kernel, Passes)> {
     if !matrices.clone().all(is_usual) {
         return None;
     }
     let least = matrices.map(tokens_of_product).min()?;
-    let passes = Passes::new(tokens, SETS * least, columns, device.shared_limit())?;
+    let limit = (SETS * least).min(tokens_beside(tokens, blocks, device.info().multiprocessors));
+    let passes = Passes::new(tokens, limit, columns, device.shared_limit())?;
     let normed = matches!(input, StepInput::Norm { .. });
     let kernel = match (passes.tokens.div_ceil(least), normed) {
         (0 | 1, false) => Kernel::SeveralLinear1,
@@ -116,6 +124,17 @@ pub(super) fn outer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passes_beside_each_other_run_at_the_same_time() {
+        for blocks in [1, 16, 41, 64, 98, 122, 132] {
+            for tokens in 1..=8 {
+                let each = tokens_beside(tokens, blocks, 132);
+                assert!(each >= 2 && tokens.div_ceil(each) * blocks <= 132);
+            }
+        }
+        assert_eq!([41, 64, 98].map(|blocks| tokens_beside(8, blocks, 132)), [3, 4, 8]);
+    }
 
     #[test]
     fn passes_hold_all_tokens_and_fit() {

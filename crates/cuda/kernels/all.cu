@@ -5,6 +5,7 @@
 #include "linear.cu"
 #include "mixer.cu"
 #include "mixture.cu"
+#include "heads.cu"
 #include "step.cu"
 #include "step_blocks.cu"
 #include "several.cu"

@@ -60,7 +60,7 @@ __device__ __forceinline__ uint32_t nibble_halves(uint32_t pair) {
     return affine_halves(and_or(pair, 0x00f000f0u, 0x64006400u), 0.0625f, -float(64 + OFFSET));
 }
 
-// How a lane reads a format. ACCUMULATORS groups, of which step O takes eight columns of number O % ACCUMULATORS;
+// How a lane reads a format. ACCUMULATORS groups; step O takes eight columns of number O % ACCUMULATORS;
 // `base`: words from a unit's staged vector to the lane's columns; `offset`: from there to those of a step; `inputs`:
 // from a unit's vector to the sum of a group's inputs.
 template <typename F>
@@ -143,7 +143,7 @@ template <>
 struct StepRows<Blocks<BLOCK_Q6_K>> {
     using Format = Blocks<BLOCK_Q6_K>;
     static constexpr int ACCUMULATORS = 4;
-    // Whole units of 16 bytes, of which the block begins at byte `apart`: blocks are multiples of two bytes apart.
+    // Whole units of 16 bytes; the block begins at their byte `apart`: blocks are multiples of two bytes apart.
     struct Raw {
         uint32_t quants[12], upper[12], d, scales[2], apart;
     };
@@ -230,7 +230,7 @@ struct StepRows<Blocks<BLOCK_Q2_K>> : PairRows<Blocks<BLOCK_Q2_K>> {
 
 template <>
 struct StepRows<Blocks<BLOCK_Q3_K>> : PairRows<Blocks<BLOCK_Q3_K>> {
-    // Whole words, of which the block begins at byte `apart`.
+    // Whole words; the block begins at their byte `apart`.
     struct Raw {
         uint32_t quants[5], third[5], small[4], d, apart;
     };

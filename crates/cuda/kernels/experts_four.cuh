@@ -120,7 +120,7 @@ __device__ inline void inner_four_rows(const StepExpertArguments& a, const float
         pair = first_unit(units, split, SHARES, true) / 2, pairs = first_unit(units, split + 1, SHARES, true) / 2;
         vector = sorted.token[place] * stride;
     };
-    // The next share; one wave at a time, of which some have none for this warp.
+    // The next share; one wave at a time; some waves have none for this warp.
     auto next_share = [&]() __attribute__((always_inline)) {
         if (++index % SPLITS == 0 && ++tile == tiles) tile = 0, place++;
         if (index >= limit) {

@@ -11,7 +11,7 @@
 // what must not be added before scaling: column 2 i + part of it holds part `part` (0 high, 1 low) of the vector in
 // slot i, the unit's columns of one group, and zeros elsewhere.
 //
-// PAIRED, for experts, which may be read over the bus: two units share 256 columns, of which lane t loads columns
+// PAIRED, for experts, which may be read over the bus: two units share 256 columns; lane t loads columns
 // 64 t .. in the first and 64 t + 32 .. in the second, so that a warp asks for 32 bytes in a row and lane and for whole
 // lines: 48 to 50 GB/s of a bus that gives 50, where halves of lines get 42.
 #pragma once
@@ -26,64 +26,53 @@ __device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uin
 struct Source {
     const float* x;      // [tokens, columns]
     const float* norm;   // NORM: [columns]; HEAD_NORM: [dim]
-    const float* gate;   // HEAD_NORM: [tokens, columns]; GATED: [tokens, heads, 2, dim], of which the second halves
+    const float* gate;   // HEAD_NORM: [tokens, columns]; GATED: [tokens, heads, 2, dim]: the second halves
     uint32_t columns;    // a multiple of 32
     uint32_t mode;       // StageMode
     uint32_t dim;        // of a head; HEAD_NORM: 8 times a power of two up to 32
     float epsilon;
 };
 
-// What eight values of a vector are made of.
-struct SourceParts {
-    float4 x[2], gate[2];
-};
-
-__device__ inline SourceParts load_source(const Source& s, size_t token, uint32_t column, bool live) {
-    SourceParts p = {};
-    if (!live) return p;
-    // Past the first level of the cache: the kernel before may have left old values there.
-    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
-    p.x[0] = __ldcg(x), p.x[1] = __ldcg(x + 1);
-    if (s.mode == HEAD_NORM) {
-        const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
-        p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
-    } else if (s.mode == GATED) {
-        uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
-        const float4* z = reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
-        p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
-    }
-    return p;
+// Eight values of a head, normed and times SiLU of the gate. Whole warps call this.
+__device__ __forceinline__ void norm_head(const Source& s, const float (&weight)[8], const float (&gate)[8],
+                                          float (&v)[8]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum += v[i] * v[i];
+    for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
+    float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * silu(gate[i]);
 }
 
-struct EightWeights {
-    float4 first, second;
-};
-
-// HEAD_NORM: of the norm, for eight values of a head.
-__device__ inline EightWeights head_weights(const Source& s, uint32_t column, bool live) {
-    EightWeights w = {};
-    if (!live || s.mode != HEAD_NORM) return w;
-    const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
-    w.first = norm[0], w.second = norm[1];
-    return w;
+// Where the gate of GATED values begins.
+__device__ __forceinline__ const float4* gate_of(const Source& s, size_t token, uint32_t column) {
+    uint32_t head = column / s.dim, at = head * 2 * s.dim + s.dim + column % s.dim;
+    return reinterpret_cast<const float4*>(s.gate + token * 2 * s.columns + at);
 }
 
 // Eight values of the vector; NORM without its common factor. Whole warps call this.
-__device__ inline void source_values(const Source& s, const SourceParts& p, const EightWeights& w, float (&v)[8]) {
-    float4 a = p.x[0], b = p.x[1], c = p.gate[0], d = p.gate[1];
+__device__ inline void source_values(const Source& s, size_t token, uint32_t column, bool live, float (&v)[8]) {
+    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
+    float4 a = {0, 0, 0, 0}, b = a;
+    // Past the first level of the cache: the kernel before may have left old values there.
+    if (live) a = __ldcg(x), b = __ldcg(x + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
     if (s.mode == HEAD_NORM) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; i++) sum += v[i] * v[i];
-        for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
-        float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
-        float weight[8] = {w.first.x,  w.first.y,  w.first.z,  w.first.w,
-                           w.second.x, w.second.y, w.second.z, w.second.w};
-#pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * silu(gate[i]);
-    } else if (s.mode == GATED) {
+        // All asked for before the first is used.
+        float4 c = {0, 0, 0, 0}, d = c, e = c, f = c;
+        if (live) {
+            const float4* z = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
+            const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
+            c = __ldcg(z), d = __ldcg(z + 1), e = norm[0], f = norm[1];
+        }
+        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+        float weight[8] = {e.x, e.y, e.z, e.w, f.x, f.y, f.z, f.w};
+        norm_head(s, weight, gate, v);
+    } else if (s.mode == GATED && live) {
+        const float4* z = gate_of(s, token, column);
+        float4 c = __ldcg(z), d = __ldcg(z + 1);
+        float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] *= sigmoid(gate[i]);
     }
@@ -155,8 +144,7 @@ __device__ inline void stage_halves(const Source& s, size_t token, float* staged
 #pragma unroll
         for (int r = 0; r < STAGED_TOGETHER; r++) {
             uint32_t column = start + r * step + threadIdx.x * 8;
-            bool live = column < s.columns;
-            source_values(s, load_source(s, token, column, live), head_weights(s, column, live), v[r]);
+            source_values(s, token, column, column < s.columns, v[r]);
         }
 #pragma unroll
         for (int r = 0; r < STAGED_TOGETHER; r++) {
@@ -324,7 +312,7 @@ __device__ inline TileLane rows_lane(const Matrix& m, uint32_t low, uint32_t hig
             2 * UNIT >> shift, (wide ? 4 : 16) * m.bits, 2 * odd};
 }
 
-// Of a tile of 16 rows. Rows past the end are the last one: nobody uses their sums.
+// Of a tile of 16 rows. Rows past the end are the last one, and their sums are not used.
 template <bool PAIRED = false>
 __device__ inline TileLane tile_lane(const Matrix& m, uint32_t tile) {
     uint32_t row = min(tile * 16 + threadIdx.x % 32 / 4, m.rows - 1);

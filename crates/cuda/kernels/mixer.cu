@@ -155,7 +155,7 @@ extern "C" __global__ void convolve(const __grid_constant__ ConvolveArguments a)
         }
         a.out[size_t(token) * a.channels + channel] = silu(sum);
     }
-    // With one part per run nobody else reads this channel's tail.
+    // With one part per run no other block reads this channel's tail.
     if (a.single || gridDim.y == 1) update_tail(a, channel, run_start, last - run_start);
 }
 

@@ -82,7 +82,7 @@ __device__ inline void largest_of_warp(float& best, uint32_t& index) {
 #endif
 }
 
-// Takes the largest of a warp's scores, of which lane l has those of experts l, l + 32, ..: gives its index and value.
+// Takes the largest of a warp's scores: index and value. Lane l has the scores of experts l, l + 32, ..
 // `rank` instead where nothing comparable is left.
 template <int ROUTE_KEPT>
 __device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t lane, uint32_t rank, float& best) {
@@ -215,7 +215,7 @@ extern "C" __global__ void route_1024(const __grid_constant__ RouteArguments a) 
 // (docs/device-protocol.md, "ended"): volatile, without a fence.
 struct Ended {
     uint32_t* blocks;            // that have ended; 0 between launches
-    uint32_t* word;              // mapped host memory: 1 + the layer; null where nobody wants to know
+    uint32_t* word;              // mapped host memory: 1 + the layer; null where the layer is not reported
     uint32_t layer;
     uint32_t padding;
 };

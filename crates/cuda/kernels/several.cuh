@@ -17,6 +17,51 @@ struct SeveralSums {
     float sum[SEVERAL][STEP_WARPS][16];
 };
 
+// What eight values of a vector are made of, so that those of several tokens can be asked for together.
+struct SourceParts {
+    float4 x[2], gate[2];
+};
+
+__device__ inline SourceParts load_source(const Source& s, size_t token, uint32_t column, bool live) {
+    SourceParts p = {};
+    if (!live) return p;
+    const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
+    p.x[0] = __ldcg(x), p.x[1] = __ldcg(x + 1);
+    if (s.mode == HEAD_NORM || s.mode == GATED) {
+        const float4* plain = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
+        const float4* z = s.mode == GATED ? gate_of(s, token, column) : plain;
+        p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
+    }
+    return p;
+}
+
+struct EightWeights {
+    float4 first, second;
+};
+
+// HEAD_NORM: of the norm, for eight values of a head.
+__device__ inline EightWeights head_weights(const Source& s, uint32_t column) {
+    EightWeights w = {};
+    if (column >= s.columns || s.mode != HEAD_NORM) return w;
+    const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
+    w.first = norm[0], w.second = norm[1];
+    return w;
+}
+
+// As `source_values` of parts that are there. Whole warps call this.
+__device__ inline void join_source(const Source& s, const SourceParts& p, const EightWeights& w, float (&v)[8]) {
+    float4 a = p.x[0], b = p.x[1], c = p.gate[0], d = p.gate[1], e = w.first, f = w.second;
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+    if (s.mode == HEAD_NORM) {
+        float weight[8] = {e.x, e.y, e.z, e.w, f.x, f.y, f.z, f.w};
+        norm_head(s, weight, gate, v);
+    } else if (s.mode == GATED) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] *= sigmoid(gate[i]);
+    }
+}
+
 // Stages the vectors of `tokens` tokens from `first` on, `stride` floats apart, and zeros behind the last, as
 // `stage_halves` does in a block of THREADS threads: which squares a thread and a warp add up is part of the bits.
 // `warps`: [tokens][STEP_WARPS], sums of squares. NORMED: of NORM alone. TOGETHER: eights of a thread that are asked
@@ -43,7 +88,7 @@ __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t t
     };
     // The norm's weights of the first round; those of heads are the same in every round.
     uint32_t start = column_of(0);
-    EightWeights weights = NORMED ? norm_of(start) : head_weights(s, start, start < s.columns);
+    EightWeights weights = NORMED ? norm_of(start) : head_weights(s, start);
     while (token < tokens) {
         SourceParts parts[TOGETHER];
         uint32_t ahead = token, ahead_round = round;
@@ -78,7 +123,7 @@ __device__ inline void stage_several(const Source& s, uint32_t first, uint32_t t
                     for (int i = 0; i < 8; i++) sum += v[i] * v[i], v[i] *= w[i];
                 }
             } else {
-                source_values(s, parts[j], weights, v);
+                join_source(s, parts[j], weights, v);
             }
             stage_values<PAIRS>(staged + token * stride, column, v, live);
             if (NORMED && round + 1 == rounds) {
@@ -115,7 +160,7 @@ struct SetLane {
     bool active;                 // its part is not zeros
 };
 
-// Of `tokens` vectors. Tokens past the last are the last again: nobody uses their sums.
+// Of `tokens` vectors. Tokens past the last are the last again, and their sums are not used.
 template <int SETS>
 __device__ inline SetLane<SETS> set_lane(const Matrix& m, uint32_t stride, uint32_t tokens) {
     SetLane<SETS> lane;

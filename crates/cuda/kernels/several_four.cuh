@@ -32,7 +32,7 @@ struct FourTile {
     const uint8_t *low, *high, *scale_low, *scale_high, *bias_low, *bias_high;
 };
 
-// Rows past the end are the last one: nobody uses their sums.
+// Rows past the end are the last one, and their sums are not used.
 __device__ inline FourTile four_tile(const Matrix& m, const Pieces& p, uint32_t tile) {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     uint32_t low = min(tile * 16 + g, m.rows - 1), high = min(low + 8, m.rows - 1);

@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_rows(typename JOB::Unit (&units)[COUNT], co
     }
 }
 
-// The products of a warp's units with the vector, of which the first batch is loaded.
+// The products of a warp's units with the vector. The first batch is loaded already.
 template <typename JOB, int COUNT>
 __device__ __forceinline__ void multiply_rows(const JOB& job, typename JOB::Unit (&units)[COUNT], const uint8_t* low,
                                      const uint8_t* high, uint32_t first, uint32_t last, float (&result)[2]) {

@@ -221,7 +221,7 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
     store_scales(0, 0);
     fetch_scales(1);
 
-    // Where the rows of this lane begin, of which the last bits say where their bytes are in the first unit.
+    // Where the rows of this lane begin; the last bits say where their bytes are in the first unit.
     uint32_t low_bits = uint32_t(reinterpret_cast<uintptr_t>(m.weight)) + (first_row + warp * 32 + g) * bytes;
     float result[SIXTEENS][4][4] = {};
     uint32_t stage_at = 0;

@@ -9,9 +9,9 @@ use super::super::snapshot::PAGE_TOKENS;
 
 /// Pages by place and number, as long as somebody holds the copy.
 pub(super) struct HeldPages<P> {
-    /// Of the sequence that is there: full pages, of which there is a copy.
+    /// Of the sequence that is there: full pages that have a copy.
     current: Vec<Vec<Weak<P>>>,
-    /// Of whoever was there before, up to where the sequence has written.
+    /// Of the sequence that was there before, up to where the sequence has written.
     left: Vec<Vec<Weak<P>>>,
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Requests may also be *prefetched*: the device guesses that a layer which has not chosen yet will want a record.
 //! Such reads begin only while the step waits for none, and only as long as all that a layer may ask for would still
-//! find room, so that they take nothing from what the step needs. Nobody waits for them: their failure is no error,
+//! find room, so that they take nothing from what the step needs. Nothing waits for them: their failure is no error,
 //! and those in flight when the step ends are dropped.
 
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ const RESERVE: f64 = 1.5;
 const PREFETCH_AT_ONCE: usize = 4;
 
 impl MissService {
-    /// A service over a host tier with pools of `slots` slots, of which one layer of a step needs up to `minimum`.
+    /// A service over a host tier with pools of `slots` slots; one layer of a step needs up to `minimum` of them.
     pub(super) fn new(slots: Vec<usize>, minimum: usize) -> Self {
         Self {
             slots,
@@ -272,7 +272,7 @@ impl MissService {
             self.prefetched.wanted += 1;
             let (layer, expert) = step.placement.record(key);
             let pool = step.placement.pool(layer);
-            // All that a layer may ask for finds room without this slot, which is nobody's to give back before its
+            // All that a layer may ask for finds room without this slot, which cannot be given back before its
             // own layer has passed.
             if step.taken(pool) + self.minimum >= self.slots[pool] {
                 continue;

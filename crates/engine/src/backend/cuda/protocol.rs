@@ -45,7 +45,7 @@ pub(super) fn ended_layers(ended: &[AtomicU32]) -> u32 {
     ended[0].load(Ordering::Relaxed)
 }
 
-/// What became of work that has ended, of which the host made `served`: the token whose router logits are not numbers,
+/// What became of work that has ended; the host made `served` of it: the token whose router logits are not numbers,
 /// if there is one.
 ///
 /// # Errors

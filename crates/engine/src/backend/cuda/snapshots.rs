@@ -216,7 +216,7 @@ impl CudaBackend {
             let Some(mut page) = self.snapshots.pages.take() else { return Ok(None) };
             let Page::Bytes(bytes) = &mut *page;
             if !full {
-                // What the buffer held before is nobody's business, on disk neither.
+                // What the buffer held before must not get out, not to the disk either.
                 bytes.fill(0);
             }
             let (place, part) = self.page_part(sequence, number, length);

@@ -119,7 +119,7 @@ impl StepPort for Port<'_> {
 }
 
 impl Drop for CudaBackend {
-    /// A step may still wait for records that nobody will bring any more: streams wait for it when they end.
+    /// A step may still wait for records that will not come any more: streams wait for it when they end.
     fn drop(&mut self) {
         protocol::give_up(self.buffers.pinned.status.words());
     }

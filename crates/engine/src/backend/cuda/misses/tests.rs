@@ -218,7 +218,7 @@ impl StepPort for Device<'_> {
             self.enter();
             return Ok(false);
         }
-        // A guess that comes too late is posted when nobody looks any more.
+        // A guess that comes too late is posted after the last look.
         self.prefetch();
         if let Some(last) = self.guesses.last() {
             self.asked.extend(last.iter().map(|&key| Request { key, prefetched: true }));
@@ -418,7 +418,7 @@ fn reads_are_counted_as_used_when_the_step_asks_for_them() {
         Prefetch(e),
         Prefetch(f),
         Pause,
-        // This one is on its way; the other is nobody's when the step ends.
+        // This one is on its way; the other is not asked for when the step ends.
         Demand(e),
         Demand(e),
         Open(true),
@@ -534,7 +534,7 @@ fn failing(count: u64) -> (Host, Gate) {
 
 #[test]
 fn a_failed_prefetched_read_is_read_again_when_the_step_asks_for_it() {
-    // Nobody asks for it, so nobody hears of it; a later step reads it anew.
+    // It is not asked for, so it is not reported; a later step reads it anew.
     let (mut host, gate) = failing(1);
     let (a, b) = (host.key(1, 0), host.key(1, 1));
     let mut script = gate.script(&[Prefetch(a), Pause]);

@@ -6,7 +6,7 @@
 //! tells the device of a copy: that it is under way, then that it is there. The layer's own routing decides as ever and
 //! reads a record from its copy where it finds one. So answers do not depend on guesses, only where bytes come from.
 //!
-//! Copies are made by the copy engine. A kernel beside the step's needs registers of which the step's kernels leave
+//! Copies are made by the copy engine. A kernel that runs with the step needs registers, and the step kernels leave
 //! none: decode became 6 % slower (docs/experiments.tsv).
 
 mod copy_queue;

@@ -48,10 +48,10 @@ pub(super) struct Depths {
     pub(super) disk: u32,
 }
 
-/// Least precision of a rank whose records are copied. A copy that nobody wants takes time of a bus that has nothing
+/// Least precision of a rank whose records are copied. A copy that is not used takes time of a bus that has nothing
 /// else to do before the layer has chosen, and ends then.
 const BUS_PRECISION: f64 = 0.3;
-/// Least precision of a rank whose records are read: a read that nobody wants delays those that somebody does. Engines
+/// Least precision of a rank whose records are read: a read that is not used delays those that are. Engines
 /// that prefetched less precise guesses from a busy drive lost by it.
 const DISK_PRECISION: f64 = 0.8;
 /// Guesses over which the precision of a rank is averaged: a dozen steps of forty layers, half of them elsewhere.
@@ -93,7 +93,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// Ranks of which the first `start` are acted upon until more is known.
+    /// Ranks; the first `start` are acted upon until more is known.
     fn new(k: usize, least: f64, start: usize) -> Self {
         Self { precisions: vec![Precision::default(); k], least, depth: start as u32 }
     }

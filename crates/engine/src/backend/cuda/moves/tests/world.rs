@@ -413,7 +413,7 @@ impl World {
         }
     }
 
-    /// A prompt of which each layer needs the given experts. `give_up` stops it in that layer, half-way.
+    /// A prompt whose layers each need the given experts. `give_up` stops it in that layer, half-way.
     pub(super) fn prompt(
         &mut self,
         wanted: &[Vec<ExpertId>],

@@ -1,0 +1,69 @@
+// Query and key heads of a step, between their projections and attention: norm, rotation, and what goes to the cache.
+#include "cache.cuh"
+
+struct HeadsArguments {
+    const float* query;          // [tokens, query_heads, 2 with a gate, dim]
+    const float* key;            // [tokens, key_value_heads, dim]
+    const float* value;
+    const float* query_norm;     // [dim]
+    const float* key_norm;
+    const float* frequencies;    // [rotary / 2]
+    float* out;                  // queries: [tokens, query_heads, dim]
+    uint8_t* cache_keys;         // [sequences, context, key_value_heads] rows
+    uint8_t* cache_values;
+    const uint32_t* positions;
+    const uint32_t* sequences;
+    uint32_t query_heads;
+    uint32_t key_value_heads;
+    uint32_t dim;
+    uint32_t rotary;
+    uint32_t context;
+    uint32_t query_stride;       // dim, or 2 * dim with a gate
+    float epsilon;
+    uint32_t kv_type;            // CacheType
+};
+
+// Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
+// tokens), 128 threads; shared: dim floats.
+extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_constant__ HeadsArguments a) {
+    extern __shared__ float head[];
+    __shared__ float scratch[32];
+    uint32_t token = blockIdx.y, index = blockIdx.x;
+    bool query = index < a.query_heads;
+    if (!query) index -= a.query_heads;
+    await_inputs();
+    release_next();
+    const float* x = query ? a.query + (size_t(token) * a.query_heads + index) * a.query_stride
+                           : a.key + (size_t(token) * a.key_value_heads + index) * a.dim;
+    const float* norm = query ? a.query_norm : a.key_norm;
+    uint32_t place = a.positions[token];
+    size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) *
+                    cache_row_bytes(a.kv_type, a.dim);
+    float* out = a.out + (size_t(token) * a.query_heads + index) * a.dim;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        head[i] = x[i];
+        sum += head[i] * head[i];
+        if (!query) {
+            float v = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
+            store_cached(a.cache_values + cached, a.kv_type, a.dim, i, v);
+        }
+    }
+    float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] *= scale * norm[i];
+    __syncthreads();
+    uint32_t half = a.rotary / 2;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        float v = head[i];
+        if (i < a.rotary) {
+            float sine, cosine;
+            sincosf(float(place) * a.frequencies[i % half], &sine, &cosine);
+            v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
+        }
+        if (query) {
+            out[i] = v;
+        } else {
+            store_cached(a.cache_keys + cached, a.kv_type, a.dim, i, v);
+        }
+    }
+}

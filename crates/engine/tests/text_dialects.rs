@@ -80,6 +80,12 @@ impl Case {
             assert_eq!(events, expected, "{text} in pieces of {size}");
             assert_eq!(again.repairs(), parser.repairs(), "{text} in pieces of {size}");
         }
+        // Cut off anywhere, it still ends in order, and alike however it came.
+        for (at, _) in text.char_indices() {
+            let whole = parsed(self.dialect, &text[..at], self.opens, usize::MAX).0;
+            let single = parsed(self.dialect, &text[..at], self.opens, 1).0;
+            assert_eq!(whole, single, "{text} cut at {at}");
+        }
     }
 }
 
@@ -358,6 +364,13 @@ fn kimi() {
                 "<|tool_call_begin|>functions.rm:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
             )
             .repaired(&["unknown_function"]),
+        // The argument's marker of the next call does not belong to this one.
+        case(
+            Kimi,
+            format!("<|tool_call_begin|>functions.now:0{{}}<|tool_call_end|>{}", one("now", "{}")),
+        )
+        .says("<|tool_call_begin|>functions.now:0{}")
+        .calls("now", json!({})),
         case(
             Kimi,
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0\
@@ -378,6 +391,8 @@ fn deepseek() {
     let v3 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Oslo\"}\n\
         ```<｜tool▁call▁end｜>\n<｜tool▁calls▁end｜>";
     let oslo = || json!({"city": "Oslo"});
+    // What no name is as long as.
+    let long: &str = format!("<｜tool▁call▁begin｜>{}<｜tool▁sep｜>{{}}", "x".repeat(400)).leak();
     for case in [
         case(DeepSeek, format!("I look.\n</think>\n\nLet me see.{v31}"))
             .opens()
@@ -398,6 +413,15 @@ fn deepseek() {
         case(DeepSeek, v31.replace("Oslo\"}<｜tool▁call▁end｜>", "Oslo\"}"))
             .calls("get_weather", oslo())
             .repaired(&["missing_call_end"]),
+        // A separator that is none: that of the next call does not belong to this one.
+        case(
+            DeepSeek,
+            "<｜tool▁call▁begin｜>now<|tool▁sep｜>{}<｜tool▁call▁end｜>\
+            <｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
+        )
+        .says("<｜tool▁call▁begin｜>now<|tool▁sep｜>{}")
+        .calls("now", json!({})),
+        case(DeepSeek, long).says(long),
         case(DeepSeek, "<｜tool▁call▁begin｜>rm<｜tool▁sep｜>{}<｜tool▁call▁end｜>")
             .says("<｜tool▁call▁begin｜>rm<｜tool▁sep｜>{}<｜tool▁call▁end｜>")
             .repaired(&["unknown_function"]),

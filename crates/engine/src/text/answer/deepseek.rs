@@ -58,18 +58,25 @@ pub(super) fn look_ahead_of(
         if possible && !last { Head::Open } else { Head::Mention(form.start.len()) }
     };
     let body = &held[form.start.len()..];
-    let Some(end) = body.find(separator) else {
-        return wait(body.len() <= NAME_BYTES_MAX && !body.contains(form.end));
+    // What is read letter by letter is decided by the call's end, or by too much without a separator, before one that
+    // comes later is seen: that one is another call's.
+    let near =
+        |at: &usize| at + separator.len() <= NAME_BYTES_MAX + 1 && !body[..*at].contains(form.end);
+    let found = body.find(separator);
+    let Some(end) = found.filter(near) else {
+        let none = found.is_none() && body.len() <= NAME_BYTES_MAX;
+        return wait(none && !body.contains(form.end));
     };
     let first = name_of(&body[..end]);
     let behind = &body[end + separator.len()..];
     // With the kind first, the name is the line behind the separator.
     let fenced = first == KIND && tools.find(KIND).is_none();
     let (name, rest) = if fenced {
-        let Some((name, rest)) = behind.split_once('\n') else {
-            return wait(behind.len() <= NAME_BYTES_MAX);
-        };
-        (name.trim(), rest)
+        match behind.split_once('\n') {
+            Some((name, rest)) if name.len() <= NAME_BYTES_MAX => (name.trim(), rest),
+            None => return wait(behind.len() <= NAME_BYTES_MAX),
+            Some(_) => return mention,
+        }
     } else {
         (first, behind)
     };

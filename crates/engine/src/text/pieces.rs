@@ -168,6 +168,11 @@ impl Normal {
 
 impl Split {
     fn of(mut steps: Vec<PreTokenizerWrapper>) -> Result<Self, TextError> {
+        let is_counted = |step: &&PreTokenizerWrapper| match step {
+            PreTokenizerWrapper::Split(split) => steps::is_counted(&split.pattern),
+            _ => false,
+        };
+        let counted = steps.iter().filter(is_counted).count();
         let plain = |step: &PreTokenizerWrapper| match step {
             PreTokenizerWrapper::ByteLevel(bytes) => !bytes.use_regex && !bytes.add_prefix_space,
             _ => false,
@@ -189,7 +194,7 @@ impl Split {
                 _ => None,
             };
             let with_effort = |split: Divider| {
-                let effort = steps::effort(&split.pattern)?;
+                let effort = steps::effort(&split.pattern, counted)?;
                 Ok((split, effort))
             };
             let splits = steps.into_iter().filter_map(split).map(with_effort);
@@ -197,7 +202,7 @@ impl Split {
         }
         let with_effort = |step: PreTokenizerWrapper| match &step {
             PreTokenizerWrapper::Split(split) => {
-                let effort = steps::effort(&split.pattern)?;
+                let effort = steps::effort(&split.pattern, counted)?;
                 Ok((step, effort))
             }
             _ => Ok((step, None)),

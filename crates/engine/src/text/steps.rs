@@ -26,12 +26,14 @@ use tokenizers::{NormalizerWrapper, SplitDelimiterBehavior};
 const STEPS_MAX: usize = 16;
 /// The longest known expression has 400 bytes.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// Compiled size of an expression; the largest known takes about one.
+/// Compiled size of all expressions of a file; the largest known takes about one.
 const PATTERN_COMPILED_BYTES_MAX: usize = 8 << 20;
 /// The expression that is not regular, and the one that must be a branch as well: then something matches at white
 /// space in any case, and what finding it reads is what is counted.
 const TRAILING_SPACE: &str = r"\s+(?!\S)";
 const SPACE: &str = r"\s+";
+/// As DeepSeek's tokenizer.json has them; the rule of GGUF files has them as numbers.
+const IDEOGRAPHS: &str = "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+";
 /// The library gives up, and says nothing, on a million characters of white space in a row.
 const SPACE_CHARS_MAX: usize = 500_000;
 
@@ -76,14 +78,17 @@ pub(super) fn normalizer(raw: Option<&RawValue>) -> Result<Option<NormalizerWrap
 pub(super) fn pre_tokenizer(raw: Option<&RawValue>) -> Result<PreTokenizerWrapper, TextError> {
     let mut steps = Vec::new();
     let mut spelled = false;
-    for (field, raw) in flatten("pre_tokenizer", raw)? {
+    let flat = flatten("pre_tokenizer", raw)?;
+    // The last one has no expression.
+    let compiled_bytes = PATTERN_COMPILED_BYTES_MAX / flat.len().saturating_sub(1).max(1);
+    for (field, raw) in flat {
         if spelled {
             let problem = "follows a ByteLevel step, which must be the last";
             return Err(TextError::tokenizer(field, problem));
         }
         let step: Step = parse(&field, raw)?;
         spelled = step.kind == "ByteLevel";
-        steps.push(pre_tokenizer_step(&field, step)?);
+        steps.push(pre_tokenizer_step(&field, step, compiled_bytes)?);
     }
     if !spelled {
         return Err(TextError::tokenizer(
@@ -149,7 +154,11 @@ fn parse<'a, T: Deserialize<'a>>(field: &str, raw: &'a RawValue) -> Result<T, Te
     serde_json::from_str(raw.get()).map_err(|error| TextError::tokenizer(field, error.to_string()))
 }
 
-fn pre_tokenizer_step(field: &str, step: Step) -> Result<PreTokenizerWrapper, TextError> {
+fn pre_tokenizer_step(
+    field: &str,
+    step: Step,
+    compiled_bytes: usize,
+) -> Result<PreTokenizerWrapper, TextError> {
     let wrong = |problem: String| TextError::tokenizer(field, problem);
     let missing = |name: &str| wrong(format!("{name} is missing"));
     match step.kind.as_str() {
@@ -165,7 +174,7 @@ fn pre_tokenizer_step(field: &str, step: Step) -> Result<PreTokenizerWrapper, Te
             let pattern = step.pattern.ok_or_else(|| missing("pattern"))?;
             let behavior = step.behavior.ok_or_else(|| missing("behavior"))?;
             let invert = step.invert.ok_or_else(|| missing("invert"))?;
-            check_pattern(&pattern)
+            check_pattern(&pattern, compiled_bytes)
                 .map_err(|problem| TextError::tokenizer(format!("{field}.pattern"), problem))?;
             let split = Split::new(pattern, behavior, invert);
             Ok(split.map_err(|error| wrong(error.to_string()))?.into())
@@ -174,7 +183,7 @@ fn pre_tokenizer_step(field: &str, step: Step) -> Result<PreTokenizerWrapper, Te
     }
 }
 
-fn check_pattern(pattern: &SplitPattern) -> Result<(), String> {
+fn check_pattern(pattern: &SplitPattern, compiled_bytes: usize) -> Result<(), String> {
     let (SplitPattern::String(text) | SplitPattern::Regex(text)) = pattern;
     if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
         return Err(format!("has {} bytes, not 1 to {PATTERN_BYTES_MAX}", text.len()));
@@ -200,23 +209,37 @@ fn check_pattern(pattern: &SplitPattern) -> Result<(), String> {
     }
     // All branches together, so that there is one limit on what the library compiles one by one.
     let mut builder = regex::RegexBuilder::new(&regular(text));
-    builder.size_limit(PATTERN_COMPILED_BYTES_MAX).build().map(drop).map_err(|error| match error {
+    builder.size_limit(compiled_bytes).build().map(drop).map_err(|error| match error {
         regex::Error::CompiledTooBig(limit) => {
-            format!("compiles to more than {} MiB", limit >> 20)
+            format!("compiles to more than {} KiB", limit >> 10)
         }
         other => other.to_string(),
     })
 }
 
 /// A checked expression with its one branch that is not regular made so.
-fn regular(text: &str) -> String {
+pub(super) fn regular(text: &str) -> String {
     text.replace(TRAILING_SPACE, SPACE)
 }
 
-/// What finding a checked pattern reads; `None` for a text, which is found in one pass.
-pub(super) fn effort(pattern: &SplitPattern) -> Result<Option<Effort>, TextError> {
-    let SplitPattern::Regex(text) = pattern else { return Ok(None) };
-    let made = Effort::new(&regular(text), PATTERN_COMPILED_BYTES_MAX);
+/// The expressions of the known families: each reads a byte of any text a few times (`effort.rs` has the test).
+pub(super) fn known() -> impl Iterator<Item = &'static str> {
+    store::format::word_expressions().chain([IDEOGRAPHS])
+}
+
+/// Whether finding a checked pattern is to be counted: a text is found in one pass, and the known expressions read
+/// little.
+pub(super) fn is_counted(pattern: &SplitPattern) -> bool {
+    match pattern {
+        SplitPattern::String(_) => false,
+        SplitPattern::Regex(text) => known().all(|known| known != text),
+    }
+}
+
+/// What finding a checked pattern reads, one of `count` that are counted; `None` for one that is not.
+pub(super) fn effort(pattern: &SplitPattern, count: usize) -> Result<Option<Effort>, TextError> {
+    let (SplitPattern::Regex(text), true) = (pattern, is_counted(pattern)) else { return Ok(None) };
+    let made = Effort::new(&regular(text), count);
     made.map(Some).map_err(|problem| TextError::tokenizer("pre_tokenizer.pattern", problem))
 }
 

@@ -39,8 +39,9 @@ use kernels::format::Encoding;
 
 pub use config::{Configuration, Family};
 pub use error::FormatError;
-pub use gguf::{Vocabulary, read_gguf_header};
+pub use gguf::{Vocabulary, read_gguf_header, word_expressions};
 pub use manifest::Requantised;
+pub use safetensors::read_safetensors_header;
 pub use sidecar::TokenizerSource;
 pub use summary::{PartSum, record_checksum};
 

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::hash::Hasher;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use kernels::format::Encoding;
@@ -115,6 +116,20 @@ impl RawType {
             Self::Encoded(_) => 0,
         }
     }
+}
+
+/// Reads the header of a safetensors file of `length` bytes from `reader`: where the tensors lie, in order. `path` is
+/// what errors call the file.
+///
+/// # Errors
+/// What `reader` reports, and a header that breaks a rule.
+pub fn read_safetensors_header(
+    path: &Path,
+    reader: impl Read,
+    length: u64,
+) -> Result<Vec<Range<u64>>, FormatError> {
+    let header = read_header(path, reader, length)?;
+    Ok(header.tensors.iter().map(|tensor| tensor.offset..tensor.offset + tensor.length).collect())
 }
 
 /// Reads the header of the file `path` of `length` bytes from `reader`, which stands at its start.

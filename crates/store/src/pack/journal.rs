@@ -63,6 +63,21 @@ impl Finished {
     }
 }
 
+/// The identity of the work and the number of finished files that a journal of these bytes holds.
+pub fn read_journal(bytes: &[u8]) -> Option<(String, usize)> {
+    parse(bytes).map(|(identity, finished)| (identity, finished.len()))
+}
+
+fn parse(bytes: &[u8]) -> Option<Contents> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split_inclusive('\n').map_while(|line| {
+        let (body, sum) = line.strip_suffix('\n')?.rsplit_once(' ')?;
+        (sum == format!("{:016x}", record_checksum(body.as_bytes()))).then_some(body)
+    });
+    let identity = lines.next()?.to_owned();
+    Some((identity, lines.map_while(Finished::parse).collect()))
+}
+
 impl Journal {
     /// The identity and the finished files, by file number, that a journal holds.
     pub(super) fn read(path: &Path) -> Result<Option<Contents>, PackError> {
@@ -70,14 +85,7 @@ impl Journal {
             return Ok(None);
         }
         let bytes = files::read_small(path, JOURNAL_BYTES_MAX)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let mut lines = text.split_inclusive('\n').map_while(|line| {
-            let (body, sum) = line.strip_suffix('\n')?.rsplit_once(' ')?;
-            (sum == format!("{:016x}", record_checksum(body.as_bytes()))).then_some(body)
-        });
-        let Some(identity) = lines.next() else { return Ok(None) };
-        let finished = lines.map_while(Finished::parse).collect();
-        Ok(Some((identity.to_owned(), finished)))
+        Ok(parse(&bytes))
     }
 
     /// Starts a journal anew with what is known to be finished.

@@ -34,6 +34,7 @@ use crate::format::{
 };
 use direct::SourceFile;
 use folder::Claimed;
+pub use journal::read_journal;
 use journal::{Finished, Journal};
 use kernels::quantize;
 use pipeline::{Work, write_files};

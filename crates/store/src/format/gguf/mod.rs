@@ -31,6 +31,7 @@ use header::RawTensor;
 use names::{Layers, Meaning};
 use split::{EXTENSION, PartName, Parts};
 
+pub use rules::word_expressions;
 pub use vocabulary::Vocabulary;
 
 /// Names of files that hold a vision tower beside a model.

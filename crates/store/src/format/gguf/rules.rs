@@ -88,6 +88,11 @@ const RULES: [Rule; 8] = [
 pub(super) const KNOWN: &str = "known are qwen2, qwen35, llama-bpe, gpt-4o, deepseek-v3, joyai-llm, glm4, chatglm-bpe, \
      kimi-k2 and minimax-m2; with another rule the model would read other words than it was trained on";
 
+/// The expressions of all rules: those of the known families' tokenizers.
+pub fn word_expressions() -> impl Iterator<Item = &'static str> {
+    RULES.iter().flat_map(|rule| rule.patterns.iter().copied())
+}
+
 /// The rule of a name.
 pub(super) fn find(name: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.names.contains(&name))

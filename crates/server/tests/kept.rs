@@ -231,3 +231,39 @@ fn planted_links_are_not_followed() {
     std::os::unix::fs::symlink(&elsewhere, &root).unwrap();
     assert!(refused(), "the folder itself");
 }
+
+/// Files of kept prompts cut at every byte of their heads and tokens, and through what follows: `verify` names each,
+/// and a server that finds a folder full of them computes its answer.
+#[test]
+fn kept_files_cut_anywhere_are_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = &folder.path().join("kept");
+    let text = long_text();
+    let first = worker(&setting(place));
+    let cold = ask(&first, job(&first, &conversation("", &[&text]), 8)).text;
+    first.stop();
+    drop(first);
+    let whole = kept::verify(place, None).unwrap().files;
+    let mut cuts = Vec::new();
+    for suffix in ["page", "prefix"] {
+        let file = files(place, suffix).remove(0);
+        let good = std::fs::read(&file).unwrap();
+        for at in (0..good.len()).rev().filter(|at| *at < 3000 || at % 4093 == 0) {
+            let cut = std::fs::File::options().write(true).open(&file).unwrap();
+            cut.set_len(at as u64).unwrap();
+            let found = kept::verify(place, None).unwrap();
+            let damaged: Vec<_> = found.damaged.iter().map(|(path, _)| path).collect();
+            assert_eq!((found.files, damaged), (whole - 1, vec![&file]), "{suffix} cut at {at}");
+            cuts.push((suffix, good[..at].to_vec()));
+        }
+        std::fs::write(&file, &good).unwrap();
+    }
+    // Nothing whole is left: the answer has to be computed.
+    let model = kept::list(place, None).unwrap().remove(0).folder;
+    kept::purge(place, None, None).unwrap();
+    for (number, (suffix, bytes)) in cuts.iter().enumerate() {
+        std::fs::write(model.join(format!("{number:032x}.{suffix}")), bytes).unwrap();
+    }
+    let second = worker(&setting(place));
+    assert_eq!(ask(&second, job(&second, &conversation("", &[&text]), 8)).text, cold);
+}

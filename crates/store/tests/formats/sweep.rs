@@ -12,6 +12,7 @@ use crate::malformed::ancestor::ancestor;
 use serde_json::json;
 use store::format::{Extent, Tensor, open};
 use store::pack::{PackOptions, pack, verify};
+use store::synthetic::gguf::{F32, GgufFile, Q8_0};
 use store::trunk::{LoadMode, Trunk, TrunkError};
 
 const SMALL: Tiny = Tiny { layers: 1, hidden: 64, experts: 2, vocabulary: 16, ..TINY };
@@ -123,6 +124,26 @@ fn the_ancestors_folders_cut_anywhere_do_not_open() {
     };
     let files = ["model_weights.json", "model_weights.bin", "packed_experts/layer_02.bin"];
     cut_everywhere(folder.path(), &files, read_whole);
+}
+
+/// Keys, tensors and data; every byte of the first two.
+#[test]
+fn gguf_files_cut_anywhere_do_not_open() {
+    for encoding in [F32, Q8_0] {
+        let file = GgufFile::tiny(encoding);
+        let (good, header) = (file.to_bytes(), file.header().len());
+        let folder = Folder::new();
+        folder.write("m.gguf", &good);
+        let path = folder.path().join("m.gguf");
+        open(&path).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for at in (0..good.len()).rev() {
+            if at <= header || at % 1009 == 0 || at + 64 > good.len() {
+                file.set_len(at as u64).unwrap();
+                refused(&path, "m.gguf", &format!("cut at {at} of {}", good.len()));
+            }
+        }
+    }
 }
 
 /// A trunk with any damaged byte is not loaded: one bit in every part, at its ends and inside.

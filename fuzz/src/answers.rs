@@ -4,6 +4,7 @@ use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking, joined};
 use serde_json::{Value, json};
 
+use crate::dialects::{SAMPLES, WORDS};
 use crate::mutate;
 use crate::random::Random;
 use crate::target::Target;
@@ -15,68 +16,33 @@ fn tools() -> [Value; 2] {
     [tool(), json!({"type": "function", "function": {"name": "g", "parameters": parameters}})]
 }
 
-/// However an answer is cut into pieces, its events are the same; and stop strings never swallow text.
+/// However an answer is cut into pieces, its events are the same; and stop strings never swallow text. The first byte
+/// of the input says in which dialect the rest is read.
 pub(crate) fn answer() -> Target {
     let tools = tools();
-    let hermes = "<think>\nhm\n</think>\n\nHello <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n\
-                  </tool_call>\nbye";
-    let xml = "x\n<tool_call>\n<function=f>\n<parameter=a>\n[1, 2]\n</parameter>\n<parameter=b>\nt\n</parameter>\n\
-               </function>\n</tool_call>";
+    let seed = |(dialect, sample): &(Dialect, &str)| {
+        let place = Dialect::ALL.iter().position(|other| other == dialect).unwrap_or(0) as u8;
+        [&[place], sample.as_bytes()].concat()
+    };
     Target {
-        seeds: [hermes, xml].map(|text| text.as_bytes().to_vec()).to_vec(),
-        mutate: |random, input| {
-            let words = [
-                "<think>",
-                "</think>",
-                "<tool_call>",
-                "</tool_call>",
-                "<function=",
-                "</function>",
-                "<parameter=",
-                "</parameter>",
-                "<",
-                ">",
-                "\n",
-                "{",
-                "}",
-                "\"",
-                "\\u",
-                "\\ud800",
-                "{\"name\":",
-                "\"arguments\":",
-                "[[[[",
-                "1e999",
-                "null",
-                "None",
-                "True",
-                "=f>",
-                "=g>",
-                "<parameter=b>",
-                "<parameter=c>",
-                "</parameter>\n</function>\n</tool_call>",
-                "{\"name\": \"g\", \"arguments\": {\"b\": \"",
-                "```",
-                "é",
-                "\u{1f600}",
-            ];
-            mutate::bytes(random, input, &words);
-        },
+        seeds: SAMPLES.iter().map(seed).collect(),
+        mutate: |random, input| mutate::bytes(random, input, WORDS),
         run: Box::new(move |input| {
-            let text = String::from_utf8_lossy(input);
+            let (&place, text) = input.split_first().unwrap_or((&0, &[]));
+            let dialect = Dialect::ALL[usize::from(place) % Dialect::ALL.len()];
+            let text = String::from_utf8_lossy(text);
             let mut random =
                 Random::of(input.len() as u64, input.iter().map(|&b| u64::from(b)).sum());
-            for dialect in [Dialect::Hermes, Dialect::QwenXml] {
-                for opens_reasoning in [false, true] {
-                    let parser = || AnswerParser::new(dialect, &tools, opens_reasoning);
-                    let whole = events(parser(), &[&text]);
-                    let each: Vec<String> = text.chars().map(String::from).collect();
-                    let single = events(parser(), &each);
-                    let pieces = cut(&text, &mut random);
-                    assert_eq!(whole, single, "{dialect:?}: letter by letter");
-                    assert_eq!(whole, events(parser(), &pieces), "{dialect:?}: {pieces:?}");
-                    well_formed(&whole);
-                    no_letter_is_invented(&text, &whole);
-                }
+            for opens_reasoning in [false, true] {
+                let parser = || AnswerParser::new(dialect, &tools, opens_reasoning);
+                let whole = events(parser(), &[&text]);
+                let each: Vec<String> = text.chars().map(String::from).collect();
+                let single = events(parser(), &each);
+                let pieces = cut(&text, &mut random);
+                assert_eq!(whole, single, "{dialect:?}: letter by letter");
+                assert_eq!(whole, events(parser(), &pieces), "{dialect:?}: {pieces:?}");
+                well_formed(&whole);
+                no_letter_is_invented(&text, &whole);
             }
             if let Ok(mut stops) = StopStrings::new(vec!["</x>".into(), "zz".into()]) {
                 let _ = (stops.push(&text), stops.flush());
@@ -92,12 +58,12 @@ fn events<S: AsRef<str>>(mut parser: AnswerParser, pieces: &[S]) -> Vec<AnswerEv
     joined(events)
 }
 
-/// Text and thinking are parts of the answer, in order.
+/// Text and thinking are parts of the answer, in order; white space between two messages is the reader's.
 fn no_letter_is_invented(answer: &str, events: &[AnswerEvent]) {
     let mut rest = answer.chars();
     for event in events {
         if let AnswerEvent::Text(text) | AnswerEvent::Reasoning(text) = event {
-            for letter in text.chars() {
+            for letter in text.chars().filter(|letter| !letter.is_whitespace()) {
                 assert!(rest.any(|other| other == letter), "{text:?} is not in {answer:?}");
             }
         }
@@ -152,7 +118,7 @@ pub(crate) fn constraint() -> Target {
     let tokenizer = good_tokenizer();
     let vocabulary = tokenizer.vocabulary_size();
     let end = tokenizer.token_id("<|im_end|>").expect("the committed tokenizer has an end");
-    let grammars = [Dialect::QwenXml, Dialect::Hermes].map(|dialect| {
+    let grammars = Dialect::ALL.map(|dialect| {
         Grammars::new(&tokenizer, dialect, &[end], vocabulary).expect("it has an end")
     });
     let seed = json!({"type": "object", "$defs": {"p": {"type": "array", "items": {"type": "number"}, "maxItems": 3}},
@@ -165,6 +131,10 @@ pub(crate) fn constraint() -> Target {
             seed.to_string().into_bytes(),
             b"{\"type\": \"string\"}".to_vec(),
             b"true".to_vec(),
+            br#"{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}"#
+                .to_vec(),
+            br#"{"anyOf": [{"const": "x"}, {"type": "array", "items": {"type": "boolean"}}]}"#
+                .to_vec(),
         ],
         mutate: |random, input| {
             let words = [
@@ -222,16 +192,20 @@ pub(crate) fn constraint() -> Target {
         },
         run: Box::new(move |input| {
             let Ok(schema) = serde_json::from_slice::<Value>(input) else { return };
-            let tool = json!({"type": "function", "function": {"name": "h", "parameters": schema}});
-            let call = Rule::Calls { name: None, parallel: true };
-            walk(grammars[0].compile(&Rule::JsonSchema(schema), &[], Thinking::Closed), vocabulary);
-            for grammars in &grammars {
-                for rule in [&call, &Rule::CallBody] {
-                    let made =
-                        grammars.compile(rule, std::slice::from_ref(&tool), Thinking::Closed);
-                    walk(made, vocabulary);
+            let sum: usize = input.iter().map(|&byte| usize::from(byte)).sum();
+            let grammars = &grammars[sum % grammars.len()];
+            // The schema itself, or as the parameters of a tool: which of them follows from the input.
+            let rule = match (sum / Dialect::ALL.len()) % 3 {
+                0 => Rule::Calls { name: None, parallel: true },
+                1 => Rule::CallBody,
+                _ => {
+                    let rule = Rule::JsonSchema(schema);
+                    return walk(grammars.compile(&rule, &[], Thinking::Closed), vocabulary);
                 }
-            }
+            };
+            let tool = json!({"type": "function", "function": {"name": "h", "parameters": schema}});
+            let made = grammars.compile(&rule, std::slice::from_ref(&tool), Thinking::Closed);
+            walk(made, vocabulary);
         }),
     }
 }

@@ -18,8 +18,15 @@ const INPUTS_FAST: u64 = 10_000_000;
 const INPUTS_SLOW: u64 = 1_000_000;
 /// Inputs a second from which a parser is a fast one.
 const FAST_RATE: f64 = 10_000.0;
-/// Targets that are no parsers: every input runs a model.
-const INPUTS_OF_MODELS: [(&str, u64); 2] = [("pack-flips", 100_000), ("aborts", 2_500)];
+/// Targets that open a whole folder, around parsers that have targets of their own.
+const FOLDERS: [&str; 3] = ["gguf", "safetensors-folder", "hub-cache"];
+/// Targets of which every input runs a model, a packer or a process: their parsers have targets of their own.
+const INPUTS_OF_SYSTEMS: [(&str, u64); 4] = [
+    ("pack-flips", 100_000),
+    ("aborts", 2_500),
+    ("journal-folder", 100_000),
+    ("template-process", 20_000),
+];
 /// Longest time of one process, so that they end together.
 const SLICE_SECONDS: f64 = 12.0;
 
@@ -73,9 +80,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     for name in &options.targets {
         let rate = rates[name].max(0.01);
         let line = table.entry(name.clone()).or_default();
-        let of_models = INPUTS_OF_MODELS.iter().find(|(other, _)| other == name);
-        let parser = if rate > FAST_RATE { INPUTS_FAST } else { INPUTS_SLOW };
-        line.goal = of_models.map_or(parser, |(_, goal)| *goal);
+        let of_systems = INPUTS_OF_SYSTEMS.iter().find(|(other, _)| other == name);
+        let is_fast = rate > FAST_RATE && !FOLDERS.contains(&name.as_str());
+        let parser = if is_fast { INPUTS_FAST } else { INPUTS_SLOW };
+        line.goal = of_systems.map_or(parser, |(_, goal)| *goal);
         // A tenth more: rates fall when all processors are busy.
         wanted.push((1.1 * line.goal.saturating_sub(line.inputs) as f64 / rate, name));
     }

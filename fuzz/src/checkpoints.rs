@@ -4,6 +4,7 @@
 //! readers meet the configuration and the catalogue of tensors.
 
 use std::fs;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -14,15 +15,18 @@ use engine::text::Tokenizer;
 use engine::weights::Catalog;
 use serde_json::{Map, Value, json};
 use store::cache::{SlotBudget, StorePlan};
-use store::format::{Checkpoint, Tensor, TokenizerSource, open};
-use store::pack::{PackOptions, pack};
+use store::format::{
+    Checkpoint, Tensor, TokenizerSource, open, read_gguf_header, read_safetensors_header,
+};
+use store::pack::{PackOptions, pack, read_journal};
 use store::synthetic::gguf::{F32, GgufFile, Q8_0};
 use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
 use crate::mutate;
 use crate::random::Random;
-use crate::target::{Mutate, Target, golden, golden_file};
+use crate::slim::{BOTH, ONE, slim};
+use crate::target::{Mutate, Target, folder, golden, golden_file};
 
 /// Keys and values that mean something to some reader.
 const WORDS: &[&str] = &[
@@ -99,13 +103,6 @@ const WORDS: &[&str] = &[
     "default",
 ];
 
-/// A folder in memory where there is one, because every input is a file.
-fn folder() -> TempDir {
-    let shared_memory = Path::new("/dev/shm");
-    let made = if shared_memory.is_dir() { TempDir::new_in(shared_memory) } else { TempDir::new() };
-    made.expect("a folder for inputs can be made")
-}
-
 fn copy(case: &str) -> TempDir {
     let target = folder();
     for entry in fs::read_dir(golden(case)).expect("the committed models are there").flatten() {
@@ -123,12 +120,13 @@ fn write(path: &Path, bytes: &[u8]) {
 fn meet(folder: &Path) {
     match open(folder) {
         Ok(checkpoint) => examine(&checkpoint),
-        Err(error) => {
-            let line = error.to_string();
-            assert!(!line.chars().any(char::is_control), "an error of several lines: {line:?}");
-            assert!(line.len() < 4096, "an error of {} bytes", line.len());
-        }
+        Err(error) => is_one_line(&error.to_string()),
     }
+}
+
+fn is_one_line(line: &str) {
+    assert!(!line.chars().any(char::is_control), "an error of several lines: {line:?}");
+    assert!(line.len() < 4096, "an error of {} bytes", line.len());
 }
 
 fn examine(checkpoint: &Checkpoint) {
@@ -156,7 +154,24 @@ fn examine(checkpoint: &Checkpoint) {
     }
 }
 
-/// Keys and tensors of a GGUF file; the file is made as long as its tensors would be without the damage.
+/// Keys and tensors of a GGUF file, read from memory.
+pub(crate) fn gguf_header() -> Target {
+    let files = [GgufFile::tiny(F32), GgufFile::tiny(Q8_0)];
+    let longest = files.iter().map(|file| file.to_bytes().len()).max().unwrap_or(0) as u64;
+    let path = Path::new("m.gguf");
+    Target {
+        seeds: files.iter().map(GgufFile::header).collect(),
+        mutate: |random, input| mutate::bytes(random, input, WORDS),
+        run: Box::new(move |input| {
+            let length = longest.max(input.len() as u64);
+            if let Err(error) = read_gguf_header(path, input.chain(std::io::repeat(0)), length) {
+                is_one_line(&error.to_string());
+            }
+        }),
+    }
+}
+
+/// Keys and tensors of a GGUF file that is opened; the file is made as long as its tensors would be without the damage.
 pub(crate) fn gguf() -> Target {
     let folder = folder();
     let path = folder.path().join("m.gguf");
@@ -203,24 +218,63 @@ pub(crate) fn config() -> Target {
     target
 }
 
-/// Length and JSON of a header; the file is made as long as its tensors would be without the damage.
+fn change_header(random: &mut Random, input: &mut Vec<u8>) {
+    if random.once_in(6) || input.len() < 8 {
+        return mutate::bytes(random, input, WORDS);
+    }
+    let mut json = input.split_off(8);
+    change_json(random, &mut json);
+    *input = (json.len() as u64).to_le_bytes().to_vec();
+    input.extend(json);
+}
+
+/// Length and JSON of a header, read from memory: the tensors that it has must tile the file.
 pub(crate) fn header() -> Target {
-    let folder = copy("qwen35-calm-mlx-mixed");
+    const DATA: u64 = 4096;
+    let header = |json: Value| {
+        let json = json.to_string().into_bytes();
+        [&(json.len() as u64).to_le_bytes()[..], &json].concat()
+    };
+    let path = Path::new("model.safetensors");
+    Target {
+        seeds: vec![
+            header(json!({"a": {"dtype": "F32", "shape": [16, 64], "data_offsets": [0, DATA]}})),
+            header(json!({"__metadata__": {"format": "mlx"},
+                "b": {"dtype": "BF16", "shape": [2, 512], "data_offsets": [2048, DATA]},
+                "a": {"dtype": "U32", "shape": [512], "data_offsets": [0, 2048]}})),
+            header(json!({"c": {"dtype": "F8_E4M3", "shape": [4, 0, 7], "data_offsets": [0, 0]},
+                "d": {"dtype": "U8", "shape": [8, 8, 8, 8], "data_offsets": [0, DATA]}})),
+        ],
+        mutate: change_header,
+        run: Box::new(move |input| {
+            let length = input.len() as u64 + DATA;
+            match read_safetensors_header(path, input.chain(std::io::repeat(0)), length) {
+                Ok(places) => {
+                    let start = input.get(..8).and_then(|bytes| bytes.try_into().ok());
+                    let start = start.map_or(0, |bytes| 8 + u64::from_le_bytes(bytes));
+                    let end = places.iter().fold(start, |end, place| {
+                        assert_eq!(place.start, end, "a hole or an overlap");
+                        place.end
+                    });
+                    assert_eq!(end, length, "bytes that no tensor has");
+                }
+                Err(error) => is_one_line(&error.to_string()),
+            }
+        }),
+    }
+}
+
+/// Length and JSON of a header in a folder that is opened; the file is made as long as its tensors would be without
+/// the damage.
+pub(crate) fn header_folder() -> Target {
+    let folder = slim(BOTH);
     let path = folder.path().join("model.safetensors");
-    let whole = golden_file("qwen35-calm-mlx-mixed", "model.safetensors");
+    let whole = fs::read(&path).expect("just written");
     let length = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
     let (header, data) = (whole[..8 + length].to_vec(), (whole.len() - 8 - length) as u64);
     Target {
         seeds: vec![header],
-        mutate: |random, input| {
-            if random.once_in(6) || input.len() < 8 {
-                return mutate::bytes(random, input, WORDS);
-            }
-            let mut json = input.split_off(8);
-            change_json(random, &mut json);
-            *input = (json.len() as u64).to_le_bytes().to_vec();
-            input.extend(json);
-        },
+        mutate: change_header,
         run: Box::new(move |input| {
             write(&path, input);
             let file = fs::OpenOptions::new().write(true).open(&path).expect("just written");
@@ -231,41 +285,38 @@ pub(crate) fn header() -> Target {
     }
 }
 
-/// A pack of a committed model; the folder and the pack's path.
-pub(crate) fn packed() -> (TempDir, PathBuf) {
-    let folder = copy("qwen35-calm-mlx-mixed");
+/// A pack of a model with the layers `kept`; the folder and the pack's path.
+pub(crate) fn packed(kept: &[usize]) -> (TempDir, PathBuf) {
+    let folder = slim(kept);
     let target = folder.path().join("pack");
-    let source = open(folder.path()).expect("a committed model opens");
+    let source = open(folder.path()).expect("the slim model opens");
     pack(&source, &target, PackOptions::default(), &mut |_| ControlFlow::Continue(()))
-        .expect("a committed model can be packed");
+        .expect("the slim model can be packed");
     (folder, target)
 }
 
-/// The manifest with the checksum that its text asks for, so that damage gets past it.
-fn sign(manifest: &mut Map<String, Value>) -> Vec<u8> {
-    manifest.shift_remove("checksum");
-    let text = serde_json::to_string_pretty(manifest).expect("JSON becomes text");
-    let body = text.strip_suffix("\n}").unwrap_or(&text);
+/// A manifest's text up to the checksum, with the one that it asks for, so that damage gets past it.
+fn with_checksum(body: &str) -> Vec<u8> {
     let sum = XxHash3_64::oneshot(body.as_bytes());
     format!("{body},\n  \"checksum\": \"{sum:016x}\"\n}}\n").into_bytes()
 }
 
+/// A manifest without its checksum, which is added to most inputs.
 pub(crate) fn manifest() -> Target {
-    let (folder, target) = packed();
+    let (folder, target) = packed(ONE);
     let path = target.join("manifest.json");
+    let whole = fs::read(&path).expect("a pack has a manifest");
+    let mut manifest: Map<String, Value> = serde_json::from_slice(&whole).expect("it is JSON");
+    manifest.shift_remove("checksum");
     Target {
-        seeds: vec![fs::read(&path).expect("a pack has a manifest")],
-        mutate: |random, input| {
-            if random.once_in(8) {
-                return mutate::bytes(random, input, WORDS);
-            }
-            change_json(random, input);
-            if let Ok(Value::Object(mut manifest)) = serde_json::from_slice(input) {
-                *input = sign(&mut manifest);
-            }
-        },
+        seeds: vec![Value::Object(manifest).to_string().into_bytes(), whole],
+        mutate: change_json,
         run: Box::new(move |input| {
-            write(&path, input);
+            let text = str::from_utf8(input).ok().and_then(|text| text.strip_suffix('}'));
+            match text.filter(|_| input.len() % 8 != 0) {
+                Some(body) => write(&path, &with_checksum(body)),
+                None => write(&path, input),
+            }
             meet(&target);
             let _kept = &folder;
         }),
@@ -273,22 +324,24 @@ pub(crate) fn manifest() -> Target {
 }
 
 pub(crate) fn table() -> Target {
-    let (folder, target) = packed();
+    let (folder, target) = packed(ONE);
     let path = target.join("checksums.bin");
     let manifest_path = target.join("manifest.json");
-    let text = fs::read(&manifest_path).expect("a pack has a manifest");
-    let manifest: Value = serde_json::from_slice(&text).expect("a manifest is JSON");
+    let text = fs::read_to_string(&manifest_path).expect("a pack has a manifest");
+    let table = fs::read(&path).expect("a pack has a table");
+    // The manifest around the checksum of the table, and before its own: parsing it anew for each input would take
+    // most of the time.
+    let (body, _) = text.rsplit_once(",\n  \"checksum\"").expect("it ends with its checksum");
+    let of_table = format!("{:016x}", XxHash3_64::oneshot(&table));
+    let (before, after) = body.split_once(&of_table).expect("it has the table's checksum");
+    let (before, after) = (before.to_owned(), after.to_owned());
     Target {
-        seeds: vec![fs::read(&path).expect("a pack has a table")],
+        seeds: vec![table],
         mutate: |random, input| mutate::bytes(random, input, &["FLASHSUM"]),
         run: Box::new(move |input| {
             write(&path, input);
-            let mut manifest = manifest.clone();
-            manifest["checksums"]["xxh3"] = json!(format!("{:016x}", XxHash3_64::oneshot(input)));
-            write(
-                &manifest_path,
-                &sign(manifest.as_object_mut().expect("a manifest is an object")),
-            );
+            let body = format!("{before}{:016x}{after}", XxHash3_64::oneshot(input));
+            write(&manifest_path, &with_checksum(&body));
             meet(&target);
             let _kept = &folder;
         }),
@@ -330,37 +383,60 @@ pub(crate) fn ancestor() -> Target {
     }
 }
 
-/// An unfinished pack's journal, met by the packer that resumes it and is stopped at once.
+fn change_journal(random: &mut Random, input: &mut Vec<u8>) {
+    mutate::bytes(random, input, &["file ", " ", "\n", "ffffffffffffffff"]);
+    if random.once_in(2) {
+        // Lines are believed by their checksums: most damage has the right one.
+        let text = String::from_utf8_lossy(input).into_owned();
+        let bodies = text.lines().map(|line| line.rsplit_once(' ').map_or(line, |(b, _)| b));
+        *input = bodies.map(journal_line).collect::<String>().into_bytes();
+    }
+}
+
+fn journal_line(body: &str) -> String {
+    format!("{body} {:016x}\n", XxHash3_64::oneshot(body.as_bytes()))
+}
+
+/// The journal `begun` with some number of files that are whole.
+fn journals(begun: &[u8]) -> Vec<Vec<u8>> {
+    let with_files = |count: usize| {
+        let sums = format!("file {:016x} {:016x}", 1, u64::MAX);
+        let errors = format!("file {:016x} {:016x} {:016x} 0 0 0", 1, 7, 64);
+        let lines =
+            (0..count).map(|file| journal_line(if file % 2 == 0 { &sums } else { &errors }));
+        [String::from_utf8_lossy(begun).into_owned(), lines.collect()].concat().into_bytes()
+    };
+    vec![begun.to_vec(), with_files(1), with_files(9)]
+}
+
+/// A journal's lines: what is believed of them is what a packer that wrote them down again would believe.
 pub(crate) fn journal() -> Target {
-    let folder = copy("qwen35-calm-mlx-mixed");
-    let source = open(folder.path()).expect("a committed model opens");
+    Target {
+        seeds: journals(journal_line("flashmoe-pack-journal 1 0123456789abcdef").as_bytes()),
+        mutate: change_journal,
+        run: Box::new(|input| {
+            if let Some((identity, files)) = read_journal(input) {
+                let lines = input.iter().filter(|&&byte| byte == b'\n').count();
+                assert!(files < lines.max(1), "{files} files of {lines} lines");
+                let text = String::from_utf8_lossy(input);
+                assert!(text.starts_with(&identity), "{identity:?} is not what stands there");
+            }
+        }),
+    }
+}
+
+/// An unfinished pack's journal, met by the packer that resumes it and is stopped at once.
+pub(crate) fn journal_folder() -> Target {
+    let folder = slim(ONE);
+    let source = open(folder.path()).expect("the slim model opens");
     let target = folder.path().join("pack");
     let stop = &mut |_| ControlFlow::Break(());
     let _ = pack(&source, &target, PackOptions::default(), stop);
     let path = folder.path().join("pack.partial/journal");
     let begun = fs::read(&path).expect("a stopped pack leaves its journal");
-    let with_files = |count: usize| {
-        let mut text = String::from_utf8_lossy(&begun).into_owned();
-        for file in 0..count {
-            let body = format!("file {file:016x} {:016x}", u64::MAX);
-            text.push_str(&format!("{body} {:016x}\n", XxHash3_64::oneshot(body.as_bytes())));
-        }
-        text.into_bytes()
-    };
     Target {
-        seeds: vec![begun.clone(), with_files(1), with_files(9)],
-        mutate: |random, input| {
-            mutate::bytes(random, input, &["file ", " ", "\n", "ffffffffffffffff"]);
-            if random.once_in(2) {
-                // Lines are believed by their checksums: most damage has the right one.
-                let text = String::from_utf8_lossy(input).into_owned();
-                let bodies =
-                    text.lines().map(|line| line.rsplit_once(' ').map_or(line, |(b, _)| b));
-                let sign =
-                    |body: &str| format!("{body} {:016x}\n", XxHash3_64::oneshot(body.as_bytes()));
-                *input = bodies.map(sign).collect::<String>().into_bytes();
-            }
-        },
+        seeds: journals(&begun),
+        mutate: change_journal,
         run: Box::new(move |input| {
             if !path.exists() {
                 let _ = fs::create_dir_all(path.parent().expect("in a folder"));
@@ -374,11 +450,10 @@ pub(crate) fn journal() -> Target {
     }
 }
 
-/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike.
+/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike: the input is one of them.
 pub(crate) fn sidecars() -> Target {
     let case = "qwen35-calm-mlxlm-4bit";
-    let folder = copy(case);
-    let _ = fs::remove_file(folder.path().join("chat_template.jinja"));
+    let folder = slim(ONE);
     let names = ["tokenizer_config.json", "chat_template.json", "generation_config.json"];
     let paths = names.map(|name| folder.path().join(name));
     Target {
@@ -390,11 +465,10 @@ pub(crate) fn sidecars() -> Target {
         ],
         mutate: change_json,
         run: Box::new(move |input| {
-            for path in &paths {
-                write(path, input);
-                meet(folder.path());
-                let _ = fs::remove_file(path);
-            }
+            let path = &paths[input.iter().map(|&byte| usize::from(byte)).sum::<usize>() % 3];
+            write(path, input);
+            meet(folder.path());
+            let _ = fs::remove_file(path);
         }),
     }
 }

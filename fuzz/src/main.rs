@@ -1,10 +1,13 @@
 //! Hostile input for every parser, on stable Rust, within a bounded time.
 //!
-//! `fuzz` runs every target for `--seconds` (60, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
+//! `fuzz` runs every target for `--seconds` (52, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
 //! its own with 2 GiB of memory, so that a crash, a stack overflow or an exhausted memory is found as well
 //! as a panic. An input that takes longer than 45 seconds is a finding. A process writes down
 //! the number of each input before it meets the parser; inputs follow from seed and number alone, so the
 //! one at fault is made again here, kept under target/fuzz, and printed with its seed.
+//!
+//! Chat templates may end their process by stack, memory or time: that is why flashmoe gives them one. Targets that
+//! run them in the worker itself (`targets::MAY_END`) go on behind such an input in a new process.
 //!
 //! `fuzz TARGET...` runs these; `fuzz --replay FILE TARGET` meets a target with one file. There is no guidance by
 //! coverage: mutation knows the formats instead (mutate.rs). `fuzz --campaign SECONDS --jobs N` shares that time among
@@ -15,6 +18,7 @@ mod aborts;
 mod answers;
 mod campaign;
 mod checkpoints;
+mod dialects;
 mod files;
 mod flips;
 mod hub;
@@ -22,6 +26,7 @@ mod mutate;
 mod net;
 mod random;
 mod requests;
+mod slim;
 mod target;
 mod targets;
 mod templates;
@@ -47,12 +52,19 @@ const MEMORY_BYTES: u64 = 2 << 30;
 /// A single input may take this long: usual is a thousandth of a second, but a template has ten seconds to compile and
 /// ten for each of two prompts.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// The same for targets whose inputs may end their process, as flashmoe bounds the processes of templates.
+const MEMORY_OF_TEMPLATES: u64 = 384 << 20;
+const PATIENCE_WITH_TEMPLATES: Duration = Duration::from_secs(3);
+/// How these may end it, in the words of its log.
+const ENDS: [&str; 3] = ["has overflowed its stack", "memory allocation of", "takes longer than"];
 /// Bytes of a finding's report that are shown.
 const REPORT_BYTES: usize = 4000;
 
 struct Options {
     seconds: u64,
     seed: u64,
+    /// The first input's number.
+    from: u64,
     jobs: usize,
     targets: Vec<String>,
     /// Set in the processes that this program starts: work on the one target.
@@ -97,8 +109,9 @@ fn options() -> Result<Options, String> {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut options = Options {
-        seconds: seconds.unwrap_or(60),
+        seconds: seconds.unwrap_or(52),
         seed: now.map_or(0, |time| time.as_secs()),
+        from: 0,
         jobs: 2,
         targets: Vec::new(),
         worker: false,
@@ -116,6 +129,7 @@ fn options() -> Result<Options, String> {
         match argument.as_str() {
             "--seconds" => options.seconds = number()?,
             "--seed" => options.seed = number()?,
+            "--from" => options.from = number()?,
             "--jobs" => options.jobs = number()?.max(1) as usize,
             "--worker" => options.worker = true,
             "--campaign" => options.campaign = Some(number()?),
@@ -163,16 +177,24 @@ fn log_file(name: &str, seed: u64) -> PathBuf {
 
 /// Meets one target with input after input until the time is over. Ends by a crash at a finding.
 fn work(name: &str, options: &Options) {
-    let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
-    let _ = setrlimit(Resource::As, limit);
+    let may_end = targets::may_end(name);
+    let (memory, patience) = match may_end {
+        true => (MEMORY_OF_TEMPLATES, PATIENCE_WITH_TEMPLATES),
+        false => (MEMORY_BYTES, PATIENCE),
+    };
+    let _ = setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) });
+    if may_end {
+        // Their ends are many, and no core file of them is of use.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    }
     let mut target = make(name);
     let progress =
         File::create(progress_file(name, options.seed)).expect("progress can be written");
-    let current = Arc::new(AtomicU64::new(0));
+    let current = Arc::new(AtomicU64::new(options.from));
     let watched = Arc::clone(&current);
-    std::thread::spawn(move || watch(&watched));
+    std::thread::spawn(move || watch(&watched, patience));
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let mut number = 0_u64;
+    let mut number = options.from;
     // The seeds are always met, however short the time is.
     while number < target.seeds.len() as u64 || Instant::now() < end {
         progress.write_all_at(&number.to_le_bytes(), 0).expect("progress can be written");
@@ -185,15 +207,15 @@ fn work(name: &str, options: &Options) {
 }
 
 /// Ends the process when one input takes too long.
-fn watch(current: &AtomicU64) {
+fn watch(current: &AtomicU64, patience: Duration) {
     let mut last = (u64::MAX, Instant::now());
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let number = current.load(Ordering::Relaxed);
         if number != last.0 {
             last = (number, Instant::now());
-        } else if last.1.elapsed() > PATIENCE {
-            say(&format!("input {number} takes longer than {PATIENCE:?}"));
+        } else if last.1.elapsed() > patience {
+            say(&format!("input {number} takes longer than {patience:?}"));
             std::process::abort();
         }
     }
@@ -204,6 +226,10 @@ struct Running {
     name: String,
     seed: u64,
     child: Child,
+    started: Instant,
+    end: Instant,
+    /// Inputs that have ended a process of this one as they may.
+    ends: [u64; ENDS.len()],
 }
 
 /// What became of one.
@@ -216,10 +242,43 @@ struct Ended {
 
 impl Running {
     fn start(name: &str, seed: u64, seconds: u64) -> Self {
+        let started = Instant::now();
+        let end = started + Duration::from_secs(seconds);
+        let child = Self::child(name, seed, 0, seconds);
+        Self { name: name.to_owned(), seed, child, started, end, ends: [0; ENDS.len()] }
+    }
+
+    /// Goes on behind an input that has ended the process as it may.
+    fn go_on(&mut self) -> bool {
+        let left = self.end.saturating_duration_since(Instant::now()).as_secs();
+        if left == 0 || !targets::may_end(&self.name) {
+            return false;
+        }
+        let log = std::fs::read(log_file(&self.name, self.seed)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let Some(end) = ENDS.iter().position(|end| log.contains(end)) else { return false };
+        let Ok(Some(status)) = self.child.try_wait() else { return false };
+        if status.success() {
+            return false;
+        }
+        self.ends[end] += 1;
+        let number = self.number();
+        self.child = Self::child(&self.name, self.seed, number + 1, left);
+        true
+    }
+
+    /// The input that it is at.
+    fn number(&self) -> u64 {
+        let number = std::fs::read(progress_file(&self.name, self.seed)).ok();
+        let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        number.unwrap_or(0)
+    }
+
+    fn child(name: &str, seed: u64, from: u64, seconds: u64) -> Child {
         let program = std::env::current_exe().expect("this program has a path");
         let log = File::create(log_file(name, seed)).expect("a log can be written");
-        let child = Command::new(program)
-            .args(["--worker", "--seconds", &seconds.to_string()])
+        Command::new(program)
+            .args(["--worker", "--seconds", &seconds.to_string(), "--from", &from.to_string()])
             .args(["--seed", &seed.to_string(), name])
             .env("RUST_BACKTRACE", "0")
             // Arenas reserve addresses, which are what is limited.
@@ -227,23 +286,27 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("this program can be started again");
-        Self { name: name.to_owned(), seed, child }
+            .expect("this program can be started again")
     }
 
     /// Tells what was found, and keeps the input.
     fn judge(mut self) -> Ended {
+        let number = self.number();
+        let ends = self.ends;
         let (name, seed) = (self.name, self.seed);
         let status = self.child.wait().expect("it has ended");
-        let number = std::fs::read(progress_file(&name, seed)).ok();
-        let number = number.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-        let number = number.unwrap_or(0);
         let _ = std::fs::remove_file(progress_file(&name, seed));
         let log = std::fs::read(log_file(&name, seed)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log[..log.len().min(REPORT_BYTES)]).into_owned();
         let _ = std::fs::remove_file(log_file(&name, seed));
-        if status.success() {
-            say(format!("{name:<18} {number:>9} inputs, nothing found\n{log}").trim_end());
+        let allowed = targets::may_end(&name) && ENDS.iter().any(|end| log.contains(end));
+        if status.success() || allowed {
+            let ended = match ends.iter().sum::<u64>() {
+                0 => String::new(),
+                _ => format!("; of their processes' stack, memory, time ended {ends:?}"),
+            };
+            let log = if allowed { "" } else { &log };
+            say(format!("{name:<18} {number:>9} inputs, nothing found{ended}\n{log}").trim_end());
             return Ended { name, inputs: number, finding: None };
         }
         let input = target::input(&make(&name), seed, number);
@@ -265,23 +328,25 @@ fn run_all(
     mut ended: impl FnMut(Ended, f64),
 ) {
     let mut waiting = slices.into_iter().rev().collect::<Vec<_>>();
-    let mut running: Vec<(Running, Instant)> = Vec::new();
+    let mut running: Vec<Running> = Vec::new();
     while !waiting.is_empty() || !running.is_empty() {
         while running.len() < jobs
             && let Some((name, seed, seconds)) = waiting.pop()
         {
             if let Some(seconds) = wanted(seconds) {
-                running.push((Running::start(&name, seed, seconds), Instant::now()));
+                running.push(Running::start(&name, seed, seconds));
             }
         }
-        let done =
-            running.iter_mut().position(|(one, _)| !matches!(one.child.try_wait(), Ok(None)));
+        let done = running.iter_mut().position(|one| !matches!(one.child.try_wait(), Ok(None)));
         match done {
+            Some(index) if running[index].go_on() => {}
             Some(index) => {
-                let (one, started) = running.swap_remove(index);
+                let one = running.swap_remove(index);
+                let started = one.started;
                 ended(one.judge(), started.elapsed().as_secs_f64());
             }
-            None => std::thread::sleep(Duration::from_millis(50)),
+            // Some are started again after every hundredth input.
+            None => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }

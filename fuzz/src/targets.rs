@@ -11,6 +11,8 @@ type Make = fn() -> Target;
 /// Name and maker of every target.
 pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("safetensors-header", checkpoints::header),
+    ("safetensors-folder", checkpoints::header_folder),
+    ("gguf-header", checkpoints::gguf_header),
     ("gguf", checkpoints::gguf),
     ("index-json", checkpoints::index),
     ("config-json", checkpoints::config),
@@ -18,10 +20,12 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("checksum-table", checkpoints::table),
     ("ancestor-index", checkpoints::ancestor),
     ("journal", checkpoints::journal),
+    ("journal-folder", checkpoints::journal_folder),
     ("sidecars", checkpoints::sidecars),
     ("tokenizer-json", text::tokenizer),
     ("template", text::template),
     ("template-hostile", templates::hostile),
+    ("template-process", templates::processes),
     ("messages", text::messages),
     ("answer", answers::answer),
     ("constraint", answers::constraint),
@@ -38,6 +42,14 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("pack-flips", flips::flips),
     ("aborts", aborts::aborts),
 ];
+
+/// Targets whose inputs run in the worker itself and may end it, by stack, memory or time.
+const MAY_END: [&str; 2] = ["template", "template-hostile"];
+
+/// Whether the inputs of a target may end its process.
+pub(crate) fn may_end(name: &str) -> bool {
+    MAY_END.contains(&name)
+}
 
 /// The maker of a target.
 pub(crate) fn find(name: &str) -> Option<Make> {

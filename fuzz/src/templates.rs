@@ -1,8 +1,9 @@
 //! Templates made of hostile pieces by a grammar: nested and chained without end, cyclic, doubling, asking filters for
-//! gigabytes. Each runs in a process of its own, as templates of strangers do; what is counted is how they end.
+//! gigabytes. What is counted is how they end.
 //!
-//! A finding is a process that ended for another reason than its stack, its memory or its time, and anything
-//! that ends or holds up the process that asked.
+//! Most run in the worker itself: starting a process takes twenty times as long as a template. `template-process` has
+//! them where flashmoe has them, in a process of its own for each. A finding is a process that ended for another reason
+//! than its stack, its memory or its time, and anything that ends or holds up the process that asked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,8 +16,13 @@ use crate::random::Random;
 use crate::target::Target;
 use crate::text::good_tokenizer;
 
-/// Where the templates of all targets run: in processes of this program.
-pub(crate) fn host() -> TemplateHost {
+/// Where most templates run: in this process, which they may end.
+pub(crate) fn here() -> TemplateHost {
+    if cfg!(test) { process() } else { TemplateHost::here() }
+}
+
+/// Processes of this program.
+fn process() -> TemplateHost {
     if cfg!(test) {
         // The program of the tests: its main function is not ours, so one test is the process.
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
@@ -29,9 +35,17 @@ pub(crate) fn host() -> TemplateHost {
 }
 
 pub(crate) fn hostile() -> Target {
+    on(here())
+}
+
+/// The same templates in processes of their own.
+pub(crate) fn processes() -> Target {
+    on(process())
+}
+
+fn on(host: TemplateHost) -> Target {
     let controls = good_tokenizer().control_tokens().clone();
     let messages = [Message::new(Role::System, "Be brief."), Message::new(Role::User, "a\nb")];
-    let host = host();
     let mut ends = Ends::default();
     Target {
         seeds: vec![b"{{ messages|indent(10000000000) }}".to_vec()],
@@ -205,7 +219,7 @@ impl Writer<'_> {
             5 => format!("{{% set x = {} %}}", self.expression()),
             6 => "{% set ns.a = ns %}".to_owned(),
             7 => {
-                let turns = *self.random.pick(&NUMBERS);
+                let turns = self.turns();
                 format!("{{% for i in range({turns}) %}}{}{{% endfor %}}", self.statement())
             }
             8 => {
@@ -282,6 +296,14 @@ impl Writer<'_> {
         text
     }
 
+    /// Turns of a loop: few as a rule, because loops in loops take all the steps that a template has.
+    fn turns(&mut self) -> &'static str {
+        let few: &[&'static str] = &["0", "1", "3", "7"];
+        let list = if self.random.once_in(20) { &NUMBERS } else { few };
+        let turns: &&'static str = self.random.pick(list);
+        turns
+    }
+
     /// A chain: mostly short, sometimes as long as a source may be.
     fn many(&mut self, piece: &str) -> String {
         piece.repeat(self.length())
@@ -295,6 +317,9 @@ impl Writer<'_> {
     }
 
     fn length(&mut self) -> usize {
-        [1, 1, 2, 3, 10, 60, 200, 5000, 100_000][self.random.below(9)]
+        if self.random.once_in(40) {
+            return *self.random.pick(&[5000, 100_000]);
+        }
+        *self.random.pick(&[1, 1, 2, 3, 10, 60, 200])
     }
 }

@@ -450,7 +450,7 @@ pub(crate) fn journal_folder() -> Target {
     }
 }
 
-/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike: the input is one of them.
+/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike; the input is one.
 pub(crate) fn sidecars() -> Target {
     let case = "qwen35-calm-mlxlm-4bit";
     let folder = slim(ONE);

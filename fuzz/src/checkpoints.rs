@@ -26,7 +26,7 @@ use twox_hash::XxHash3_64;
 use crate::mutate;
 use crate::random::Random;
 use crate::slim::{BOTH, ONE, slim};
-use crate::target::{Mutate, Target, golden, golden_file};
+use crate::target::{Mutate, Target, folder, golden, golden_file};
 
 /// Keys and values that mean something to some reader.
 const WORDS: &[&str] = &[
@@ -102,13 +102,6 @@ const WORDS: &[&str] = &[
     "name",
     "default",
 ];
-
-/// A folder in memory where there is one, because every input is a file.
-pub(crate) fn folder() -> TempDir {
-    let shared_memory = Path::new("/dev/shm");
-    let made = if shared_memory.is_dir() { TempDir::new_in(shared_memory) } else { TempDir::new() };
-    made.expect("a folder for inputs can be made")
-}
 
 fn copy(case: &str) -> TempDir {
     let target = folder();
@@ -457,7 +450,7 @@ pub(crate) fn journal_folder() -> Target {
     }
 }
 
-/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike: the input is one of them.
+/// tokenizer_config.json, chat_template.json and generation_config.json, which are read alike; the input is one.
 pub(crate) fn sidecars() -> Target {
     let case = "qwen35-calm-mlxlm-4bit";
     let folder = slim(ONE);

@@ -7,7 +7,7 @@
 //! one at fault is made again here, kept under target/fuzz, and printed with its seed.
 //!
 //! Chat templates may end their process by stack, memory or time: that is why flashmoe gives them one. Targets that
-//! run them in the worker itself (`target::MAY_END`) go on behind such an input in a new process.
+//! run them in the worker itself (`targets::MAY_END`) go on behind such an input in a new process.
 //!
 //! `fuzz TARGET...` runs these; `fuzz --replay FILE TARGET` meets a target with one file. There is no guidance by
 //! coverage: mutation knows the formats instead (mutate.rs). `fuzz --campaign SECONDS --jobs N` shares that time among

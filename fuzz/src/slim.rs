@@ -5,8 +5,7 @@ use std::fs;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::checkpoints::folder;
-use crate::target::{golden, golden_file};
+use crate::target::{folder, golden, golden_file};
 
 pub(crate) const CASE: &str = "qwen35-calm-mlx-mixed";
 /// A linear layer and one of attention.

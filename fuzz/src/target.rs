@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use crate::random::Random;
 
 /// Meets a parser with an input.
@@ -34,6 +36,13 @@ pub(crate) fn corpus(name: &str) -> Vec<Vec<u8>> {
         .collect();
     paths.sort();
     paths.iter().filter_map(|path| std::fs::read(path).ok()).collect()
+}
+
+/// A folder in memory where there is one, because every input is a file.
+pub(crate) fn folder() -> TempDir {
+    let shared_memory = Path::new("/dev/shm");
+    let made = if shared_memory.is_dir() { TempDir::new_in(shared_memory) } else { TempDir::new() };
+    made.expect("a folder for inputs can be made")
 }
 
 /// A committed model of the tests.

@@ -129,7 +129,9 @@ def read(folder):
     for layer in range(layers):
         for old, news in {**{old: (new,) for old, new in LAYER.items()}, **PAIRS}.items():
             parts = [found[f"blk.{layer}.{new}"] for new in news]
-            value = parts[0] if len(parts) == 1 else np.stack(parts, axis=2).reshape(len(parts[0]), -1, *parts[0].shape[2:])
+            value = parts[0]
+            if len(parts) == 2:
+                value = np.stack(parts, axis=2).reshape(len(value), -1, *value.shape[2:])
             if old.endswith(("gate_up_proj", "down_proj")):
                 value = np.ascontiguousarray(np.moveaxis(value, 1, 2))
             out[f"model.layers.{layer}.{old}"] = value

@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
 use super::rope::Rope;
-use super::router::Router;
+use super::router::{Router, Score};
 
 /// Reads the shapes.
 ///
@@ -40,7 +40,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.expert_width()?,
             shared_intermediate: None,
-            router: Router { bias: true, normalise: true },
+            router: Router { score: Score::Softmax, bias: true, normalise: true },
             activation: Activation::Clamped {
                 alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,
                 limit: from.get(&keys::SWIGLU_LIMIT)?.unwrap_or(7.0) as f32,

@@ -3,6 +3,7 @@
 
 use super::activation::{Activation, GateUpRows};
 use super::config::ModelConfig;
+use super::router::Score;
 
 /// A part beyond what every device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Part {
     ScaledRotation,
     /// A bias of the router.
     RouterBias,
+    /// A router whose scores are sigmoids.
+    SigmoidRouter,
     /// Biases of the experts.
     ExpertBiases,
     /// Rows of gate and up in turns.
@@ -37,6 +40,7 @@ impl Part {
             Self::ProjectionBiases => "biases of attention",
             Self::ScaledRotation => "scaled rotation (yarn)",
             Self::RouterBias => "a bias of the router",
+            Self::SigmoidRouter => "a router of sigmoids",
             Self::ExpertBiases => "biases of experts",
             Self::RowsInTurns => "rows of gate and up in turns",
             Self::ClampedActivation => "clamped activations",
@@ -55,6 +59,7 @@ impl ModelConfig {
             (Part::ProjectionBiases, attention.biases),
             (Part::ScaledRotation, attention.rope.yarn.is_some()),
             (Part::RouterBias, moe.router.bias),
+            (Part::SigmoidRouter, moe.router.score != Score::Softmax),
             (Part::ExpertBiases, moe.biases),
             (Part::RowsInTurns, moe.rows != GateUpRows::Apart),
             (Part::ClampedActivation, moe.activation != Activation::SwiGlu),

@@ -10,13 +10,13 @@ use super::config::{
     without_biases,
 };
 use super::rope::Rope;
-use super::router::Router;
+use super::router::{Router, Score};
 
 /// Reads the shapes.
 ///
 /// `norm_topk_prob` is absent from these configurations: the reference divides unconditionally.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    read(from, Family::Qwen35Moe, Router { bias: false, normalise: true })
+    read(from, Family::Qwen35Moe, Router { score: Score::Softmax, bias: false, normalise: true })
 }
 
 /// The shapes of a family of these parts.

@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases};
 use super::rope::Rope;
-use super::router::Router;
+use super::router::{Router, Score};
 
 /// Reads the shapes. Variants that no released checkpoint of the family uses (dense layers in between,
 /// attention biases, sliding windows) are refused by their keys.
@@ -48,6 +48,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: None,
             router: Router {
+                score: Score::Softmax,
                 bias: false,
                 normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false),
             },

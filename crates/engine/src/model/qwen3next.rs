@@ -6,12 +6,16 @@ use store::format::{Configuration, FormatError};
 
 use super::config::{Family, ModelConfig};
 use super::qwen35moe;
-use super::router::Router;
+use super::router::{Router, Score};
 
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let normalise = from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true);
-    let mut model = qwen35moe::read(from, Family::Qwen3Next, Router { bias: false, normalise })?;
+    let mut model = qwen35moe::read(
+        from,
+        Family::Qwen3Next,
+        Router { score: Score::Softmax, bias: false, normalise },
+    )?;
     model.attention.rope.theta = from.rope_theta()?.unwrap_or(1e4);
     model.max_positions = from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768);
     Ok(model)

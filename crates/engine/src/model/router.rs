@@ -6,15 +6,44 @@ use kernels::Compute;
 /// How a router's logits become a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
-    /// True when a bias is added to the logits.
+    /// What experts are chosen and weighed by.
+    pub score: Score,
+    /// True when there is a bias: of the logits, or, where scores are sigmoids, of the choice alone.
     pub bias: bool,
     /// True when the chosen experts' weights are scaled to sum to one.
     pub normalise: bool,
 }
 
+/// What experts are chosen and weighed by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Score {
+    /// The softmax over all experts' logits.
+    Softmax,
+    /// The sigmoid of each logit (reference: transformers `DeepseekV3TopkRouter`, `Glm4MoeTopkRouter`).
+    Sigmoid {
+        /// Which experts are eligible.
+        groups: Groups,
+        /// What weights are multiplied by in the end.
+        scale: f32,
+    },
+}
+
+/// Experts in groups of one size, one after the other; of a token's groups only some are eligible: those whose best
+/// two experts together score most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Groups, 1 to 64; they divide the experts.
+    pub count: usize,
+    /// Groups that stay.
+    pub kept: usize,
+}
+
 impl Router {
     /// Chooses `k` experts for each token: ids, best first, and their weights, `[tokens, k]` each, of `logits
-    /// [tokens, experts]` and the router's bias, which is added to them.
+    /// [tokens, experts]`, which are overwritten, and the router's bias.
+    ///
+    /// # Panics
+    /// If groups are none or too many, or hold fewer than `k` experts.
     pub fn choose(
         &self,
         compute: &Compute,
@@ -23,11 +52,84 @@ impl Router {
         chosen: &mut [u16],
         weights: &mut [f32],
     ) {
-        if let Some(bias) = bias {
-            for row in logits.chunks_exact_mut(experts) {
-                row.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+        match self.score {
+            Score::Softmax => {
+                if let Some(bias) = bias {
+                    for row in logits.chunks_exact_mut(experts) {
+                        row.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+                    }
+                }
+                compute.softmax_top_k(logits, experts, k, self.normalise, chosen, weights);
+            }
+            Score::Sigmoid { groups, scale } => {
+                let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+                for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
+                    let broken = logits.iter().any(|logit| logit.is_nan());
+                    logits.iter_mut().for_each(|logit| *logit = 1.0 / (1.0 + (-*logit).exp()));
+                    groups.choose(logits, bias, ids);
+                    weigh(logits, ids, self.normalise, scale, weights);
+                    if broken {
+                        // The fault stays visible.
+                        weights.fill(f32::NAN);
+                    }
+                }
             }
         }
-        compute.softmax_top_k(logits, experts, k, self.normalise, chosen, weights);
     }
+}
+
+impl Groups {
+    /// The ids of the best scores, those of the choice, within the groups that stay; of equal ones the lowest.
+    fn choose(self, scores: &[f32], bias: Option<&[f32]>, ids: &mut [u16]) {
+        let Self { count, kept } = self;
+        let size = scores.len() / count;
+        assert!(count <= 64 && size * count == scores.len(), "{count} groups of {}", scores.len());
+        assert!(kept <= count && ids.len() <= kept * size, "{} of {kept} groups", ids.len());
+        let score = |expert: usize| scores[expert] + bias.map_or(0.0, |bias| bias[expert]);
+        let mut eligible = if kept == count { u64::MAX } else { 0 };
+        while eligible != u64::MAX && (eligible.count_ones() as usize) < kept {
+            let open = (0..count).filter(|group| eligible & 1 << group == 0);
+            let best = first_of_greatest(open, |group| {
+                let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+                for expert in group * size..(group + 1) * size {
+                    let score = score(expert);
+                    (first, second) = (first.max(score), second.max(first.min(score)));
+                }
+                if size == 1 { first } else { first + second }
+            });
+            eligible |= 1 << best;
+        }
+        for index in 0..ids.len() {
+            let open = (0..scores.len()).filter(|expert| {
+                eligible & 1 << (expert / size) != 0 && !ids[..index].contains(&(*expert as u16))
+            });
+            ids[index] = first_of_greatest(open, score) as u16;
+        }
+    }
+}
+
+/// The first of the candidates with the greatest score; what is no number is less than any.
+fn first_of_greatest(
+    mut candidates: impl Iterator<Item = usize>,
+    score: impl Fn(usize) -> f32,
+) -> usize {
+    let first = candidates.next().expect("more candidates than are chosen");
+    let (mut best, mut most) = (first, score(first));
+    for candidate in candidates {
+        let score = score(candidate);
+        if score > most || most.is_nan() && !score.is_nan() {
+            (best, most) = (candidate, score);
+        }
+    }
+    best
+}
+
+/// The weights of the chosen.
+fn weigh(scores: &[f32], ids: &[u16], normalise: bool, scale: f32, weights: &mut [f32]) {
+    for (weight, &id) in weights.iter_mut().zip(ids) {
+        *weight = scores[usize::from(id)];
+    }
+    let sum: f32 = weights.iter().sum();
+    let divisor = if normalise { sum + 1e-20 } else { 1.0 };
+    weights.iter_mut().for_each(|weight| *weight = *weight / divisor * scale);
 }

@@ -20,7 +20,7 @@ const INPUTS_SLOW: u64 = 1_000_000;
 const FAST_RATE: f64 = 10_000.0;
 /// Targets that open a whole folder, around parsers that have targets of their own.
 const FOLDERS: [&str; 3] = ["gguf", "safetensors-folder", "hub-cache"];
-/// Targets of which every input runs a model, a packer or a process: their parsers have targets of their own.
+/// Targets that run a model, a packer or a process for every input. Their parsers have targets of their own.
 const INPUTS_OF_SYSTEMS: [(&str, u64); 4] = [
     ("pack-flips", 100_000),
     ("aborts", 2_500),

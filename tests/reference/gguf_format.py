@@ -215,19 +215,24 @@ def add_tokenizer(writer, vocabulary):
     writer.add_chat_template(settings["chat_template"])
 
 
-def add_keys(writer, net):
-    text = text_config(net.config())
-    writer.add_context_length(text["max_position_embeddings"])
+def add_common_keys(writer, net, config):
+    """The keys that every architecture has."""
+    writer.add_context_length(config["max_position_embeddings"])
     writer.add_block_count(net.layers)
     writer.add_embedding_length(net.hidden)
     writer.add_head_count(net.heads)
     writer.add_head_count_kv(net.kv_heads)
     writer.add_key_length(net.head_dim)
     writer.add_value_length(net.head_dim)
-    writer.add_layer_norm_rms_eps(text["rms_norm_eps"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_expert_count(net.experts)
     writer.add_expert_used_count(net.top_k)
     writer.add_expert_feed_forward_length(net.expert_width)
+
+
+def add_keys(writer, net):
+    text = text_config(net.config())
+    add_common_keys(writer, net, text)
     if net.family == "qwen3_moe":
         writer.add_rope_freq_base(text["rope_theta"])
         return
@@ -260,11 +265,15 @@ def write(folder, net, kind, *, fused=False, whole=False, parts=0):
     for name, value in gguf_tensors(net, fused, whole).items():
         data, chosen = encode(name, value, kind(name), net.seed)
         writer.add_tensor(name, data, raw_dtype=chosen)
+    save(writer, folder, net)
+
+
+def save(writer, folder, net):
+    """Writes the file, and config.json as publishers put it beside: transformers needs it, flashmoe must not."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    # As publishers put it beside such files; transformers needs it, flashmoe must not.
     (folder / "config.json").write_text(json.dumps(net.config(), indent=2))
 
 

@@ -5,7 +5,6 @@ below value `j + 16` of 32), names sinks `attn_sinks.weight`, and says nothing o
 rotation are whole pairs. `read` gives the values back under transformers' names.
 """
 
-import json
 import pathlib
 
 import gguf
@@ -81,18 +80,8 @@ def gguf_tensors(net, trunk, experts):
 def add_keys(writer, net):
     config = net.config()
     rope = config["rope_scaling"]
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_block_count(net.layers)
-    writer.add_embedding_length(net.hidden)
+    gguf_format.add_common_keys(writer, net, config)
     writer.add_feed_forward_length(net.expert_width)
-    writer.add_head_count(net.heads)
-    writer.add_head_count_kv(net.kv_heads)
-    writer.add_key_length(net.head_dim)
-    writer.add_value_length(net.head_dim)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_expert_count(net.experts)
-    writer.add_expert_used_count(net.top_k)
-    writer.add_expert_feed_forward_length(net.expert_width)
     writer.add_sliding_window(net.window)
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -101,7 +90,7 @@ def add_keys(writer, net):
 
 
 def write(folder, net, trunk, experts):
-    """Writes `net` as one file, and config.json as publishers put it beside: transformers needs it, flashmoe not."""
+    """Writes `net` as one file."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(folder / "model.gguf", "gpt-oss")
@@ -110,11 +99,7 @@ def write(folder, net, trunk, experts):
     gguf_format.add_tokenizer(writer, net.vocabulary)
     for name, (data, kind) in gguf_tensors(net, trunk, experts).items():
         writer.add_tensor(name, data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    (folder / "config.json").write_text(json.dumps(net.config(), indent=2))
+    gguf_format.save(writer, folder, net)
 
 
 def read(folder):

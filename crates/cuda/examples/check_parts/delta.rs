@@ -16,6 +16,14 @@ struct Run {
     states: Span<f32>,
 }
 
+impl Run {
+    /// All its tokens; `states` hold one sequence's after the other's.
+    fn step(&self, states: Span<f32>, out: Span<f32>) -> DeltaStep {
+        let Self { mixed, beta, decay, rate, bias, .. } = *self;
+        DeltaStep { mixed, beta, decay, rate, bias, states, stride: self.states.len(), out }
+    }
+}
+
 impl Bench {
     fn run(&self, shape: DeltaShape, tokens: usize) -> Run {
         let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
@@ -146,16 +154,7 @@ impl Bench {
                 self.places(&vec![7; tokens], &sequences)
             });
             let time = self.time(32, &|turn| {
-                let step = DeltaStep {
-                    mixed: run.mixed,
-                    beta: run.beta,
-                    decay: run.decay,
-                    rate: run.rate,
-                    bias: run.bias,
-                    states,
-                    stride: run.states.len(),
-                    out,
-                };
+                let step = run.step(states, out);
                 launch::delta_rule(&self.stream, &shape, &places[turn % 4], &step)
             });
             println!("35B delta rule of a step of {tokens} sequences: {time:.1} us");
@@ -164,16 +163,7 @@ impl Bench {
             let run = self.run(shape, tokens);
             let positions: Vec<u32> = (0..tokens as u32).collect();
             let places = TokenPlaces { single: false, ..self.places(&positions, &vec![0; tokens]) };
-            let step = DeltaStep {
-                mixed: run.mixed,
-                beta: run.beta,
-                decay: run.decay,
-                rate: run.rate,
-                bias: run.bias,
-                states: run.states,
-                stride: run.states.len(),
-                out: self.poison(tokens * 32 * 128),
-            };
+            let step = run.step(run.states, self.poison(tokens * 32 * 128));
             let time = self.time(4, &|_| launch::delta_rule(&self.stream, &shape, &places, &step));
             println!(
                 "35B delta rule of {tokens:>4} tokens: {time:8.1} us, {:.3} us a token",

@@ -1,5 +1,7 @@
 //! What an expert computes between its first and its second matrices, and the order of the first matrices' rows.
 
+use kernels::Compute;
+
 /// The function of gate and input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
@@ -45,11 +47,16 @@ impl GateUpRows {
 impl Activation {
     /// Adds biases to one token's `gate` and `up` and makes of them what a product of `silu(gate)` and `up` then is
     /// the activation of.
-    pub fn prepare(self, biases: Option<[&[f32]; 2]>, gate: &mut [f32], up: &mut [f32]) {
-        if let Some(biases) = biases {
-            for (values, biases) in [&mut *gate, &mut *up].into_iter().zip(biases) {
-                values.iter_mut().zip(biases).for_each(|(value, bias)| *value += bias);
-            }
+    pub fn prepare(
+        self,
+        compute: &Compute,
+        biases: Option<[&[f32]; 2]>,
+        gate: &mut [f32],
+        up: &mut [f32],
+    ) {
+        if let Some([of_gate, of_up]) = biases {
+            compute.add(gate, of_gate);
+            compute.add(up, of_up);
         }
         if let Self::Clamped { alpha, limit } = self {
             for (gate, up) in gate.iter_mut().zip(up) {
@@ -64,6 +71,7 @@ impl Activation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernels::{Arithmetic, ComputeOptions, Isa};
 
     #[test]
     fn clamped_pairs_in_turns_are_those_of_the_reference() {
@@ -73,7 +81,10 @@ mod tests {
         let mut both = [0.0; 6];
         let activation = Activation::Clamped { alpha: 1.702, limit: 7.0 };
         GateUpRows::InTurns.part(&mut gate, &mut up, &mut both);
-        activation.prepare(Some(biases), &mut gate, &mut up);
+        let arithmetic = Arithmetic::F32;
+        let options = ComputeOptions { threads: 1, arithmetic, isa: Isa::Auto };
+        let compute = Compute::new(options).unwrap();
+        activation.prepare(&compute, Some(biases), &mut gate, &mut up);
         for ((pair, gate), up) in raw.as_chunks::<2>().0.iter().zip(gate).zip(up) {
             let found = gate / (1.0 + (-gate).exp()) * up;
             let (g, u) = (pair[0].min(7.0), pair[1].clamp(-7.0, 7.0));

@@ -55,9 +55,7 @@ impl Router {
         match self.score {
             Score::Softmax => {
                 if let Some(bias) = bias {
-                    for row in logits.chunks_exact_mut(experts) {
-                        row.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
-                    }
+                    compute.add_to_rows(logits, bias);
                 }
                 compute.softmax_top_k(logits, experts, k, self.normalise, chosen, weights);
             }

@@ -166,7 +166,7 @@ impl Compute {
         }
         let tiles = Tiles::new(shape, extras, q, first_position);
         let out = Parts::new(out);
-        // Tiles enough for every worker, too little work to share, or few blocks, of which rows see parts.
+        // Tiles enough for every worker, too little work to share, or few blocks that rows see parts of.
         let few = first_position + tokens < 16 || extras.window.is_some();
         if tiles.count() >= 2 * self.pool.workers() || few {
             self.attend_tiles(&tiles, blocks, &out);

@@ -86,6 +86,13 @@ impl Compute {
         self.add_scaled(x, y, 1.0);
     }
 
+    /// `row += y` for each row of `x`, a bias.
+    pub fn add_to_rows(&self, x: &mut [f32], y: &[f32]) {
+        for row in x.chunks_exact_mut(y.len()) {
+            self.add(row, y);
+        }
+    }
+
     /// `x += y * factor`, with one rounding per element.
     pub fn add_scaled(&self, x: &mut [f32], y: &[f32], factor: f32) {
         assert_eq!(x.len(), y.len(), "add_scaled: terms");

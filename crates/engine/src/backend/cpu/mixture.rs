@@ -454,9 +454,7 @@ impl CpuBackend {
                 let pairs = assignments.pairs(index);
                 let bias = &biases[assignments.experts[index].0 as usize * hidden..][..hidden];
                 let rows = (pairs.start - base) * hidden..(pairs.end - base) * hidden;
-                for row in scratch.out[rows].chunks_exact_mut(hidden) {
-                    row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
-                }
+                self.compute.add_to_rows(&mut scratch.out[rows], bias);
             }
         }
         Ok(())
@@ -479,7 +477,7 @@ impl CpuBackend {
             let gates = scratch.gate[span.clone()].chunks_exact_mut(width);
             for (gate, up) in gates.zip(scratch.up[span].chunks_exact_mut(width)) {
                 rows.part(gate, up, &mut scratch.both);
-                activation.prepare(biases, gate, up);
+                activation.prepare(&self.compute, biases, gate, up);
             }
         }
     }

@@ -380,10 +380,7 @@ impl Backend for CpuBackend {
     }
 
     fn add_bias(&mut self, register: Register, bias: VectorId) {
-        let bias = self.weights.vector(bias);
-        for row in self.registers.get_mut(register).chunks_exact_mut(bias.len()) {
-            row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
-        }
+        self.compute.add_to_rows(self.registers.get_mut(register), self.weights.vector(bias));
     }
 
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {

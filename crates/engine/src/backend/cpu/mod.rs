@@ -307,9 +307,10 @@ impl Backend for CpuBackend {
     fn embed(&mut self, table: MatrixId) {
         let table = self.weights.matrix(table);
         let residual = self.registers.get_mut(Register::Residual);
-        for (&token, row) in self.tokens.iter().zip(residual.chunks_exact_mut(self.config.hidden)) {
-            kernels::format::decode_row(&table, token as usize, row);
-        }
+        let tokens = &self.tokens;
+        self.compute.each_row(residual, self.config.hidden, |index, row| {
+            kernels::format::decode_row(&table, tokens[index] as usize, row);
+        });
     }
 
     fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
@@ -347,10 +348,10 @@ impl Backend for CpuBackend {
         let dim = self.config.attention.head_dim;
         let (both, query, gate) =
             self.registers.three(Register::QueryGate, Register::Query, Register::Gate);
-        let heads = query.chunks_exact_mut(dim).zip(gate.chunks_exact_mut(dim));
-        for (both, (query, gate)) in both.chunks_exact(2 * dim).zip(heads) {
-            query.copy_from_slice(&both[..dim]);
-            gate.copy_from_slice(&both[dim..]);
+        for (first, to) in [(0, query), (dim, gate)] {
+            self.compute.each_row(to, dim, |head, row| {
+                row.copy_from_slice(&both[2 * dim * head + first..][..dim]);
+            });
         }
     }
 

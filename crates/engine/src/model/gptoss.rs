@@ -34,12 +34,14 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true),
             sinks: true,
         },
+        latent: None,
         delta: None,
         moe: MoeConfig {
             experts: from.routed_experts()?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.expert_width()?,
             shared_intermediate: None,
+            shared_gate: false,
             router: Router { score: Score::Softmax, bias: true, normalise: true },
             activation: Activation::Clamped {
                 alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,

@@ -44,6 +44,7 @@ pub(super) fn read(
             sinks: false,
             output_gate: from.get(&keys::ATTN_OUTPUT_GATE)?.unwrap_or(true),
         },
+        latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
             value_heads: from.required(&keys::LINEAR_NUM_VALUE_HEADS)?,
@@ -60,6 +61,7 @@ pub(super) fn read(
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: Some(from.required(&keys::SHARED_EXPERT_INTERMEDIATE_SIZE)?),
+            shared_gate: true,
             router,
             activation: Activation::SwiGlu,
             rows: GateUpRows::Apart,

@@ -41,12 +41,14 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             sinks: false,
             output_gate: false,
         },
+        latent: None,
         delta: None,
         moe: MoeConfig {
             experts: from.required(&keys::NUM_EXPERTS)?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: None,
+            shared_gate: false,
             router: Router {
                 score: Score::Softmax,
                 bias: false,

@@ -431,9 +431,9 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn norm_latent(&mut self, latent: Register, weight: VectorId) {
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
         let epsilon = self.latent_epsilon();
-        let (x, weight) = (self.registers.get_mut(latent), self.weights.vector(weight));
+        let (x, weight) = (self.registers.get_mut(register), self.weights.vector(weight));
         self.compute.rms_norm_in_place(x, weight, epsilon);
     }
 

@@ -5,12 +5,14 @@ mod support;
 
 use support::Scored;
 
-const CASES: [&str; 5] = [
+const CASES: [&str; 7] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
     "qwen3next-calm-hf",
     "gptoss-calm-mxfp4",
+    "deepseek-calm-hf",
+    "glm-flash-calm-mlxlm-4bit",
 ];
 
 #[test]

@@ -18,6 +18,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         let found = format!("{factor}, but this family rotates whole heads");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
+    let with_biases = from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true);
     Ok(ModelConfig {
         family: Family::GptOss,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
@@ -31,15 +32,19 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             rope: Rope::read(from, head_dim, 150_000.0)?,
             output_gate: false,
             head_norms: false,
-            biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true),
+            whole_norms: false,
+            biases: with_biases,
+            output_bias: with_biases,
             sinks: true,
         },
+        latent: None,
         delta: None,
         moe: MoeConfig {
             experts: from.routed_experts()?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.expert_width()?,
             shared_intermediate: None,
+            shared_gate: false,
             router: Router { score: Score::Softmax, bias: true, normalise: true },
             activation: Activation::Clamped {
                 alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,

@@ -1,16 +1,22 @@
 //! Model families: configuration, tensor names and the forward pass, each written once and independent
 //! of the device it runs on.
 //!
-//! A model is a list of layers, each a token mixer ([`attention`], [`delta_net`]) and a [`mixture`] of
-//! experts around one residual stream. One file per family says which parts it has and how its
+//! A model is a list of layers, each a token mixer ([`attention`], [`latent`], [`delta_net`]) and a [`mixture`] of
+//! experts, or in some layers a [`dense`] network, around one residual stream. One file per family says which parts it has and how its
 //! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
 
 pub mod activation;
 pub mod attention;
 mod clock;
 pub mod config;
+mod deepseek_v3;
 pub mod delta_net;
+pub mod dense;
+mod glm4_moe;
+mod glm4_moe_lite;
 mod gptoss;
+pub mod latent;
+mod minimax_m2;
 pub mod mixture;
 pub mod part;
 mod qwen35moe;
@@ -29,14 +35,18 @@ use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
 use clock::Clock;
 pub use clock::StageTimes;
-use config::{Mixer, ModelConfig};
+use config::{FeedForward, Mixer, ModelConfig};
 use delta_net::DeltaNet;
+use dense::Dense;
+use latent::LatentAttention;
 use mixture::Mixture;
 
 /// The token mixer of a layer.
 pub enum MixerWeights {
     /// Softmax attention.
     Attention(Attention),
+    /// Softmax attention over latent rows.
+    Latent(LatentAttention),
     /// Gated delta rule.
     DeltaNet(DeltaNet),
 }
@@ -46,12 +56,31 @@ impl MixerWeights {
     fn name(&self) -> &'static str {
         match self {
             Self::Attention(_) => "attention",
+            Self::Latent(_) => "latent attention",
             Self::DeltaNet(_) => "delta net",
         }
     }
 }
 
-/// One layer: `x += mixer(norm(x)); x += mixture(norm(x))`.
+/// What follows the mixer of a layer.
+pub enum FeedForwardWeights {
+    /// A mixture of experts.
+    Mixture(Mixture),
+    /// One network for all tokens.
+    Dense(Dense),
+}
+
+impl FeedForwardWeights {
+    /// The mixture, where it is one.
+    fn mixture(&self) -> Option<&Mixture> {
+        match self {
+            Self::Mixture(mixture) => Some(mixture),
+            Self::Dense(_) => None,
+        }
+    }
+}
+
+/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`.
 pub struct Layer {
     /// Norm before the mixer.
     pub input_norm: VectorId,
@@ -59,8 +88,8 @@ pub struct Layer {
     pub mixer: MixerWeights,
     /// Norm before the experts.
     pub post_norm: VectorId,
-    /// The experts.
-    pub mixture: Mixture,
+    /// The experts, or what is in their place.
+    pub feed_forward: FeedForwardWeights,
 }
 
 impl Layer {
@@ -72,10 +101,15 @@ impl Layer {
         let name = |part: &str| format!("layers.{index}.{part}");
         let (hidden, norm) = (config.hidden, VectorRole::Norm);
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
-        let mixer = match (config.layers[index].mixer, &config.delta) {
-            (Mixer::DeltaNet, Some(shape)) => {
+        let spec = &config.layers[index];
+        let mixer = match (spec.mixer, &config.delta, &config.latent) {
+            (Mixer::DeltaNet, Some(shape), _) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
+            }
+            (Mixer::Latent, _, Some(shape)) => {
+                let prefix = name("self_attn");
+                MixerWeights::Latent(LatentAttention::declare(config, shape, &prefix, catalog)?)
             }
             _ => {
                 let prefix = name("self_attn");
@@ -83,8 +117,16 @@ impl Layer {
             }
         };
         let post_norm = catalog.vector(&name("post_attention_layernorm"), hidden, norm)?;
-        let mixture = Mixture::declare(config, &name("mlp"), catalog)?;
-        Ok(Self { input_norm, mixer, post_norm, mixture })
+        let prefix = name("mlp");
+        let feed_forward = match spec.feed_forward {
+            FeedForward::Mixture => {
+                FeedForwardWeights::Mixture(Mixture::declare(config, &prefix, catalog)?)
+            }
+            FeedForward::Dense { inner } => {
+                FeedForwardWeights::Dense(Dense::declare(config, inner, &prefix, catalog)?)
+            }
+        };
+        Ok(Self { input_norm, mixer, post_norm, feed_forward })
     }
 }
 
@@ -103,14 +145,16 @@ pub struct Model {
 }
 
 impl Model {
-    /// The router of each layer.
-    pub fn routers(&self) -> Vec<MatrixId> {
-        self.layers.iter().map(|layer| layer.mixture.router).collect()
+    /// The router of each layer that has one.
+    pub fn routers(&self) -> Vec<Option<MatrixId>> {
+        let router = |layer: &Layer| Some(layer.feed_forward.mixture()?.router);
+        self.layers.iter().map(router).collect()
     }
 
     /// The bias of each layer's router.
     pub fn router_biases(&self) -> Vec<Option<VectorId>> {
-        self.layers.iter().map(|layer| layer.mixture.router_bias).collect()
+        let bias = |layer: &Layer| layer.feed_forward.mixture()?.router_bias;
+        self.layers.iter().map(bias).collect()
     }
 
     /// Declares the tensors of `config`'s family in `catalog`.
@@ -174,6 +218,10 @@ impl Model {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.attention
             }
+            MixerWeights::Latent(mixer) => {
+                mixer.forward(id, layer.input_norm, backend);
+                &self.clock.attention
+            }
             MixerWeights::DeltaNet(mixer) => {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.delta_net
@@ -184,9 +232,19 @@ impl Model {
         if cancel.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        let _span = timeline::span("mixture", number);
-        let done = backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel);
-        Clock::add(&self.clock.mixture, begun);
-        done
+        match &layer.feed_forward {
+            FeedForwardWeights::Mixture(mixture) => {
+                let _span = timeline::span("mixture", number);
+                let done = backend.norm_mixture(id, layer.post_norm, mixture, cancel);
+                Clock::add(&self.clock.mixture, begun);
+                done
+            }
+            FeedForwardWeights::Dense(dense) => {
+                let _span = timeline::span("dense", number);
+                backend.norm_dense(layer.post_norm, dense);
+                Clock::add(&self.clock.mixture, begun);
+                Ok(())
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::activation::{Activation, GateUpRows};
 use super::config::ModelConfig;
+use super::rope::Pairs;
 use super::router::Score;
 
 /// A part beyond what every device computes.
@@ -14,6 +15,8 @@ pub enum Part {
     Sinks,
     /// Heads that are rotated without a norm.
     PlainHeads,
+    /// Norms of all heads together.
+    WholeNorms,
     /// Biases of the projections of attention.
     ProjectionBiases,
     /// Rotation that is stretched beyond the trained context.
@@ -28,6 +31,14 @@ pub enum Part {
     RowsInTurns,
     /// Experts with clamped activations.
     ClampedActivation,
+    /// Attention over latent rows.
+    LatentAttention,
+    /// Rotation of neighbours instead of halves.
+    RotatedNeighbours,
+    /// Layers without experts.
+    DenseLayers,
+    /// A shared expert without a weight of its own.
+    PlainSharedExpert,
 }
 
 impl Part {
@@ -37,6 +48,7 @@ impl Part {
             Self::Windows => "sliding windows",
             Self::Sinks => "attention sinks",
             Self::PlainHeads => "attention heads without norms",
+            Self::WholeNorms => "norms of whole projections",
             Self::ProjectionBiases => "biases of attention",
             Self::ScaledRotation => "scaled rotation (yarn)",
             Self::RouterBias => "a bias of the router",
@@ -44,6 +56,10 @@ impl Part {
             Self::ExpertBiases => "biases of experts",
             Self::RowsInTurns => "rows of gate and up in turns",
             Self::ClampedActivation => "clamped activations",
+            Self::LatentAttention => "latent attention",
+            Self::RotatedNeighbours => "rotation of neighbours",
+            Self::DenseLayers => "layers without experts",
+            Self::PlainSharedExpert => "a shared expert without a gate",
         }
     }
 }
@@ -55,14 +71,19 @@ impl ModelConfig {
         let parts = [
             (Part::Windows, self.layers.iter().any(|layer| layer.window.is_some())),
             (Part::Sinks, attention.sinks),
-            (Part::PlainHeads, !attention.head_norms),
-            (Part::ProjectionBiases, attention.biases),
+            (Part::LatentAttention, self.latent.is_some()),
+            (Part::RotatedNeighbours, attention.rope.pairs == Pairs::Neighbours),
+            (Part::PlainHeads, !attention.head_norms && self.latent.is_none()),
+            (Part::WholeNorms, attention.whole_norms),
+            (Part::ProjectionBiases, attention.biases || attention.output_bias),
             (Part::ScaledRotation, attention.rope.yarn.is_some()),
             (Part::RouterBias, moe.router.bias),
             (Part::SigmoidRouter, moe.router.score != Score::Softmax),
             (Part::ExpertBiases, moe.biases),
             (Part::RowsInTurns, moe.rows != GateUpRows::Apart),
             (Part::ClampedActivation, moe.activation != Activation::SwiGlu),
+            (Part::DenseLayers, self.mixtures() < self.layers.len()),
+            (Part::PlainSharedExpert, moe.shared_intermediate.is_some() && !moe.shared_gate),
         ];
         parts.into_iter().filter(|(_, has)| *has).map(|(part, _)| part).collect()
     }

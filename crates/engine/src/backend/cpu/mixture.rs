@@ -185,7 +185,7 @@ impl CpuBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let tokens = self.tokens.len();
-        let shapes = self.expert_shapes[layer.index()];
+        let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         self.prepare_input(layer, mixture, &shapes);
         self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
@@ -227,7 +227,7 @@ impl CpuBackend {
         uses.extend(self.routing.next_router(layer).map(|id| self.weights.matrix(id).encoding));
         uses.extend([Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding));
         if let Some(shared) = &mixture.shared {
-            let matrices = [shared.gate_weight, shared.gate, shared.up];
+            let matrices = shared.gate_weight.into_iter().chain([shared.gate, shared.up]);
             uses.extend(matrices.map(|id| self.weights.matrix(id).encoding));
         }
         let normed = self.registers.get(Register::Normed);
@@ -246,11 +246,11 @@ impl CpuBackend {
             tokens: Tokens::All,
             out: logits,
         };
-        match &mixture.shared {
+        match mixture.shared.as_ref().and_then(|shared| shared.gate_weight) {
             None => self.compute.matmul(&mut [router]),
-            Some(shared) => {
+            Some(gate) => {
                 let factor = MatmulJob {
-                    matrix: self.weights.matrix(shared.gate_weight),
+                    matrix: self.weights.matrix(gate),
                     x: &self.prepared,
                     tokens: Tokens::All,
                     out: &mut scratch.shared.factor[..tokens],
@@ -296,7 +296,7 @@ impl CpuBackend {
         let moe = &self.config.moe;
         let next = layer.index() + 1;
         // A chunk of 3E/k tokens touches 95 % of the experts: nothing needs to be predicted.
-        if next < self.config.layers.len()
+        if self.expert_shapes.get(next).is_some_and(Option::is_some)
             && self.tokens.len() * self.options.top_k >= 3 * moe.experts
         {
             self.experts.read_ahead(LayerId(next as u16), &self.every_expert);
@@ -323,8 +323,11 @@ impl CpuBackend {
         let out = &mut scratch.out[..tokens * down.rows];
         let x = &scratch.inner;
         self.compute.matmul(&mut [MatmulJob { matrix: down, x, tokens: Tokens::All, out }]);
-        for factor in &mut scratch.factor[..tokens] {
-            *factor = 1.0 / (1.0 + (-*factor).exp());
+        match shared.gate_weight {
+            None => scratch.factor[..tokens].fill(1.0),
+            Some(_) => scratch.factor[..tokens]
+                .iter_mut()
+                .for_each(|factor| *factor = 1.0 / (1.0 + (-*factor).exp())),
         }
     }
 

@@ -3,6 +3,8 @@
 //! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
 //! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
+mod dense;
+mod latent;
 mod mixture;
 mod registers;
 mod requirements;
@@ -21,6 +23,8 @@ use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
+use self::dense::DenseScratch;
+use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
@@ -33,6 +37,8 @@ use super::{
 };
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::dense::Dense;
+use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::weights::{MatrixId, VectorId, Weights};
@@ -86,8 +92,8 @@ pub struct CpuBackend {
     options: CpuOptions,
     weights: Weights,
     experts: Arc<ExpertStore>,
-    /// By layer; index by projection.
-    expert_shapes: Vec<[ProjectionShape; 3]>,
+    /// By layer; index by projection. `None` for layers without experts.
+    expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
     compute: Compute,
     sequences: Sequences,
     registers: Registers,
@@ -96,6 +102,10 @@ pub struct CpuBackend {
     /// The input of the product in progress, prepared for its encodings.
     prepared: Activations,
     scratch: MixtureScratch,
+    /// Where there are layers without experts.
+    dense: Option<DenseScratch>,
+    /// Where there is latent attention.
+    latent: Option<LatentScratch>,
     routing: Routing,
     /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
     projected: Vec<f32>,
@@ -119,7 +129,7 @@ impl CpuBackend {
         config: ModelConfig,
         weights: Weights,
         experts: Arc<ExpertStore>,
-        expert_shapes: Vec<[ProjectionShape; 3]>,
+        expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
         compute: Compute,
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
@@ -131,6 +141,8 @@ impl CpuBackend {
             tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
             scratch: MixtureScratch::new(&config, &options),
+            dense: DenseScratch::new(&config, &options),
+            latent: LatentScratch::new(&config, &options),
             routing: Routing::default(),
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
@@ -405,7 +417,8 @@ impl Backend for CpuBackend {
             let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
             let keys = &self.registers.get(Register::Key)[rows(key_width)];
             let values = &self.registers.get(Register::Value)[rows(key_width)];
-            self.sequences.append(span.sequence, layer, &shape, span.position, keys, values);
+            let sides = &[keys, values][..];
+            self.sequences.append(span.sequence, layer, &shape, span.position, sides);
             let blocks = self.sequences.pages(span.sequence, layer, span.position + span.tokens);
             let (query, context) = self.registers.pair(Register::Query, Register::Context);
             self.compute.attention_with(
@@ -417,6 +430,20 @@ impl Backend for CpuBackend {
                 &mut context[rows(query_width)],
             );
         }
+    }
+
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
+        let epsilon = self.latent_epsilon();
+        let (x, weight) = (self.registers.get_mut(register), self.weights.vector(weight));
+        self.compute.rms_norm_in_place(x, weight, epsilon);
+    }
+
+    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        self.run_latent(layer, weights);
+    }
+
+    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
+        self.run_dense(norm, dense);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {

@@ -19,7 +19,8 @@ impl Registers {
     /// Width of the widest register that is the input of a product.
     pub(super) fn widest_input(config: &ModelConfig) -> usize {
         let widths = Register::widths(config);
-        widths[Register::Normed as usize].max(widths[Register::Context as usize])
+        let inputs = [Register::Normed, Register::Context, Register::QueryLatent];
+        inputs.map(|register| widths[register as usize]).into_iter().max().unwrap_or(0)
     }
 
     /// Bytes that `capacity` tokens will hold.

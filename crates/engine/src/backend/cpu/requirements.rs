@@ -2,6 +2,8 @@
 
 use kernels::Activations;
 
+use super::dense::DenseScratch;
+use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
 use super::state::StateLayout;
@@ -29,6 +31,8 @@ impl Requirements {
         let activations = Registers::bytes(config, tokens)
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
+            + DenseScratch::bytes(config, options)
+            + LatentScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))

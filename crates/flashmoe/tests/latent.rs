@@ -9,10 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use store::format::open;
+use store::format::{Checkpoint, Extent, Projection, open};
+use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
 use support::{Scored, flashmoe, golden};
 
 const CASE: &str = "deepseek-calm-hf";
+/// Number of the type in GGUF files.
+const BF16: u32 = 30;
 /// Least difference that counts: a hundred times what the case is held to.
 const MATTERS: f64 = 1e-3;
 
@@ -157,6 +160,151 @@ fn packs_give_the_bits_of_the_release() {
         let trace = store::trace::Trace::read(&mut fs::File::open(&path).unwrap()).unwrap();
         assert!((trace.layers, trace.tokens() > 2) == (2, true), "layers with experts");
     }
+}
+
+fn bytes(source: &Checkpoint, extent: Extent) -> Vec<u8> {
+    let file = fs::File::open(&source.files[extent.file.0 as usize].path).unwrap();
+    let mut bytes = vec![0; extent.length as usize];
+    file.read_exact_at(&mut bytes, extent.offset).unwrap();
+    bytes
+}
+
+/// The committed net as llama.cpp's converter writes it.
+fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
+    let mut file = GgufFile::tiny(F32);
+    file.tensors.clear();
+    file.keys.retain(|(key, _)| !key.starts_with("qwen3moe."));
+    file.set("general.architecture", GgufValue::Text("deepseek2".to_owned()));
+    let size = |name: &str| config[name].as_u64().unwrap() as u32;
+    for (key, value) in [
+        ("block_count", size("num_hidden_layers")),
+        ("context_length", size("max_position_embeddings")),
+        ("embedding_length", size("hidden_size")),
+        ("feed_forward_length", size("intermediate_size")),
+        ("leading_dense_block_count", size("first_k_dense_replace")),
+        ("expert_count", size("n_routed_experts")),
+        ("expert_used_count", size("num_experts_per_tok")),
+        ("expert_shared_count", size("n_shared_experts")),
+        ("expert_group_count", size("n_group")),
+        ("expert_group_used_count", size("topk_group")),
+        ("expert_gating_func", 2),
+        ("expert_feed_forward_length", size("moe_intermediate_size")),
+        ("attention.head_count", size("num_attention_heads")),
+        ("attention.head_count_kv", 1),
+        ("attention.q_lora_rank", size("q_lora_rank")),
+        ("attention.kv_lora_rank", size("kv_lora_rank")),
+        ("attention.key_length", size("kv_lora_rank") + size("qk_rope_head_dim")),
+        ("attention.value_length", size("kv_lora_rank")),
+        ("attention.key_length_mla", size("qk_nope_head_dim") + size("qk_rope_head_dim")),
+        ("attention.value_length_mla", size("v_head_dim")),
+        ("rope.dimension_count", size("qk_rope_head_dim")),
+        ("rope.scaling.original_context_length", 64),
+    ] {
+        file.set(&format!("deepseek2.{key}"), GgufValue::U32(value));
+    }
+    for (key, value) in [
+        ("attention.layer_norm_rms_epsilon", 1e-5),
+        ("rope.freq_base", 10_000.0),
+        ("rope.scaling.factor", 40.0),
+        ("rope.scaling.yarn_beta_fast", 32.0),
+        ("rope.scaling.yarn_beta_slow", 1.0),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("expert_weights_scale", 2.5),
+    ] {
+        file.set(&format!("deepseek2.{key}"), GgufValue::F32(value));
+    }
+    file.set("deepseek2.rope.scaling.type", GgufValue::Text("yarn".to_owned()));
+    file.set("deepseek2.expert_weights_norm", GgufValue::Bool(true));
+    let mut add = |name: String, shape: &[usize], type_id, data| {
+        let sizes = shape.iter().rev().map(|&size| size as u64).collect();
+        file.tensors.push(GgufTensor { name, sizes, type_id, data, offset: None });
+    };
+    for (name, tensor) in &source.tensors {
+        let top = [("embed_tokens", "token_embd"), ("norm", "output_norm"), ("lm_head", "output")];
+        let data = bytes(source, tensor.weight);
+        if let Some((_, new)) = top.iter().find(|(old, _)| old == name) {
+            add(format!("{new}.weight"), &tensor.shape, BF16, data);
+            continue;
+        }
+        let (layer, part) = name.strip_prefix("layers.").unwrap().split_once('.').unwrap();
+        let new = match part {
+            "input_layernorm" => "attn_norm.weight",
+            "post_attention_layernorm" => "ffn_norm.weight",
+            "self_attn.q_a_proj" => "attn_q_a.weight",
+            "self_attn.q_a_layernorm" => "attn_q_a_norm.weight",
+            "self_attn.q_b_proj" => "attn_q_b.weight",
+            "self_attn.kv_a_proj_with_mqa" => "attn_kv_a_mqa.weight",
+            "self_attn.kv_a_layernorm" => "attn_kv_a_norm.weight",
+            "self_attn.o_proj" => "attn_output.weight",
+            "mlp.gate" => "ffn_gate_inp.weight",
+            "mlp.gate.e_score_correction_bias" => "exp_probs_b.bias",
+            "mlp.gate_proj" => "ffn_gate.weight",
+            "mlp.up_proj" => "ffn_up.weight",
+            "mlp.down_proj" => "ffn_down.weight",
+            "mlp.shared_experts.gate_proj" => "ffn_gate_shexp.weight",
+            "mlp.shared_experts.up_proj" => "ffn_up_shexp.weight",
+            "mlp.shared_experts.down_proj" => "ffn_down_shexp.weight",
+            "self_attn.kv_b_proj" => {
+                let wide = |name: &str| size(name) as usize;
+                let (plain, value) = (wide("qk_nope_head_dim"), wide("v_head_dim"));
+                let (heads, rank) = (wide("num_attention_heads"), wide("kv_lora_rank"));
+                let row = |row: usize| data[row * rank * 2..(row + 1) * rank * 2].to_vec();
+                let (mut keys, mut values) = (Vec::new(), Vec::new());
+                for head in 0..heads {
+                    let first = head * (plain + value);
+                    for at in 0..rank {
+                        let column = (first..first + plain).map(|row| (row * rank + at) * 2);
+                        keys.extend(column.flat_map(|at| data[at..at + 2].to_vec()));
+                    }
+                    values.extend((first + plain..first + plain + value).flat_map(row));
+                }
+                let name = |part: &str| format!("blk.{layer}.attn_{part}_b.weight");
+                add(name("k"), &[heads, rank, plain], BF16, keys);
+                add(name("v"), &[heads, value, rank], BF16, values);
+                continue;
+            }
+            other => panic!("{other}"),
+        };
+        let type_id = if new == "exp_probs_b.bias" { F32 } else { BF16 };
+        add(format!("blk.{layer}.{new}"), &tensor.shape, type_id, data);
+    }
+    for (layer, experts) in source.experts.iter().enumerate() {
+        let Some(experts) = experts else { continue };
+        for projection in [Projection::Gate, Projection::Up, Projection::Down] {
+            let matrices = experts.experts.iter();
+            let data = matrices.flat_map(|it| bytes(source, it.weight[projection as usize]));
+            let shape = &experts.shapes[projection as usize];
+            let name = ["gate", "up", "down"][projection as usize];
+            let shape = [experts.experts.len(), shape.rows, shape.columns];
+            add(format!("blk.{layer}.ffn_{name}_exps.weight"), &shape, BF16, data.collect());
+        }
+    }
+    file
+}
+
+#[test]
+fn a_gguf_file_gives_the_bits_of_the_release() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    copy(&golden().join(CASE).join("model"), &model);
+    // GGUF has no key for the other part of the magnitude: llama.cpp computes both alike, as the releases have them.
+    let path = model.join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    config["rope_scaling"]["mscale"] = json!(1.0);
+    fs::write(&path, config.to_string()).unwrap();
+    let source = open(&model).unwrap();
+    let file = converted(&source, &config);
+    let gguf = folder.path().join("m.gguf");
+    fs::write(&gguf, file.to_bytes()).unwrap();
+    assert!(score(&gguf, &[]) == score(&model, &[]));
+    assert!(run(&["inspect", gguf.to_str().unwrap()]).contains("DeepSeek-V3"));
+    // DeepSeek-V2 weighs by a softmax.
+    let mut other = file;
+    other.set("deepseek2.expert_gating_func", GgufValue::U32(1));
+    fs::write(&gguf, other.to_bytes()).unwrap();
+    let output = flashmoe(&["inspect", gguf.to_str().unwrap()]);
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && line.contains("expert_gating_func"), "{line}");
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn parts(
     encoding: Encoding,
     owners: &[Owner],
 ) -> Result<(), GenerateError> {
-    let plain = path.ends_with("A_log") || path.ends_with("dt_bias");
+    let plain =
+        ["A_log", "dt_bias", "e_score_correction_bias"].iter().any(|end| path.ends_with(end));
     let weight = if plain { path.to_owned() } else { format!("{path}.weight") };
     let values = shape.iter().product::<usize>() / owners.len();
     let owned = |name: String, data_type, shape: Vec<usize>, piece, bytes: usize| Stored {

@@ -4,10 +4,12 @@
 //! reader for every layout. Which key an entry comes from is kept, so that errors name what the file has. A key
 //! whose effect no configuration of ours has must say that it has none.
 
+mod latent;
+
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{GPT_OSS, QWEN3_NEXT};
+use super::names::{DEEPSEEK, GPT_OSS, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -45,7 +47,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 4] = [
+const ARCHITECTURES: [Architecture; 5] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -74,21 +76,32 @@ const ARCHITECTURES: [Architecture; 4] = [
         own: &GPT_OSS,
         heads: ValueHeads::None,
     },
+    Architecture {
+        name: "deepseek2",
+        family: Family::DeepseekV3,
+        second_norm: "ffn_norm.weight",
+        own: &DEEPSEEK,
+        heads: ValueHeads::None,
+    },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
-     (Qwen3-MoE) and gpt-oss";
+     (Qwen3-MoE), gpt-oss and deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash)";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
-const WITHOUT_EFFECT: [(&str, &[f64]); 9] = [
-    ("expert_group_count", &[0.0, 1.0]),
-    ("expert_weights_scale", &[0.0, 1.0]),
-    ("leading_dense_block_count", &[0.0]),
+const WITHOUT_EFFECT: [(&str, &[f64]); 5] = [
     ("rope.scaling.attn_factor", &[0.0, 1.0]),
     ("rope.scaling.yarn_attn_factor", &[1.0]),
     ("rope.scaling.yarn_ext_factor", &[1.0, -1.0]),
-    ("rope.scaling.yarn_log_multiplier", &[0.0]),
     ("final_logit_softcapping", &[0.0]),
     ("logit_scale", &[0.0, 1.0]),
+];
+
+/// The same of architectures with experts in every layer, in no groups.
+const WITHOUT_EFFECT_IN_EVERY_LAYER: [(&str, &[f64]); 4] = [
+    ("expert_group_count", &[0.0, 1.0]),
+    ("expert_weights_scale", &[0.0, 1.0]),
+    ("leading_dense_block_count", &[0.0]),
+    ("rope.scaling.yarn_log_multiplier", &[0.0]),
 ];
 
 /// The same of architectures without windows whose router weighs experts before it chooses them.
@@ -101,6 +114,13 @@ const WITHOUT_EFFECT_ON_QWEN: [(&str, &[f64]); 3] = [
 /// The same of gpt-oss: every other layer has a window, and experts are weighed after they are chosen.
 const WITHOUT_EFFECT_ON_GPT_OSS: [(&str, &[f64]); 2] =
     [("attention.sliding_window_pattern", &[2.0]), ("expert_gating_func", &[0.0, 3.0])];
+
+/// The same of DeepSeek-V3 and its like: experts are weighed by sigmoids.
+const WITHOUT_EFFECT_ON_DEEPSEEK: [(&str, &[f64]); 3] = [
+    ("attention.sliding_window", &[0.0]),
+    ("attention.temperature_scale", &[0.0]),
+    ("expert_gating_func", &[2.0]),
+];
 
 /// What the keys of a file say about its model.
 pub(super) struct Described {
@@ -184,6 +204,7 @@ pub(super) fn describe(
     vocabulary(&mut entries, rows)?;
     let (experts, width) = match known.family {
         Family::GptOss => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
+        Family::DeepseekV3 => (&keys::N_ROUTED_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
         _ => (&keys::NUM_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
     };
     entries.count(experts, "expert_count", true)?;
@@ -202,14 +223,18 @@ pub(super) fn describe(
         let normalised = entries.metadata.flag(&key)?.unwrap_or(true);
         entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
     }
-    if known.family == Family::GptOss {
-        gpt_oss(&mut entries)?;
+    match known.family {
+        Family::GptOss => gpt_oss(&mut entries)?,
+        Family::DeepseekV3 => latent::enter(&mut entries)?,
+        _ => {}
     }
     let linear = match known.heads {
         ValueHeads::None => vec![false; trunk],
         heads => delta(&mut entries, heads, trunk, trunk + further)?,
     };
-    rotation(&mut entries)?;
+    if known.family != Family::DeepseekV3 {
+        rotation(&mut entries)?;
+    }
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
@@ -221,16 +246,24 @@ pub(super) fn describe(
 fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatError> {
     let scaling = entries.key("rope.scaling.type");
     let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
-    let stretched = if family == Family::GptOss { "yarn" } else { "none" };
+    let stretched = match family {
+        Family::GptOss | Family::DeepseekV3 => "yarn",
+        _ => "none",
+    };
     if let Some(kind) = kind.filter(|kind| kind != "none" && kind != stretched) {
         let remedy = "models with their own, unscaled rotation are read";
         return Err(entries.metadata.unsupported(&scaling, quoted(&kind).to_string(), remedy));
     }
     let more: &[(&str, &[f64])] = match family {
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
+        Family::DeepseekV3 => &WITHOUT_EFFECT_ON_DEEPSEEK,
         _ => &WITHOUT_EFFECT_ON_QWEN,
     };
-    for &(name, harmless) in WITHOUT_EFFECT.iter().chain(more) {
+    let everywhere = match family {
+        Family::DeepseekV3 => &[][..],
+        _ => &WITHOUT_EFFECT_IN_EVERY_LAYER,
+    };
+    for &(name, harmless) in WITHOUT_EFFECT.iter().chain(everywhere).chain(more) {
         let key = entries.key(name);
         let Some(found) = entries.metadata.number(&key)? else { continue };
         if !harmless.contains(&found) {
@@ -240,8 +273,10 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     }
     let (keys, values) =
         (entries.size("attention.key_length")?, entries.size("attention.value_length")?);
+    // Those of latent attention are those of its row.
     if let (Some(keys), Some(values)) = (keys, values)
         && keys != values
+        && family != Family::DeepseekV3
     {
         let found = format!("{values} for keys of {keys}");
         let key = entries.key("attention.value_length");
@@ -313,13 +348,18 @@ fn gpt_oss(entries: &mut Entries<'_>) -> Result<(), FormatError> {
         let remedy = "one rotation for all layers is read";
         return Err(entries.metadata.unsupported(&windowed, other.to_string(), remedy));
     }
+    let mut rope = Map::new();
+    rope.insert(keys::ROPE_TRUNCATE.name().to_owned(), false.into());
+    stretched(entries, rope)
+}
+
+/// The stretched rotation, where there is one, with what `rope` says of it already.
+fn stretched(entries: &mut Entries<'_>, mut rope: Map<String, Value>) -> Result<(), FormatError> {
     let kind = entries.metadata.text(&entries.key("rope.scaling.type"), TEXT_BYTES_MAX)?;
     if kind.as_deref() != Some("yarn") {
         return Ok(());
     }
-    let mut rope = Map::new();
     rope.insert(keys::ROPE_TYPE.name().to_owned(), "yarn".into());
-    rope.insert(keys::ROPE_TRUNCATE.name().to_owned(), false.into());
     let mut enter = |ours: &'static str, name: &str, required: bool| {
         let full = entries.key(name);
         let found = match required {
@@ -398,6 +438,9 @@ fn delta(
 
 /// Rows of query (with its gate), key and value.
 fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], FormatError> {
+    if config.get(&keys::KV_LORA_RANK)?.is_some() {
+        return Ok([0; 3]);
+    }
     let head = config.required(&keys::HEAD_DIM)?;
     let gates = if family == Family::Qwen3Moe { 1 } else { 2 };
     let queries = config.required(&keys::NUM_ATTENTION_HEADS)? * head * gates;

@@ -70,6 +70,23 @@ pub(super) const GPT_OSS: [(&str, &str); 10] = [
     ("ffn_down_exps.bias", "mlp.experts.down_proj_bias"),
 ];
 
+/// What DeepSeek-V3 and its like have besides.
+pub(super) const DEEPSEEK: [(&str, &str); 12] = [
+    ("attn_q_a.weight", "self_attn.q_a_proj"),
+    ("attn_q_a_norm.weight", "self_attn.q_a_layernorm"),
+    ("attn_q_b.weight", "self_attn.q_b_proj"),
+    ("attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa"),
+    ("attn_kv_a_norm.weight", "self_attn.kv_a_layernorm"),
+    ("attn_kv_b.weight", "self_attn.kv_b_proj"),
+    // Its rows as the converter parts them: keys transposed, and values.
+    ("attn_k_b.weight", "self_attn.embed_q"),
+    ("attn_v_b.weight", "self_attn.unembed_out"),
+    ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+    ("ffn_gate.weight", "mlp.gate_proj"),
+    ("ffn_up.weight", "mlp.up_proj"),
+    ("ffn_down.weight", "mlp.down_proj"),
+];
+
 /// What the layers of a model are, as far as names depend on it.
 pub(super) struct Layers<'a> {
     /// Layers of the trunk; blocks beyond them predict further tokens.

@@ -1,0 +1,69 @@
+//! The keys of `deepseek2`: latent attention, layers without experts, groups of experts.
+//!
+//! The name is that of all models of these parts; which it is shows in the vocabulary. DeepSeek-V2, which chooses
+//! experts otherwise, has it too and is refused by its key. Files of before May 2025 do not say how wide heads are.
+
+use serde_json::{Map, Value, json};
+
+use super::{Entries, stretched};
+use crate::format::Family;
+use crate::format::config::keys;
+use crate::format::error::FormatError;
+use crate::format::gguf::metadata::Metadata;
+
+/// Sizes of vocabularies by which models of this architecture are told apart.
+const VOCABULARIES: [(u64, Family); 2] =
+    [(163_840, Family::KimiK2), (154_880, Family::Glm4MoeLite)];
+
+/// Takes the keys.
+pub(super) fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+    let size = entries.json.get(keys::VOCAB_SIZE.name()).and_then(Value::as_u64);
+    if let Some((_, family)) = VOCABULARIES.iter().find(|(known, _)| Some(*known) == size) {
+        entries.json.insert(keys::MODEL_TYPE.name().to_owned(), family.model_type().into());
+    }
+    // A file without it is of a model that weighs experts by a softmax.
+    let gating = entries.key("expert_gating_func");
+    entries.metadata.required(&gating, Metadata::unsigned)?;
+    entries.count(&keys::Q_LORA_RANK, "attention.q_lora_rank", false)?;
+    entries.count(&keys::KV_LORA_RANK, "attention.kv_lora_rank", true)?;
+    entries.count(&keys::V_HEAD_DIM, "attention.value_length_mla", true)?;
+    entries.count(&keys::QK_ROPE_HEAD_DIM, "rope.dimension_count", true)?;
+    entries.count(&keys::N_SHARED_EXPERTS, "expert_shared_count", true)?;
+    entries.count(&keys::INTERMEDIATE_SIZE, "feed_forward_length", false)?;
+    let rotated = entries.size("rope.dimension_count")?.unwrap_or(0);
+    let key = entries.key("attention.key_length_mla");
+    let width = entries.metadata.required(&key, Metadata::unsigned)?;
+    let Some(plain) = width.checked_sub(rotated) else {
+        let found = format!("{width}, {rotated} of them rotated");
+        return Err(entries.metadata.invalid(&key, found));
+    };
+    entries.enter(&keys::QK_NOPE_HEAD_DIM, key, plain.into());
+    for (key, name, absent) in [
+        (&keys::FIRST_K_DENSE_REPLACE, "leading_dense_block_count", 0),
+        (&keys::N_GROUP, "expert_group_count", 1),
+        (&keys::TOPK_GROUP, "expert_group_used_count", 1),
+    ] {
+        let found = entries.size(name)?.filter(|&found| found > 0).unwrap_or(absent);
+        entries.enter(key, entries.key(name), found.into());
+    }
+    let key = entries.key("expert_weights_scale");
+    let scale = entries.metadata.number(&key)?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
+    entries.enter(&keys::ROUTED_SCALING_FACTOR, key, shortest(scale));
+    let key = entries.key("expert_weights_norm");
+    let normalised = entries.metadata.flag(&key)?.unwrap_or(false);
+    entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
+    // The magnitude of what is rotated stays; the key has a tenth of the factor of all scores.
+    let mut rope = Map::new();
+    rope.insert(keys::ROPE_ATTENTION_FACTOR.name().to_owned(), json!(1.0));
+    let key = entries.key("rope.scaling.yarn_log_multiplier");
+    if let Some(tenth) = entries.metadata.number(&key)? {
+        rope.insert(keys::ROPE_MSCALE_ALL.name().to_owned(), json!((tenth * 1e7).round() / 1e6));
+        entries.names.push((keys::ROPE_MSCALE_ALL.name(), key));
+    }
+    stretched(entries, rope)
+}
+
+/// What was written as binary32, in its shortest decimal form.
+fn shortest(found: f64) -> Value {
+    json!((found as f32).to_string().parse().unwrap_or(found))
+}

@@ -36,6 +36,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 /// The shapes of a family of these parts.
 pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelConfig, FormatError> {
     let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
+    if !rotated.is_multiple_of(2) {
+        let found = format!("{rotated}, but values are rotated in pairs");
+        return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
+    }
     if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
         let found = format!("{factor}, but this family rotates all of qk_rope_head_dim");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));

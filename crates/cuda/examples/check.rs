@@ -30,6 +30,8 @@ mod blocks;
 mod bus;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/pages.rs"]
+mod pages;
 #[path = "check_parts/routing.rs"]
 mod routing;
 #[path = "check_parts/several.rs"]
@@ -544,6 +546,7 @@ pub(crate) fn run(seed: u64) {
         answers: PinnedBuffer::new(&device, 64).unwrap(),
         copies: PinnedBuffer::new(&device, 64).unwrap(),
     };
+    bench.pages();
     bench.linear();
     bench.several_products();
     bench.several_experts(&pinned);

@@ -121,6 +121,11 @@ KERNEL(attend_chunk_bf16_64, AttendArguments);
 KERNEL(attend_chunk_bf16_128, AttendArguments);
 KERNEL(attend_chunk_bf16_256, AttendArguments);
 KERNEL(attend_chunk_bf16_256_small, AttendArguments);
+KERNEL(attend_step_q8_128, AttendArguments);
+KERNEL(attend_step_q8_256, AttendArguments);
+KERNEL(attend_chunk_q8_128, AttendArguments);
+KERNEL(attend_chunk_q8_256, AttendArguments);
+KERNEL(attend_chunk_q8_256_small, AttendArguments);
 
 STRUCTURE(DrawArguments, 48);
 FIELD(DrawArguments, logits, layouts::Word, 0);

@@ -63,6 +63,11 @@ __device__ inline void copy_16(uint32_t to, const void* from, bool live) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(live ? 16 : 0) : "memory");
 }
 
+// Begins to copy 8 bytes to shared memory; zeros instead when not `live`.
+__device__ inline void copy_8(uint32_t to, const void* from, bool live) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(live ? 8 : 0) : "memory");
+}
+
 // Begins to copy 4 bytes to shared memory; zeros instead when not `live`.
 __device__ inline void copy_4(uint32_t to, const void* from, bool live) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(live ? 4 : 0) : "memory");

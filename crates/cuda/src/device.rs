@@ -9,6 +9,7 @@ use kernels::memory::StableMemory;
 
 use crate::CudaError;
 use crate::launch::Kernel;
+use crate::pages::{self, RetiredRange};
 
 /// Every kernel, for every supported architecture.
 static IMAGE: &[u8] = include_bytes!("../kernels/prebuilt/flashmoe.fatbin");
@@ -34,6 +35,8 @@ pub struct DeviceInfo {
     pub free_bytes: u64,
     /// Version of CUDA that the driver speaks, major and minor.
     pub driver: (i32, i32),
+    /// True when its memory can be mapped in pages ([`crate::DeviceBuffer::reserve`]).
+    pub pages: bool,
 }
 
 /// An open device. Clones share it.
@@ -58,6 +61,8 @@ pub(crate) struct Inner {
 pub(crate) enum Retired {
     /// Of the device.
     Device(u64),
+    /// Of the device, mapped into reserved addresses.
+    Range(RetiredRange),
     /// Of the host, allocated by the driver.
     Pinned(*mut c_void),
     /// Of the host, registered, and who keeps it mapped.
@@ -131,6 +136,8 @@ impl Device {
         }
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let managed = Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        let managed = attribute(managed)? != 0;
         let mut driver = 0;
         // SAFETY: stores a number.
         check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut driver) })?;
@@ -154,6 +161,7 @@ impl Device {
                 total_bytes: 0,
                 free_bytes: 0,
                 driver: (driver / 1000, driver % 1000 / 10),
+                pages: false,
             },
             retired: Mutex::new(Vec::new()),
         };
@@ -162,6 +170,7 @@ impl Device {
         let (free, total) = inner.memory()?;
         inner.info.free_bytes = free as u64;
         inner.info.total_bytes = total as u64;
+        inner.info.pages = managed && pages::serves(ordinal as i32);
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -268,6 +277,7 @@ impl Drop for Inner {
             for memory in retired.drain(..) {
                 let _ = match memory {
                     Retired::Device(address) => sys::cuMemFree_v2(address),
+                    Retired::Range(range) => range.free(),
                     Retired::Pinned(host) => sys::cuMemFreeHost(host),
                     Retired::Registered(host, owner) => {
                         let result = sys::cuMemHostUnregister(host);

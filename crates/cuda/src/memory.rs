@@ -12,6 +12,7 @@ use cudarc::driver::sys;
 use kernels::memory::StableMemory;
 
 use crate::device::{Retired, check};
+use crate::pages::{Pages, RetiredRange};
 use crate::{CudaError, Device};
 
 /// Checks that `length` values of `size` bytes from byte `offset` on lie within `bytes`.
@@ -97,11 +98,14 @@ impl<T> Span<T> {
     }
 }
 
-/// Bytes of device memory, zero at first.
+/// Bytes of device memory, zero at first. Where it comes in pages ([`DeviceBuffer::reserve`]), only what has some may
+/// be used.
 pub struct DeviceBuffer {
-    device: Device,
-    address: u64,
+    pub(crate) device: Device,
+    pub(crate) address: u64,
     bytes: usize,
+    /// Where the memory comes in pages.
+    pub(crate) pages: Option<Pages>,
 }
 
 impl DeviceBuffer {
@@ -120,10 +124,15 @@ impl DeviceBuffer {
             return Err(CudaError::Memory { kind: "device", bytes, free, total });
         }
         check("cuMemAlloc", result)?;
-        let buffer = Self { device: device.clone(), address, bytes };
+        let buffer = Self { device: device.clone(), address, bytes, pages: None };
         // SAFETY: the range was allocated above.
         check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(address, 0, bytes) })?;
         Ok(buffer)
+    }
+
+    /// A reserved range, which is given back with the buffer.
+    pub(crate) fn with_pages(device: &Device, address: u64, bytes: usize, pages: Pages) -> Self {
+        Self { device: device.clone(), address, bytes, pages: Some(pages) }
     }
 
     /// `length` values from byte `offset`.
@@ -200,7 +209,10 @@ fn await_copies() -> Result<(), CudaError> {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        self.device.inner.retire(Retired::Device(self.address));
+        self.device.inner.retire(match self.pages.take() {
+            Some(pages) => RetiredRange::of(self.address, pages),
+            None => Retired::Device(self.address),
+        });
     }
 }
 

@@ -50,8 +50,16 @@ fn tiers(spent: &StoreCounters) -> String {
         return String::new();
     }
     let share = |count: u64| 100.0 * count as f64 / spent.decode.requests.max(1) as f64;
+    let grown = match device.given_up {
+        0 => String::new(),
+        count => format!(
+            ", {count} gave way to keys and values ({}): {} slots",
+            ByteSize(device.cache_bytes),
+            device.slots
+        ),
+    };
     format!(
-        " · in GPU memory {:.1} %, in RAM {:.1} %, {} copied to the GPU and {} back, {} in both",
+        " · in GPU memory {:.1} %, in RAM {:.1} %, {} copied to the GPU and {} back, {} in both{grown}",
         share(device.hits),
         share(spent.decode.hits.saturating_sub(device.hits)),
         device.copied,
@@ -94,6 +102,10 @@ mod tests {
             tiers(&spent),
             " · in GPU memory 80.0 %, in RAM 15.0 %, 12 copied to the GPU and 11 back, 3 in both"
         );
+        (spent.device.given_up, spent.device.slots, spent.device.cache_bytes) = (24, 900, 40 << 20);
+        let line = tiers(&spent);
+        let grown = ", 3 in both, 24 gave way to keys and values (40.0 MiB): 900 slots";
+        assert!(line.ends_with(grown), "{line}");
     }
 
     #[test]

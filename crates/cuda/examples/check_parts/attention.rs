@@ -254,7 +254,7 @@ impl Bench {
                     100.0 * rate / copy
                 );
             }
-            let plain = matches!(kv_type, KvType::F32 | KvType::Q8);
+            let plain = kv_type == KvType::F32;
             for depth in [0, 8192, 32_768, 131_072] {
                 if plain && depth > 8192 {
                     continue;

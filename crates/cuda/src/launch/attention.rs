@@ -163,7 +163,8 @@ impl Division {
         let bf16 = match kv_type {
             KvType::F16 => false,
             KvType::Bf16 => true,
-            KvType::F32 | KvType::Q8 => return None,
+            KvType::Q8 => return Self::eight_bits(stream, shape, tokens, single),
+            KvType::F32 => return None,
         };
         let capable = stream.device().info().capability.0 >= 8;
         if !capable || !shape.dim.is_multiple_of(8) {
@@ -217,6 +218,56 @@ impl Division {
         })
     }
 
+    /// For tensor cores over eight bits, whose kernels serve heads of 128 and 256 values.
+    fn eight_bits(
+        stream: &Stream,
+        shape: &AttentionShape,
+        tokens: usize,
+        single: bool,
+    ) -> Option<Self> {
+        let (dim, limit) = (shape.dim, stream.device().shared_limit());
+        let wide = match dim {
+            128 => false,
+            256 => true,
+            _ => return None,
+        };
+        if stream.device().info().capability.0 < 8 {
+            return None;
+        }
+        let raw = |keys: usize| 2 * keys * (dim + Q8_GROUP);
+        if single {
+            // Each half of a block has its own tiles.
+            let stages = if 8 * raw(STEP_KEYS) + 2 * STEP_FIXED_BYTES <= limit { 4 } else { 2 };
+            let blocks = shape.group().div_ceil(STEP_HEADS);
+            return Some(Self {
+                kernel: if wide { Kernel::AttendStepQ8Dim256 } else { Kernel::AttendStepQ8Dim128 },
+                grid: (blocks, shape.key_value_heads * shape.splits(), tokens),
+                threads: 512,
+                shared: 2 * stages * raw(STEP_KEYS),
+                tokens_per_block: 1,
+                stages,
+            });
+        }
+        let bytes = |warps: usize| (64 * warps + 4 * Q8_KEYS + Q8_KEYS / 4) * dim + raw(Q8_KEYS);
+        let (kernel, warps) = match wide {
+            false => (Kernel::AttendChunkQ8Dim128, 8),
+            true if bytes(8) <= limit => (Kernel::AttendChunkQ8Dim256, 8),
+            true => (Kernel::AttendChunkQ8Small, 4),
+        };
+        let tokens_per_block = 16 * warps / shape.group();
+        if tokens_per_block == 0 || bytes(warps) > limit {
+            return None;
+        }
+        Some(Self {
+            kernel,
+            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, 1),
+            threads: 32 * warps,
+            shared: bytes(warps),
+            tokens_per_block,
+            stages: 1,
+        })
+    }
+
     /// In f32.
     fn plain(shape: &AttentionShape, tokens: usize, single: bool) -> Self {
         let rows = if single { 1 } else { 4 };
@@ -233,7 +284,9 @@ impl Division {
     }
 }
 
-/// Shared memory of `attend_step` that does not depend on the stages, rounded up.
+/// Keys of a tile of `attend_chunk_q8`.
+const Q8_KEYS: usize = 32;
+/// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
 /// `out` = causal attention of `query` over the cache, which holds the tokens' own keys and values. `scratch` has
@@ -303,5 +356,6 @@ mirrors! {
     } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,
-        AttendChunkBf16Dim256, AttendChunkBf16Small;
+        AttendChunkBf16Dim256, AttendChunkBf16Small, AttendStepQ8Dim128, AttendStepQ8Dim256, AttendChunkQ8Dim128,
+        AttendChunkQ8Dim256, AttendChunkQ8Small;
 }

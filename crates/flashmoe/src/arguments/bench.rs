@@ -58,7 +58,7 @@ pub(crate) struct BenchArguments {
     /// How the dense trunk gets into memory (list)
     #[arg(long, value_name = "HOW", value_delimiter = ',', default_value = "read")]
     pub(crate) load: Vec<LoadChoice>,
-    /// When the key-value cache is allocated (list; default: grow, a GPU's is allocated ahead)
+    /// When the key-value cache takes memory (list; default: grow)
     #[arg(long, value_name = "WHEN", value_delimiter = ',')]
     pub(crate) kv: Vec<KvChoice>,
     /// Experts per token (list); fewer than trained is an approximation

@@ -78,7 +78,8 @@ pub(crate) struct ModelArguments {
     /// in progress then ends with an error that names the file
     #[arg(long, value_name = "HOW", default_value = "read", help_heading = "Memory and disk")]
     pub(crate) load: LoadChoice,
-    /// When the key-value cache is allocated (default: grow; a GPU's is allocated ahead)
+    /// When the key-value cache takes memory (default: grow; on a GPU, as long as experts that do not all fit there
+    /// can use it meanwhile)
     #[arg(long, value_name = "WHEN", help_heading = "Memory and disk")]
     pub(crate) kv: Option<KvChoice>,
     /// How keys and values are stored (default: f16)
@@ -205,7 +206,7 @@ pub(crate) enum LoadChoice {
 /// `--kv`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KvChoice {
-    /// In steps of 256 tokens
+    /// As conversations grow: in steps of 256 tokens, on a GPU of 2 MiB of each layer's keys and values
     Grow,
     /// The whole context before the first token
     Ahead,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use engine::EngineError;
-use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, probe};
+use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
 use store::cache::StorePlan;
@@ -17,6 +17,9 @@ use crate::failure::Failure;
 
 /// Device memory that an automatic cap leaves free: a desktop's needs, and what the driver takes as it goes.
 const RESERVE_BYTES: u64 = 512 << 20;
+
+/// The part of the plan that keys and values are.
+const KEY_VALUES: &str = "key-value cache";
 
 /// A GPU that can be used.
 pub(crate) struct FoundDevice {
@@ -60,11 +63,13 @@ pub(crate) struct DevicePlan {
     pub(crate) budget: u64,
     /// Limits of a batch and of what is kept.
     pub(crate) options: CudaOptions,
-    /// Everything but the slots.
+    /// Everything but the slots, at the start.
     pub(crate) parts: Vec<Part>,
+    /// Keys and values when every conversation has its full context.
+    pub(crate) full_cache_bytes: u64,
     /// Bytes of one slot.
     pub(crate) slot_bytes: usize,
-    pub(crate) slots: usize,
+    pub(crate) slots: SlotShare,
     /// Experts of the model.
     pub(crate) experts: usize,
 }
@@ -171,10 +176,6 @@ fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
 fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
         (
-            arguments.kv == Some(KvChoice::Grow),
-            "--kv grow is the processor's: a GPU's key-value cache is allocated ahead",
-        ),
-        (
             arguments.delta_rule == Some(DeltaChoice::Chunked),
             "--delta-rule chunked is the processor's: a GPU goes token by token",
         ),
@@ -202,6 +203,7 @@ impl DevicePlan {
         catalog: &Catalog<'_>,
         records: &StorePlan,
         options: CudaOptions,
+        kv: Option<KvChoice>,
     ) -> Result<Self> {
         let FoundDevice { info, budget } = found;
         let slot_bytes = slot_bytes(records);
@@ -215,9 +217,9 @@ impl DevicePlan {
             requirements = needs(false);
             slots = left(&requirements) as usize;
         }
-        let parts = vec![
+        let mut parts = vec![
             Part { name: "dense trunk", bytes: requirements.weights },
-            Part { name: "key-value cache", bytes: requirements.key_values },
+            Part { name: KEY_VALUES, bytes: requirements.key_values },
             Part { name: "recurrent state", bytes: requirements.recurrent },
             Part { name: "activations", bytes: requirements.activations },
             Part { name: "expert staging", bytes: requirements.staging },
@@ -236,19 +238,35 @@ impl DevicePlan {
             );
             return Err(Failure::memory(reason).into());
         }
-        let slots = slots.min(experts);
-        Ok(Self { info, budget, options, parts, slot_bytes, slots, experts })
+        let room = budget - requirements.total() + requirements.key_values;
+        let growing = SlotShare::growing(config, &options, room, slot_bytes, experts)
+            .filter(|_| info.pages && slots < experts && kv != Some(KvChoice::Ahead));
+        if let Some(share) = &growing {
+            let cache = parts.iter_mut().filter(|part| part.name == KEY_VALUES);
+            cache.for_each(|part| part.bytes = share.first_cache_bytes());
+        }
+        let slots = growing.unwrap_or_else(|| SlotShare::fixed(slots.min(experts)));
+        let full_cache_bytes = requirements.key_values;
+        Ok(Self { info, budget, options, parts, full_cache_bytes, slot_bytes, slots, experts })
     }
 
-    /// True when every record has a slot of its own in device memory.
+    /// True when every record always has a slot of its own in device memory.
     pub(crate) fn holds_all(&self) -> bool {
-        self.slots >= self.experts
+        self.slots.full >= self.experts
     }
 
     /// Bytes of device memory that will be taken.
     pub(crate) fn total_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.bytes).sum::<u64>()
-            + (self.slots * self.slot_bytes) as u64
+        let parts: u64 = self.parts.iter().map(|part| part.bytes).sum();
+        match self.slots.grows() {
+            true => parts - self.slots.first_cache_bytes() + self.slots.shared_bytes(),
+            false => parts + self.slot_bytes_at_start(),
+        }
+    }
+
+    /// Bytes of the slots that there are at the start.
+    pub(crate) fn slot_bytes_at_start(&self) -> u64 {
+        (self.slots.start * self.slot_bytes) as u64
     }
 }
 
@@ -297,7 +315,6 @@ mod tests {
     #[test]
     fn a_gpu_refuses_what_is_the_processors_and_says_what_it_does_instead() {
         for (options, flag, instead) in [
-            ("--kv grow", "--kv", "ahead"),
             ("--delta-rule chunked", "--delta-rule", "token by token"),
             ("--arithmetic int16", "--arithmetic", "f32"),
             ("--arithmetic f32", "--arithmetic", "f32"),
@@ -306,7 +323,9 @@ mod tests {
             let what = processors_own(&parse(options)).expect(options);
             assert!(what.starts_with(flag) && what.contains(instead), "{options}: {what}");
         }
-        for options in ["", "--kv ahead", "--kv-type f32", "--delta-rule step", "--slots 64"] {
+        for options in
+            ["", "--kv ahead", "--kv grow", "--kv-type f32", "--delta-rule step", "--slots 64"]
+        {
             assert_eq!(processors_own(&parse(options)), None, "{options}");
         }
     }

@@ -131,7 +131,7 @@ impl Plan {
             device_slots: device.slots,
             progress: Some(after(bytes, tell)),
         };
-        let all = bytes + device.slots as f64 * device.slot_bytes as f64;
+        let all = bytes + device.slots.start as f64 * device.slot_bytes as f64;
         let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
         let backend = CudaBackend::new(
             self.config.clone(),

@@ -168,7 +168,8 @@ impl Plan {
                     backend.batch_tokens = chunk.max(backend.sequences);
                 }
                 let options = cuda_options(arguments, &backend, pages);
-                Some(DevicePlan::new(found, &config, &catalog, &records, options)?)
+                let kv = arguments.kv;
+                Some(DevicePlan::new(found, &config, &catalog, &records, options, kv)?)
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);

@@ -240,6 +240,11 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     }
     let both = "Experts that are in GPU memory and in RAM.";
     page.single("expert_in_both", "gauge", both, experts.device.in_both);
+    let slots =
+        "Experts that GPU memory has room for; keys and values take some of it as they grow.";
+    page.single("expert_vram_slots", "gauge", slots, experts.device.slots);
+    let cache = "GPU memory that keys and values have.";
+    page.single("kv_vram_bytes", "gauge", cache, experts.device.cache_bytes);
     page.family(
         "expert_wait_seconds_total",
         "counter",
@@ -255,6 +260,8 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     count("expert_bytes_read_total", "Bytes read for experts.", experts.bytes_read);
     count("expert_records_read_total", "Experts read.", experts.records_read);
     count("expert_withdrawn_total", "Reads given up before they began.", experts.withdrawn);
+    let given_up = "Experts whose GPU memory went to keys and values.";
+    count("expert_vram_given_up_total", given_up, experts.device.given_up);
     count("expert_evictions_total", "Experts that gave way to others.", experts.evictions);
     count(
         "expert_prefetch_wasted_total",

@@ -89,6 +89,12 @@ pub struct DeviceCounters {
     pub returned: u64,
     /// Records that are in device memory and in host memory, at this moment and not since a snapshot.
     pub in_both: u64,
+    /// Slots for records in device memory, at this moment.
+    pub slots: u64,
+    /// Records whose slots went to keys and values.
+    pub given_up: u64,
+    /// Bytes of device memory that keys and values have, at this moment.
+    pub cache_bytes: u64,
     /// What was done on the strength of guesses.
     pub prefetched: PrefetchCounters,
 }
@@ -201,6 +207,9 @@ impl DeviceCounters {
             copied: self.copied - earlier.copied,
             returned: self.returned - earlier.returned,
             in_both: self.in_both,
+            slots: self.slots,
+            given_up: self.given_up - earlier.given_up,
+            cache_bytes: self.cache_bytes,
             prefetched: self.prefetched.since(&earlier.prefetched),
         }
     }

@@ -255,13 +255,22 @@ impl Buffers {
         SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all(), form }
     }
 
-    pub(super) fn new(device: &Device, sizes: &Sizes, replaced: bool) -> Result<Self, CudaError> {
+    /// `grows`: keys and values get addresses alone, their memory comes in pages.
+    pub(super) fn new(
+        device: &Device,
+        sizes: &Sizes,
+        replaced: bool,
+        grows: bool,
+    ) -> Result<Self, CudaError> {
         let floats = |length| Floats::new(device, length);
         let words = |length: usize| DeviceBuffer::new(device, length * 4);
         let long = |length: usize| DeviceBuffer::new(device, length * 8);
         let keys = sizes.layers * sizes.experts;
         let per_layer = || {
-            let layer = |_| DeviceBuffer::new(device, sizes.cache_layer);
+            let layer = |_| match grows {
+                true => DeviceBuffer::reserve(device, sizes.cache_layer, 0),
+                false => DeviceBuffer::new(device, sizes.cache_layer),
+            };
             (0..sizes.attention_layers).map(layer).collect::<Result<Vec<_>, _>>()
         };
         // Uses, and as many guesses of them.

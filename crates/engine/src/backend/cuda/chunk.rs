@@ -102,7 +102,7 @@ impl CudaBackend {
             ExpertParts { tokens, inner }
         });
         let inputs = ChunkInputs { normed, pairs, groups: &groups, buffers: &pair_buffers, parts };
-        if self.experts.can_move {
+        if self.experts.can_move && !self.experts.placement.all_in_device() {
             self.stage_experts(layer, &inputs, cancel)?;
         } else {
             let shapes = &self.experts.shapes[layer.index()];

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use cuda::launch;
 use cuda::{
-    Device, DeviceBuffer, Event, ExpertShapes, Matrix, Registration, Saving, Source, Span, Stream,
+    Device, DeviceBuffer, DevicePage, Event, ExpertShapes, Matrix, PAGE_BYTES, Registration,
+    Saving, Source, Span, Stream,
 };
 use store::cache::{Admission, ExpertStore, Held, Phase, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
@@ -21,7 +22,7 @@ use super::buffers::{Buffers, Sizes};
 use super::misses::MissService;
 use super::moves::{Carrier, Moves, Tiers};
 use super::placement::{Fill, Placement};
-use super::requirements::STAGING_RECORDS;
+use super::requirements::{STAGING_RECORDS, SlotShare};
 use crate::EngineError;
 
 /// Called while records are loaded: bytes loaded, bytes in all.
@@ -34,7 +35,7 @@ pub struct ExpertMemory {
     /// Bytes of a slot in device memory: those of the largest record, a multiple of 4096.
     pub slot_bytes: usize,
     /// Slots in device memory.
-    pub device_slots: usize,
+    pub device_slots: SlotShare,
     /// Told about the loading.
     pub progress: Option<LoadProgress>,
 }
@@ -56,7 +57,12 @@ pub(super) struct Experts {
     /// Address of each arena on the device.
     pub(super) bases: Vec<u64>,
     slots: DeviceBuffer,
+    /// Pages behind the part of the slots that always has memory.
+    slot_pages: usize,
     moves: Moves<Event, Saving<Admission>>,
+    /// Most slots, and how they share memory with keys and values.
+    share: SlotShare,
+    /// Slots that have memory.
     device_slots: usize,
     pub(super) slot_bytes: usize,
     /// Where the records of a prompt pass through, in two halves.
@@ -117,6 +123,13 @@ impl Carrier for Copies<'_> {
     fn wait_for(&mut self, filling: &Event) -> Result<(), EngineError> {
         Ok(filling.wait()?)
     }
+
+    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
+        for &(from, to) in pairs {
+            self.copy_stream.copy(self.slot(from), self.slot(to))?;
+        }
+        Ok(self.copy_stream.wait()?)
+    }
 }
 
 /// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it
@@ -138,18 +151,23 @@ impl Experts {
         expert_shapes: &[[ProjectionShape; 3]],
         memory: ExpertMemory,
         options: &CudaOptions,
-    ) -> Result<Self, EngineError> {
-        let ExpertMemory { store, slot_bytes, device_slots, progress } = memory;
+        pages: Vec<DevicePage>,
+    ) -> Result<(Self, Vec<DevicePage>), EngineError> {
+        let ExpertMemory { store, slot_bytes, device_slots: share, progress } = memory;
         let (layers, experts) = (sizes.layers, sizes.experts);
         let total = layers * experts;
-        let device_slots = device_slots.min(total);
+        let device_slots = share.start.min(total);
         let mut registrations = Vec::new();
         for arena in store.arenas() {
             registrations.push(Registration::new(device, Arc::clone(arena) as _)?);
         }
         let bases: Vec<u64> = registrations.iter().map(Registration::address).collect();
-        let slots = DeviceBuffer::new(device, device_slots * slot_bytes)?;
-        let can_move = device_slots < total;
+        let bytes = device_slots * slot_bytes;
+        let slots = match share.grows() {
+            true => DeviceBuffer::reserve(device, bytes, share.solid_pages * PAGE_BYTES)?,
+            false => DeviceBuffer::new(device, bytes)?,
+        };
+        let can_move = share.full < total;
         let staged = if can_move { STAGING_RECORDS * slot_bytes } else { 0 };
         let addresses = (0..device_slots)
             .map(|slot| slots.span::<u8>(slot * slot_bytes, 1).address())
@@ -201,6 +219,8 @@ impl Experts {
             slots,
             return_stream: Stream::new(device)?,
             moves: Moves::new(can_miss),
+            slot_pages: 0,
+            share,
             device_slots,
             slot_bytes,
             staging: DeviceBuffer::new(device, staged)?,
@@ -213,12 +233,47 @@ impl Experts {
             prefill: store::cache::PhaseCounters::default(),
             store,
         };
-        this.fill_slots(layers, experts, device_slots, progress.as_deref())?;
+        let rest = this.take_back_pages(pages)?;
+        this.fill_slots(layers, experts, this.device_slots, progress.as_deref())?;
         if can_move && !can_miss {
             this.name_host_copies();
         }
         this.before = this.store.counters();
-        Ok(this)
+        Ok((this, rest))
+    }
+
+    /// Between batches: pages that keys and values need, from the last slots.
+    pub(super) fn give_up_pages(&mut self, count: usize) -> Result<Vec<DevicePage>, EngineError> {
+        let left = self.slot_pages.saturating_sub(count);
+        let slots = self.share.slots_in(left, self.slot_bytes);
+        self.with_moves(|moves, tiers, service, carrier| {
+            moves.shrink(tiers, service, carrier, slots)
+        })?;
+        self.device_slots = slots;
+        self.copy_stream.wait()?;
+        self.return_stream.wait()?;
+        let mut pages = Vec::with_capacity(count);
+        while self.slot_pages > left {
+            self.slot_pages -= 1;
+            pages.push(self.slots.unmap(self.slot_pages)?);
+        }
+        Ok(pages)
+    }
+
+    /// Gives slots the memory of pages; gives those back that no slot needs.
+    pub(super) fn take_back_pages(
+        &mut self,
+        mut pages: Vec<DevicePage>,
+    ) -> Result<Vec<DevicePage>, EngineError> {
+        let rest = pages.split_off(pages.len().min(self.slots.page_places() - self.slot_pages));
+        let count = pages.len();
+        self.slots.map(self.slot_pages, pages)?;
+        self.slot_pages += count;
+        if self.share.grows() {
+            self.device_slots = self.share.slots_in(self.slot_pages, self.slot_bytes);
+            self.placement.resize(self.device_slots);
+        }
+        Ok(rest)
     }
 
     fn fill_slots(
@@ -288,9 +343,9 @@ impl Experts {
         self.resident_uses += (layers * per_layer) as u64;
     }
 
-    /// The slots in device memory.
+    /// The slots in device memory, those without memory of their own included.
     pub(super) fn all_slots(&self) -> Span<u8> {
-        self.slots.span(0, self.device_slots * self.slot_bytes)
+        self.slots.span(0, self.share.start * self.slot_bytes)
     }
 
     fn slot_span(&self, slot: u32) -> Span<u8> {
@@ -351,6 +406,8 @@ impl Experts {
         counters.device.over_bus = moves.bus_hits;
         counters.device.copied = moves.filled;
         counters.device.returned = moves.returned;
+        counters.device.given_up = moves.given_up;
+        counters.device.slots = self.device_slots as u64;
         counters.device.resident = self.prefill.hits;
         let prefetched = &mut counters.device.prefetched;
         (prefetched.disk_read, prefetched.disk_used) = self.service.prefetch_reads();

@@ -48,6 +48,12 @@ impl<P> HeldPages<P> {
         self.left[place].truncate(position / PAGE_TOKENS);
     }
 
+    /// Keys and values at `place` have no memory from `position` on.
+    pub(super) fn note_lost(&mut self, place: usize, position: usize) {
+        self.left[place].truncate(position / PAGE_TOKENS);
+        self.current[place].truncate(position / PAGE_TOKENS);
+    }
+
     /// Nothing is known of what is at `place`.
     pub(super) fn clear(&mut self, place: usize) {
         self.current[place].clear();

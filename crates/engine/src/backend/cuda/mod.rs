@@ -10,10 +10,12 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod buffers;
+mod cache_pages;
 mod chunk;
 mod draw;
 mod experts;
 mod fused;
+mod growth;
 mod held_pages;
 mod misses;
 mod mixer;
@@ -43,9 +45,12 @@ use store::trunk::LoadMode;
 use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
+use self::growth::Growth;
 pub use self::prefetch::Prediction;
 use self::prefetch::Prefetch;
-pub use self::requirements::{CudaOptions, CudaRequirements, PREFILL_PART, RECORDS_IN_BOTH};
+pub use self::requirements::{
+    CudaOptions, CudaRequirements, PREFILL_PART, RECORDS_IN_BOTH, SlotShare,
+};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
@@ -106,6 +111,8 @@ pub struct CudaBackend {
     vectors: Vec<Span<f32>>,
     frequencies: Span<f32>,
     buffers: Buffers,
+    /// Where keys and values share memory with experts' slots.
+    growth: Option<Growth>,
     /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
     /// copies read their memory until it is dropped.
     prefetch: Option<Prefetch>,
@@ -172,9 +179,20 @@ impl CudaBackend {
         }
         store.write(at, &inverse)?;
         let frequencies = store.part(at, inverse.len());
-        let buffers = Buffers::new(&device, &sizes, routing.replaces())?;
+        let share = memory.device_slots;
+        let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
+        let mut growth = None;
+        if share.grows() {
+            let cache = [&mut buffers.keys[..], &mut buffers.values[..]];
+            growth = Some(Growth::new(&device, &sizes, options.context, &share, cache)?);
+        }
+        let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
-        let experts = Experts::load(&device, &sizes, &buffers, &expert_shapes, memory, &options)?;
+        let (experts, rest) =
+            Experts::load(&device, &sizes, &buffers, &expert_shapes, memory, &options, pages)?;
+        if let Some(growth) = &mut growth {
+            growth.add_spare(rest);
+        }
         let steps = Steps::new(&device, &sizes)?;
         let prefetch = (options.prediction != Prediction::Off && experts.can_move)
             .then(|| {
@@ -210,6 +228,7 @@ impl CudaBackend {
             vectors,
             frequencies,
             buffers,
+            growth,
             experts,
             prefetch,
             steps,
@@ -285,6 +304,9 @@ impl Backend for CudaBackend {
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
         self.lengths[sequence.0 as usize] = None;
+        if let Some(growth) = &mut self.growth {
+            growth.end(sequence.0 as usize);
+        }
     }
 
     fn sequence_length(&self, sequence: SequenceId) -> usize {
@@ -365,6 +387,9 @@ impl Backend for CudaBackend {
             self.snapshots.held.note_written(run.sequence.0 as usize, position);
             first += tokens;
         }
+        let ends =
+            self.parts.iter().map(|part| (part.sequence.0 as usize, part.position + part.tokens));
+        self.hold_cache(ends.collect::<Vec<_>>().into_iter())?;
         self.tokens = total;
         self.single = purpose == Purpose::Answers;
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
@@ -587,6 +612,8 @@ impl Backend for CudaBackend {
         if let Some(prefetch) = &self.prefetch {
             prefetch.count(&mut counters.device.prefetched);
         }
+        let all = || self.sizes.key_value_bytes();
+        counters.device.cache_bytes = self.growth.as_ref().map_or_else(all, Growth::cache_bytes);
         counters
     }
 }

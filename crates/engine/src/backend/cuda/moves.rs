@@ -15,6 +15,8 @@
 use store::cache::{Admission, ExpertStore, Held};
 use store::{ExpertId, LayerId};
 
+mod resize;
+
 use super::misses::MissService;
 use super::placement::{Fill, Placement, choose_fills};
 use crate::EngineError;
@@ -52,6 +54,8 @@ pub(super) trait Carrier {
     fn finish(&mut self, saving: Self::Saving) -> Result<Admission, EngineError>;
     /// Waits for the copy's end.
     fn wait_for(&mut self, filling: &Self::Filling) -> Result<(), EngineError>;
+    /// Copies what slots have to others, pairs from and to that have nothing in common, and waits.
+    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError>;
 }
 
 /// The tiers between which records move.
@@ -86,6 +90,8 @@ pub(super) struct MoveCounts {
     pub(super) filled: u64,
     /// Copies to the host tier.
     pub(super) returned: u64,
+    /// Records whose slots went to keys and values.
+    pub(super) given_up: u64,
 }
 
 impl Tiers<'_> {

@@ -19,6 +19,8 @@ const ABSENT: u64 = 0;
 /// What a slot in device memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
+    /// Without memory: keys and values have it.
+    Away,
     Free,
     /// Being copied into; no step can name it.
     Filling(u32),
@@ -155,7 +157,7 @@ impl<H> Placement<H> {
     pub(super) fn held_slots(&self) -> impl Iterator<Item = (u32, u32)> {
         self.slots.iter().enumerate().filter_map(|(slot, state)| match state {
             Slot::Holds(key) => Some((slot as u32, *key)),
-            Slot::Free | Slot::Filling(_) | Slot::Leaving(_) => None,
+            Slot::Away | Slot::Free | Slot::Filling(_) | Slot::Leaving(_) => None,
         })
     }
 
@@ -163,7 +165,7 @@ impl<H> Placement<H> {
     pub(super) fn record_in(&self, slot: u32) -> Option<u32> {
         match self.slots[slot as usize] {
             Slot::Holds(key) | Slot::Leaving(key) => Some(key),
-            Slot::Free | Slot::Filling(_) => None,
+            Slot::Away | Slot::Free | Slot::Filling(_) => None,
         }
     }
 
@@ -218,6 +220,52 @@ impl<H> Placement<H> {
         let pool = self.pool(self.record(old).0);
         self.returning[pool] -= 1;
         old
+    }
+
+    /// Counts records that are copied to the host tier while nothing runs; with `end` the same are no longer counted.
+    pub(super) fn count_returns(&mut self, keys: &[u32], end: bool) {
+        for &key in keys {
+            let pool = self.pool(self.record(key).0);
+            let count = &mut self.returning[pool];
+            *count = if end { *count - 1 } else { *count + 1 };
+        }
+    }
+
+    /// Between steps: the record in a slot loses it.
+    pub(super) fn evict(&mut self, slot: u32) {
+        let Slot::Holds(key) = self.slots[slot as usize] else {
+            unreachable!("only a record that a slot holds loses it")
+        };
+        self.slots[slot as usize] = Slot::Free;
+        self.slot_of[key as usize] = None;
+        self.rename(key);
+    }
+
+    /// Between steps: what `from` holds was copied to `to`, which is free.
+    pub(super) fn relocate(&mut self, from: u32, to: u32) {
+        debug_assert_eq!(self.slots[to as usize], Slot::Free);
+        let Slot::Holds(key) = self.slots[from as usize] else {
+            unreachable!("only a record that a slot holds moves")
+        };
+        self.slots[from as usize] = Slot::Free;
+        self.place(Fill { slot: to, key });
+    }
+
+    /// The first `count` slots have memory, the others, which hold nothing, have none.
+    pub(super) fn resize(&mut self, count: usize) {
+        for (slot, state) in self.slots.iter_mut().enumerate() {
+            match (*state, slot < count) {
+                (Slot::Away, true) => *state = Slot::Free,
+                (Slot::Free, false) => *state = Slot::Away,
+                (Slot::Away, false) | (_, true) => {}
+                (_, false) => unreachable!("a slot that holds something keeps its memory"),
+            }
+        }
+    }
+
+    /// True when slots hold every record.
+    pub(super) fn all_in_device(&self) -> bool {
+        self.slot_of.iter().all(Option::is_some)
     }
 
     fn set_busy(&mut self, key: u32, busy: bool) {

@@ -1,10 +1,12 @@
 //! The sizes of a CUDA backend, and the bytes of device memory that it will hold for them, known before it is made:
 //! `plan` asks here.
 
+use cuda::PAGE_BYTES;
 use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
+use super::cache_pages::CachePages;
 use super::moves::FILLS_PER_STEP;
 use super::{Prediction, padded};
 use crate::model::config::ModelConfig;
@@ -48,6 +50,87 @@ pub struct CudaRequirements {
     pub staging: u64,
     /// Room in device memory for records that a step fetches before they are chosen.
     pub prefetched: u64,
+}
+
+/// How experts' slots and keys and values share device memory. Where they do, all of it is allocated at the start, and
+/// pages move from the last slots to keys and values as sequences grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotShare {
+    /// Slots at the start, the most that there will be.
+    pub start: usize,
+    /// Slots when every sequence has its full context.
+    pub full: usize,
+    /// Pages of slots that stay.
+    pub solid_pages: usize,
+    /// Pages that move; none where keys and values have memory of their own.
+    pub moving_pages: usize,
+    /// Pages of keys and values at the start.
+    pub cache_pages: usize,
+}
+
+/// Pages of one layer's keys from which on they grow: below, rounding up to pages takes more than growing gives.
+const GROWING_PAGES: usize = 4;
+
+impl SlotShare {
+    /// `slots` slots beside keys and values with memory of their own.
+    pub fn fixed(slots: usize) -> Self {
+        Self { start: slots, full: slots, solid_pages: 0, moving_pages: 0, cache_pages: 0 }
+    }
+
+    /// Slots for `experts` records of `slot_bytes` bytes where a device maps memory in pages and `room` bytes are left
+    /// for them and for keys and values. `None` where nothing would be gained.
+    pub fn growing(
+        config: &ModelConfig,
+        options: &CudaOptions,
+        room: u64,
+        slot_bytes: usize,
+        experts: usize,
+    ) -> Option<Self> {
+        let sizes = Sizes::new(config, options);
+        let buffers = 2 * sizes.attention_layers;
+        let mut cache =
+            CachePages::new(sizes.sequences, options.context, sizes.cache_row, PAGE_BYTES);
+        if cache.full() < GROWING_PAGES {
+            return None;
+        }
+        cache.missing().into_iter().for_each(|page| cache.set(page, true));
+        let (first, full) = (cache.count() * buffers, cache.full() * buffers);
+        let room = (room / PAGE_BYTES as u64) as usize;
+        let fit =
+            |pages: usize| Some((room.checked_sub(pages)? * PAGE_BYTES / slot_bytes).min(experts));
+        let (start, end) = (fit(first)?, fit(full)?);
+        let pages = |slots: usize| (slots * slot_bytes).div_ceil(PAGE_BYTES);
+        let all = (pages(start) + first).max(pages(end) + full);
+        let solid = end * slot_bytes / PAGE_BYTES;
+        let share = Self {
+            start,
+            full: end,
+            solid_pages: solid,
+            moving_pages: all - solid,
+            cache_pages: first,
+        };
+        (end < start).then_some(share)
+    }
+
+    /// True when keys and values take memory from slots.
+    pub fn grows(&self) -> bool {
+        self.moving_pages > 0
+    }
+
+    /// Bytes that both take together where they share memory.
+    pub fn shared_bytes(&self) -> u64 {
+        ((self.solid_pages + self.moving_pages) * PAGE_BYTES) as u64
+    }
+
+    /// Bytes of keys and values at the start where they share memory.
+    pub fn first_cache_bytes(&self) -> u64 {
+        (self.cache_pages * PAGE_BYTES) as u64
+    }
+
+    /// Slots that have memory when `moving` pages are theirs.
+    pub(super) fn slots_in(&self, moving: usize, slot_bytes: usize) -> usize {
+        ((self.solid_pages + moving) * PAGE_BYTES / slot_bytes).min(self.start)
+    }
 }
 
 /// Kernels' image and the driver's own, an estimate; small allocations round up to 2 MiB.

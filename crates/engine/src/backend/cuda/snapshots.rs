@@ -129,6 +129,7 @@ impl CudaBackend {
     ) -> Result<(), EngineError> {
         self.settle()?;
         let index = sequence.0 as usize;
+        self.hold_cache(std::iter::once((index, snapshot.length)))?;
         let (states, tails) = self.recurrent_values();
         if let Some(state) = &snapshot.state {
             self.buffers.states.write(index * states, &state[..states])?;

@@ -67,7 +67,12 @@ fn as_json(plan: &Plan, speeds: &Speeds, prediction: Option<&Prediction>) -> ser
     let parts = plan.parts.iter().map(|part| (part.name.to_owned(), part.bytes.into()));
     let parts: serde_json::Map<_, _> = parts.collect();
     let device = plan.device.as_ref().map(|device| {
-        json!({"name": device.info.name, "bytes": device.total_bytes(), "slots": device.slots})
+        json!({
+            "name": device.info.name,
+            "bytes": device.total_bytes(),
+            "slots": device.slots.start,
+            "slots_at_full_context": device.slots.full,
+        })
     });
     json!({
         "parts": parts,
@@ -107,6 +112,10 @@ fn account(plan: &Plan) -> Vec<String> {
                 ("activations", _) => {
                     format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
                 }
+                ("key-value cache", _) if device.slots.grows() => format!(
+                    "at the start; taken from expert slots as conversations grow, at most {}",
+                    ByteSize(device.full_cache_bytes)
+                ),
                 ("prefetched experts", _) => {
                     "records that steps fetch before they are chosen".to_owned()
                 }
@@ -119,8 +128,12 @@ fn account(plan: &Plan) -> Vec<String> {
             let note = "nothing to predict: every expert has a slot";
             row("  prefetched experts", 0, note.to_owned());
         }
-        let note = format!("{} slots for {} experts", device.slots, device.experts);
-        row("  expert slots", (device.slots * device.slot_bytes) as u64, note);
+        let slots = device.slots;
+        let mut note = format!("{} slots for {} experts", slots.start, device.experts);
+        if slots.grows() {
+            note.push_str(&format!(" at the start, {} at full context", slots.full));
+        }
+        row("  expert slots", device.slot_bytes_at_start(), note);
         row("  in all", device.total_bytes(), format!("of {}", ByteSize(device.budget)));
     }
     for part in &plan.parts {
@@ -197,7 +210,7 @@ fn device_prediction(plan: &Plan, device: &DevicePlan, speeds: &Speeds) -> Vec<S
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
     let all: u64 = plan.checkpoint.expert_bytes();
     let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
-    let slots = device.slots as f64 / device.experts.max(1) as f64;
+    let slots = device.slots.start as f64 / device.experts.max(1) as f64;
     let pinned = match (&plan.slots, device.holds_all()) {
         (Some(records), false) => records.slots() as f64 / records.experts().max(1) as f64,
         _ => 0.0,

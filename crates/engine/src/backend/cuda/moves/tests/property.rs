@@ -30,13 +30,14 @@ fn uses(world: &World, dice: &mut Dice, drift: usize) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Runs a world; gives what it moved.
+/// Runs a world, with slots that lose and get memory where `sizes`; gives what it moved.
 fn run(
     host_slots: usize,
     late: usize,
     guesses: usize,
     rates: Option<FaultRates>,
     seed: u64,
+    sizes: bool,
 ) -> MoveCounts {
     let shape = Shape {
         layers: LAYERS,
@@ -63,6 +64,10 @@ fn run(
             assert!(ended.is_ok() || faulty || give_up.is_some(), "{ended:?}");
             continue;
         }
+        if sizes && dice.below(12) == 0 {
+            let ended = world.resize(4 + dice.below(12));
+            assert!(ended.is_ok() || faulty, "{ended:?}");
+        }
         let uses = uses(&world, &mut dice, turn / 20);
         let ended = world.step(&uses);
         assert!(ended.is_ok() || faulty, "{ended:?}");
@@ -76,7 +81,7 @@ fn run(
 fn records_move_between_tiers_and_stay_what_they_are() {
     for (host_slots, seed) in [(8, 1), (12, 2), (16, 3), (20, 4), (30, 5), (60, 6)] {
         for (late, guesses) in [(1, 0), (2, 3), (5, 2)] {
-            let counts = run(host_slots, late, guesses, None, seed);
+            let counts = run(host_slots, late, guesses, None, seed, false);
             assert!(counts.filled > 20, "{host_slots} {late}: {counts:?}");
             // With slots for few records hardly any may be on their way back; with slots for all nothing is lost.
             let returns = (16..LAYERS * EXPERTS).contains(&host_slots);
@@ -90,8 +95,56 @@ fn failed_reads_and_copies_leave_the_tiers_whole() {
     let latest = Duration::from_micros(300);
     for seed in 0..6 {
         let rates = FaultRates { error: 60, late: 300, latest, ..FaultRates::default() };
-        run(16 + seed as usize, 3, seed as usize % 3, Some(rates), 0xabc + seed);
+        let (host_slots, guesses) = (16 + seed as usize, seed as usize % 3);
+        run(host_slots, 3, guesses, Some(rates), 0xabc + seed, false);
+        run(host_slots, 3, guesses, Some(rates), 0xdef + seed, true);
     }
+}
+
+#[test]
+fn slots_lose_their_memory_and_get_it_back_at_any_time() {
+    for (host_slots, seed) in [(8, 1), (16, 2), (30, 3), (60, 4)] {
+        for late in [1, 4] {
+            let counts = run(host_slots, late, 1, None, seed, true);
+            assert!(counts.filled > 20 && counts.given_up > 20, "{host_slots} {late}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn slots_that_go_take_the_records_of_least_worth_with_them() {
+    let shape = Shape {
+        layers: 1,
+        experts: 16,
+        per_step: 2,
+        device_slots: 6,
+        host_slots: 16,
+        late: 1,
+        guesses: 0,
+        broken: 0,
+    };
+    let mut world = World::open(shape, None, 9);
+    // Records 0 to 5 lie in slots of their own number; the last two and the first are used, those most.
+    for keys in [vec![0, 1], vec![4, 5], vec![4, 5]] {
+        world.step(&[keys]).unwrap();
+    }
+    let read = world.store.counters().records_read;
+    world.resize(2).unwrap();
+    let mut held: Vec<(u32, u32)> = world.placement.held_slots().collect();
+    held.sort_unstable();
+    assert_eq!(held.iter().map(|held| held.0).collect::<Vec<_>>(), [0, 1]);
+    let mut kept: Vec<u32> = held.iter().map(|held| held.1).collect();
+    kept.sort_unstable();
+    assert_eq!((kept, world.moves.counts().given_up), (vec![4, 5], 4));
+    // What was used and lost its slot is in the host tier, or still there from the load.
+    world.step(&[vec![0, 1]]).unwrap();
+    assert_eq!(world.store.counters().records_read, read);
+    world.resize(6).unwrap();
+    for _ in 0..4 {
+        world.step(&[vec![0, 1]]).unwrap();
+    }
+    assert!([0, 1, 4, 5].iter().all(|&key| world.placement.in_device(key)));
+    world.end();
 }
 
 #[test]

@@ -140,6 +140,14 @@ impl Carrier for Carry {
         self.memory.borrow_mut().slots[filling.slot as usize] = filling.word;
         Ok(())
     }
+
+    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
+        let mut memory = self.memory.borrow_mut();
+        for &(from, to) in pairs {
+            memory.slots[to as usize] = memory.slots[from as usize];
+        }
+        Ok(())
+    }
 }
 
 fn first_word(bytes: &[u8]) -> u64 {
@@ -212,6 +220,8 @@ pub(super) struct World {
     unlearned: Option<(Vec<Vec<ExpertId>>, Vec<u32>)>,
     /// A prompt was computed since the table last named what the host tier has.
     unnamed: bool,
+    /// Slots that have memory.
+    open_slots: usize,
     _files: TempDir,
 }
 
@@ -309,6 +319,7 @@ impl World {
             bases: vec![1 << 40],
             unlearned: None,
             unnamed: true,
+            open_slots: shape.device_slots,
             shape,
             store,
             _files: files,
@@ -411,6 +422,21 @@ impl World {
             let words = held.bytes().chunks_exact(8).map(first_word);
             assert!(words.into_iter().all(|word| word == word_of(key)), "bytes of record {key}");
         }
+    }
+
+    /// Between steps and prompts: the first `slots` slots have memory; what the others have is lost.
+    pub(super) fn resize(&mut self, slots: usize) -> Result<(), EngineError> {
+        if slots < self.open_slots {
+            let (moves, mut tiers, service, carry) = self.tiers();
+            moves.shrink(&mut tiers, service, carry, slots)?;
+            self.memory.borrow_mut().slots[slots..].fill(SPOILED);
+        } else {
+            self.placement.resize(slots);
+        }
+        self.open_slots = slots;
+        assert!(self.placement.held_slots().all(|(slot, _)| (slot as usize) < slots));
+        self.check();
+        Ok(())
     }
 
     /// A prompt whose layers each need the given experts. `give_up` stops it in that layer, half-way.

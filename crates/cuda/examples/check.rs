@@ -38,6 +38,8 @@ mod routing;
 mod several;
 #[path = "check_parts/tiles.rs"]
 mod tiles;
+#[path = "check_parts/visible.rs"]
+mod visible;
 #[path = "check_parts/waiting.rs"]
 mod waiting;
 
@@ -555,6 +557,7 @@ pub(crate) fn run(seed: u64) {
     bench.delta_of_several();
     bench.attention_step();
     bench.attention();
+    bench.visible();
     bench.tiles();
     bench.mixture(&pinned);
     bench.blocks();

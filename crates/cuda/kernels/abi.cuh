@@ -83,7 +83,9 @@ enum BlockKind : uint32_t {
     BLOCK_Q4_0 = 0, BLOCK_Q4_1 = 1, BLOCK_Q5_0 = 2, BLOCK_Q5_1 = 3,
     BLOCK_Q8_0 = 4, BLOCK_Q2_K = 5, BLOCK_Q3_K = 6, BLOCK_Q4_K = 7,
     BLOCK_Q5_K = 8, BLOCK_Q6_K = 9, BLOCK_IQ4_NL = 10, BLOCK_IQ4_XS = 11,
-    BLOCK_MXFP4 = 12,
+    BLOCK_MXFP4 = 12, BLOCK_IQ2_XXS = 13, BLOCK_IQ2_XS = 14, BLOCK_IQ2_S = 15,
+    BLOCK_IQ3_XXS = 16, BLOCK_IQ3_S = 17, BLOCK_IQ1_S = 18, BLOCK_IQ1_M = 19,
+    BLOCK_TQ1_0 = 20, BLOCK_TQ2_0 = 21, BLOCK_NVFP4 = 22, BLOCK_MXFP4_PLANES = 23,
 };
 
 // What a vector is before it is multiplied.

@@ -13,6 +13,7 @@
 #include "several_experts.cu"
 #include "tile.cu"
 #include "plain_blocks.cu"
+#include "parts.cu"
 #include "tile_split.cu"
 #include "tile_blocks.cu"
 #include "layouts.cuh"

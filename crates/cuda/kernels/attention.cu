@@ -46,6 +46,7 @@ struct AttendArguments {
     float* partial;              // [tokens, query_heads, splits, dim + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
+    const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
     uint32_t dim;                // at most 256
@@ -56,15 +57,35 @@ struct AttendArguments {
     uint32_t tokens_per_block;   // above 1 only when all tokens are of one sequence
     uint32_t kv_type;            // CacheType
     uint32_t stages;             // tiles of keys and values that a block of a step has under way
+    uint32_t window;             // keys that a token sees, its own the last; all of them: the largest number
+    uint32_t padding;
 };
 
-// The part of `length` keys that split `split` takes.
+// The first key that the last of `length` tokens sees.
+__device__ inline uint32_t first_key(const AttendArguments& a, uint32_t length) {
+    return max(length, a.window) - a.window;
+}
+
+// The score of a head's sink, as dots are scaled.
+__device__ inline float sink_score(const AttendArguments& a, uint32_t head) {
+    return a.sinks[head] * 1.44269504088896341f;
+}
+
+// What a row of sums is multiplied with, and its total then is, once a sink has had its part.
+__device__ inline float join_sink(const AttendArguments& a, uint32_t head, float largest, float& total) {
+    float score = sink_score(a, head), top = fmaxf(largest, score), factor = exp2f(largest - top);
+    total = total * factor + exp2f(score - top);
+    return factor;
+}
+
+// The part of keys `first` to `length` that split `split` takes, from a multiple of the tile on.
 struct Part {
-    uint32_t begin, end;
-    __device__ inline Part(uint32_t length, uint32_t splits, uint32_t split) {
-        uint32_t share = (length + splits - 1) / splits;
+    uint32_t begin, end, share;
+    __device__ inline Part(uint32_t first, uint32_t length, uint32_t splits, uint32_t split) {
+        uint32_t from = first / STEP_KEYS * STEP_KEYS;
+        share = (length - from + splits - 1) / splits;
         share = (share + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
-        begin = min(split * share, length);
+        begin = min(from + split * share, length);
         end = min(begin + share, length);
     }
 };
@@ -84,7 +105,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
     uint32_t last_token = min(first_token + a.tokens_per_block, a.tokens) - 1;
     uint32_t longest = 0;
     for (uint32_t token = first_token; token <= last_token; token++) longest = max(longest, a.positions[token] + 1);
-    Part part(longest, a.splits, blockIdx.z);
+    Part part(first_key(a, a.positions[first_token] + 1), longest, a.splits, blockIdx.z);
     if (part.begin == part.end) return;
     size_t row_bytes = cache_row_bytes(a.kv_type, a.dim), stride = a.key_value_heads * row_bytes;
     // Rows beyond one pass over the group are walked in passes of 8 * ROWS.
@@ -142,7 +163,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    if (start + j >= length[r]) continue;
+                    if (start + j >= length[r] || start + j < first_key(a, length[r])) continue;
                     float top = fmaxf(largest[r], dots[r]);
                     float shrink = exp2f(largest[r] - top), weight = exp2f(dots[r] - top);
                     largest[r] = top;
@@ -160,11 +181,12 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             size_t place = size_t(token) * a.query_heads + head;
             float* to = a.splits == 1 ? a.out + place * a.dim
                                       : a.partial + (place * a.splits + blockIdx.z) * (a.dim + 2);
+            float factor = a.splits == 1 && a.sinks ? join_sink(a, head, largest[r], total[r]) : 1.0f;
             float divisor = a.splits == 1 ? total[r] : 1.0f;
 #pragma unroll
             for (int d = 0; d < 8; d++) {
                 uint32_t i = d * 32 + lane;
-                if (i < a.dim) to[i] = acc[r][d] / divisor;
+                if (i < a.dim) to[i] = acc[r][d] * factor / divisor;
             }
             if (a.splits > 1 && lane == 0) to[a.dim] = largest[r], to[a.dim + 1] = total[r];
         }
@@ -185,8 +207,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_join(const __grid_const
     __shared__ float weights[ATTENTION_SPLITS], sums[QUARTERS][64], whole;
     release_next();
     uint32_t length = a.positions[blockIdx.y] + 1;
-    uint32_t share = Part(length, a.splits, 0).end;
-    uint32_t parts = (length + share - 1) / share;
+    uint32_t first = first_key(a, length) / STEP_KEYS * STEP_KEYS, share = Part(first, length, a.splits, 0).share;
+    uint32_t parts = (length - first + share - 1) / share;
     size_t place = size_t(blockIdx.y) * a.query_heads + blockIdx.x;
     const float* from = a.partial + place * a.splits * (a.dim + 2);
     uint32_t column = blockIdx.z * 64 + threadIdx.x % 64, quarter = threadIdx.x / 64;
@@ -209,13 +231,15 @@ extern "C" __global__ void __launch_bounds__(256) attend_join(const __grid_const
             total[i] = s < parts ? end[1] : 0.0f;
         }
         float largest = warp_max(fmaxf(top[0], top[1])), sum = 0.0f;
+        float sink = a.sinks ? sink_score(a, blockIdx.x) : -INFINITY;
+        largest = fmaxf(largest, sink);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float weight = exp2f(top[i] - largest);
             weights[threadIdx.x + 32 * i] = weight;
             sum += weight * total[i];
         }
-        sum = warp_sum(sum);
+        sum = warp_sum(sum) + exp2f(sink - largest);
         if (threadIdx.x == 0) whole = sum;
     }
     __syncthreads();
@@ -271,7 +295,8 @@ __device__ inline void attend_step(const AttendArguments& a) {
     // Places of tokens were written before the kernel that may still run, which writes the token's own row alone: all
     // other rows are asked for before it ends.
     uint32_t position = a.positions[token];
-    Part part(position + 1, a.splits, split);
+    uint32_t earliest = first_key(a, position + 1);
+    Part part(earliest, position + 1, a.splits, split);
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
     size_t base = size_t(a.sequences[token]) * a.context * stride + head * row_bytes;
     const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base;
@@ -329,7 +354,8 @@ __device__ inline void attend_step(const AttendArguments& a) {
         dots[half][row][first_key + column] = c[0] + c[2];
         dots[half][row][first_key + column + 1] = c[1] + c[3];
         __syncthreads();
-        bool inside = part.begin + tile * KEYS + lane < part.end;
+        uint32_t own_key = part.begin + tile * KEYS + lane;
+        bool inside = own_key < part.end && own_key >= earliest;
         float dot = inside ? dots[0][warp][lane] + dots[1][warp][lane] : -INFINITY;
         float top = fmaxf(largest, warp_max(dot));
         float less = exp2f(largest - top), weight = exp2f(dot - top);
@@ -401,7 +427,9 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
     const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base;
     uint32_t high = shared_address(buffer), low = high + PART_BYTES;
     uint32_t key_tile = low + PART_BYTES, value_tile = key_tile + TILE_BYTES;
-    copy_rows<DIM, KEYS, THREADS>(key_tile, keys, stride, a.dim, 0, longest);
+    // Tiles begin at multiples of their length wherever the window does.
+    uint32_t first_tile = first_key(a, shortest) / KEYS, latest = first_key(a, longest);
+    copy_rows<DIM, KEYS, THREADS>(key_tile, keys, stride, a.dim, first_tile * KEYS, longest);
     commit_copies();
     for (uint32_t i = thread; i < ROWS * (DIM / 8); i += THREADS) {
         uint32_t r = i / (DIM / 8), unit = i % (DIM / 8);
@@ -426,7 +454,7 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
     }
     float sums[COLUMNS][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
     uint32_t tiles = (longest + KEYS - 1) / KEYS;
-    for (uint32_t tile = 0; tile < tiles; tile++) {
+    for (uint32_t tile = first_tile; tile < tiles; tile++) {
         uint32_t start = tile * KEYS;
         await_copies<0>();
         __syncthreads();
@@ -453,12 +481,13 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
         __syncthreads();
         if (tile + 1 < tiles) copy_rows<DIM, KEYS, THREADS>(key_tile, keys, stride, a.dim, start + KEYS, longest);
         commit_copies();
-        if (start + KEYS > shortest) {
+        if (start + KEYS > shortest || start < latest) {
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    if (start + i * 8 + lane % 4 * 2 + j % 2 >= length[j / 2]) dots[i][j] = -INFINITY;
+                    uint32_t key = start + i * 8 + lane % 4 * 2 + j % 2;
+                    if (key >= length[j / 2] || key < first_key(a, length[j / 2])) dots[i][j] = -INFINITY;
                 }
             }
         }
@@ -520,12 +549,14 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
         total[j] += __shfl_xor_sync(FULL, total[j], 2);
         uint32_t r = warp * 16 + lane / 4 + 8 * j;
         if (r >= rows) continue;
+        float factor = a.sinks ? join_sink(a, head * group + r % group, largest[j], total[j]) : 1.0f;
         float* to = a.out + (size_t(first_token + r / group) * a.query_heads + head * group + r % group) * a.dim;
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             uint32_t d = i * 8 + lane % 4 * 2;
             if (d < a.dim) {
-                *reinterpret_cast<float2*>(to + d) = {sums[i][2 * j] / total[j], sums[i][2 * j + 1] / total[j]};
+                float2 sum = {sums[i][2 * j] * factor, sums[i][2 * j + 1] * factor};
+                *reinterpret_cast<float2*>(to + d) = {sum.x / total[j], sum.y / total[j]};
             }
         }
     }

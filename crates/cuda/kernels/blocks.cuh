@@ -55,8 +55,8 @@ __device__ inline uint32_t high_nibbles(uint32_t w) { return w >> 4 & 0x0f0f0f0f
 __device__ inline uint32_t fifth_bits(uint32_t bits) { return ((bits & 15) * 0x00204081u & 0x01010101u) << 4; }
 
 // What a format is. Of every format: VALUES and BYTES of a block; GROUP, OFFSET, MINIMUM; FIRST and SECOND, bytes of
-// the pieces of 64 columns, which are columns 64 c .. of a block or two blocks of 32; WORDS, whether every word of them
-// lies at a multiple of four; `Header`, the bytes that scales come from.
+// the pieces of 64 columns, which are columns 64 c .. of a block, a block of 64 or two blocks of 32; WORDS, whether
+// every word of them lies at a multiple of four; `Header`, the bytes that scales come from.
 template <uint32_t FORMAT>
 struct Blocks;
 
@@ -343,10 +343,42 @@ struct Blocks<BLOCK_MXFP4> : SmallBlocks<17> {
     }
 };
 
+// MXFP4 in two planes: a byte has two neighbouring columns, the first of them in its lower half.
+template <>
+struct Blocks<BLOCK_MXFP4_PLANES> : SmallBlocks<16> {
+    static constexpr uint32_t OFFSET = 16;
+    static constexpr bool MINIMUM = false, WORDS = false;
+    using Header = Blocks<BLOCK_MXFP4>::Header;
+    static __device__ void header(const uint8_t* first, const uint8_t* second, uint32_t, Header& h) {
+        h.e[0] = *first, h.e[1] = *second;
+    }
+    static __device__ void scales(const Header& h, uint32_t c, Scaling (&out)[2]) {
+        Blocks<BLOCK_MXFP4>::scales(h, c, out);
+    }
+    template <typename A, typename B>
+    static __device__ void codes(A a, B, uint32_t, uint32_t t, uint32_t (&w)[4]) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t low, high;
+            look_up<Fp4Table>(a(8 * i + t / 2 * 4) >> t % 2 * 16, low, high);
+            w[i] = __byte_perm(low, high, 0x5140);
+        }
+    }
+};
+
+#include "blocks_grids.cuh"
+
+// True for formats whose scales are a plane of their own, a byte for each 32 columns: `header` gets the bytes of the
+// two groups of 64 columns.
+template <typename F>
+constexpr bool SCALE_PLANE = false;
+template <>
+constexpr bool SCALE_PLANE<Blocks<BLOCK_MXFP4_PLANES>> = true;
+
 // Where 64 columns of a row begin: bytes into the row.
 template <typename F>
 __device__ inline uint32_t stage_byte(uint32_t stage) {
-    return F::VALUES == 256 ? stage / 4 * F::BYTES : stage * 2 * F::BYTES;
+    return F::VALUES == 256 ? stage / 4 * F::BYTES : stage * (64 / F::VALUES) * F::BYTES;
 }
 
 template <typename F>
@@ -354,17 +386,34 @@ __device__ inline uint32_t row_bytes(uint32_t columns) {
     return columns / F::VALUES * F::BYTES;
 }
 
-// Calls f.template operator()<Blocks<..>>() for a format that is known when the kernel runs.
-template <typename FUNCTION>
-__device__ inline void with_format(uint32_t format, FUNCTION&& f) {
-    switch (format) {
-#define FORMAT_CASE(NAME) \
-    case BLOCK_##NAME: return f.template operator()<Blocks<BLOCK_##NAME>>();
-#define EVERY_FORMAT(DO) \
+// Formats of every launch, and those of blocks_grids.cuh.
+#define USUAL_FORMATS(DO) \
     DO(Q4_0) DO(Q4_1) DO(Q5_0) DO(Q5_1) DO(Q8_0) DO(Q2_K) DO(Q3_K) DO(Q4_K) DO(Q5_K) DO(Q6_K) DO(IQ4_NL) DO(IQ4_XS) \
         DO(MXFP4)
-        EVERY_FORMAT(FORMAT_CASE)
-#undef FORMAT_CASE
+#define GRID_FORMATS(DO) \
+    DO(IQ2_XXS) DO(IQ2_XS) DO(IQ2_S) DO(IQ3_XXS) DO(IQ3_S) DO(IQ1_S) DO(IQ1_M) DO(TQ1_0) DO(TQ2_0) DO(NVFP4)
+#define FORMAT_CASE(NAME) \
+    case BLOCK_##NAME: return f.template operator()<Blocks<BLOCK_##NAME>>();
+
+// Calls f.template operator()<Blocks<..>>() for a format that is known when the kernel runs.
+template <bool GRIDS, typename FUNCTION>
+__device__ inline void with_format(uint32_t format, FUNCTION&& f) {
+    if constexpr (GRIDS) {
+        switch (format) {
+            GRID_FORMATS(FORMAT_CASE)
+            default: break;
+        }
+    }
+    switch (format) {
+        USUAL_FORMATS(FORMAT_CASE)
         default: __trap();
     }
 }
+
+// Formats in planes too, which the kernels of a step do not serve.
+template <typename FUNCTION>
+__device__ inline void with_any_format(uint32_t format, FUNCTION&& f) {
+    if (format == BLOCK_MXFP4_PLANES) return f.template operator()<Blocks<BLOCK_MXFP4_PLANES>>();
+    with_format<true>(format, f);
+}
+#undef FORMAT_CASE

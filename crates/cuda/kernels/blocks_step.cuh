@@ -463,6 +463,8 @@ struct StepRows<Blocks<BLOCK_MXFP4>> : ChunkRows<Blocks<BLOCK_MXFP4>> {
     }
 };
 
+#include "blocks_grids_step.cuh"
+
 // A lane's share of a unit: 64 columns of two rows.
 template <typename F>
 struct BlockUnit {

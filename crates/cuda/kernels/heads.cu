@@ -21,6 +21,8 @@ struct HeadsArguments {
     uint32_t query_stride;       // dim, or 2 * dim with a gate
     float epsilon;
     uint32_t kv_type;            // CacheType
+    float magnitude;             // of rotated values
+    uint32_t padding;
 };
 
 // Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
@@ -58,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
         if (i < a.rotary) {
             float sine, cosine;
             sincosf(float(place) * a.frequencies[i % half], &sine, &cosine);
+            sine *= a.magnitude, cosine *= a.magnitude;
             v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
         }
         if (query) {

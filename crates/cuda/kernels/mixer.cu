@@ -78,13 +78,15 @@ extern "C" __global__ void split_query_gate(const __grid_constant__ SplitArgumen
 
 struct RotateArguments {
     float* x;                // [tokens, heads, dim]
-    const float* weight;     // [dim]
+    const float* weight;     // [dim]; null where heads have no norm
     const float* frequencies;// [rotary / 2]
     const uint32_t* positions;
     uint32_t heads;
     uint32_t dim;
     uint32_t rotary;
     float epsilon;
+    float magnitude;         // of rotated values
+    uint32_t padding;
 };
 
 // RMS norm of each head, then rotation of pairs (j, j + rotary / 2). Grid: (heads, tokens), 128 threads;
@@ -96,7 +98,11 @@ extern "C" __global__ void norm_and_rotate(const __grid_constant__ RotateArgumen
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) sum += x[i] * x[i];
     float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
-    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i] * scale * a.weight[i];
+    if (a.weight) {
+        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i] * scale * a.weight[i];
+    } else {
+        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i];
+    }
     __syncthreads();
     float position = float(a.positions[blockIdx.y]);
     uint32_t half = a.rotary / 2;
@@ -105,6 +111,7 @@ extern "C" __global__ void norm_and_rotate(const __grid_constant__ RotateArgumen
         if (i < a.rotary) {
             float angle = position * a.frequencies[i % half], sine, cosine;
             sincosf(angle, &sine, &cosine);
+            sine *= a.magnitude, cosine *= a.magnitude;
             v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
         }
         x[i] = v;

@@ -3,6 +3,9 @@
 #include "blocks.cuh"
 
 __device__ inline uint32_t word_at(const uint8_t* p) {
+    uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    if ((address & 3) == 0) return *reinterpret_cast<const uint32_t*>(p);
+    if ((address & 1) == 0) return load_u16(p) | load_u16(p + 2) << 16;
     return p[0] | uint32_t(p[1]) << 8 | uint32_t(p[2]) << 16 | uint32_t(p[3]) << 24;
 }
 
@@ -13,10 +16,15 @@ struct PlainStage {
     uint32_t c, steps;               // columns 64 c .. of the block, and steps of sixteen columns
     Scaling scaling[64 / F::GROUP];
 
-    __device__ inline PlainStage(const uint8_t* row, uint32_t columns, uint32_t stage)
-        : block(row + stage_byte<F>(stage)), c(stage % 4), steps(min((columns - stage * 64) / 16, 4u)) {
+    __device__ inline PlainStage(const Matrix& m, uint32_t row, uint32_t stage)
+        : block(m.weight + size_t(row) * row_bytes<F>(m.columns) + stage_byte<F>(stage)),
+          c(stage % 4),
+          steps(min((m.columns - stage * 64) / 16, 4u)) {
         typename F::Header header = {};
-        F::header(block, steps == 4 ? block + F::BYTES : block, c, header);
+        const uint8_t* first = block;
+        if constexpr (SCALE_PLANE<F>) first = m.scales + size_t(row) * (m.columns / F::GROUP) + 2 * stage;
+        uint32_t next = SCALE_PLANE<F> ? 1 : F::BYTES;
+        F::header(first, steps == 4 ? first + next : first, c, header);
         F::scales(header, c, scaling);
     }
 
@@ -31,8 +39,8 @@ struct PlainStage {
 };
 
 template <typename F>
-__device__ inline float plain_stage(const uint8_t* row, uint32_t columns, uint32_t stage, const float* staged) {
-    PlainStage<F> from(row, columns, stage);
+__device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stage, const float* staged) {
+    PlainStage<F> from(m, row, stage);
     const float* x = staged + stage * 2 * STAGED_CHUNK;
     float sums[4] = {}, inputs[4] = {};
     for (uint32_t t = 0; t < 4; t++) {
@@ -64,11 +72,8 @@ __device__ inline float plain_stage(const uint8_t* row, uint32_t columns, uint32
 // The part of a row's product that lane `lane` of 32 makes.
 __device__ inline float lane_row(const Matrix& m, uint32_t row, const float* staged, uint32_t lane) {
     float sum = 0.0f;
-    with_format(m.bits, [&]<typename F>() {
-        const uint8_t* from = m.weight + size_t(row) * row_bytes<F>(m.columns);
-        for (uint32_t stage = lane; stage * 64 < m.columns; stage += 32) {
-            sum += plain_stage<F>(from, m.columns, stage, staged);
-        }
+    with_any_format(m.bits, [&]<typename F>() {
+        for (uint32_t stage = lane; stage * 64 < m.columns; stage += 32) sum += plain_stage<F>(m, row, stage, staged);
     });
     return sum;
 }
@@ -131,8 +136,9 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner_blocks(const __gr
     if (threadIdx.x % 32 == 0) m.to[row] = silu(gate) * up;
 }
 
-// As `expert_outer`.
-extern "C" __global__ void __launch_bounds__(256) expert_outer_blocks(const __grid_constant__ ExpertArguments a) {
+// The second half of experts of any encoding; `bias(expert, row)` is added to a routed expert's product.
+template <typename BIAS>
+__device__ inline void outer_of_any(const ExpertArguments& a, BIAS&& bias) {
     extern __shared__ float staged[];
     uint32_t token = blockIdx.y, row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t width = a.experts.down.columns, chunks = (width + 31) / 32;
@@ -147,13 +153,20 @@ extern "C" __global__ void __launch_bounds__(256) expert_outer_blocks(const __gr
         size_t at = size_t(token) * a.k + rank;
         uint64_t record = a.addresses[at];
         if (record == FAILED) continue;
-        Matrix down = piece(a.experts.down, a.experts, a.chosen[at], record, DOWN);
-        sum = fmaf(a.weights[at], any_row(down, row, staged + rank * chunks * STAGED_CHUNK), sum);
+        uint32_t expert = a.chosen[at];
+        Matrix down = piece(a.experts.down, a.experts, expert, record, DOWN);
+        float product = any_row(down, row, staged + rank * chunks * STAGED_CHUNK) + bias(expert, row);
+        sum = fmaf(a.weights[at], product, sum);
     }
     if (a.shared_gate && row < a.hidden) sum = fmaf(sigmoid(a.shared_gate[token]), any_row(a.down, row, shared), sum);
     if (lane == 0 && row < a.hidden) a.out[size_t(token) * a.hidden + row] += sum;
     __syncthreads();
     if (threadIdx.x == 0) note_end(a.ended);
+}
+
+// As `expert_outer`.
+extern "C" __global__ void __launch_bounds__(256) expert_outer_blocks(const __grid_constant__ ExpertArguments a) {
+    outer_of_any(a, [](uint32_t, uint32_t) { return 0.0f; });
 }
 
 // As `tile_any`.
@@ -180,11 +193,10 @@ extern "C" __global__ void __launch_bounds__(256) tile_any_blocks(const __grid_c
 extern "C" __global__ void embed_blocks(const __grid_constant__ EmbedArguments a) {
     const Matrix& m = a.table;
     float* out = a.out + size_t(blockIdx.x) * m.columns;
-    with_format(m.bits, [&]<typename F>() {
-        const uint8_t* row = m.weight + size_t(a.tokens[blockIdx.x]) * row_bytes<F>(m.columns);
+    with_any_format(m.bits, [&]<typename F>() {
         for (uint32_t i = threadIdx.x; i < (m.columns + 63) / 64 * 4; i += blockDim.x) {
             uint32_t stage = i / 4, t = i % 4, w[4];
-            PlainStage<F> from(row, m.columns, stage);
+            PlainStage<F> from(m, a.tokens[blockIdx.x], stage);
             from.codes(t, w);
 #pragma unroll
             for (uint32_t s = 0; s < 4; s++) {

@@ -1,5 +1,6 @@
 // The kernels of a step (step.cu) for matrices of blocks and of floats: the same work in the same order, with the
-// products of blocks_step.cuh. Kernels of their own, so that affine ones keep their registers and their code.
+// products of blocks_step.cuh. Kernels of their own, so that affine ones keep their registers and their code; and so
+// have launches with a format of blocks_grids.cuh, for the sake of the others.
 #include "blocks_step.cuh"
 
 // A lane's share of 128 columns of two rows of floats.
@@ -79,12 +80,12 @@ struct BlockJob {
 };
 
 // Calls f.template operator()<JOB>() for the encoding of a matrix.
-template <typename FUNCTION>
+template <bool GRIDS, typename FUNCTION>
 __device__ inline void with_job(const Matrix& m, FUNCTION&& f) {
     if (m.kind == F32) return f.template operator()<FloatJob<F32>>();
     if (m.kind == F16) return f.template operator()<FloatJob<F16>>();
     if (m.kind == BF16) return f.template operator()<FloatJob<BF16>>();
-    with_format(m.bits, [&]<typename F>() { f.template operator()<BlockJob<F>>(); });
+    with_format<GRIDS>(m.bits, [&]<typename F>() { f.template operator()<BlockJob<F>>(); });
 }
 
 // Units `first..last` of two rows that begin at `low` and `high`; those of a batch from `last` on are the last again.
@@ -157,14 +158,23 @@ __device__ inline void step_blocks_job(const StepLinearArguments& a, const StepJ
 }
 
 // As `step_linear`.
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_blocks(
-    const __grid_constant__ StepLinearArguments a) {
+template <bool GRIDS>
+__device__ inline void step_linear_of_blocks(const StepLinearArguments& a) {
     extern __shared__ float staged[];
     __shared__ float warps[STEP_THREADS / 32];
     __shared__ Partial<STEP_THREADS> partials[2];
     const StepJob& job = a.job[block_job(a)];
     uint32_t block = blockIdx.x - job.first_block;
-    with_job(job.matrix, [&]<typename JOB>() { step_blocks_job<JOB>(a, job, block, staged, warps, partials); });
+    with_job<GRIDS>(job.matrix, [&]<typename JOB>() { step_blocks_job<JOB>(a, job, block, staged, warps, partials); });
+}
+
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_blocks(
+    const __grid_constant__ StepLinearArguments a) {
+    step_linear_of_blocks<false>(a);
+}
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_grids(
+    const __grid_constant__ StepLinearArguments a) {
+    step_linear_of_blocks<true>(a);
 }
 
 // Products of gate and up, and SwiGLU: eight warps take 8 rows of each as one tile, as `step_inner_narrow`.
@@ -210,15 +220,24 @@ __device__ inline void inner_blocks(const StepExpertArguments& a, float* staged,
 }
 
 // Grid: (tiles of 8 rows by `rounds`, k, tokens), 256 threads; shared: the staged stream.
-extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_blocks(
-    const __grid_constant__ StepExpertArguments a) {
+template <bool GRIDS>
+__device__ inline void step_inner_of_blocks(const StepExpertArguments& a) {
     extern __shared__ float staged[];
     __shared__ float warps[INNER_THREADS / 32];
     __shared__ Partial<INNER_THREADS> partials[2];
     __shared__ uint64_t record;
     stage_halves(a.source, blockIdx.z, staged, warps);
     stage_block_zeros(staged, staged_words(a.source.columns));
-    with_format(a.experts.gate.bits, [&]<typename F>() { inner_blocks<F>(a, staged, warps, partials, record); });
+    with_format<GRIDS>(a.experts.gate.bits, [&]<typename F>() { inner_blocks<F>(a, staged, warps, partials, record); });
+}
+
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_blocks(
+    const __grid_constant__ StepExpertArguments a) {
+    step_inner_of_blocks<false>(a);
+}
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_grids(
+    const __grid_constant__ StepExpertArguments a) {
+    step_inner_of_blocks<true>(a);
 }
 
 // Where the routed experts' matrices of down are, and how much each counts.
@@ -283,8 +302,8 @@ __device__ inline void outer_shared_blocks(const OuterStage& s, const Matrix& m,
 }
 
 // As `step_outer`.
-extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_blocks(
-    const __grid_constant__ StepExpertArguments a) {
+template <bool GRIDS>
+__device__ inline void step_outer_of_blocks(const StepExpertArguments& a) {
     extern __shared__ float staged[];
     __shared__ Partial<STEP_THREADS> partial;
     __shared__ RoutedBlocks routed;
@@ -297,15 +316,24 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_blocks(
     uint32_t first = first_unit(s.every, split, shares, false), last = first_unit(s.every, split + 1, shares, false);
     float result[2] = {0.0f, 0.0f};
     uint32_t end = min(last, s.total);
-    with_format(a.experts.down.bits, [&]<typename F>() {
+    with_format<GRIDS>(a.experts.down.bits, [&]<typename F>() {
         outer_routed_blocks<F>(s, routed, a.experts.down, known, first, end, staged, result);
     });
     if (last > s.total) {
         float factor = sigmoid(__ldcg(a.shared_gate + token));
         first = max(first, s.total) - s.total, last -= s.total;
-        with_format(a.down.bits, [&]<typename F>() {
+        with_format<GRIDS>(a.down.bits, [&]<typename F>() {
             outer_shared_blocks<F>(s, a.down, factor, first, last, staged, result);
         });
     }
     add_mixture(a, token, at_once, splits, partial, result);
+}
+
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_blocks(
+    const __grid_constant__ StepExpertArguments a) {
+    step_outer_of_blocks<false>(a);
+}
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_outer_grids(
+    const __grid_constant__ StepExpertArguments a) {
+    step_outer_of_blocks<true>(a);
 }

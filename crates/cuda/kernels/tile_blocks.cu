@@ -105,7 +105,7 @@ constexpr uint32_t WEIGHT_PARTS<FloatRows<KIND>> = FloatRows<KIND>::PARTS;
 // How the bytes of 64 columns of a row lie in shared memory: units of 16 bytes, from the one in which a piece begins.
 template <typename F>
 struct RowUnits {
-    static constexpr uint32_t STEP = F::VALUES == 256 ? F::BYTES : 2 * F::BYTES;
+    static constexpr uint32_t STEP = F::VALUES >= 64 ? F::BYTES : 2 * F::BYTES;
     // What addresses of pieces are multiples of, as matrices are of 16.
     static constexpr uint32_t ALIGNED = STEP % 16 == 0 ? 16 : STEP & ~STEP + 1;
     static constexpr uint32_t of(uint32_t bytes) { return bytes == 0 ? 0 : (16 - ALIGNED + bytes + 15) / 16; }
@@ -137,6 +137,7 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
         const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.y);
         const uint32_t* place = a.places + size_t(entry[0]) * 9 + (a.first_piece + blockIdx.z) * 3;
         m.weight = reinterpret_cast<const uint8_t*>(a.addresses[entry[0]]) + place[0];
+        if constexpr (SCALE_PLANE<F>) m.scales = m.weight - place[0] + place[1];
         first = entry[1], count = entry[2];
     } else {
         count = min(a.tile, a.tokens - first);
@@ -201,11 +202,12 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
     // A thread brings the scales of one row, two stages ahead.
     uint32_t scale_row = first_row + thread;
     const uint8_t* scales_from = m.weight + size_t(min(scale_row, m.rows - 1)) * bytes;
+    if constexpr (SCALE_PLANE<F>) scales_from = m.scales + size_t(min(scale_row, m.rows - 1)) * (m.columns / F::GROUP);
     typename F::Header next = {};
     auto fetch_scales = [&](uint32_t stage) {
         if (stage >= stages) return;
-        const uint8_t* block = scales_from + stage_byte<F>(stage);
-        F::header(block, block + F::BYTES, stage % 4, next);
+        const uint8_t* block = scales_from + (SCALE_PLANE<F> ? 2 * stage : stage_byte<F>(stage));
+        F::header(block, block + (SCALE_PLANE<F> ? 1 : F::BYTES), stage % 4, next);
     };
     auto store_scales = [&](uint32_t side, uint32_t stage) {
         Scaling scaling[GROUPS];
@@ -348,7 +350,9 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
         BLOCKS_BODY((tile_blocks<FORMAT, SIXTEENS>(a)));                                                           \
     }
 #define TILE_FORMAT(NAME) TILE_BLOCKS(NAME, Blocks<BLOCK_##NAME>, 4)
-EVERY_FORMAT(TILE_FORMAT)
+USUAL_FORMATS(TILE_FORMAT)
+GRID_FORMATS(TILE_FORMAT)
+TILE_FORMAT(MXFP4_PLANES)
 TILE_BLOCKS(F32, FloatRows<F32>, 2)
 TILE_BLOCKS(F16, FloatRows<F16>, 2)
 TILE_BLOCKS(BF16, FloatRows<BF16>, 2)

@@ -150,6 +150,9 @@ codes! {
         Q4_0 = BLOCK_Q4_0, Q4_1 = BLOCK_Q4_1, Q5_0 = BLOCK_Q5_0, Q5_1 = BLOCK_Q5_1, Q8_0 = BLOCK_Q8_0,
         Q2K = BLOCK_Q2_K, Q3K = BLOCK_Q3_K, Q4K = BLOCK_Q4_K, Q5K = BLOCK_Q5_K, Q6K = BLOCK_Q6_K,
         Iq4Nl = BLOCK_IQ4_NL, Iq4Xs = BLOCK_IQ4_XS, Mxfp4 = BLOCK_MXFP4,
+        Iq2Xxs = BLOCK_IQ2_XXS, Iq2Xs = BLOCK_IQ2_XS, Iq2S = BLOCK_IQ2_S, Iq3Xxs = BLOCK_IQ3_XXS,
+        Iq3S = BLOCK_IQ3_S, Iq1S = BLOCK_IQ1_S, Iq1M = BLOCK_IQ1_M, Tq1_0 = BLOCK_TQ1_0, Tq2_0 = BLOCK_TQ2_0,
+        Nvfp4 = BLOCK_NVFP4, Mxfp4Planes = BLOCK_MXFP4_PLANES,
     }
     /// What a vector is before it is multiplied.
     enum StageMode { Plain = PLAIN, Norm = NORM, HeadNorm = HEAD_NORM, Gated = GATED }

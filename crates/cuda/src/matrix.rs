@@ -48,8 +48,8 @@ fn code(float: FloatType) -> u32 {
     kind as u32
 }
 
-/// The code of a block encoding; `None` for those that no kernel reads.
-fn block_code(format: BlockFormat) -> Option<u32> {
+/// The code of a block encoding.
+fn block_code(format: BlockFormat) -> u32 {
     use BlockFormat as F;
     use BlockKind as K;
     let kind = match format {
@@ -66,18 +66,27 @@ fn block_code(format: BlockFormat) -> Option<u32> {
         F::Iq4Nl => K::Iq4Nl,
         F::Iq4Xs => K::Iq4Xs,
         F::Mxfp4 => K::Mxfp4,
-        _ => return None,
+        F::Iq2Xxs => K::Iq2Xxs,
+        F::Iq2Xs => K::Iq2Xs,
+        F::Iq2S => K::Iq2S,
+        F::Iq3Xxs => K::Iq3Xxs,
+        F::Iq3S => K::Iq3S,
+        F::Iq1S => K::Iq1S,
+        F::Iq1M => K::Iq1M,
+        F::Tq1_0 => K::Tq1_0,
+        F::Tq2_0 => K::Tq2_0,
+        F::Nvfp4 => K::Nvfp4,
     };
-    Some(kind as u32)
+    kind as u32
 }
 
 impl Matrix {
     /// Whether the kernels serve an encoding.
     pub fn serves(encoding: Encoding) -> bool {
         match encoding {
-            Encoding::Float(_) | Encoding::Affine { .. } => true,
-            Encoding::Block(format) => block_code(format).is_some(),
-            Encoding::Mxfp4 => false,
+            Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) | Encoding::Mxfp4 => {
+                true
+            }
         }
     }
 
@@ -91,11 +100,10 @@ impl Matrix {
             Encoding::Affine { bits, group, scale } => {
                 (Kind::Affine as u32, u32::from(bits), u32::from(group), code(scale))
             }
-            Encoding::Block(format) => match block_code(format) {
-                Some(code) => (Kind::Block as u32, code, format.values() as u32, 0),
-                None => panic!("no kernel reads {}", format.name()),
-            },
-            Encoding::Mxfp4 => panic!("no kernel reads {}", encoding.name()),
+            Encoding::Block(format) => {
+                (Kind::Block as u32, block_code(format), format.values() as u32, 0)
+            }
+            Encoding::Mxfp4 => (Kind::Block as u32, BlockKind::Mxfp4Planes as u32, 32, 0),
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));
@@ -114,9 +122,8 @@ impl Matrix {
         scales: Span<u8>,
         biases: Span<u8>,
     ) -> Self {
-        assert_eq!(weight.len(), rows * encoding.weight_row_bytes(columns), "bytes of weights");
-        assert_eq!(scales.len(), rows * encoding.scale_row_bytes(columns), "bytes of scales");
-        assert_eq!(biases.len(), scales.len(), "bytes of biases");
+        let found = [weight.len(), scales.len(), biases.len()];
+        assert_eq!(found, encoding.plane_bytes(rows, columns), "bytes of weights, scales, biases");
         Self {
             weight: weight.address,
             scales: scales.address,
@@ -138,6 +145,17 @@ impl Matrix {
     /// True for a block encoding.
     pub(crate) fn has_blocks(&self) -> bool {
         self.kind == Kind::Block as u32
+    }
+
+    /// True for a block encoding of `kernels/blocks_grids.cuh`.
+    pub(crate) fn has_grids(&self) -> bool {
+        let grids = BlockKind::Iq2Xxs as u32..=BlockKind::Nvfp4 as u32;
+        self.block_kind().is_some_and(|kind| grids.contains(&kind))
+    }
+
+    /// True for blocks whose scales are a plane of their own.
+    pub(crate) fn has_scale_plane(&self) -> bool {
+        self.block_kind() == Some(BlockKind::Mxfp4Planes as u32)
     }
 
     /// True for unquantised values.

@@ -2,7 +2,7 @@
 //! depend on the batch; time at depth: a part of the example `check`.
 
 use cuda::launch::{
-    self, AttentionShape, HeadsStep, KeyValueCache, StepInput, StepJob, TokenPlaces,
+    self, AttentionShape, HeadsStep, KeyValueCache, Rotation, StepInput, StepJob, TokenPlaces,
 };
 use cuda::{DeviceBuffer, Span};
 use kernels::KvType;
@@ -10,15 +10,15 @@ use kernels::KvType;
 use super::Bench;
 
 /// A cache of one layer on the device and what its rows decode to.
-struct Cached {
-    cache: KeyValueCache,
+pub(super) struct Cached {
+    pub(super) cache: KeyValueCache,
     /// `[sequences, context, key_value_heads, dim]`
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    pub(super) keys: Vec<f32>,
+    pub(super) values: Vec<f32>,
 }
 
 impl Bench {
-    fn cached(
+    pub(super) fn cached(
         &self,
         shape: &AttentionShape,
         sequences: usize,
@@ -304,9 +304,11 @@ impl Bench {
         launch::split_query_gate(&self.stream, tokens * 8, dim, both, query, gate).unwrap();
         let rotated = self.twin(keys);
         let positions = places.positions;
-        launch::norm_and_rotate(&self.stream, 8, query, query_norm, 1e-6, frequencies, positions)
+        let rotation = Rotation { frequencies, magnitude: 1.25 };
+        let (of_queries, of_keys) = (Some((query_norm, 1e-6)), Some((key_norm, 1e-6)));
+        launch::norm_and_rotate(&self.stream, (8, dim), query, of_queries, rotation, positions)
             .unwrap();
-        launch::norm_and_rotate(&self.stream, 2, rotated, key_norm, 1e-6, frequencies, positions)
+        launch::norm_and_rotate(&self.stream, (2, dim), rotated, of_keys, rotation, positions)
             .unwrap();
         let cache = |spans: [Span<f32>; 2]| {
             let [keys, values] = spans.map(|span| span.bytes());
@@ -321,7 +323,7 @@ impl Bench {
             values,
             query_norm,
             key_norm,
-            frequencies,
+            rotation,
             epsilon: 1e-6,
             queries,
         };

@@ -9,8 +9,8 @@ use kernels::format::{self, BlockFormat, Encoding, FloatType};
 
 use super::{Bench, Shared};
 
-/// Every format with kernels, and where its numbers of 16 bits are: scale, and minimum where there is one.
-const FORMATS: [(BlockFormat, &[usize]); 13] = [
+/// Every format, and where its numbers of 16 bits are: scale, and minimum where there is one.
+const FORMATS: [(BlockFormat, &[usize]); 23] = [
     (BlockFormat::Q4K, &[0, 2]),
     (BlockFormat::Q6K, &[208]),
     (BlockFormat::Q8_0, &[0]),
@@ -24,6 +24,16 @@ const FORMATS: [(BlockFormat, &[usize]); 13] = [
     (BlockFormat::Iq4Nl, &[0]),
     (BlockFormat::Iq4Xs, &[0]),
     (BlockFormat::Mxfp4, &[]),
+    (BlockFormat::Iq2Xxs, &[0]),
+    (BlockFormat::Iq2Xs, &[0]),
+    (BlockFormat::Iq2S, &[0]),
+    (BlockFormat::Iq3Xxs, &[0]),
+    (BlockFormat::Iq3S, &[0]),
+    (BlockFormat::Iq1S, &[0]),
+    (BlockFormat::Iq1M, &[]),
+    (BlockFormat::Tq1_0, &[52]),
+    (BlockFormat::Tq2_0, &[64]),
+    (BlockFormat::Nvfp4, &[]),
 ];
 
 impl Bench {
@@ -43,8 +53,16 @@ impl Bench {
                         let bits = (self.next() as u16 & 0x87ff) | 0x1c00;
                         block[at..at + 2].copy_from_slice(&bits.to_le_bytes());
                     }
-                    if numbers.is_empty() {
-                        block[0] = 118 + block[0] % 4;
+                    match format {
+                        BlockFormat::Mxfp4 => block[0] = 118 + block[0] % 4,
+                        // Nibbles of a number of 16 bits, with the same bits.
+                        BlockFormat::Iq1M => {
+                            block[55] = block[55] & 0x8f | 0x10;
+                            block[53] = block[53] & 0x7f | 0xc0;
+                        }
+                        // Four numbers of eight bits from 2^-4 on.
+                        BlockFormat::Nvfp4 => block[..4].iter_mut().for_each(|b| *b = *b & 15 | 24),
+                        _ => {}
                     }
                 }
             }
@@ -59,14 +77,20 @@ impl Bench {
                     }
                 }
             }
-            Encoding::Affine { .. } | Encoding::Mxfp4 => unreachable!("blocks and floats"),
+            Encoding::Mxfp4 => {
+                let [weights, ..] = encoding.plane_bytes(rows, columns);
+                bytes[weights..].iter_mut().for_each(|scale| *scale = 118 + *scale % 4);
+            }
+            Encoding::Affine { .. } => unreachable!("blocks and floats"),
         }
         bytes
     }
 
     fn on_device(&self, encoding: Encoding, rows: usize, columns: usize, bytes: &[u8]) -> Matrix {
-        let (weight, none) = (self.bytes(bytes), self.bytes(&[0; 16]).part(0, 0));
-        Matrix::new(encoding, rows, columns, weight, none, none)
+        let none = self.bytes(&[0; 16]).part(0, 0);
+        let (weight, scales) = bytes.split_at(encoding.plane_bytes(rows, columns)[0]);
+        let scales = if scales.is_empty() { none } else { self.bytes(scales) };
+        Matrix::new(encoding, rows, columns, self.bytes(weight), scales, none)
     }
 
     fn any_matrix(&self, encoding: Encoding, rows: usize, columns: usize) -> Matrix {
@@ -76,7 +100,8 @@ impl Bench {
     /// Products and embedded rows of plain kernels against the processor's decoding; then the fast ones.
     pub(super) fn blocks(&self) {
         let floats = [FloatType::F32, FloatType::F16, FloatType::Bf16].map(Encoding::Float);
-        for encoding in FORMATS.map(|row| Encoding::Block(row.0)).into_iter().chain(floats) {
+        let others = floats.into_iter().chain([Encoding::Mxfp4]);
+        for encoding in FORMATS.map(|row| Encoding::Block(row.0)).into_iter().chain(others) {
             for (rows, columns, tokens) in
                 [(40, 96, 1), (33, 64, 2), (300, 512, 3), (2100, 2048, 1), (24, 4096, 2)]
             {
@@ -94,7 +119,8 @@ impl Bench {
 
     fn block_products(&self, encoding: Encoding, rows: usize, columns: usize, tokens: usize) {
         let bytes = self.encoded(encoding, rows, columns);
-        let host = format::Matrix::new(encoding, rows, columns, &bytes, &[], &[]).unwrap();
+        let (weight, scales) = bytes.split_at(encoding.plane_bytes(rows, columns)[0]);
+        let host = format::Matrix::new(encoding, rows, columns, weight, scales, &[]).unwrap();
         let first = self.on_device(encoding, rows, columns, &bytes);
         let x = self.random(tokens * columns);
         let values = self.read(x);

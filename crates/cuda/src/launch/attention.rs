@@ -84,6 +84,7 @@ struct AttendArguments {
     partial: u64,
     positions: u64,
     sequences: u64,
+    sinks: u64,
     query_heads: u32,
     key_value_heads: u32,
     dim: u32,
@@ -94,6 +95,17 @@ struct AttendArguments {
     tokens_per_block: u32,
     kv_type: u32,
     stages: u32,
+    window: u32,
+    padding: u32,
+}
+
+/// What a token sees of the keys before it.
+#[derive(Clone, Copy, Default)]
+pub struct Visible {
+    /// The last keys alone, as many as this, its own among them.
+    pub window: Option<usize>,
+    /// Scores that only take weight from the others, `[query_heads]`.
+    pub sinks: Option<Span<f32>>,
 }
 
 /// True when heads of this shape can be stored in this type: in eight bits, whole groups share a scale.
@@ -303,7 +315,29 @@ pub fn attend(
     out: Span<f32>,
     scratch: Span<f32>,
 ) -> Result<(), CudaError> {
+    attend_visible(stream, shape, places, cache, query, out, scratch, Visible::default())
+}
+
+/// As [`attend`], of what is visible.
+///
+/// # Errors
+/// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
+pub fn attend_visible(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    query: Span<f32>,
+    out: Span<f32>,
+    scratch: Span<f32>,
+    visible: Visible,
+) -> Result<(), CudaError> {
     let tokens = places.positions.len();
+    let window =
+        visible.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX));
+    assert!(window > 0, "a token sees itself");
+    expect("sinks", visible.sinks.map_or(shape.query_heads, |it| it.len()), shape.query_heads);
     assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
     expect("sequences of tokens", places.sequences.len(), tokens);
     expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
@@ -322,6 +356,7 @@ pub fn attend(
         partial: scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
+        sinks: visible.sinks.map_or(0, |sinks| sinks.address),
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
         dim: shape.dim as u32,
@@ -332,6 +367,8 @@ pub fn attend(
         tokens_per_block: division.tokens_per_block as u32,
         kv_type: cache_type(cache.kv_type),
         stages: division.stages as u32,
+        window,
+        padding: 0,
     };
     let Division { kernel, grid, threads, shared, .. } = division;
     // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
@@ -351,8 +388,8 @@ mirrors! {
         keys, values, cache_keys, cache_values, positions, sequences, heads, dim, context, kv_type
     } for Append;
     AttendArguments as AttendArguments {
-        query, cache_keys, cache_values, out, partial, positions, sequences, query_heads, key_value_heads, dim,
-        context, splits, tokens, scale, tokens_per_block, kv_type, stages
+        query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
+        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
     } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,

@@ -1,5 +1,6 @@
 //! Launches of the routed experts of many tokens: each expert's tokens together, in tiles.
 
+use super::parts::{ExpertActivation, prepare_pairs};
 use super::tiles::{SMALL_TOKENS, TileArguments, TileSplitArguments, launch_split, tile_kernel};
 use super::{
     Groups, Kernel, SPLIT_TOKENS, SplitForm, SplitTokens, TILE_TOKENS, expect, split, split_form,
@@ -78,6 +79,26 @@ pub fn experts_tiles(
     buffers: &PairBuffers,
     parts: Option<&ExpertParts>,
 ) -> Result<(), CudaError> {
+    experts_tiles_activated(stream, x, pairs, groups, addresses, shapes, buffers, parts, None)
+}
+
+/// As [`experts_tiles`], where the experts compute something else than SwiGLU. Biases of down are left out:
+/// [`super::add_pair_bias`] adds them once all pairs are done.
+///
+/// # Errors
+/// The device failed.
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
+pub fn experts_tiles_activated(
+    stream: &Stream,
+    x: Span<f32>,
+    pairs: usize,
+    groups: &Groups,
+    addresses: Span<u64>,
+    shapes: &ExpertShapes,
+    buffers: &PairBuffers,
+    parts: Option<&ExpertParts>,
+    activation: Option<&ExpertActivation>,
+) -> Result<(), CudaError> {
     let experts = groups.starts.len() - 1;
     let (hidden, inner) = (shapes.gate.columns(), shapes.inner());
     let limit = tile_limit(pairs, experts);
@@ -86,6 +107,13 @@ pub fn experts_tiles(
     expect("gate values", buffers.gate.len(), pairs * inner);
     expect("up values", buffers.up.len(), pairs * inner);
     expect("outputs of pairs", buffers.out.len(), pairs * hidden);
+    let prepare = || match activation {
+        None => Ok(()),
+        Some(activation) => {
+            let both = (buffers.gate, buffers.up);
+            prepare_pairs(stream, both, groups, addresses, activation, shapes)
+        }
+    };
     // Experts of few tokens take tiles that leave room for more of them.
     let few = if pairs < SMALL_TOKENS * experts { SMALL_TOKENS } else { SPLIT_TOKENS };
     let limits = [&shapes.gate, &shapes.up, &shapes.down].map(super::tile_blocks::most_tokens);
@@ -142,6 +170,7 @@ pub fn experts_tiles(
                 launch_split(stream, first, limit, 1)?;
                 launch_split(stream, other, limit, 1)?;
             }
+            prepare()?;
             split(stream, gate, Some(up), (pairs, inner), Some(&listed), &parts.inner)?;
             launch_split(stream, second, limit, 1)
         };
@@ -191,6 +220,7 @@ pub fn experts_tiles(
                 stream.launch(kernel, grid, 256, shared, &one)?;
             }
         }
+        prepare()?;
         swiglu(stream, buffers.gate, buffers.up, pairs * inner)?;
         let (kernel, rows, shared) = tile_kernel(stream, &shapes.down);
         let grid = (hidden.div_ceil(rows), limit, 1);

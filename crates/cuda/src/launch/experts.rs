@@ -1,5 +1,6 @@
 //! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
 
+use super::parts::{ExpertActivation, ExpertPartsArguments};
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
 use crate::abi::mirrors;
@@ -199,7 +200,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct ExpertArguments {
+pub(super) struct ExpertArguments {
     x: u64,
     chosen: u64,
     weights: u64,
@@ -279,6 +280,21 @@ pub fn experts(
     shapes: &ExpertShapes,
     shared: Option<&SharedExpert>,
 ) -> Result<(), CudaError> {
+    experts_activated(stream, tokens, step, shapes, shared, None)
+}
+
+/// As [`experts`], where routed experts compute something else than SwiGLU.
+///
+/// # Errors
+/// The device failed.
+pub fn experts_activated(
+    stream: &Stream,
+    tokens: usize,
+    step: &ExpertStep,
+    shapes: &ExpertShapes,
+    shared: Option<&SharedExpert>,
+    activation: Option<&ExpertActivation>,
+) -> Result<(), CudaError> {
     let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
     expect("input of the experts", step.x.len(), tokens * hidden);
     expect("output of the experts", step.out.len(), tokens * hidden);
@@ -324,11 +340,21 @@ pub fn experts(
     let ranks = k + usize::from(shared.is_some());
     let inner_grid = (inner.max(width).div_ceil(8), ranks, tokens);
     let outer_shared = k * staged(inner) + staged(width);
+    let outer_grid = (hidden.div_ceil(8), tokens, 1);
+    if let Some(activation) = activation {
+        let count = activation.experts(shapes);
+        let all = ExpertPartsArguments::new(arguments, activation, shapes, count);
+        let [first, second] = [Kernel::ExpertInnerParts, Kernel::ExpertOuterParts];
+        // SAFETY: as below.
+        return unsafe {
+            stream.launch(first, inner_grid, 256, staged(hidden), &all)?;
+            stream.launch(second, outer_grid, 256, outer_shared, &all)
+        };
+    }
     // SAFETY: the structure is the kernels'; lengths were checked above; records lie where the table says.
     unsafe {
         stream.launch(first, inner_grid, 256, staged(hidden), &arguments)?;
-        let grid = (hidden.div_ceil(8), tokens, 1);
-        stream.launch(second, grid, 256, outer_shared, &arguments)
+        stream.launch(second, outer_grid, 256, outer_shared, &arguments)
     }
 }
 

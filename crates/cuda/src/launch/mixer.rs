@@ -122,34 +122,47 @@ struct RotateArguments {
     dim: u32,
     rotary: u32,
     epsilon: f32,
+    magnitude: f32,
+    padding: u32,
 }
 
-/// RMS norm of each head of `x` `[tokens, heads, weight.len()]`, then rotation by position of the first
-/// `2 * frequencies.len()` values. One position per token.
+/// Rotation by position of the first `2 * frequencies.len()` values of a head.
+#[derive(Clone, Copy)]
+pub struct Rotation {
+    /// Of each pair of values.
+    pub frequencies: Span<f32>,
+    /// What rotated values are multiplied by.
+    pub magnitude: f32,
+}
+
+/// Rotation of each head of `x` `[tokens, heads, dim]`, behind an RMS norm where there is one: its weight `[dim]` and
+/// what is added to the mean square. One position per token.
 ///
 /// # Errors
 /// The device failed.
 pub fn norm_and_rotate(
     stream: &Stream,
-    heads: usize,
+    (heads, dim): (usize, usize),
     x: Span<f32>,
-    weight: Span<f32>,
-    epsilon: f32,
-    frequencies: Span<f32>,
+    norm: Option<(Span<f32>, f32)>,
+    rotation: Rotation,
     positions: Span<u32>,
 ) -> Result<(), CudaError> {
-    let (tokens, dim) = (positions.len(), weight.len());
+    let (tokens, frequencies) = (positions.len(), rotation.frequencies);
     expect("heads", x.len(), tokens * heads * dim);
+    expect("weights of a norm", norm.map_or(dim, |(weight, _)| weight.len()), dim);
     assert!(2 * frequencies.len() <= dim, "rotated values within a head");
     let arguments = RotateArguments {
         x: x.address,
-        weight: weight.address,
+        weight: norm.map_or(0, |(weight, _)| weight.address),
         frequencies: frequencies.address,
         positions: positions.address,
         heads: heads as u32,
         dim: dim as u32,
         rotary: 2 * frequencies.len() as u32,
-        epsilon,
+        epsilon: norm.map_or(0.0, |(_, epsilon)| epsilon),
+        magnitude: rotation.magnitude,
+        padding: 0,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::NormAndRotate, (heads, tokens, 1), 128, dim * 4, &arguments) }
@@ -448,8 +461,9 @@ mirrors! {
     NormArguments as NormArguments { x, weight, out, rows, width, epsilon } for RmsNorm;
     GateArguments as GateArguments { x, gate, count, padding } for SigmoidGate;
     SplitArguments as SplitArguments { both, query, gate, dim, count } for SplitQueryGate;
-    RotateArguments as RotateArguments { x, weight, frequencies, positions, heads, dim, rotary, epsilon }
-        for NormAndRotate;
+    RotateArguments as RotateArguments {
+        x, weight, frequencies, positions, heads, dim, rotary, epsilon, magnitude, padding
+    } for NormAndRotate;
     ConvolveArguments as ConvolveArguments {
         x, weight, tail, out, sequences, tokens, channels, kernel, single, tail_stride
     } for Convolve, ConvolveTail;

@@ -86,11 +86,26 @@ kernels! {
     TileBlocksIq4Nl = "tile_blocks_IQ4_NL",
     TileBlocksIq4Xs = "tile_blocks_IQ4_XS",
     TileBlocksMxfp4 = "tile_blocks_MXFP4",
+    TileBlocksIq2Xxs = "tile_blocks_IQ2_XXS",
+    TileBlocksIq2Xs = "tile_blocks_IQ2_XS",
+    TileBlocksIq2S = "tile_blocks_IQ2_S",
+    TileBlocksIq3Xxs = "tile_blocks_IQ3_XXS",
+    TileBlocksIq3S = "tile_blocks_IQ3_S",
+    TileBlocksIq1S = "tile_blocks_IQ1_S",
+    TileBlocksIq1M = "tile_blocks_IQ1_M",
+    TileBlocksTq10 = "tile_blocks_TQ1_0",
+    TileBlocksTq20 = "tile_blocks_TQ2_0",
+    TileBlocksNvfp4 = "tile_blocks_NVFP4",
+    TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
+    AddBias = "add_bias", PreparePairs = "prepare_pairs",
+    ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
     SplitTokensBlocks = "split_tokens_blocks", LinearBlocks = "linear_blocks", EmbedBlocks = "embed_blocks",
     ExpertInnerBlocks = "expert_inner_blocks", ExpertOuterBlocks = "expert_outer_blocks",
     TileAnyBlocks = "tile_any_blocks", StepLinearBlocks = "step_linear_blocks",
     StepInnerBlocks = "step_inner_blocks", StepOuterBlocks = "step_outer_blocks",
+    StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
+    StepOuterGrids = "step_outer_grids",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -254,6 +269,7 @@ mod draw;
 mod expert_tiles;
 mod experts;
 mod mixer;
+mod parts;
 mod step;
 mod tile_blocks;
 mod tiles;
@@ -262,6 +278,7 @@ pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
 pub use mixer::*;
+pub use parts::*;
 pub use step::*;
 pub use tiles::*;
 
@@ -275,6 +292,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
         mixer::LAYOUTS,
+        parts::LAYOUTS,
         step::LAYOUTS,
         tiles::LAYOUTS,
     ]

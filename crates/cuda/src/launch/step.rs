@@ -7,7 +7,9 @@
 use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
 pub use self::form::{step_serves, step_serves_experts, step_serves_pair};
 use super::experts::EndedArguments;
-use super::{ExpertStep, Kernel, KeyValueCache, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect};
+use super::{
+    ExpertStep, Kernel, KeyValueCache, Rotation, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect,
+};
 use crate::abi::{INNER_THREADS, JobKind, STEP_THREADS as THREADS, StageMode, UNIT};
 use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
@@ -249,7 +251,9 @@ pub fn step_linear(
             (kernel, passes.count, passes.shared(columns))
         }
         None => {
+            let grids = jobs.iter().any(|job| parts(job).0.has_grids());
             let kernel = match (form, jobs.iter().all(usual)) {
+                (StepForm::Blocks, _) if grids => Kernel::StepLinearGrids,
                 (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
                 (StepForm::Affine, true) => Kernel::StepLinear,
                 (StepForm::Affine, false) => Kernel::StepLinearAny,
@@ -283,6 +287,8 @@ struct HeadsArguments {
     query_stride: u32,
     epsilon: f32,
     kv_type: u32,
+    magnitude: f32,
+    padding: u32,
 }
 
 /// Where [`attention_heads`] reads and writes; one row per token.
@@ -300,8 +306,8 @@ pub struct HeadsStep {
     pub query_norm: Span<f32>,
     /// `[dim]`
     pub key_norm: Span<f32>,
-    /// One per rotated pair.
-    pub frequencies: Span<f32>,
+    /// Behind the norm.
+    pub rotation: Rotation,
     /// Added to the mean square.
     pub epsilon: f32,
     /// `[query_heads, dim]`
@@ -329,14 +335,14 @@ pub fn attention_heads(
     expect("norm of queries", step.query_norm.len(), shape.dim);
     expect("norm of keys", step.key_norm.len(), shape.dim);
     expect("sequences of tokens", places.sequences.len(), tokens);
-    assert!(2 * step.frequencies.len() <= shape.dim, "rotated values within a head");
+    assert!(2 * step.rotation.frequencies.len() <= shape.dim, "rotated values within a head");
     let arguments = HeadsArguments {
         query: step.projected.address,
         key: step.keys.address,
         value: step.values.address,
         query_norm: step.query_norm.address,
         key_norm: step.key_norm.address,
-        frequencies: step.frequencies.address,
+        frequencies: step.rotation.frequencies.address,
         out: step.queries.address,
         cache_keys: cache.keys.address,
         cache_values: cache.values.address,
@@ -345,11 +351,13 @@ pub fn attention_heads(
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
         dim: shape.dim as u32,
-        rotary: 2 * step.frequencies.len() as u32,
+        rotary: 2 * step.rotation.frequencies.len() as u32,
         context: cache.context as u32,
         query_stride: stride as u32,
         epsilon: step.epsilon,
         kv_type: super::attention::cache_type(cache.kv_type),
+        magnitude: step.rotation.magnitude,
+        padding: 0,
     };
     let grid = (shape.query_heads + shape.key_value_heads, tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above, positions and sequences by the caller's
@@ -459,6 +467,7 @@ pub fn step_experts(
         }
         None => {
             let kernel = match (form, split.narrow) {
+                (StepForm::Blocks, _) if shapes.gate.has_grids() => Kernel::StepInnerGrids,
                 (StepForm::Blocks, _) => Kernel::StepInnerBlocks,
                 (StepForm::Affine, true) => Kernel::StepInnerNarrow,
                 (StepForm::Affine, false) => Kernel::StepInner,
@@ -470,7 +479,12 @@ pub fn step_experts(
     let (second, second_grid, second_shared) = match several.flatten() {
         Some(bytes) => (Kernel::SeveralOuter, (outer_blocks, 1, 1), bytes),
         None => {
-            let kernel = if affine { Kernel::StepOuter } else { Kernel::StepOuterBlocks };
+            let shared = shared.is_some_and(|shared| shared.down.has_grids());
+            let kernel = match form {
+                StepForm::Affine => Kernel::StepOuter,
+                StepForm::Blocks if shared || shapes.down.has_grids() => Kernel::StepOuterGrids,
+                StepForm::Blocks => Kernel::StepOuterBlocks,
+            };
             let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
             (kernel, (outer_blocks, tokens, 1), bytes)
         }

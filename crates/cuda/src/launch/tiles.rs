@@ -324,5 +324,7 @@ mirrors! {
         TileSplit4Small, TileSplit4Fine, TileSplit8, TileSplit8Narrow, TileSplit8Small, TileSplit8Fine,
         TileBlocksQ40, TileBlocksQ41, TileBlocksQ50, TileBlocksQ51, TileBlocksQ80,
         TileBlocksQ2K, TileBlocksQ3K, TileBlocksQ4K, TileBlocksQ5K, TileBlocksQ6K,
-        TileBlocksIq4Nl, TileBlocksIq4Xs, TileBlocksMxfp4, TileBlocksF32, TileBlocksF16, TileBlocksBf16;
+        TileBlocksIq4Nl, TileBlocksIq4Xs, TileBlocksMxfp4, TileBlocksIq2Xxs, TileBlocksIq2Xs, TileBlocksIq2S,
+        TileBlocksIq3Xxs, TileBlocksIq3S, TileBlocksIq1S, TileBlocksIq1M, TileBlocksTq10, TileBlocksTq20,
+        TileBlocksNvfp4, TileBlocksMxfp4Planes, TileBlocksF32, TileBlocksF16, TileBlocksBf16;
 }

@@ -22,6 +22,7 @@ fn form(matrix: &Matrix) -> Option<StepForm> {
     let columns = matrix.columns();
     // Places within a matrix are words of 32 bits.
     let places = u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31;
+    let places = places && !matrix.has_scale_plane();
     let whole = |unit| places && columns.is_multiple_of(unit);
     if matrix.quantised_bits().is_some() {
         let served = whole(UNIT)

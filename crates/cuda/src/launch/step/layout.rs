@@ -9,15 +9,16 @@ mirrors! {
     StepLinearArguments as StepLinearArguments {
         source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, tokens,
         per_pass, job
-    } for StepLinear, StepLinearAny, StepLinearBlocks, SeveralLinear1, SeveralLinear2, SeveralLinear4, SeveralNormed1,
-    SeveralNormed2, SeveralNormed4;
+    } for StepLinear, StepLinearAny, StepLinearBlocks, StepLinearGrids, SeveralLinear1, SeveralLinear2, SeveralLinear4,
+    SeveralNormed1, SeveralNormed2, SeveralNormed4;
     HeadsArguments as HeadsArguments {
         query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
-        query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type
+        query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
+        magnitude, padding
     } for AttentionHeads;
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
         down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass
-    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepOuterBlocks, SeveralInner, SeveralInnerNarrow,
-    SeveralInnerFour, SeveralInnerFourNarrow, SeveralOuter;
+    } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepInnerGrids, StepOuterBlocks, StepOuterGrids,
+    SeveralInner, SeveralInnerNarrow, SeveralInnerFour, SeveralInnerFourNarrow, SeveralOuter;
 }

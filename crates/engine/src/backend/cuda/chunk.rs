@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cuda::launch::{self, ExpertParts, Groups, PairBuffers, SplitTokens};
+use cuda::launch::{self, ExpertActivation, ExpertParts, Groups, PairBuffers, SplitTokens};
 use cuda::{Event, Matrix, Span};
 use store::cache::{Held, Phase};
 use store::{ExpertId, LayerId};
@@ -25,6 +25,8 @@ struct ChunkInputs<'a> {
     buffers: &'a PairBuffers,
     /// Split activations, where they serve the layer's experts.
     parts: Option<ExpertParts>,
+    /// What the experts compute, where it is not SwiGLU alone.
+    activation: Option<ExpertActivation>,
 }
 
 impl CudaBackend {
@@ -52,6 +54,7 @@ impl CudaBackend {
         for (matrix, out) in routers {
             launch::tile_linear(&self.stream, normed, tokens, matrix, out, false, split.as_ref())?;
         }
+        self.add_router_biases(layer, mixture)?;
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
         let route = self.routing_of(layer, replaced, 0, false);
@@ -101,13 +104,20 @@ impl CudaBackend {
             let inner = buffers.split_tokens(1, tokens.form, &self.sizes);
             ExpertParts { tokens, inner }
         });
-        let inputs = ChunkInputs { normed, pairs, groups: &groups, buffers: &pair_buffers, parts };
+        let inputs = ChunkInputs {
+            normed,
+            pairs,
+            groups: &groups,
+            buffers: &pair_buffers,
+            parts,
+            activation: self.activation(mixture),
+        };
         if self.experts.can_move && !self.experts.placement.all_in_device() {
             self.stage_experts(layer, &inputs, cancel)?;
         } else {
             let shapes = &self.experts.shapes[layer.index()];
             let row = self.table_row(layer);
-            launch::experts_tiles(
+            launch::experts_tiles_activated(
                 &self.stream,
                 normed,
                 pairs,
@@ -116,6 +126,7 @@ impl CudaBackend {
                 shapes,
                 &pair_buffers,
                 inputs.parts.as_ref(),
+                inputs.activation.as_ref(),
             )?;
             // Which experts these were stays on the device: all of them, at the most.
             self.experts.prefill.requests += pairs.min(experts) as u64;
@@ -123,6 +134,9 @@ impl CudaBackend {
         }
         let (weights, out) = (route.weights, self.register(Register::Residual));
         let routed = pair_buffers.out;
+        if let Some([_, _, bias]) = inputs.activation.and_then(|activation| activation.biases) {
+            launch::add_pair_bias(&self.stream, routed, bias, &groups)?;
+        }
         launch::combine(
             &self.stream,
             tokens,
@@ -259,9 +273,18 @@ impl CudaBackend {
         let list = self.buffers.wave.span(0, experts);
         self.stream.copy(self.buffers.pinned.wave.span(index * experts, experts), list)?;
         let shapes = &self.experts.shapes[layer.index()];
-        let ChunkInputs { normed, pairs, groups, buffers, parts } = inputs;
-        let parts = parts.as_ref();
-        launch::experts_tiles(&self.stream, *normed, *pairs, groups, list, shapes, buffers, parts)?;
+        let ChunkInputs { normed, pairs, groups, buffers, parts, activation } = inputs;
+        launch::experts_tiles_activated(
+            &self.stream,
+            *normed,
+            *pairs,
+            groups,
+            list,
+            shapes,
+            buffers,
+            parts.as_ref(),
+            activation.as_ref(),
+        )?;
         Ok(())
     }
 

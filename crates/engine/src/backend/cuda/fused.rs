@@ -5,6 +5,7 @@
 
 use cuda::launch::{
     self, HeadsStep, KeyValueCache, SharedExpert, StepConvolution, StepInput, StepJob, StepShared,
+    Visible,
 };
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
@@ -120,7 +121,7 @@ impl CudaBackend {
                 values: this.register(Register::Value),
                 query_norm: this.vector(query_norm),
                 key_norm: this.vector(key_norm),
-                frequencies: this.frequencies,
+                rotation: this.rotation(),
                 epsilon: this.config.rms_epsilon,
                 queries: this.register(Register::Query),
             };
@@ -129,7 +130,18 @@ impl CudaBackend {
             launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
             let (queries, out) = (step.queries, this.register(Register::Context));
             let scratch = this.buffers.attention.all();
-            launch::attend(&this.stream, shape, &places, &cache, queries, out, scratch)
+            let window = this.config.layers[layer.index()].window;
+            let visible = Visible { window, sinks: None };
+            launch::attend_visible(
+                &this.stream,
+                shape,
+                &places,
+                &cache,
+                queries,
+                out,
+                scratch,
+                visible,
+            )
         });
     }
 
@@ -166,6 +178,9 @@ impl CudaBackend {
 
     /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
     pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
+        if mixture.router_bias.is_some() || self.activation(mixture).is_some() {
+            return false;
+        }
         let device = self.stream.device();
         let shared = mixture.shared.as_ref();
         let shared = shared.and_then(|s| Some([s.gate, s.up, s.gate_weight?, s.down]));

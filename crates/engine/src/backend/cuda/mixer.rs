@@ -1,6 +1,6 @@
 //! Attention, convolution and delta rule of the runs of a batch, each with its sequence's state.
 
-use cuda::launch::{self, DeltaShape, DeltaStep};
+use cuda::launch::{self, DeltaShape, DeltaStep, Rotation, Visible};
 use store::LayerId;
 
 use super::{CudaBackend, Register};
@@ -8,9 +8,33 @@ use crate::model::config::HeadOrder;
 use crate::weights::VectorId;
 
 impl CudaBackend {
-    /// Appends keys and values of every run, then attends.
-    pub(super) fn launch_attend(&mut self, layer: LayerId) {
+    /// How heads are rotated.
+    pub(super) fn rotation(&self) -> Rotation {
+        let magnitude = self.config.attention.rope.magnitude();
+        Rotation { frequencies: self.frequencies, magnitude }
+    }
+
+    /// Rotates heads that have no norm.
+    pub(super) fn launch_rotate(&mut self, heads: Register) {
         self.run(|this| {
+            let shape = &this.sizes.attention;
+            let count = match heads {
+                Register::Query => shape.query_heads,
+                _ => shape.key_value_heads,
+            };
+            let (x, positions) = (this.register(heads), this.input(1, 0, this.tokens));
+            let (heads, rotation) = ((count, shape.dim), this.rotation());
+            launch::norm_and_rotate(&this.stream, heads, x, None, rotation, positions)
+        });
+    }
+
+    /// Appends keys and values of every run, then attends.
+    pub(super) fn launch_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        self.run(|this| {
+            let visible = Visible {
+                window: this.config.layers[layer.index()].window,
+                sinks: sinks.map(|sinks| this.vector(sinks)),
+            };
             let shape = &this.sizes.attention;
             let cache = this.cache(layer);
             let (queries, keys) =
@@ -25,7 +49,16 @@ impl CudaBackend {
                 let (query, out) =
                     (rows(Register::Query, queries), rows(Register::Context, queries));
                 let scratch = this.buffers.attention.all();
-                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch)?;
+                launch::attend_visible(
+                    &this.stream,
+                    shape,
+                    &places,
+                    &cache,
+                    query,
+                    out,
+                    scratch,
+                    visible,
+                )?;
             }
             Ok(())
         });

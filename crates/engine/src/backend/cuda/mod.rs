@@ -469,15 +469,22 @@ impl Backend for CudaBackend {
             };
             let positions = this.input(1, 0, this.tokens);
             let (x, weight) = (this.register(heads), this.vector(weight));
-            let epsilon = this.config.rms_epsilon;
-            let frequencies = this.frequencies;
-            launch::norm_and_rotate(&this.stream, count, x, weight, epsilon, frequencies, positions)
+            let norm = Some((weight, this.config.rms_epsilon));
+            let heads = (count, this.config.attention.head_dim);
+            launch::norm_and_rotate(&this.stream, heads, x, norm, this.rotation(), positions)
         });
     }
 
+    fn rotate(&mut self, heads: Register) {
+        self.launch_rotate(heads);
+    }
+
+    fn add_bias(&mut self, register: Register, bias: VectorId) {
+        self.run(|this| launch::add_bias(&this.stream, this.register(register), this.vector(bias)));
+    }
+
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        debug_assert!(sinks.is_none(), "check_model refuses models with sinks");
-        self.launch_attend(layer);
+        self.launch_attend(layer, sinks);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {

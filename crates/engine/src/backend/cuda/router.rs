@@ -1,10 +1,11 @@
 //! What routing has in common in steps and chunks: the products that it reads and where its results go.
 
-use cuda::launch::{Routing, STATUS_WORDS};
-use cuda::{Matrix, Span};
+use cuda::launch::{self, ExpertActivation, Routing, STATUS_WORDS};
+use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
 use super::CudaBackend;
+use crate::model::activation::{Activation, GateUpRows};
 use crate::model::mixture::Mixture;
 
 impl CudaBackend {
@@ -31,6 +32,40 @@ impl CudaBackend {
         let prefetch = self.prefetch.as_ref().filter(|_| self.single)?;
         let (router, to) = prefetch.next_router(layer, self.tokens * self.sizes.experts)?;
         Some((self.matrix(router), to))
+    }
+
+    /// Adds the router's bias to its logits, and the next layer's to those from which a step guesses its choice.
+    pub(super) fn add_router_biases(
+        &self,
+        layer: LayerId,
+        mixture: &Mixture,
+    ) -> Result<(), CudaError> {
+        let Some(bias) = mixture.router_bias else { return Ok(()) };
+        launch::add_bias(&self.stream, self.router_logits(), self.vector(bias))?;
+        match (self.guess_product(layer), self.routing.next_router_bias(layer)) {
+            (Some((_, logits)), Some(bias)) => {
+                launch::add_bias(&self.stream, logits, self.vector(bias))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the routed experts compute between their matrices, where it is not SwiGLU alone.
+    pub(super) fn activation(&self, mixture: &Mixture) -> Option<ExpertActivation> {
+        let moe = &self.config.moe;
+        let activation = ExpertActivation {
+            biases: mixture
+                .biases
+                .as_ref()
+                .map(|it| [it.gate, it.up, it.down].map(|bias| self.vector(bias))),
+            clamped: match moe.activation {
+                Activation::SwiGlu => None,
+                Activation::Clamped { alpha, limit } => Some((alpha, limit)),
+            },
+            in_turns: moe.rows == GateUpRows::InTurns,
+        };
+        let ExpertActivation { biases, clamped, in_turns } = &activation;
+        (biases.is_some() || clamped.is_some() || *in_turns).then_some(activation)
     }
 
     /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from byte

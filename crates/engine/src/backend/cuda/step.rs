@@ -239,6 +239,7 @@ impl CudaBackend {
             jobs.extend(self.guess_product(layer));
             launch::linear(&self.stream, normed, tokens, &jobs, false)?;
         }
+        self.add_router_biases(layer, mixture)?;
         let replaced = self
             .routing
             .replaces()
@@ -272,7 +273,8 @@ impl CudaBackend {
                 fused.as_ref(),
             );
         }
-        launch::experts(&self.stream, tokens, &step, shapes, shared.as_ref())
+        let (shared, activation) = (shared.as_ref(), self.activation(mixture));
+        launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation.as_ref())
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.

@@ -48,6 +48,22 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     Ok(())
 }
 
+/// The parts that only some families have and that the kernels compute.
+fn computes(part: Part) -> bool {
+    matches!(
+        part,
+        Part::Windows
+            | Part::Sinks
+            | Part::PlainHeads
+            | Part::ProjectionBiases
+            | Part::ScaledRotation
+            | Part::RouterBias
+            | Part::ExpertBiases
+            | Part::RowsInTurns
+            | Part::ClampedActivation
+    )
+}
+
 /// Whether the kernels compute a model as its checkpoint stores it. Asked before anything is loaded, so that the
 /// processor can be taken instead.
 ///
@@ -58,7 +74,8 @@ pub fn check_model(
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    let parts: Vec<_> = config.parts().into_iter().map(Part::name).collect();
+    let missing = config.parts().into_iter().filter(|part| !computes(*part));
+    let parts: Vec<_> = missing.map(Part::name).collect();
     if !parts.is_empty() {
         let (name, parts) = (config.family.name(), parts.join(", "));
         let problem =

@@ -2,7 +2,8 @@
 //
 // The integers are exact in 16 bits. A key's scales, one for 32 of its dimensions, multiply the products of those
 // dimensions in f32; a value's scales multiply the probabilities, once for every 32 dimensions, before these are split
-// into two parts (of bf16, which has the scales' range). Included after attention.cu, whose arguments it takes.
+// into two parts (of bf16, which has the scales' range). All keys are visible, and there are no sinks. Included after
+// attention.cu, whose arguments it takes.
 #include "cache.cuh"
 #include "tensor.cuh"
 
@@ -78,7 +79,7 @@ __device__ inline void attend_step_q8(const AttendArguments& a) {
     uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
     release_next();
     uint32_t position = a.positions[token];
-    Part part(position + 1, a.splits, split);
+    Part part(0, position + 1, a.splits, split);
     size_t stride = size_t(a.key_value_heads) * Row::BYTES;
     size_t base = size_t(a.sequences[token]) * a.context * stride + head * Row::BYTES;
     const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base;

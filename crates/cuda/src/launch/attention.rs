@@ -346,7 +346,11 @@ pub fn attend_visible(
     if splits > 1 {
         expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
     }
-    let division = Division::tensor_cores(stream, shape, cache.kv_type, tokens, places.single)
+    // The kernels over eight bits see all keys and know no sinks.
+    let limited = visible.window.is_some() || visible.sinks.is_some();
+    let division = (cache.kv_type != KvType::Q8 || !limited)
+        .then(|| Division::tensor_cores(stream, shape, cache.kv_type, tokens, places.single))
+        .flatten()
         .unwrap_or_else(|| Division::plain(shape, tokens, places.single));
     let arguments = AttendArguments {
         query: query.address,

@@ -174,9 +174,9 @@ impl Routing {
         if let Some(recorder) = &self.recorder {
             recorder.add(layer, chosen, weights);
             // A layer without experts guesses nothing for the next.
-            let before =
-                layer.index().checked_sub(1).and_then(|index| self.routers.get(index)?.as_ref());
-            if let Some(guesses) = self.guesses.as_ref().filter(|_| before.is_some()) {
+            let before = layer.index().checked_sub(1);
+            let guessed = before.is_some_and(|index| self.routers.get(index) != Some(&None));
+            if let Some(guesses) = self.guesses.as_ref().filter(|_| guessed) {
                 recorder.compare(layer, k, &guesses.chosen, chosen);
             }
         }

@@ -2,32 +2,39 @@
 
 use super::{Compute, Parts};
 
-/// Widest row that is normalised in place: it is copied to the stack first.
+/// Widest row that is copied to the stack to be normalised in place.
 const ROW_MAX: usize = 1024;
 
 /// Most and fewest columns of a stripe of [`Compute::scatter_add_scaled`]: 4 KiB of every row, and four cache lines.
 const STRIPE: std::ops::RangeInclusive<usize> = 64..=1024;
 
 impl Compute {
-    /// [`Compute::rms_norm`] in place, for rows of at most 1024 (the heads of a token).
+    /// [`Compute::rms_norm`] in place.
     ///
     /// # Panics
     ///
     /// If lengths do not fit.
     pub fn rms_norm_in_place(&self, x: &mut [f32], weight: &[f32], eps: f32) {
         let width = weight.len();
-        assert!((1..=ROW_MAX).contains(&width), "rms_norm_in_place: rows of {width}");
+        assert!(width > 0, "rms_norm_in_place: rows of nothing");
         assert_eq!(x.len() % width, 0, "rms_norm_in_place: whole rows");
         let rows = x.len() / width;
         let x = Parts::new(x);
         self.pool.for_each(rows, (16384 / width).max(1), |range| {
-            let mut copy = [0.0; ROW_MAX];
+            // Heads of a token are narrow, whole projections are not.
+            let (mut narrow, mut wide) = ([0.0; ROW_MAX], Vec::new());
+            let copy = if width <= ROW_MAX {
+                &mut narrow[..width]
+            } else {
+                wide.resize(width, 0.0);
+                &mut wide[..]
+            };
             for row in range {
                 // SAFETY: rows are disjoint; `new` has checked the features.
                 unsafe {
                     let row = x.part(row * width..(row + 1) * width);
-                    copy[..width].copy_from_slice(row);
-                    (self.table.rms_norm)(&copy[..width], weight, eps, row);
+                    copy.copy_from_slice(row);
+                    (self.table.rms_norm)(copy, weight, eps, row);
                 }
             }
         });
@@ -116,6 +123,11 @@ mod tests {
         compute.rms_norm(&x, &weight, 1e-6, &mut out);
         compute.rms_norm_in_place(&mut place, &weight, 1e-6);
         assert_eq!(out, place);
+        let (wide, weights) = (values(3 * 1536, 4), values(1536, 5));
+        let (mut wide_out, mut wide_place) = (vec![0.0; wide.len()], wide.clone());
+        compute.rms_norm(&wide, &weights, 1e-6, &mut wide_out);
+        compute.rms_norm_in_place(&mut wide_place, &weights, 1e-6);
+        assert_eq!(wide_out, wide_place);
         place.clone_from(&x);
         compute.gated_rms_norm(&x, &weight, &gate, 1e-6, &mut out);
         compute.gated_rms_norm_in_place(&mut place, &weight, &gate, 1e-6);

@@ -6,10 +6,11 @@
 
 use cuda::{CudaError, Device, DeviceBuffer, DevicePage, PAGE_BYTES};
 
-use super::CudaBackend;
-use super::buffers::Sizes;
+use super::batch::Part;
+use super::buffers::{Buffers, Sizes};
 use super::cache_pages::CachePages;
 use super::requirements::SlotShare;
+use super::{CudaBackend, CudaOptions};
 use crate::EngineError;
 
 /// Memory that moves.
@@ -24,21 +25,24 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Allocates what is to move and gives each place its first page. The slots' buffer takes what is left.
-    pub(super) fn new(
+    /// Where keys and values share memory with slots: allocates what is to move and gives each place its first page.
+    /// The slots' buffer takes what is left.
+    pub(super) fn where_shared(
         device: &Device,
         sizes: &Sizes,
-        context: usize,
+        options: &CudaOptions,
         share: &SlotShare,
-        cache: [&mut [DeviceBuffer]; 2],
-    ) -> Result<Self, CudaError> {
-        let pages = CachePages::new(sizes.sequences, context, sizes.cache_row, PAGE_BYTES);
+        buffers: &mut Buffers,
+    ) -> Result<Option<Self>, CudaError> {
+        if !share.grows() {
+            return Ok(None);
+        }
+        let pages = CachePages::new(sizes.sequences, options.context, sizes.cache_row, PAGE_BYTES);
         let new = |_| DevicePage::new(device);
         let spare = (0..share.moving_pages).map(new).collect::<Result<Vec<_>, _>>()?;
-        let buffers = 2 * sizes.attention_layers;
-        let mut this = Self { pages, buffers, spare, ended: false };
-        this.map_missing(cache)?;
-        Ok(this)
+        let mut this = Self { pages, buffers: 2 * sizes.attention_layers, spare, ended: false };
+        this.map_missing([&mut buffers.keys, &mut buffers.values])?;
+        Ok(Some(this))
     }
 
     /// The sequence at a place has ended.
@@ -87,6 +91,13 @@ impl Growth {
 }
 
 impl CudaBackend {
+    /// Memory for what the batch that begins will write.
+    pub(super) fn hold_batch(&mut self) -> Result<(), EngineError> {
+        let end = |part: &Part| (part.sequence.0 as usize, part.position + part.tokens);
+        let ends: Vec<(usize, usize)> = self.parts.iter().map(end).collect();
+        self.hold_cache(ends.into_iter())
+    }
+
     /// Between batches: memory for the first `tokens` tokens of each given place.
     pub(super) fn hold_cache(
         &mut self,

@@ -9,6 +9,7 @@
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
+mod batch;
 mod buffers;
 mod cache_pages;
 mod chunk;
@@ -42,6 +43,7 @@ use store::cache::StoreCounters;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use self::batch::{Mode, Part};
 use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
@@ -79,27 +81,6 @@ const WAVES: usize = 8;
 /// What is missing.
 pub fn probe(ordinal: usize) -> Result<DeviceInfo, EngineError> {
     Ok(Device::open(ordinal)?.info().clone())
-}
-
-/// What is being done with the operations of the current batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Launched as they come.
-    Eager,
-    /// Recorded; launched at the end.
-    Capture,
-    /// Known already; launched at the end.
-    Replay,
-}
-
-/// Tokens of one sequence in the batch.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    sequence: SequenceId,
-    first: usize,
-    tokens: usize,
-    /// Of its first token in the sequence.
-    position: usize,
 }
 
 /// Runs models on an NVIDIA GPU.
@@ -181,11 +162,7 @@ impl CudaBackend {
         let frequencies = store.part(at, inverse.len());
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
-        let mut growth = None;
-        if share.grows() {
-            let cache = [&mut buffers.keys[..], &mut buffers.values[..]];
-            growth = Some(Growth::new(&device, &sizes, options.context, &share, cache)?);
-        }
+        let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
         let (experts, rest) =
@@ -387,9 +364,7 @@ impl Backend for CudaBackend {
             self.snapshots.held.note_written(run.sequence.0 as usize, position);
             first += tokens;
         }
-        let ends =
-            self.parts.iter().map(|part| (part.sequence.0 as usize, part.position + part.tokens));
-        self.hold_cache(ends.collect::<Vec<_>>().into_iter())?;
+        self.hold_batch()?;
         self.tokens = total;
         self.single = purpose == Purpose::Answers;
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());

@@ -65,6 +65,9 @@ fn encodings() -> Vec<Encoding> {
         all.push(Encoding::Float(scale));
         for bits in [2, 3, 4, 5, 6, 8] {
             for group in [32, 64, 128] {
+                if matches!(bits, 4 | 8) {
+                    all.push(Encoding::Symmetric { bits, group, scale });
+                }
                 all.push(Encoding::Affine { bits, group, scale });
             }
         }

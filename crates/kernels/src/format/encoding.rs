@@ -117,6 +117,16 @@ pub enum Encoding {
     /// group holds the values `2j` (low) and `2j + 1`; a scale is the exponent with bias 127. The values of
     /// [`BlockFormat::Mxfp4`] in another order.
     Mxfp4,
+    /// Groups of consecutive inputs that share a scale and have no bias, in two planes: values are packed as in
+    /// [`Encoding::Affine`], and `2^(bits - 1)` is taken off each (compressed-tensors' pack-quantized).
+    Symmetric {
+        /// Bits of one value: 4 or 8.
+        bits: u8,
+        /// Values per group: 32, 64 or 128.
+        group: u16,
+        /// Storage type of the scales.
+        scale: FloatType,
+    },
     /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with a scale for each tile of [`FP8_TILE`]
     /// rows and columns, in two planes. Tiles at the lower and right edges may be partial.
     Fp8 {
@@ -152,7 +162,7 @@ impl Encoding {
     pub const fn planes(self) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 1,
-            Self::Mxfp4 | Self::Fp8 { .. } => 2,
+            Self::Mxfp4 | Self::Fp8 { .. } | Self::Symmetric { .. } => 2,
             Self::Affine { .. } => 3,
         }
     }
@@ -161,7 +171,7 @@ impl Encoding {
     pub const fn block_values(self) -> usize {
         match self {
             Self::Float(_) | Self::Fp8 { .. } => 1,
-            Self::Affine { group, .. } => group as usize,
+            Self::Affine { group, .. } | Self::Symmetric { group, .. } => group as usize,
             Self::Block(format) => format.values(),
             Self::Mxfp4 => MXFP4_GROUP,
         }
@@ -171,7 +181,7 @@ impl Encoding {
     pub const fn weight_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(float) => columns * float.bytes(),
-            Self::Affine { bits, .. } => columns * bits as usize / 8,
+            Self::Affine { bits, .. } | Self::Symmetric { bits, .. } => columns * bits as usize / 8,
             Self::Block(format) => columns / format.values() * format.bytes(),
             Self::Mxfp4 => columns / 2,
             Self::Fp8 { .. } => columns,
@@ -182,7 +192,7 @@ impl Encoding {
     pub const fn rows_per_scale(self) -> usize {
         match self {
             Self::Fp8 { .. } => FP8_TILE,
-            Self::Float(_) | Self::Block(_) | Self::Mxfp4 | Self::Affine { .. } => 1,
+            _ => 1,
         }
     }
 
@@ -195,7 +205,9 @@ impl Encoding {
     pub const fn scale_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
-            Self::Affine { group, scale, .. } => columns / group as usize * scale.bytes(),
+            Self::Affine { group, scale, .. } | Self::Symmetric { group, scale, .. } => {
+                columns / group as usize * scale.bytes()
+            }
             Self::Mxfp4 => columns / MXFP4_GROUP,
             Self::Fp8 { scale } => columns.div_ceil(FP8_TILE) * scale.bytes(),
         }
@@ -205,7 +217,7 @@ impl Encoding {
     pub const fn bias_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Affine { .. } => self.scale_row_bytes(columns),
-            Self::Float(_) | Self::Block(_) | Self::Mxfp4 | Self::Fp8 { .. } => 0,
+            _ => 0,
         }
     }
 
@@ -222,12 +234,15 @@ impl Encoding {
     }
 
     /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`,
-    /// `fp8:128:SCALETYPE`.
+    /// `symmetric:BITS:GROUP:SCALETYPE`, `fp8:128:SCALETYPE`.
     pub fn name(self) -> String {
         match self {
             Self::Float(float) => float.name().to_owned(),
             Self::Affine { bits, group, scale } => {
                 format!("affine:{bits}:{group}:{}", scale.name())
+            }
+            Self::Symmetric { bits, group, scale } => {
+                format!("symmetric:{bits}:{group}:{}", scale.name())
             }
             Self::Block(format) => format.name().to_owned(),
             Self::Mxfp4 => MXFP4_NAME.to_owned(),
@@ -243,16 +258,20 @@ impl Encoding {
         if let Some(scale) = name.strip_prefix(FP8_NAME) {
             return ScaleType::parse(scale).map(|scale| Self::Fp8 { scale });
         }
-        let Some(rest) = name.strip_prefix("affine:") else {
-            let float = FloatType::parse(name).map(Self::Float);
-            return float.or_else(|| BlockFormat::parse(name).map(Self::Block));
+        let (kind, rest) = match name.split_once(':') {
+            Some((kind @ ("affine" | "symmetric"), rest)) => (kind, rest),
+            _ => {
+                let float = FloatType::parse(name).map(Self::Float);
+                return float.or_else(|| BlockFormat::parse(name).map(Self::Block));
+            }
         };
         let (bits, rest) = rest.split_once(':')?;
         let (group, scale) = rest.split_once(':')?;
-        let encoding = Self::Affine {
-            bits: bits.parse().ok()?,
-            group: group.parse().ok()?,
-            scale: FloatType::parse(scale)?,
+        let (bits, group) = (bits.parse().ok()?, group.parse().ok()?);
+        let scale = FloatType::parse(scale)?;
+        let encoding = match kind {
+            "affine" => Self::Affine { bits, group, scale },
+            _ => Self::Symmetric { bits, group, scale },
         };
         // One spelling only ("04" is not 4), and only encodings that exist.
         (encoding.name() == name && encoding.check(0).is_ok()).then_some(encoding)
@@ -262,6 +281,7 @@ impl Encoding {
     pub fn label(self) -> String {
         match self {
             Self::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
+            Self::Symmetric { bits, group, .. } => format!("int{bits} g{group}"),
             Self::Float(_) | Self::Block(_) => self.name(),
             Self::Mxfp4 => "mxfp4".to_owned(),
             Self::Fp8 { .. } => "fp8".to_owned(),
@@ -273,8 +293,12 @@ impl Encoding {
         let what = match self {
             Self::Float(_) | Self::Fp8 { .. } => return Ok(()),
             Self::Block(_) | Self::Mxfp4 => "columns past the last block",
-            Self::Affine { bits, group, .. } => {
-                if !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
+            Self::Affine { bits, group, .. } | Self::Symmetric { bits, group, .. } => {
+                let known = match self {
+                    Self::Symmetric { .. } => matches!(bits, 4 | 8),
+                    _ => matches!(bits, 2 | 3 | 4 | 5 | 6 | 8),
+                };
+                if !known {
                     let found = bits.into();
                     return Err(MatrixError { what: "bits per value", expected: 4, found });
                 }
@@ -302,7 +326,9 @@ mod tests {
         let blocks = BlockFormat::ALL.iter().copied().map(Encoding::Block);
         let fp8 = |scale| Encoding::Fp8 { scale };
         let fp8 = [fp8(ScaleType::E8m0), fp8(ScaleType::Float(FloatType::F32))];
-        let others = [affine, Encoding::Float(FloatType::F16), Encoding::Mxfp4, fp8[0], fp8[1]];
+        let symmetric = Encoding::Symmetric { bits: 4, group: 32, scale: FloatType::Bf16 };
+        let float = Encoding::Float(FloatType::F16);
+        let others = [affine, float, Encoding::Mxfp4, fp8[0], fp8[1], symmetric];
         for encoding in blocks.chain(others) {
             assert_eq!(Encoding::parse(&encoding.name()), Some(encoding));
         }
@@ -318,6 +344,7 @@ mod tests {
             "Q4_K",
             "q4_k ",
             "fp8:128:",
+            "symmetric:3:32:bf16",
         ] {
             assert_eq!(Encoding::parse(other), None, "{other:?}");
         }

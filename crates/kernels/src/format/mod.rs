@@ -105,8 +105,11 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
             }
             return;
         }
-        Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
+        Encoding::Affine { bits, group, scale } | Encoding::Symmetric { bits, group, scale } => {
+            (bits, usize::from(group), scale)
+        }
     };
+    let symmetric = matches!(matrix.encoding, Encoding::Symmetric { .. });
     let first_group = row * (matrix.columns / group);
     let mut quantised = [0u8; 32];
     let mut done = 0;
@@ -116,7 +119,10 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
         let count = (32 - column % 32).min(out.len() - done);
         unpack(stream, bits, column, &mut quantised[..count]);
         let scale = scale_type.decode(matrix.scales, first_group + column / group);
-        let bias = scale_type.decode(matrix.biases, first_group + column / group);
+        let bias = match symmetric {
+            true => scale * symmetric_offset(bits),
+            false => scale_type.decode(matrix.biases, first_group + column / group),
+        };
         for (value, &q) in out[done..done + count].iter_mut().zip(&quantised) {
             *value = f32::from(q) * scale + bias;
         }
@@ -124,7 +130,14 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
     }
 }
 
+/// The bias of a group of [`Encoding::Symmetric`] over its scale: a power of two.
+#[inline(always)]
+pub(crate) fn symmetric_offset(bits: u8) -> f32 {
+    -f32::from(1u8 << (bits - 1))
+}
+
 /// What [`f16_from_e4m3`] of a value of [`Encoding::Fp8`] is multiplied with: the tile's scale and the power of two.
+/// Infinite for scales of 2^120 and more, whose values would be beyond 2^120 as well but for the smallest codes.
 #[inline(always)]
 pub(crate) fn tile_factor(matrix: &Matrix<'_>, row: usize, column: usize) -> f32 {
     let Encoding::Fp8 { scale } = matrix.encoding else { unreachable!("a matrix of tiles") };

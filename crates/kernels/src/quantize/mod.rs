@@ -93,6 +93,9 @@ pub fn encode(
             return Err(QuantizeError::Unsupported { encoding: format.name() });
         }
         Encoding::Mxfp4 => return Err(QuantizeError::Unsupported { encoding: "mxfp4" }),
+        Encoding::Symmetric { .. } => {
+            return Err(QuantizeError::Unsupported { encoding: "symmetric" });
+        }
         Encoding::Fp8 { .. } => return Err(QuantizeError::Unsupported { encoding: "fp8" }),
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };

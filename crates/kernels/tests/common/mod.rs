@@ -105,6 +105,15 @@ pub(crate) fn random_matrix(
                 append(-s * largest * (0.45 + 0.1 * random.uniform()), scale, &mut bytes);
             }
         }
+        Encoding::Symmetric { bits, group, scale } => {
+            for _ in 0..rows * encoding.weight_row_bytes(columns) {
+                bytes.push(random.next() as u8);
+            }
+            let largest = ((1u32 << bits) - 1) as f32;
+            for _ in 0..rows * columns / usize::from(group) {
+                append((0.5 + random.uniform()) * 3.5 / largest, scale, &mut bytes);
+            }
+        }
         Encoding::Block(format) => {
             for _ in 0..rows * columns / format.values() {
                 random_block(random, format, &mut bytes);

@@ -11,7 +11,7 @@ use kernels::format::Encoding;
 
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use super::names::{self, ExpertMatrix, Meaning};
+use super::names::{self, ExpertMatrix, Meaning, Part};
 use super::quantization::{Quantization, Scheme};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
@@ -61,6 +61,19 @@ pub(crate) fn assemble(
             Meaning::Unknown => {
                 refuse_foreign(path(file), &tensor)?;
                 unused.push(tensor.name);
+            }
+            _ if part == Part::Shape => {
+                let whole = matches!(tensor.dtype, RawType::Other("I32" | "I64"));
+                if !whole || tensor.shape != [2] {
+                    let found =
+                        format!("{} {:?}, not two integers", tensor.dtype.name(), tensor.shape);
+                    return Err(FormatError::invalid(
+                        path(file),
+                        &tensor.name,
+                        found,
+                        DOWNLOAD_AGAIN,
+                    ));
+                }
             }
             meaning => {
                 let entry = matrices.entry(name.into_owned());
@@ -169,7 +182,11 @@ fn matrix<'a>(
         }
         (None, None) => return Ok((file, float(path(file), name, file, weight, schemes)?)),
         (Some((scales_file, scales)), None) => {
-            let (shape, encoding) = match scaled::scaled(&weight, &scales) {
+            let packed = match schemes {
+                Schemes::Config(quantization) => quantization.packed(),
+                Schemes::Group(_) => None,
+            };
+            let (shape, encoding) = match scaled::scaled(&weight, &scales, packed) {
                 None => return Err(invalid("scales without biases".to_owned())),
                 Some(found) => found.map_err(|refusal| match refusal {
                     Refusal::Invalid(found) => invalid(found),

@@ -21,7 +21,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const VERSION_BLOCKS: u32 = 2;
 /// Version of packs with 4-bit floats in two planes.
 pub(crate) const VERSION_PLANES: u32 = 3;
-/// Version of packs with 8-bit floats whose scales are those of tiles.
+/// Version of packs with 8-bit floats whose scales are those of tiles, and with symmetric groups.
 pub(crate) const VERSION_TILES: u32 = 4;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;

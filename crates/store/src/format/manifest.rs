@@ -134,7 +134,7 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
     let all = trunk.chain(entries().map(|entry| &entry.encoding));
     let least = all.filter_map(|name| match Encoding::parse(name)? {
         Encoding::Mxfp4 => Some(VERSION_PLANES),
-        Encoding::Fp8 { .. } => Some(VERSION_TILES),
+        Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => Some(VERSION_TILES),
         Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
     });
     if let Some(version) = least.max() {

@@ -161,7 +161,7 @@ fn parts(
             let reason = format!("MLX has no {}", format.name());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }
-        Encoding::Mxfp4 | Encoding::Fp8 { .. } => {
+        Encoding::Mxfp4 | Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => {
             let reason = format!("MLX's files of {} are not written", encoding.label());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }

@@ -95,6 +95,36 @@ fn mxfp4(dtype: &'static str) -> Draft {
     draft
 }
 
+/// As Kimi-K2 stores its experts: integers packed by compressed-tensors.
+fn int4() -> Draft {
+    let mut draft = Draft::hugging_face(false);
+    replace(&mut draft, |noise, name, shape| {
+        let [rows, columns] = shape else { panic!("{name}: {shape:?}") };
+        if !name.contains(".experts.") {
+            let data = noise.floats("BF16", rows * columns);
+            return vec![entry(name.to_owned(), "BF16", shape, data)];
+        }
+        let codes = noise.bytes(rows * columns / 2);
+        let scales = noise.floats("BF16", rows * columns / 32);
+        let numbers = [*rows as u32, *columns as u32].map(u32::to_le_bytes).concat();
+        vec![
+            entry(format!("{name}_packed"), "I32", &[*rows, columns / 8], codes),
+            entry(format!("{name}_scale"), "BF16", &[*rows, columns / 32], scales),
+            entry(format!("{name}_shape"), "I32", &[2], numbers),
+        ]
+    });
+    let weights = json!({
+        "num_bits": 4, "group_size": 32, "symmetric": true, "type": "int", "strategy": "group",
+        "actorder": null,
+    });
+    draft.config["quantization_config"] = json!({
+        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+        "ignore": ["lm_head", "re:.*self_attn.*"],
+    });
+    draft
+}
+
 /// Opens a draft, packs it, and compares; gives the pack's encodings of a trunk matrix and of experts.
 fn packed(draft: &Draft, least_version: u32) -> (Encoding, Encoding) {
     let folder = draft.write();
@@ -241,4 +271,61 @@ fn groups_that_contradict_are_refused() {
         }),
     ];
     run_drafts(|| mxfp4("I8"), cases);
+}
+
+fn weights(draft: &mut Draft) -> &mut serde_json::Value {
+    &mut draft.config["quantization_config"]["config_groups"]["group_0"]["weights"]
+}
+
+#[test]
+fn packed_integers_go_into_packs_as_they_are() {
+    let bf16 = Encoding::Float(FloatType::Bf16);
+    let scale = FloatType::Bf16;
+    assert_eq!(packed(&int4(), 4), (bf16, Encoding::Symmetric { bits: 4, group: 32, scale }));
+}
+
+#[test]
+fn packed_integers_that_contradict_are_refused() {
+    let cases: &[DraftCase] = &[
+        ("scales missing", FILE, &["experts.2.up_proj", "type I32"], |d| {
+            d.remove(&name("mlp.experts.2.up_proj.weight_scale"));
+        }),
+        ("other groups", FILE, &["experts.2.up_proj", "contradict 4 bits in groups of 32"], |d| {
+            d.reshape(&name("mlp.experts.2.up_proj.weight_scale"), "BF16", &[64, 3]);
+        }),
+        ("other rows", FILE, &["experts.2.up_proj", "contradict"], |d| {
+            d.reshape(&name("mlp.experts.2.up_proj.weight_scale"), "BF16", &[63, 4]);
+        }),
+        ("scales of integers", FILE, &["experts.2.up_proj", "scales of I64"], |d| {
+            d.reshape(&name("mlp.experts.2.up_proj.weight_scale"), "I64", &[64, 4]);
+        }),
+        ("a shape of three", FILE, &["up_proj.weight_shape", "not two integers"], |d| {
+            d.reshape(&name("mlp.experts.2.up_proj.weight_shape"), "I32", &[3]);
+        }),
+        ("zero points", FILE, &["weight_zero_point", "zero points"], |d| {
+            let point = name("mlp.experts.2.up_proj.weight_zero_point");
+            d.tensors.add(point, "I32", &[8, 4], vec![0; 128]);
+        }),
+        ("no method", FILE, &["experts.0.down_proj", "no quantization_config"], |d| {
+            d.config["quantization_config"] = json!(null);
+        }),
+        ("not symmetric", CONFIG, &["group_0", "weights.symmetric", "false"], |d| {
+            weights(d)["symmetric"] = json!(false);
+        }),
+        ("floats", CONFIG, &["weights.type", "float"], |d| weights(d)["type"] = json!("float")),
+        ("channels", CONFIG, &["weights.strategy", "channel"], |d| {
+            weights(d)["strategy"] = json!("channel");
+        }),
+        ("columns in another order", CONFIG, &["weights.actorder", "group"], |d| {
+            weights(d)["actorder"] = json!("group");
+        }),
+        ("three bits", CONFIG, &["weights.num_bits", "3"], |d| weights(d)["num_bits"] = json!(3)),
+        ("no groups", CONFIG, &["config_groups", "{}"], |d| {
+            d.config["quantization_config"]["config_groups"] = json!({});
+        }),
+        ("another packing", CONFIG, &["quantization_config.format", "marlin-24"], |d| {
+            d.config["quantization_config"]["format"] = json!("marlin-24");
+        }),
+    ];
+    run_drafts(int4, cases);
 }

@@ -121,9 +121,10 @@ impl Content for RandomContent<'_> {
         let key = self.key(owner);
         match (encoding, piece) {
             (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
-            (Encoding::Affine { .. } | Encoding::Mxfp4, Piece::Weight) => {
-                self.packed(key, start, out);
-            }
+            (
+                Encoding::Affine { .. } | Encoding::Symmetric { .. } | Encoding::Mxfp4,
+                Piece::Weight,
+            ) => self.packed(key, start, out),
             (Encoding::Block(format), _) => {
                 self.packed(key, start, out);
                 let scales = self.scales_of.iter().find(|(known, _)| *known == format);
@@ -148,7 +149,7 @@ impl Content for RandomContent<'_> {
             (Encoding::Mxfp4, _) => {
                 out.fill((127.0 + (values.deviation() / 2.93).log2().round()) as u8);
             }
-            (Encoding::Affine { bits, scale, .. }, _) => {
+            (Encoding::Affine { bits, scale, .. } | Encoding::Symmetric { bits, scale, .. }, _) => {
                 self.scales(key, values, (bits, scale), piece, start, out);
             }
         }

@@ -82,14 +82,14 @@ fn quantised_matrices() {
         ("fp8 scales as well", FILE, &["weight_scale_inv", "means the same"], |d| {
             add(d, &name("mlp.gate.weight_scale_inv"), "F32", &[1, 1]);
         }),
-        ("fp8 scales", FILE, &["weight_scale", "fp8"], |d| {
+        ("one more scale", FILE, &["weight_scale", "means the same"], |d| {
             add(d, &name("mlp.gate.weight_scale"), "F32", &[1]);
         }),
         ("mxfp4 blocks without scales", FILE, &["gate_up_proj", "mxfp4"], |d| {
             add(d, &name("mlp.experts.gate_up_proj_blocks"), "U8", &[4]);
         }),
         ("GPTQ", FILE, &["qweight", "GPTQ"], |d| add(d, &name("mlp.gate.qweight"), "I32", &[4])),
-        ("compressed tensors", FILE, &["weight_packed", "compressed-tensors"], |d| {
+        ("packed integers as well", FILE, &["mlp.gate", "means the same"], |d| {
             add(d, &name("mlp.gate.weight_packed"), "I32", &[4]);
         }),
         ("a norm in fp8", FILE, &["layers.1.input_layernorm", "fp8 (F8_E4M3)"], |d| {

@@ -87,6 +87,7 @@ impl Matrix {
             Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) | Encoding::Mxfp4 => {
                 true
             }
+            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => false,
         }
     }
 
@@ -104,6 +105,7 @@ impl Matrix {
                 (Kind::Block as u32, block_code(format), format.values() as u32, 0)
             }
             Encoding::Mxfp4 => (Kind::Block as u32, BlockKind::Mxfp4Planes as u32, 32, 0),
+            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => panic!("no kernel reads {}", encoding.name()),
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));

@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
+use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType};
 use kernels::{Activations, Arithmetic, Compute, ComputeOptions, Isa, MatmulJob, Tokens};
 use std::time::Instant;
 
@@ -52,9 +52,9 @@ fn decode(compute: &Compute, encoding: Encoding, pool: &[u8], round: usize) -> f
 /// Least seconds of a product of `many` tokens.
 fn prefill(compute: &Compute, encoding: Encoding, pool: &[u8], many: usize) -> f64 {
     let (rows, columns) = SHAPE;
-    let [weight, scales, _] = encoding.plane_bytes(rows, columns);
+    let [weight, scales, biases] = encoding.plane_bytes(rows, columns);
     let (w, rest) = pool.split_at(weight);
-    let (s, b) = (&rest[..scales], &rest[scales..2 * scales]);
+    let (s, b) = (&rest[..scales], &rest[scales..][..biases]);
     let matrix = Matrix::new(encoding, rows, columns, w, s, b).unwrap();
     let x: Vec<f32> = (0..many * columns).map(|i| (i as f32).sin()).collect();
     let mut activations = Activations::with_capacity(many, columns);
@@ -92,8 +92,13 @@ fn main() {
         .map(affine)
         .into_iter()
         .chain([Encoding::Float(FloatType::Bf16)])
+        .chain([
+            Encoding::Mxfp4,
+            Encoding::Symmetric { bits: 4, group: 32, scale: FloatType::Bf16 },
+            Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
+        ])
         .chain(BlockFormat::ALL.iter().copied().map(Encoding::Block))
-        .filter(|encoding| encoding.label().contains(&part))
+        .filter(|encoding| encoding.name().contains(&part))
         .collect();
     let pool: Vec<u8> =
         (0..WORKING_SET as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -107,7 +112,8 @@ fn main() {
             *read = read.max(kernels::probe::read_bandwidth(threads + 1) / 1e9);
         }
         for (&encoding, best) in encodings.iter().zip(&mut best) {
-            let pool = if matches!(encoding, Encoding::Float(_)) { &floats } else { &pool };
+            let is_float = matches!(encoding, Encoding::Float(_) | Encoding::Fp8 { .. });
+            let pool = if is_float { &floats } else { &pool };
             for (i, compute) in computes.iter().enumerate() {
                 best[i] = best[i].min(decode(compute, encoding, pool, round));
                 best[2 + i] = best[2 + i].min(prefill(compute, encoding, pool, many));
@@ -122,7 +128,7 @@ fn main() {
         read[1]
     );
     println!(
-        "encoding   GB/s, 1 and 2 threads   share of reading   Gweights/s   {many} tokens GFLOP/s"
+        "encoding            GB/s, 1 and 2 threads   share of reading   Gweights/s   {many} tokens GFLOP/s"
     );
     for (&encoding, best) in encodings.iter().zip(&best) {
         let bytes = encoding.matrix_bytes(rows, columns);
@@ -130,8 +136,8 @@ fn main() {
         let weights = |i: usize| (rows * columns) as f64 / best[i] / 1e9;
         let many = |i: usize| 2.0 * (many * rows * columns) as f64 / best[i] / 1e9;
         println!(
-            "{:9} {:5.1} {:5.1}   {:3.0} % {:3.0} %   {:5.1} {:5.1}   {:5.0} {:5.0}",
-            encoding.label(),
+            "{:18} {:5.1} {:5.1}   {:3.0} % {:3.0} %   {:5.1} {:5.1}   {:5.0} {:5.0}",
+            encoding.name(),
             rate(0),
             rate(1),
             100.0 * rate(0) / read[0],

@@ -17,7 +17,8 @@ mod scalar {
         |_| Packing::Natural,
         scalar_rows,
         Packing::Natural,
-        block_rows
+        block_rows,
+        None
     );
 }
 

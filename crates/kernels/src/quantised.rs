@@ -120,7 +120,10 @@ pub(crate) unsafe fn scalar_rows(task: &IntegerTask<'_>) {
                     .map(|(&q, a)| i32::from(q) * i32::from(i16::from_le_bytes([a[0], a[1]])))
                     .sum();
                 let scale = float.decode(task.matrix.scales, row * groups + g);
-                let bias = float.decode(task.matrix.biases, row * groups + g);
+                let bias = match task.bias_factor() {
+                    Some(factor) => scale * factor,
+                    None => float.decode(task.matrix.biases, row * groups + g),
+                };
                 let lane = &mut lanes[g % GROUP_LANES];
                 *lane = (sum as f32 * scales[g]).mul_add(scale, *lane);
                 *lane = sums[g].mul_add(bias, *lane);

@@ -5,7 +5,7 @@
 
 use crate::activations::IntegerView;
 use crate::blocks::BlockFormat;
-use crate::format::{Encoding, FloatType, Matrix};
+use crate::format::{Encoding, FloatType, Matrix, symmetric_offset};
 use std::ops::Range;
 
 /// Some rows of one product for all of its tokens, with activations in the form `X`.
@@ -43,10 +43,18 @@ impl<X> Task<'_, X> {
     #[inline(always)]
     pub(crate) fn affine(&self) -> (u8, usize, FloatType) {
         match self.matrix.encoding {
-            Encoding::Affine { bits, group, scale } => (bits, group.into(), scale),
-            Encoding::Float(_) | Encoding::Block(_) | Encoding::Mxfp4 => {
-                unreachable!("a product of affine weights")
-            }
+            Encoding::Affine { bits, group, scale }
+            | Encoding::Symmetric { bits, group, scale } => (bits, group.into(), scale),
+            _ => unreachable!("a product of affine weights"),
+        }
+    }
+
+    /// What the scale of a group is multiplied with to give its bias; `None` where biases are stored.
+    #[inline(always)]
+    pub(crate) fn bias_factor(&self) -> Option<f32> {
+        match self.matrix.encoding {
+            Encoding::Symmetric { bits, .. } => Some(symmetric_offset(bits)),
+            _ => None,
         }
     }
 
@@ -55,9 +63,7 @@ impl<X> Task<'_, X> {
     pub(crate) fn format(&self) -> BlockFormat {
         match self.matrix.encoding {
             Encoding::Block(format) => format,
-            Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Mxfp4 => {
-                unreachable!("a product of blocks")
-            }
+            _ => unreachable!("a product of blocks"),
         }
     }
 }

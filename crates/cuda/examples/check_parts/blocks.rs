@@ -81,7 +81,7 @@ impl Bench {
                 let [weights, ..] = encoding.plane_bytes(rows, columns);
                 bytes[weights..].iter_mut().for_each(|scale| *scale = 118 + *scale % 4);
             }
-            Encoding::Affine { .. } => unreachable!("blocks and floats"),
+            _ => unreachable!("blocks and floats"),
         }
         bytes
     }

@@ -15,10 +15,12 @@ pub(super) enum Derived {
 }
 
 impl Derived {
-    /// The encoding, of a tensor in `encoding`. Groups of values do not survive the turn; floats keep their type.
+    /// The encoding, of a tensor in `encoding`. Groups of values do not survive the turn, nor do tiles that rows are
+    /// cut from; floats keep their type.
     pub(super) fn encoding(&self, encoding: Encoding) -> Encoding {
         match (self, encoding) {
-            (Self::Rows(_), _) | (_, Encoding::Float(_)) => encoding,
+            (_, Encoding::Float(_)) => encoding,
+            (Self::Rows(runs), _) if !cut_tiles(runs, encoding) => encoding,
             _ => Encoding::Float(FloatType::F32),
         }
     }
@@ -27,14 +29,20 @@ impl Derived {
     pub(super) fn planes(&self, from: &Matrix<'_>) -> [Vec<u8>; 3] {
         let (encoding, columns) = (from.encoding, from.columns);
         match (self, encoding) {
+            (Self::Rows(runs), _) if cut_tiles(runs, encoding) => {
+                let mut values = vec![0.0; columns];
+                let mut out = Vec::new();
+                for row in runs.iter().flat_map(Range::clone) {
+                    decode_row(from, row, &mut values);
+                    out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                }
+                [out, Vec::new(), Vec::new()]
+            }
             (Self::Rows(runs), _) => {
-                let planes = [
-                    (from.weight, encoding.weight_row_bytes(columns)),
-                    (from.scales, encoding.scale_row_bytes(columns)),
-                    (from.biases, encoding.bias_row_bytes(columns)),
-                ];
-                planes.map(|(bytes, row)| {
-                    let runs = runs.iter().map(|run| &bytes[run.start * row..run.end * row]);
+                let planes = [from.weight, from.scales, from.biases];
+                std::array::from_fn(|plane| {
+                    let at = |row| encoding.plane_bytes(row, columns)[plane];
+                    let runs = runs.iter().map(|run| &planes[plane][at(run.start)..at(run.end)]);
                     runs.flatten().copied().collect()
                 })
             }
@@ -70,9 +78,35 @@ impl Derived {
     }
 }
 
+/// Whether runs of rows part rows that share scales.
+fn cut_tiles(runs: &[Range<usize>], encoding: Encoding) -> bool {
+    let shared = encoding.rows_per_scale();
+    runs.iter().any(|run| run.start % shared != 0 || run.end % shared != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernels::format::ScaleType;
+
+    /// Whole tiles stay what they are; rows of parts of them are decoded.
+    #[test]
+    fn rows_of_tiles_are_kept_or_decoded() {
+        let encoding = Encoding::Fp8 { scale: ScaleType::E8m0 };
+        let weight: Vec<u8> = (0..300 * 2).map(|i| (i % 0x7f) as u8).collect();
+        let from = Matrix::new(encoding, 300, 2, &weight, &[126, 127, 128], &[]).unwrap();
+        let whole = Derived::Rows(vec![128..256, 0..128]);
+        assert_eq!(whole.encoding(encoding), encoding);
+        let [values, scales, _] = whole.planes(&from);
+        assert!(values == [&weight[256..512], &weight[..256]].concat() && scales == [127, 126]);
+        let parts = Derived::Rows(vec![100..130, 299..300]);
+        assert_eq!(parts.encoding(encoding), Encoding::Float(FloatType::F32));
+        let [out, scales, _] = parts.planes(&from);
+        let found: Vec<f32> = out.as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let mut row = [0.0; 2];
+        decode_row(&from, 299, &mut row);
+        assert!(found.len() == 62 && found[60..] == row && scales.is_empty());
+    }
 
     /// Two blocks of the rows 0..2 and 3..5 of a matrix of five by three.
     #[test]

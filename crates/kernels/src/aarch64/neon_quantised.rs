@@ -258,6 +258,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     first: usize,
 ) {
     let (_, _, float) = task.affine();
+    let bias_factor = task.bias_factor();
     let groups = task.matrix.columns / GROUP;
     let row_bytes = task.matrix.columns * BITS as usize / 8;
     let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
@@ -275,7 +276,10 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 sixteen_groups::<BITS, GROUP, T>(weight, end, values, sixteen, count, &mut sums);
                 let at = row * groups + sixteen;
                 let scale = factors(float, task.matrix.scales, at, count);
-                let bias = factors(float, task.matrix.biases, at, count);
+                let bias = match bias_factor {
+                    Some(factor) => scale.mul(NeonLanes::splat(factor)),
+                    None => factors(float, task.matrix.biases, at, count),
+                };
                 for t in 0..T {
                     let exact = NeonLanes::from_integers(sums[t].as_ptr());
                     let d = NeonLanes::load(task.x.scales(x[t])[sixteen..].as_ptr());

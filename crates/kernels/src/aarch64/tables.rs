@@ -11,5 +11,6 @@ crate::table::table!(
     packing,
     quantised_rows,
     BLOCK_PACKING,
-    block_rows
+    block_rows,
+    None
 );

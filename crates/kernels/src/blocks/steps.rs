@@ -1,11 +1,19 @@
 //! Where a kernel can read the blocks of a row, sixteen groups at a time.
 
 use crate::activations::GROUP_LANES;
-use crate::format::Matrix;
+use crate::format::{Encoding, Matrix};
 use crate::task::IntegerTask;
 
 /// Bytes ahead of the reader that blocks are prefetched.
 const PREFETCH_BYTES: usize = 48 * 64;
+
+/// The same for scales in a plane of their own: some rows, as for the codes.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
+const SCALES_PREFETCH_BYTES: usize = 6 * 64;
+
+/// Bytes of 32 codes of 4 bits.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
+const GROUP_BYTES: usize = 16;
 
 /// Columns of half a step of groups of 32, or of a step of groups of 16.
 pub(crate) const HALF: usize = 256;
@@ -23,20 +31,59 @@ pub(crate) struct StepBlocks<'a> {
     half_bytes: usize,
     halves: usize,
     copies: [[u8; COPY_BYTES]; 2],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
+    scales: [u8; GROUP_LANES],
 }
 
 impl<'a> StepBlocks<'a> {
     /// For the rows of a task whose format has groups of `GROUP`.
     #[inline(always)]
     pub(crate) fn new<const GROUP: usize>(task: &IntegerTask<'a>) -> Self {
-        let format = task.format();
+        let half_bytes = match task.matrix.encoding {
+            Encoding::Mxfp4 => HALF / 2,
+            _ => HALF / task.format().values() * task.format().bytes(),
+        };
         Self {
             matrix: task.matrix,
             row_bytes: task.matrix.encoding.weight_row_bytes(task.matrix.columns),
-            half_bytes: HALF / format.values() * format.bytes(),
+            half_bytes,
             halves: GROUP_LANES * GROUP / HALF,
             copies: [[0; COPY_BYTES]; 2],
+            scales: [0; GROUP_LANES],
         }
+    }
+
+    /// Where the codes of both halves of a step are, and where their scales: with `planes` the exponents of sixteen
+    /// groups, eight for each half, zeros where the row has ended; else they are in the blocks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`StepBlocks::at`]; `planes` says of the matrix what its encoding is.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
+    #[inline(always)]
+    pub(crate) unsafe fn sources(
+        &mut self,
+        planes: bool,
+        row: usize,
+        step: usize,
+    ) -> ([*const u8; 2], [*const u8; 2]) {
+        // SAFETY: passed on to the caller.
+        let from = unsafe { self.at(row, step) };
+        if !planes {
+            return (from, from);
+        }
+        let groups = self.row_bytes / GROUP_BYTES;
+        let first = step * GROUP_LANES;
+        let mut scales = self.matrix.scales.as_ptr().wrapping_add(row * groups + first);
+        crate::prefetch(scales.wrapping_add(SCALES_PREFETCH_BYTES));
+        if groups - first < GROUP_LANES {
+            self.scales.fill(0);
+            let copy = self.scales.as_mut_ptr();
+            // SAFETY: `Matrix` guarantees the exponents of each row; there are fewer than the copy holds.
+            unsafe { std::ptr::copy_nonoverlapping(scales, copy, groups - first) };
+            scales = copy;
+        }
+        (from, [scales, scales.wrapping_add(GROUP_LANES / 2)])
     }
 
     /// The halves of step `step` of a row, each with [`SLACK`] readable bytes behind; those in use are valid until the

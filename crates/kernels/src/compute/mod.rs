@@ -189,9 +189,10 @@ impl Compute {
     /// The packing of 16-bit activations that an encoding needs; `None` for binary32.
     fn integer_key(&self, encoding: Encoding) -> Option<IntegerKey> {
         match (self.arithmetic, encoding) {
-            (Arithmetic::Int16, Encoding::Affine { bits, group, .. }) => {
-                Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() })
-            }
+            (
+                Arithmetic::Int16,
+                Encoding::Affine { bits, group, .. } | Encoding::Symmetric { bits, group, .. },
+            ) => Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() }),
             (Arithmetic::Int16, Encoding::Block(format)) => {
                 Some(IntegerKey { packing: self.table.block_packing, group: format.group() })
             }
@@ -314,16 +315,19 @@ impl Compute {
             return;
         }
         let rows = first..(first + cut.rows(matrix, count)).min(matrix.rows);
-        if matrix.encoding == Encoding::Mxfp4 {
+        let key = self.integer_key(matrix.encoding);
+        let in_planes = key.and(self.table.plane_rows);
+        if matrix.encoding == Encoding::Mxfp4 && in_planes.is_none() {
             // SAFETY: as above.
             return unsafe { self.mxfp4_product(matrix, rows, x, (tokens, count), out) };
         }
-        match (self.integer_key(matrix.encoding), matrix.encoding) {
+        match (key, matrix.encoding) {
             (Some(key), encoding) => {
                 let x = x.integers(key, encoding);
                 let task = Task { matrix, rows, x, tokens, count, out };
-                let kernel = match encoding {
-                    Encoding::Block(_) => self.table.block_rows,
+                let kernel = match (encoding, in_planes) {
+                    (Encoding::Block(_), _) => self.table.block_rows,
+                    (Encoding::Mxfp4, Some(kernel)) => kernel,
                     _ => self.table.quantised_rows,
                 };
                 // SAFETY: `new` has checked the features, `check_job` the shapes.

@@ -1,5 +1,5 @@
-//! Products with 4-bit floats in two planes ([`Encoding::Mxfp4`]): rows become blocks first, so that every instruction
-//! set has them, with the bits of [`BlockFormat::Mxfp4`].
+//! Products with 4-bit floats in two planes ([`Encoding::Mxfp4`]) for instruction sets without a kernel of them, and in
+//! binary32: rows become blocks first, and have the bits of [`BlockFormat::Mxfp4`].
 
 use std::cell::RefCell;
 use std::ops::Range;

@@ -15,7 +15,9 @@ use super::amx_tiles::{
     GroupSums, PAIR, Panel, Rows, TILE, ZERO_TILE, configuration, issue, transpose,
 };
 use super::amx_unpack::{affine_rows, block_rows, build};
-use super::avx512_blocks::{block_rows as vnni_block_rows, unpackers};
+use super::avx512_blocks::{
+    block_rows as vnni_block_rows, plane_rows as vnni_plane_rows, unpackers,
+};
 use super::avx512_quantised::quantised_rows as vnni_rows;
 use super::tables;
 use crate::activations::GROUP_LANES;
@@ -48,6 +50,7 @@ pub(crate) static TABLE: Table = Table {
     name: "avx512+amx",
     quantised_rows,
     block_rows: block_rows_of_tokens,
+    plane_rows: Some(plane_rows_of_tokens),
     ..tables::avx512::TABLE
 };
 
@@ -310,6 +313,25 @@ unsafe fn quantised_rows(task: &IntegerTask<'_>) {
         6 => Layout { group, build: panel_of!(1), unpack: affine!(6) },
         _ => Layout { group, build: panel_of!(1), unpack: affine!(8) },
     };
+    // SAFETY: passed on to the caller.
+    WORKSPACE.with_borrow_mut(|workspace| unsafe { all_tokens(task, &layout, workspace) });
+}
+
+/// Runs a task of 4-bit floats in planes.
+///
+/// # Safety
+///
+/// As for [`quantised_rows`].
+unsafe fn plane_rows_of_tokens(task: &IntegerTask<'_>) {
+    const GROUP: usize = 32;
+    if task.count < least_tokens(GROUP) {
+        // SAFETY: passed on to the caller.
+        return unsafe { vnni_plane_rows(task) };
+    }
+    let unpack = with_features!(|task: &IntegerTask<'_>, row: usize, to: &mut Rows| {
+        block_rows::<unpackers::Mxfp4Planes, GROUP>(task, row, to)
+    });
+    let layout = Layout { group: GROUP, build: panel_of!(1), unpack };
     // SAFETY: passed on to the caller.
     WORKSPACE.with_borrow_mut(|workspace| unsafe { all_tokens(task, &layout, workspace) });
 }

@@ -140,7 +140,10 @@ pub(super) unsafe fn affine_rows<const BITS: u8>(
             for start in (0..groups).step_by(GROUP_LANES) {
                 let (at, count) = ((row + r) * groups + start, (groups - start).min(GROUP_LANES));
                 let scales = factors(float, task.matrix.scales.as_ptr(), at, count);
-                let biases = factors(float, task.matrix.biases.as_ptr(), at, count);
+                let biases = match task.bias_factor() {
+                    Some(factor) => _mm512_mul_ps(scales, _mm512_set1_ps(factor)),
+                    None => factors(float, task.matrix.biases.as_ptr(), at, count),
+                };
                 _mm512_storeu_ps(to.factors[start + r][0].as_mut_ptr(), scales);
                 _mm512_storeu_ps(to.factors[start + r][1].as_mut_ptr(), biases);
             }
@@ -166,7 +169,7 @@ pub(super) unsafe fn block_rows<F: Format, const GROUP: usize>(
         let mut blocks = StepBlocks::new::<GROUP>(task);
         for r in 0..rows {
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let from = blocks.at(row + r, step);
+                let (from, scales_from) = blocks.sources(F::PLANES, row + r, step);
                 let first = step * halves * (HALF / DEPTH);
                 for h in 0..halves {
                     let codes = F::half(from[h]);
@@ -174,7 +177,7 @@ pub(super) unsafe fn block_rows<F: Format, const GROUP: usize>(
                         to.store(GROUP, first + h * (HALF / DEPTH) + v, r, codes[v]);
                     }
                 }
-                let (scales, biases) = F::factors(from);
+                let (scales, biases) = F::factors(scales_from);
                 let factors = &mut to.factors[step * GROUP_LANES + r];
                 _mm512_storeu_ps(factors[0].as_mut_ptr(), scales);
                 _mm512_storeu_ps(factors[1].as_mut_ptr(), biases);

@@ -83,7 +83,7 @@ unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, tok
         for row in task.rows.clone() {
             let mut lanes = Avx2Lanes::splat(0.0);
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let from = blocks.at(row, step);
+                let (from, scales_from) = blocks.sources(F::PLANES, row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let mut units = [[_mm256_setzero_si256(); VECTORS]; 2];
                 for h in 0..present {
@@ -94,7 +94,7 @@ unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, tok
                 }
                 let group = step * GROUP_LANES;
                 let x = (scales.add(group), x_sums.add(group));
-                lanes = combine(lanes, sums::<GROUP>(&units), x, F::factors(from));
+                lanes = combine(lanes, sums::<GROUP>(&units), x, F::factors(scales_from));
             }
             *task.out(token, row) = lanes.sum();
         }
@@ -116,7 +116,7 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
         for row in task.rows.clone() {
             let mut lanes = [Avx2Lanes::splat(0.0); TOKENS];
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let from = blocks.at(row, step);
+                let (from, scales_from) = blocks.sources(F::PLANES, row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let mut codes = [[_mm256_setzero_si256(); VECTORS]; 2];
                 for h in 0..present {
@@ -124,7 +124,7 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
                         codes[h][v] = F::codes(from[h], v);
                     }
                 }
-                let factors = F::factors(from);
+                let factors = F::factors(scales_from);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x_row = task.x_row(first + t);
@@ -159,6 +159,17 @@ unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
             count => unsafe { rows_of_some::<F, GROUP>(task, first, count) },
         }
     }
+}
+
+/// Runs a task of 4-bit floats in planes.
+///
+/// # Safety
+///
+/// As for [`block_rows`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_tokens::<unpackers::Mxfp4Planes, 32>(task) }
 }
 
 /// The unpackers of all formats.

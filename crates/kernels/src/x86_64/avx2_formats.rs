@@ -8,6 +8,9 @@ use std::arch::x86_64::*;
 /// How a format is taken apart. All methods ask for AVX2, FMA and F16C, and the blocks of 256 columns and
 /// [`SLACK`](crate::blocks::steps::SLACK) bytes must be readable.
 pub(super) trait Format {
+    /// Whether scales are a plane of their own.
+    const PLANES: bool = false;
+
     /// Codes of the columns from `32 * v` on, of the blocks at `from`.
     ///
     /// # Safety
@@ -15,7 +18,7 @@ pub(super) trait Format {
     /// See the trait.
     unsafe fn codes(from: *const u8, v: usize) -> __m256i;
 
-    /// Scale and bias of sixteen groups: of the blocks at the first pointer in formats with groups of 16, of the
+    /// Scale and bias of sixteen groups, of the exponents of eight at each pointer where they are planes, else: of the blocks at the first pointer in formats with groups of 16, of the
     /// blocks at both otherwise.
     ///
     /// # Safety
@@ -247,6 +250,15 @@ unsafe fn powers(from: *const u8) -> __m256 {
             value(6),
             value(7),
         );
+        halves_of_powers(exponent)
+    }
+}
+
+/// Halves of powers of two with these exponents.
+#[inline(always)]
+unsafe fn halves_of_powers(exponent: __m256i) -> __m256 {
+    // SAFETY: see above.
+    unsafe {
         let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)));
         let tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponent);
         let small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponent);
@@ -257,6 +269,33 @@ unsafe fn powers(from: *const u8) -> __m256 {
 unpacker!(Mxfp4, |from, v| look_up(&FP4, nibbles(from.add(17 * v + 1))), |from| {
     with_offset(Avx2Lanes(powers(from[0]), powers(from[1])), 16.0)
 });
+
+/// [`Mxfp4`] in planes: a byte holds neighbours.
+pub(super) struct Mxfp4Planes;
+
+impl Format for Mxfp4Planes {
+    const PLANES: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, v: usize) -> __m256i {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let words = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.add(16 * v).cast()));
+            let apart = _mm256_or_si256(words, _mm256_slli_epi16::<4>(words));
+            look_up(&FP4, _mm256_and_si256(apart, _mm256_set1_epi8(15)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(from: [*const u8; 2]) -> (Avx2Lanes, Avx2Lanes) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let [first, second] = from
+                .map(|from| halves_of_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))));
+            with_offset(Avx2Lanes(first, second), 16.0)
+        }
+    }
+}
 
 /// Pairs of bits: of 32 bytes for each 128 columns.
 #[inline(always)]

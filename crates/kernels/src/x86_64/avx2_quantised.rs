@@ -184,6 +184,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     first: usize,
 ) {
     let (_, _, float) = task.affine();
+    let bias_factor = task.bias_factor();
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let bits = BITS as usize;
@@ -230,7 +231,10 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 let count = (groups - eight).min(8);
                 let at = row * groups + eight;
                 let scale = factors(float, task.matrix.scales, at, count);
-                let bias = factors(float, task.matrix.biases, at, count);
+                let bias = match bias_factor {
+                    Some(factor) => _mm256_mul_ps(scale, _mm256_set1_ps(factor)),
+                    None => factors(float, task.matrix.biases, at, count),
+                };
                 for t in 0..T {
                     let exact = _mm256_cvtepi32_ps(sum_groups(&units[t], unit_groups));
                     let d = _mm256_loadu_ps(task.x.scales(x[t])[eight..eight + 8].as_ptr());

@@ -57,11 +57,11 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
         for row in task.rows.clone() {
             let mut lanes = [_mm512_setzero_ps(); MOST];
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let from = blocks.at(row, step);
+                let (from, scales_from) = blocks.sources(F::PLANES, row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let first_half = F::half(from[0]);
                 let codes = [first_half, if halves == 2 { F::half(from[1]) } else { first_half }];
-                let (scale, bias) = F::factors(from);
+                let (scale, bias) = F::factors(scales_from);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x = values[t].add(2 * step * halves * HALF);
@@ -96,6 +96,17 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTas
             rows::<F, GROUP, 1>(task, token, 1);
         }
     }
+}
+
+/// Runs a task of 4-bit floats in planes.
+///
+/// # Safety
+///
+/// As for [`block_rows`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_tokens::<unpackers::Mxfp4Planes, 32>(task) }
 }
 
 /// The unpackers of all formats.

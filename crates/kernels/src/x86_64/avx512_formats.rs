@@ -6,6 +6,9 @@ use std::arch::x86_64::*;
 /// How a format is taken apart. All methods ask for AVX-512 BW, DQ, VL and VBMI, and the blocks of 256 columns and
 /// [`SLACK`](crate::blocks::steps::SLACK) bytes must be readable.
 pub(super) trait Format {
+    /// Whether scales are a plane of their own.
+    const PLANES: bool = false;
+
     /// Codes of the columns from `64 * v` on, of the blocks at `from`.
     ///
     /// # Safety
@@ -13,7 +16,7 @@ pub(super) trait Format {
     /// See the trait.
     unsafe fn codes(from: *const u8, v: usize) -> __m512i;
 
-    /// Scale and bias of sixteen groups: of the blocks at the first pointer in formats with groups of 16, of the
+    /// Scale and bias of sixteen groups, of the exponents of eight at each pointer where they are planes, else: of the blocks at the first pointer in formats with groups of 16, of the
     /// blocks at both otherwise.
     ///
     /// # Safety
@@ -252,13 +255,47 @@ unpacker!(Iq4Nl, |from, v| look_up(&IQ4, block_nibbles::<18>(from, 2, v)), |from
     with_offset(low_halves(strided::<18>(from, 0)), 128.0)
 });
 
+/// Halves of powers of two with these exponents, and what takes the offset off.
+#[inline(always)]
+unsafe fn powers(exponent: __m512i) -> (__m512, __m512) {
+    // SAFETY: see above.
+    unsafe {
+        let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)));
+        let tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), exponent);
+        let small = _mm512_cmplt_epi32_mask(exponent, _mm512_set1_epi32(2));
+        with_offset(_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, tiny)), 16.0)
+    }
+}
+
 unpacker!(Mxfp4, |from, v| look_up(&FP4, block_nibbles::<17>(from, 1, v)), |from| {
-    let exponent = _mm512_and_si512(strided::<17>(from, 0), _mm512_set1_epi32(255));
-    let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)));
-    let tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), exponent);
-    let small = _mm512_cmplt_epi32_mask(exponent, _mm512_set1_epi32(2));
-    with_offset(_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, tiny)), 16.0)
+    powers(_mm512_and_si512(strided::<17>(from, 0), _mm512_set1_epi32(255)))
 });
+
+/// [`Mxfp4`] in planes: a byte holds neighbours.
+pub(super) struct Mxfp4Planes;
+
+impl Format for Mxfp4Planes {
+    const PLANES: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, v: usize) -> __m512i {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let words = _mm512_cvtepu8_epi16(_mm256_loadu_si256(from.add(32 * v).cast()));
+            let apart = _mm512_or_si512(words, _mm512_slli_epi16::<4>(words));
+            look_up(&FP4, _mm512_and_si512(apart, _mm512_set1_epi8(15)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(from: [*const u8; 2]) -> (__m512, __m512) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let [first, second] = from.map(|from| _mm_loadl_epi64(from.cast()));
+            powers(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(first, second)))
+        }
+    }
+}
 
 /// Pairs of bits of 32 bytes: vector `v` of two takes bits `4v` and up, then bits `4v + 2` and up.
 #[inline(always)]

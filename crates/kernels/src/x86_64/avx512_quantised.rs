@@ -225,6 +225,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T:
     first: usize,
 ) {
     let (_, _, float) = task.affine();
+    let bias_factor = task.bias_factor();
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let row_bytes = columns * BITS as usize / 8;
@@ -256,7 +257,10 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T:
                 crate::prefetch(task.matrix.scales.as_ptr().wrapping_add(ahead));
                 crate::prefetch(task.matrix.biases.as_ptr().wrapping_add(ahead));
                 let scale = factors(float, task.matrix.scales.as_ptr(), at, count);
-                let bias = factors(float, task.matrix.biases.as_ptr(), at, count);
+                let bias = match bias_factor {
+                    Some(factor) => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
+                    None => factors(float, task.matrix.biases.as_ptr(), at, count),
+                };
                 for t in 0..T {
                     let d = _mm512_loadu_ps(scales[t].add(group));
                     let sum = _mm512_loadu_ps(sums[t].add(group));

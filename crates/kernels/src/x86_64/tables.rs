@@ -3,7 +3,7 @@
 /// AVX2.
 pub(crate) mod avx2 {
     use crate::x86_64::avx2::Avx2Lanes;
-    use crate::x86_64::avx2_blocks::{PACKING as BLOCK_PACKING, block_rows};
+    use crate::x86_64::avx2_blocks::{PACKING as BLOCK_PACKING, block_rows, plane_rows};
     use crate::x86_64::avx2_quantised::{packing, quantised_rows};
 
     crate::table::table!(
@@ -13,7 +13,8 @@ pub(crate) mod avx2 {
         packing,
         quantised_rows,
         BLOCK_PACKING,
-        block_rows
+        block_rows,
+        Some(plane_rows)
     );
 }
 
@@ -21,7 +22,7 @@ pub(crate) mod avx2 {
 pub(crate) mod avx512 {
     use crate::activations::Packing;
     use crate::x86_64::avx512::Avx512Lanes;
-    use crate::x86_64::avx512_blocks::block_rows;
+    use crate::x86_64::avx512_blocks::{block_rows, plane_rows};
     use crate::x86_64::avx512_quantised::{packing, quantised_rows};
 
     crate::table::table!(
@@ -32,6 +33,7 @@ pub(crate) mod avx512 {
         packing,
         quantised_rows,
         Packing::Planes { per_byte: 1 },
-        block_rows
+        block_rows,
+        Some(plane_rows)
     );
 }

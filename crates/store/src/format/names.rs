@@ -76,12 +76,14 @@ const LAYER_TENSORS: [&str; 52] = [
     "mlp.gate_up_proj",
 ];
 
-/// Which of the up to three tensors of a quantised matrix a name means.
+/// Which of the up to four tensors of a quantised matrix a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Weight,
     Scales,
     Biases,
+    /// Rows and columns as two numbers, which the shapes of the others say as well.
+    Shape,
 }
 
 /// A routed expert's matrix as a file stores it.
@@ -110,13 +112,20 @@ pub(crate) enum Meaning {
 pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
     let (name, part) = match name.rsplit_once('.') {
         Some((stem, "weight")) => (stem, Part::Weight),
-        Some((stem, "scales")) => (stem, Part::Scales),
+        Some((stem, "scales" | "scale" | "weight_scale_inv" | "weight_scale")) => {
+            (stem, Part::Scales)
+        }
+        Some((stem, "weight_packed")) => (stem, Part::Weight),
+        Some((stem, "weight_shape")) => (stem, Part::Shape),
         Some((stem, "biases")) => (stem, Part::Biases),
         Some((_, last)) if last.ends_with("_proj_blocks") => {
             (&name[..name.len() - "_blocks".len()], Part::Weight)
         }
         Some((_, last)) if last.ends_with("_proj_scales") => {
             (&name[..name.len() - "_scales".len()], Part::Scales)
+        }
+        Some((_, last)) if last.ends_with("_proj_scale_inv") => {
+            (&name[..name.len() - "_scale_inv".len()], Part::Scales)
         }
         _ => (name, Part::Weight),
     };
@@ -204,12 +213,10 @@ pub(crate) fn number(text: &str) -> Option<usize> {
 /// The scheme of a name that belongs to a quantisation which is not read.
 pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
     match name.rsplit_once('.').map_or(name, |(_, last)| last) {
-        "weight_scale_inv" => Some("fp8 block quantisation"),
-        "weight_scale" | "input_scale" | "activation_scale" => Some("fp8 quantisation"),
-        "weight_packed" | "weight_shape" => Some("compressed-tensors quantisation"),
+        "input_scale" | "activation_scale" => Some("fp8 quantisation"),
+        "weight_zero_point" => Some("compressed-tensors quantisation with zero points"),
         "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),
         last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
-        last if last.ends_with("_proj_scale_inv") => Some("fp8 block quantisation"),
         _ => None,
     }
 }

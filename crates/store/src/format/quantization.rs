@@ -9,25 +9,30 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use kernels::format::FP8_TILE;
 use serde_json::{Map, Value};
 
 use super::config::keys::{self, Key};
 use super::config::kind::AnyOf;
 use super::error::FormatError;
-use super::{Configuration, names};
+use super::{Configuration, names, scaled};
 use crate::shown::shown;
 
-const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4 \
-     as gpt-oss has it, and unquantised bf16, f16, f32";
+const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4, \
+     fp8 in tiles of 128 x 128, int4 and int8 of compressed-tensors, and unquantised bf16, f16, f32";
+
+/// 4-bit floats as `quant_method` (gpt-oss) and as `mode` (mlx-lm): their tensors say so as well.
+const MXFP4: &str = "mxfp4";
 
 /// What is no module's path in the object.
 const SCHEME_KEYS: [&str; 3] = ["bits", "group_size", "mode"];
 
-/// Bits and group size of a module.
+/// Bits and group size of a module, and whether its values are floats of mlx-lm's mode `mxfp4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheme {
     pub(crate) bits: u8,
     pub(crate) group: u16,
+    pub(crate) floats: bool,
 }
 
 /// The quantisation of a checkpoint; the default is "none at all".
@@ -36,6 +41,8 @@ pub(crate) struct Quantization {
     default: Option<Scheme>,
     /// By canonical module path; `None` for an unquantised module.
     overrides: HashMap<String, Option<Scheme>>,
+    /// Of integers packed by compressed-tensors.
+    packed: Option<Scheme>,
 }
 
 impl Quantization {
@@ -50,9 +57,17 @@ impl Quantization {
         };
         let Some((key, object)) = found else { return Ok(Self::default()) };
         let method = object.get("quant_method");
-        if method.and_then(Value::as_str) == Some("mxfp4") {
+        if method.and_then(Value::as_str) == Some(MXFP4) {
             // What is in 4-bit floats says so by its tensors.
             return Ok(Self::default());
+        }
+        if method.and_then(Value::as_str) == Some("fp8") {
+            check_tiles(file, key, object)?;
+            return Ok(Self::default());
+        }
+        if method.and_then(Value::as_str) == Some("compressed-tensors") {
+            let packed = Some(packed(file, key, object)?);
+            return Ok(Self { packed, ..Self::default() });
         }
         if let Some(method) = method {
             let field = format!("{key}.quant_method");
@@ -82,12 +97,17 @@ impl Quantization {
                 return Err(FormatError::invalid(file, field, found, "keep one of the two"));
             }
         }
-        Ok(Self { default: Some(default), overrides })
+        Ok(Self { default: Some(default), overrides, packed: None })
     }
 
     /// The scheme of a module by canonical path; `None` when the configuration has it unquantised.
     pub(crate) fn of(&self, module: &str) -> Option<Scheme> {
         self.overrides.get(module).copied().unwrap_or(self.default)
+    }
+
+    /// Bits and group of integers packed by compressed-tensors, where it packed any.
+    pub(crate) fn packed(&self) -> Option<Scheme> {
+        self.packed
     }
 
     /// True when an override names the module and says that it is quantised.
@@ -101,6 +121,72 @@ impl Quantization {
     }
 }
 
+/// Checks that 8-bit floats are said to be of the kind that is read; their tensors say which they are.
+fn check_tiles(file: &Path, key: &str, object: &Map<String, Value>) -> Result<(), FormatError> {
+    let tile = Value::from([FP8_TILE, FP8_TILE].map(|size| size as u64).to_vec());
+    for (name, expected) in [("weight_block_size", tile), ("fmt", Value::from("e4m3"))] {
+        match object.get(name) {
+            Some(found) if *found == expected => {}
+            // Without the format the tensors' types say it.
+            None if name == "fmt" => {}
+            found => {
+                let found = found.map_or_else(|| "no value".to_owned(), |v| shown(v).to_string());
+                let field = format!("{key}.{name}");
+                return Err(FormatError::unsupported(file, field, found, scaled::READ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The one scheme of compressed-tensors that is read: symmetric integers in groups, in the same way wherever they are.
+fn packed(file: &Path, key: &str, object: &Map<String, Value>) -> Result<Scheme, FormatError> {
+    let refused = |field: &str, found: Option<&Value>| {
+        let found = found.map_or_else(|| "no value".to_owned(), |v| shown(v).to_string());
+        let remedy = "of compressed-tensors symmetric integers of 4 or 8 bits in groups of 32, 64 or 128 are read \
+             (format pack-quantized)";
+        FormatError::unsupported(file, format!("{key}.{field}"), found, remedy)
+    };
+    let format = object.get("format");
+    if format.and_then(Value::as_str) != Some("pack-quantized") {
+        return Err(refused("format", format));
+    }
+    let groups = object.get("config_groups").and_then(Value::as_object);
+    let Some(groups) = groups.filter(|groups| !groups.is_empty()) else {
+        return Err(refused("config_groups", object.get("config_groups")));
+    };
+    let mut found = None;
+    for (name, group) in groups {
+        let weights = group.get("weights").unwrap_or(&Value::Null);
+        let field = |field: &str| format!("config_groups.{}.weights.{field}", shown(name));
+        for (key, expected) in [
+            ("type", Value::from("int")),
+            ("symmetric", Value::from(true)),
+            ("strategy", Value::from("group")),
+        ] {
+            if weights.get(key) != Some(&expected) {
+                return Err(refused(&field(key), weights.get(key)));
+            }
+        }
+        // Columns in another order than the inputs.
+        if weights.get("actorder").is_some_and(|order| !order.is_null()) {
+            return Err(refused(&field("actorder"), weights.get("actorder")));
+        }
+        let number = |key: &str, known: &[u64]| {
+            let value = weights.get(key);
+            let number = value.and_then(Value::as_u64).filter(|number| known.contains(number));
+            number.ok_or_else(|| refused(&field(key), value))
+        };
+        let (bits, group) = (number("num_bits", &[4, 8])?, number("group_size", &[32, 64, 128])?);
+        // Both fit: the allowed values say so.
+        let scheme = Scheme { bits: bits as u8, group: group as u16, floats: false };
+        if found.replace(scheme).is_some_and(|other| other != scheme) {
+            return Err(refused("config_groups", Some(&Value::from("groups that differ"))));
+        }
+    }
+    found.ok_or_else(|| refused("config_groups", None))
+}
+
 fn scheme(
     file: &Path,
     field: &str,
@@ -110,9 +196,10 @@ fn scheme(
     let unsupported = |name: &str, found: String| {
         FormatError::unsupported(file, format!("{field}.{name}"), found, SUPPORTED)
     };
-    if let Some(mode) = object.get(keys::MODE.name()) {
-        keys::MODE.read(mode).map_err(|found| unsupported(keys::MODE.name(), found))?;
-    }
+    let mode = match object.get(keys::MODE.name()) {
+        Some(mode) => keys::MODE.read(mode).map_err(|f| unsupported(keys::MODE.name(), f))?,
+        None => None,
+    };
     let number = |key: &Key<AnyOf>, default: Option<u64>| -> Result<u64, FormatError> {
         let read = match object.get(key.name()) {
             Some(value) => key.read(value).map_err(|found| unsupported(key.name(), found))?,
@@ -125,6 +212,11 @@ fn scheme(
     };
     let bits = number(&keys::BITS, default.map(|scheme| scheme.bits.into()))?;
     let group = number(&keys::GROUP_SIZE, default.map(|scheme| scheme.group.into()))?;
+    let floats = mode == Some(MXFP4) || mode.is_none() && default.is_some_and(|it| it.floats);
+    if floats && (bits, group) != (4, 32) {
+        let found = format!("{MXFP4} of {bits} bits in groups of {group}");
+        return Err(unsupported(keys::MODE.name(), found));
+    }
     // Both fit: the allowed values say so.
-    Ok(Scheme { bits: bits as u8, group: group as u16 })
+    Ok(Scheme { bits: bits as u8, group: group as u16, floats })
 }

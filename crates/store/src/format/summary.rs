@@ -47,7 +47,8 @@ impl Tensor {
     /// Weight, then scales and biases where the encoding has them.
     pub fn parts(&self) -> impl Iterator<Item = Extent> {
         let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
-        std::iter::once(self.weight).chain(rest.into_iter().flatten())
+        let rest = rest.into_iter().flatten().filter(|extent| extent.length > 0);
+        std::iter::once(self.weight).chain(rest)
     }
 }
 
@@ -115,6 +116,10 @@ impl Checkpoint {
 
     /// The checksum of a part of the trunk; `None` where the layout has none.
     pub fn part_sum(&self, extent: Extent) -> Option<PartSum<'_>> {
+        if extent.length == 0 {
+            // A plane that the encoding lacks begins where the next part does.
+            return None;
+        }
         let parts = &self.pack.as_ref()?.trunk;
         let place = |(_, known, _): &(_, Extent, _)| (known.file, known.offset);
         let found = parts.binary_search_by_key(&(extent.file, extent.offset), place).ok()?;

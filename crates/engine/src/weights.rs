@@ -135,8 +135,15 @@ impl<'a> Catalog<'a> {
     ) -> Result<[MatrixId; N], EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
         let first = self.matrices.len() as u32;
+        let shared = tensor.encoding.rows_per_scale();
         for runs in parts {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
+            if runs.iter().any(|run| run.start % shared != 0 || run.end % shared != 0) {
+                let found = format!(
+                    "its parts cut through {shared} rows that share scales: use the bf16 release"
+                );
+                return Err(EngineError::tensor(name, found));
+            }
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
             let gathered = Some(runs);
@@ -369,17 +376,16 @@ impl MatrixPlace {
     /// The rows of `runs` of each plane of the loaded tensor.
     fn gather(&self, trunk: &Trunk, runs: &[Range<usize>]) -> [Vec<u8>; 3] {
         let encoding = self.tensor.encoding;
-        let planes = [
-            (Some(self.tensor.weight), encoding.weight_row_bytes(self.columns)),
-            (self.tensor.scales_biases.map(|pair| pair.0), encoding.scale_row_bytes(self.columns)),
-            (self.tensor.scales_biases.map(|pair| pair.1), encoding.bias_row_bytes(self.columns)),
-        ];
-        planes.map(|(extent, row)| {
-            let mut out = Vec::with_capacity(if extent.is_some() { self.rows * row } else { 0 });
-            if let Some(bytes) = extent.map(|extent| trunk.bytes(extent)) {
-                runs.iter().for_each(|run| {
-                    out.extend_from_slice(&bytes[run.start * row..run.end * row]);
-                });
+        let pair = self.tensor.scales_biases;
+        let extents = [Some(self.tensor.weight), pair.map(|pair| pair.0), pair.map(|pair| pair.1)];
+        std::array::from_fn(|plane| {
+            // Runs are whole numbers of the rows that share scales, so planes are cut where rows are.
+            let at = |row| encoding.plane_bytes(row, self.columns)[plane];
+            let mut out = Vec::with_capacity(extents[plane].map_or(0, |_| at(self.rows)));
+            if let Some(bytes) = extents[plane].map(|extent| trunk.bytes(extent)) {
+                for run in runs {
+                    out.extend_from_slice(&bytes[at(run.start)..at(run.end)]);
+                }
             }
             out
         })

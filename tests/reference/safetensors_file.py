@@ -12,7 +12,8 @@ import typing
 import numpy as np
 
 BITS = {
-    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32, "U8": np.uint8,
+    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32, "I64": np.int64,
+    "U8": np.uint8,
 }
 
 

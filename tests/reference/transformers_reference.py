@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+import deepseek_v4
 import gguf_format
 import gptoss
 import mlx_format
@@ -44,21 +45,27 @@ def load(folder):
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
         "qwen3_next": transformers.Qwen3NextForCausalLM,
         "gpt_oss": transformers.GptOssForCausalLM,
+        "deepseek_v4": transformers.DeepseekV4ForCausalLM,
     }[text]
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = gptoss.is_gpt_oss(folder)
-    if not in_gguf and not gpt_oss and not mlx_format.is_mlx(folder):
+    v4 = deepseek_v4.is_deepseek_v4(folder)
+    if not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager"
         )
         return model.eval()
     for key in ("quantization", "quantization_config"):
         config.pop(key, None)
+    if v4:
+        config = deepseek_v4.settings(folder)
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
     if gpt_oss:
         tensors = gptoss.read(folder)
+    elif v4:
+        tensors = deepseek_v4.read(folder)
     else:
         tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
     if settings.tie_word_embeddings:
@@ -75,13 +82,16 @@ class RouterMargins:
         self.smallest = float("inf")
         self.top_k = top_k
         routers = [m for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
-        assert len(routers) == model.config.num_hidden_layers, "a router was not found"
+        hashed = sum(kind == "hash_moe" for kind in getattr(model.config, "mlp_layer_types", None) or [])
+        assert len(routers) + hashed == model.config.num_hidden_layers, "a router was not found"
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
 
     def watch(self, router, inputs, _output):
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
         if getattr(router, "bias", None) is not None:
             logits = logits + router.bias
+        if getattr(router, "e_score_correction_bias", None) is not None:
+            logits = router.score_fn(logits) + router.e_score_correction_bias
         if logits.shape[1] > self.top_k:
             best = logits.topk(self.top_k + 1).values
             self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))

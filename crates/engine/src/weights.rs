@@ -22,6 +22,10 @@ pub struct MatrixId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorId(u32);
 
+/// A table of whole numbers of [`Weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableId(u32);
+
 impl MatrixId {
     /// Its place in the order of declaration.
     pub fn index(self) -> usize {
@@ -72,12 +76,24 @@ struct VectorPlace {
     every: (usize, usize),
 }
 
+/// A table of numbers below a limit, stored as words of 32 bits, one or two for each.
+#[derive(Clone, Debug)]
+struct TablePlace {
+    name: String,
+    columns: usize,
+    /// Words of a number.
+    words: usize,
+    below: usize,
+    extent: Extent,
+}
+
 /// The tensors that a model needs, checked against a checkpoint.
 pub struct Catalog<'a> {
     checkpoint: &'a Checkpoint,
     checked: bool,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
+    tables: Vec<TablePlace>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
 }
@@ -85,8 +101,8 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        let (matrices, vectors, used) = Default::default();
-        Self { checkpoint, checked: true, matrices, vectors, used }
+        let (matrices, vectors, tables, used) = Default::default();
+        Self { checkpoint, checked: true, matrices, vectors, tables, used }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -195,6 +211,34 @@ impl<'a> Catalog<'a> {
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }
 
+    /// Declares the table `name` of `[rows, columns]` whole numbers below `below`, which is at most 65,536.
+    ///
+    /// # Errors
+    /// The tensor is missing, has another shape, or no whole numbers.
+    pub fn table(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        below: usize,
+    ) -> Result<TableId, EngineError> {
+        assert!(below <= 1 << 16, "{name}: numbers below {below}");
+        let tensor = self.tensor(name)?;
+        let words = match (&tensor.shape[..], tensor.encoding) {
+            (&[found, words], Encoding::Float(FloatType::F32))
+                if found == rows && (words == columns || words == 2 * columns) =>
+            {
+                words / columns
+            }
+            _ => {
+                let found = format!("is no table of [{rows}, {columns}] whole numbers");
+                return Err(EngineError::tensor(name, found));
+            }
+        };
+        let (name, extent) = (name.to_owned(), tensor.weight);
+        self.tables.push(TablePlace { name, columns, words, below, extent });
+        Ok(TableId(self.tables.len() as u32 - 1))
+    }
+
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
     /// change the answer.
     ///
@@ -218,7 +262,8 @@ impl<'a> Catalog<'a> {
         let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
         let gathered = self.matrices.iter().filter(|place| place.gathered.is_some());
         let gathered: u64 = gathered.map(MatrixPlace::bytes).sum();
-        Trunk::required_bytes(&self.extents()) + gathered + vectors as u64
+        let tables = self.tables.iter().map(|table| table.extent.length / (2 * table.words as u64));
+        Trunk::required_bytes(&self.extents()) + gathered + vectors as u64 + tables.sum::<u64>()
     }
 
     /// Every extent that stays as it is read; a tensor declared twice (a tied head) counts once.
@@ -265,12 +310,12 @@ impl<'a> Catalog<'a> {
         mode: LoadMode,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Weights, EngineError> {
-        let vectors = self.load_vectors()?;
+        let (vectors, tables) = (self.load_vectors()?, self.load_tables()?);
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
         let gathered = self.gather(trunk.resident_bytes(), progress)?;
-        Ok(Weights { trunk, gathered, matrices: self.matrices, vectors })
+        Ok(Weights { trunk, gathered, matrices: self.matrices, vectors, tables })
     }
 
     /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
@@ -326,6 +371,15 @@ impl<'a> Catalog<'a> {
         let zero_centred = self.checkpoint.norms_are_zero_centred;
         let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
         Ok(vectors.collect())
+    }
+
+    fn load_tables(&self) -> Result<Vec<Table>, EngineError> {
+        let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
+        let mut goes_on = |_| ControlFlow::Continue(());
+        let small =
+            Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
+                .map_err(stopped)?;
+        self.tables.iter().map(|place| place.decode(small.bytes(place.extent))).collect()
     }
 
     /// Matrices declared: rows, columns and encoding of each, in order.
@@ -408,6 +462,35 @@ impl MatrixPlace {
     }
 }
 
+impl TablePlace {
+    fn decode(&self, bytes: &[u8]) -> Result<Table, EngineError> {
+        let mut numbers = Vec::with_capacity(bytes.len() / (4 * self.words));
+        for words in bytes.as_chunks::<4>().0.chunks_exact(self.words) {
+            let number = u32::from_le_bytes(words[0]);
+            let whole = words[1..].iter().all(|word| *word == [0; 4]);
+            if !whole || number as usize >= self.below {
+                let found = format!("holds a number that is not below {}", self.below);
+                return Err(EngineError::tensor(&self.name, found));
+            }
+            numbers.push(number as u16);
+        }
+        Ok(Table { columns: self.columns, numbers })
+    }
+}
+
+/// A table of whole numbers.
+pub struct Table {
+    columns: usize,
+    numbers: Vec<u16>,
+}
+
+impl Table {
+    /// One row.
+    pub fn row(&self, index: usize) -> &[u16] {
+        &self.numbers[index * self.columns..(index + 1) * self.columns]
+    }
+}
+
 fn stopped(error: TrunkError) -> EngineError {
     match error {
         TrunkError::Stopped => EngineError::Cancelled,
@@ -435,6 +518,7 @@ pub struct Weights {
     gathered: HashMap<u32, [Vec<u8>; 3]>,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<Vec<f32>>,
+    tables: Vec<Table>,
 }
 
 impl Weights {
@@ -450,6 +534,11 @@ impl Weights {
     /// A decoded vector.
     pub fn vector(&self, id: VectorId) -> &[f32] {
         &self.vectors[id.0 as usize]
+    }
+
+    /// A table.
+    pub fn table(&self, id: TableId) -> &Table {
+        &self.tables[id.0 as usize]
     }
 
     /// Says whether the files behind the matrices are what they were ([`Trunk::check`]).

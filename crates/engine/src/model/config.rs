@@ -9,9 +9,11 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
+use super::compressed_attention::{CompressedConfig, Compression};
+use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::Router;
-use super::{gptoss, qwen3moe, qwen3next, qwen35moe};
+use super::{deepseek_v4, gptoss, qwen3moe, qwen3next, qwen35moe};
 use crate::EngineError;
 
 pub use store::format::Family;
@@ -38,6 +40,8 @@ pub enum Mixer {
     Attention,
     /// The gated delta rule over a fixed recurrent state.
     DeltaNet,
+    /// Softmax attention over a window of rows and over compressed rows, where the layer has some.
+    Compressed(Option<Compression>),
 }
 
 /// Shape of the attention layers.
@@ -110,6 +114,8 @@ pub struct MoeConfig {
     pub intermediate: usize,
     /// Inner width of the shared expert, when there is one.
     pub shared_intermediate: Option<usize>,
+    /// True when the shared expert is weighed by a sigmoid of its own.
+    pub shared_gate: bool,
     /// How experts are chosen.
     pub router: Router,
     /// What a routed expert computes between its matrices.
@@ -118,6 +124,8 @@ pub struct MoeConfig {
     pub rows: GateUpRows,
     /// True when the matrices of routed experts have biases.
     pub biases: bool,
+    /// First layers, in which a table says which experts a token uses; the router only weighs them.
+    pub hashed_layers: usize,
 }
 
 /// The shapes of a model.
@@ -137,6 +145,10 @@ pub struct ModelConfig {
     pub attention: AttentionConfig,
     /// GatedDeltaNet layers, when the family has them.
     pub delta: Option<DeltaConfig>,
+    /// Several residual streams, when the family has them.
+    pub hyper: Option<HyperConfig>,
+    /// Layers of compressed attention, when the family has them.
+    pub compressed: Option<CompressedConfig>,
     /// Experts.
     pub moe: MoeConfig,
     /// Longest context of training.
@@ -156,6 +168,7 @@ impl ModelConfig {
             Family::Qwen3Moe => qwen3moe::config(from)?,
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
+            Family::DeepseekV4 => deepseek_v4::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -183,6 +196,9 @@ impl ModelConfig {
         let both = |layer: &LayerSpec| layer.window.is_some() && layer.mixer != Mixer::Attention;
         if self.layers.iter().any(both) {
             return Err(from.invalid(&keys::LAYER_TYPES, "a window without attention"));
+        }
+        if let Some(compressed) = &self.compressed {
+            compressed.check(self, from)?;
         }
         if self.moe.top_k > self.moe.experts {
             let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);

@@ -35,11 +35,14 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             sinks: true,
         },
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: MoeConfig {
             experts: from.routed_experts()?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.expert_width()?,
             shared_intermediate: None,
+            shared_gate: false,
             router: Router { score: Score::Softmax, bias: true, normalise: true },
             activation: Activation::Clamped {
                 alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,
@@ -50,6 +53,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
                 _ => GateUpRows::InTurns,
             },
             biases: true,
+            hashed_layers: 0,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(131_072),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

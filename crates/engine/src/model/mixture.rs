@@ -9,8 +9,9 @@ use store::format::{Checkpoint, Projection, ProjectionShape};
 
 use super::activation::GateUpRows;
 use super::config::ModelConfig;
+use super::router::Score;
 use crate::EngineError;
-use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
 
 /// Weights of a mixture that stay in memory; the routed experts are in the expert store.
 pub struct Mixture {
@@ -18,6 +19,8 @@ pub struct Mixture {
     pub router: MatrixId,
     /// `[experts]`
     pub router_bias: Option<VectorId>,
+    /// `[vocabulary, top_k]`: the experts of each token, where the router only weighs them.
+    pub table: Option<TableId>,
     /// Biases of the routed experts.
     pub biases: Option<ExpertBiases>,
     /// The shared expert.
@@ -36,8 +39,8 @@ pub struct ExpertBiases {
 
 /// The expert that every token uses.
 pub struct SharedExpert {
-    /// `[1, hidden]`: its weight before the sigmoid.
-    pub gate_weight: MatrixId,
+    /// `[1, hidden]`: its weight before the sigmoid; one without.
+    pub gate_weight: Option<MatrixId>,
     /// `[intermediate, hidden]`
     pub gate: MatrixId,
     /// `[intermediate, hidden]`
@@ -53,9 +56,11 @@ impl Mixture {
     /// The tensor that is missing or has another shape.
     pub fn declare(
         config: &ModelConfig,
+        layer: usize,
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
+        let hashed = layer < config.moe.hashed_layers;
         let hidden = config.hidden;
         let moe = &config.moe;
         let (short, long) = (format!("{prefix}.gate"), format!("{prefix}.router"));
@@ -64,7 +69,14 @@ impl Mixture {
         let plain = VectorRole::Plain;
         let router_bias = match moe.router.bias {
             false => None,
-            true => Some(catalog.vector(&format!("{name}.bias"), moe.experts, plain)?),
+            true if hashed => None,
+            true => {
+                let part = match moe.router.score {
+                    Score::Softmax => "bias",
+                    Score::Sigmoid { .. } | Score::SqrtSoftplus { .. } => "e_score_correction_bias",
+                };
+                Some(catalog.vector(&format!("{name}.{part}"), moe.experts, plain)?)
+            }
         };
         let biases = match moe.biases {
             false => None,
@@ -88,8 +100,12 @@ impl Mixture {
             None => None,
             Some(width) => {
                 let name = |part: &str| format!("{prefix}.shared_expert.{part}");
-                let gate_weight =
-                    catalog.matrix(&format!("{prefix}.shared_expert_gate"), 1, hidden)?;
+                let gate_weight = match moe.shared_gate {
+                    false => None,
+                    true => {
+                        Some(catalog.matrix(&format!("{prefix}.shared_expert_gate"), 1, hidden)?)
+                    }
+                };
                 Some(SharedExpert {
                     gate_weight,
                     gate: catalog.matrix(&name("gate_proj"), width, hidden)?,
@@ -98,7 +114,14 @@ impl Mixture {
                 })
             }
         };
-        Ok(Self { router, router_bias, biases, shared })
+        let table = match hashed {
+            false => None,
+            true => {
+                let (rows, name) = (config.vocabulary, format!("{name}.tid2eid"));
+                Some(catalog.table(&name, (rows, moe.top_k), moe.experts)?)
+            }
+        };
+        Ok(Self { router, router_bias, table, biases, shared })
     }
 }
 

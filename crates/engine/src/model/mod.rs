@@ -8,9 +8,12 @@
 pub mod activation;
 pub mod attention;
 mod clock;
+pub mod compressed_attention;
 pub mod config;
+mod deepseek_v4;
 pub mod delta_net;
 mod gptoss;
+pub mod hyper_connections;
 pub mod mixture;
 pub mod part;
 mod qwen35moe;
@@ -28,9 +31,11 @@ use crate::backend::{Backend, Cancel};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
 use clock::Clock;
+use compressed_attention::CompressedAttention;
 pub use clock::StageTimes;
 use config::{Mixer, ModelConfig};
 use delta_net::DeltaNet;
+use hyper_connections::{HyperConfig, Site};
 use mixture::Mixture;
 
 /// The token mixer of a layer.
@@ -39,6 +44,8 @@ pub enum MixerWeights {
     Attention(Attention),
     /// Gated delta rule.
     DeltaNet(DeltaNet),
+    /// Attention over a window and compressed rows, with the place where it reads the streams.
+    Compressed(Site, CompressedAttention),
 }
 
 impl MixerWeights {
@@ -47,6 +54,7 @@ impl MixerWeights {
         match self {
             Self::Attention(_) => "attention",
             Self::DeltaNet(_) => "delta net",
+            Self::Compressed(..) => "compressed attention",
         }
     }
 }
@@ -59,6 +67,8 @@ pub struct Layer {
     pub mixer: MixerWeights,
     /// Norm before the experts.
     pub post_norm: VectorId,
+    /// Where the experts read the streams, if there are several.
+    pub mixture_site: Option<Site>,
     /// The experts.
     pub mixture: Mixture,
 }
@@ -73,6 +83,14 @@ impl Layer {
         let (hidden, norm) = (config.hidden, VectorRole::Norm);
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
         let mixer = match (config.layers[index].mixer, &config.delta) {
+            (Mixer::Compressed(compression), _) => {
+                let hyper = config.hyper.as_ref().expect("compressed attention reads streams");
+                let shape = config.compressed.as_ref().expect("such a layer has a shape");
+                let site = hyper.declare(&name("attn_hc"), hidden, catalog)?;
+                let (shape, prefix) = ((shape, compression), name("self_attn"));
+                let mixer = CompressedAttention::declare(config, shape, &prefix, catalog)?;
+                MixerWeights::Compressed(site, mixer)
+            }
             (Mixer::DeltaNet, Some(shape)) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
@@ -83,8 +101,10 @@ impl Layer {
             }
         };
         let post_norm = catalog.vector(&name("post_attention_layernorm"), hidden, norm)?;
-        let mixture = Mixture::declare(config, &name("mlp"), catalog)?;
-        Ok(Self { input_norm, mixer, post_norm, mixture })
+        let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
+        let mixture_site = config.hyper.as_ref().map(site).transpose()?;
+        let mixture = Mixture::declare(config, index, &name("mlp"), catalog)?;
+        Ok(Self { input_norm, mixer, post_norm, mixture_site, mixture })
     }
 }
 
@@ -94,6 +114,8 @@ pub struct Model {
     pub embedding: MatrixId,
     /// The layers, in order.
     pub layers: Vec<Layer>,
+    /// Where the head reads the streams, if there are several.
+    pub head_site: Option<Site>,
     /// Norm before the output head.
     pub final_norm: VectorId,
     /// Output head `[vocabulary, hidden]`.
@@ -123,6 +145,8 @@ impl Model {
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
         let layers = (0..config.layers.len()).map(|layer| Layer::declare(config, layer, catalog));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let site = |it: &HyperConfig| it.declare_head(hidden, catalog);
+        let head_site = config.hyper.as_ref().map(site).transpose()?;
         let final_norm = catalog.vector("norm", hidden, VectorRole::Norm)?;
         let head = if config.tied_head {
             embedding
@@ -130,7 +154,7 @@ impl Model {
             catalog.matrix("lm_head", vocabulary, hidden)?
         };
         catalog.refuse_undeclared()?;
-        Ok(Self { embedding, layers, final_norm, head, clock: Clock::default() })
+        Ok(Self { embedding, layers, head_site, final_norm, head, clock: Clock::default() })
     }
 
     /// Runs the batch that `backend` has begun through every layer; the residual stream of each token is
@@ -178,6 +202,10 @@ impl Model {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.delta_net
             }
+            MixerWeights::Compressed(site, mixer) => {
+                mixer.forward(id, (site, layer.input_norm), backend);
+                &self.clock.attention
+            }
         };
         let begun = Clock::add(sum, begun);
         drop(span);
@@ -185,7 +213,16 @@ impl Model {
             return Err(EngineError::Cancelled);
         }
         let _span = timeline::span("mixture", number);
-        let done = backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel);
+        let done = match &layer.mixture_site {
+            None => backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel),
+            Some(site) => {
+                backend.open_streams(site, layer.post_norm);
+                backend.mixture(id, &layer.mixture, cancel)
+            }
+        };
+        if let Some(site) = self.head_site.as_ref().filter(|_| index + 1 == self.layers.len()) {
+            backend.merge_streams(site);
+        }
         Clock::add(&self.clock.mixture, begun);
         done
     }

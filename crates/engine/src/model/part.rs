@@ -8,6 +8,12 @@ use super::router::Score;
 /// A part beyond what every device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// Several residual streams.
+    HyperConnections,
+    /// Attention over compressed rows.
+    CompressedAttention,
+    /// Experts that follow from the token.
+    HashedExperts,
     /// Layers of attention that see the last tokens alone.
     Windows,
     /// Scores of attention that only take weight from the others.
@@ -34,6 +40,9 @@ impl Part {
     /// In a few words.
     pub fn name(self) -> &'static str {
         match self {
+            Self::HyperConnections => "several residual streams (hyper-connections)",
+            Self::CompressedAttention => "compressed attention",
+            Self::HashedExperts => "experts that follow from the token",
             Self::Windows => "sliding windows",
             Self::Sinks => "attention sinks",
             Self::PlainHeads => "attention heads without norms",
@@ -53,6 +62,9 @@ impl ModelConfig {
     pub fn parts(&self) -> Vec<Part> {
         let (attention, moe) = (&self.attention, &self.moe);
         let parts = [
+            (Part::HyperConnections, self.hyper.is_some()),
+            (Part::CompressedAttention, self.compressed.is_some()),
+            (Part::HashedExperts, moe.hashed_layers > 0),
             (Part::Windows, self.layers.iter().any(|layer| layer.window.is_some())),
             (Part::Sinks, attention.sinks),
             (Part::PlainHeads, !attention.head_norms),

@@ -42,11 +42,14 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             output_gate: false,
         },
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: MoeConfig {
             experts: from.required(&keys::NUM_EXPERTS)?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
             intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
             shared_intermediate: None,
+            shared_gate: false,
             router: Router {
                 score: Score::Softmax,
                 bias: false,
@@ -55,6 +58,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             activation: Activation::SwiGlu,
             rows: GateUpRows::Apart,
             biases: false,
+            hashed_layers: 0,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

@@ -1,8 +1,10 @@
 //! `flashmoe inspect`: what a model is, from its headers alone.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use engine::backend::cpu::Requirements;
 use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
@@ -41,8 +43,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     field("family", config.family.name().to_owned());
     field("layout", layout_name(checkpoint.kind).to_owned());
     let attention = config.count(Mixer::Attention);
-    let delta = config.layers.len() - attention;
-    field("layers", format!("{} ({attention} attention, {delta} delta rule)", config.layers.len()));
+    field("layers", format!("{} ({})", config.layers.len(), kinds(config)));
     field("hidden", config.hidden.to_string());
     field("vocabulary", config.vocabulary.to_string());
     let heads = &config.attention;
@@ -53,6 +54,18 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
         ),
     );
+    if let (Some(shape), Some(hyper)) = (&config.compressed, &config.hyper) {
+        let index = &shape.index;
+        field(
+            "compressed rows",
+            format!(
+                "beside a window of {}, the best {} by {} heads of {}",
+                shape.window, index.top, index.heads, index.dim
+            ),
+        );
+        field("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
+        field("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
+    }
     if let Some(delta) = &config.delta {
         field(
             "delta rule",
@@ -120,6 +133,8 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         let mixer = match layer.mixer {
             Mixer::Attention => "attention",
             Mixer::DeltaNet => "delta rule",
+            Mixer::Compressed(None) => "window",
+            Mixer::Compressed(Some(_)) => "compressed",
         };
         let Some(experts) = checkpoint.experts.get(index).and_then(Option::as_ref) else {
             continue;
@@ -162,7 +177,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "layout": layout_name(checkpoint.kind),
         "path": checkpoint.root,
         "attention_layers": attention,
-        "delta_rule_layers": config.layers.len() - attention,
+        "delta_rule_layers": config.count(Mixer::DeltaNet),
         "hidden": config.hidden,
         "vocabulary": config.vocabulary,
         "context": config.max_positions,
@@ -179,11 +194,33 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
     })
 }
 
+/// How many layers there are of each kind.
+fn kinds(config: &ModelConfig) -> String {
+    let mut compressed = BTreeMap::<usize, usize>::new();
+    for layer in &config.layers {
+        if let Mixer::Compressed(compression) = layer.mixer {
+            *compressed.entry(compression.map_or(0, |it| it.ratio)).or_default() += 1;
+        }
+    }
+    if compressed.is_empty() {
+        let attention = config.count(Mixer::Attention);
+        return format!("{attention} attention, {} delta rule", config.layers.len() - attention);
+    }
+    let kinds = compressed.iter().map(|(ratio, count)| match ratio {
+        0 => format!("{count} window"),
+        ratio => format!("{count} compressed {ratio} to 1"),
+    });
+    kinds.collect::<Vec<_>>().join(", ")
+}
+
 /// Bytes of one token's keys and values in every attention layer, by type.
 fn key_value_bytes(config: &ModelConfig, layers: usize) -> String {
     let heads = &config.attention;
     let rows = 2 * layers * heads.key_value_heads;
-    let bytes = |kind: KvType| ByteSize((rows * kind.bytes_of_head(heads.head_dim)) as u64);
+    let bytes = |kind: KvType| {
+        let compressed = Requirements::compressed_bytes_per_token(config, kind);
+        ByteSize((rows * kind.bytes_of_head(heads.head_dim)) as u64 + compressed)
+    };
     let each = KvType::ALL.map(|kind| format!("{} in {kind}", bytes(kind)));
     each.join(", ")
 }

@@ -35,6 +35,25 @@ impl Compute {
         });
     }
 
+    /// Calls `body` for each row of `out [n, width]`, with its number; rows are shared out in pieces of `piece`.
+    pub fn for_rows(
+        &self,
+        out: &mut [f32],
+        width: usize,
+        piece: usize,
+        body: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        check_rows("for_rows", out.len(), width);
+        let count = out.len() / width;
+        let out = Parts::new(out);
+        self.pool.for_each(count, piece, |rows| {
+            for row in rows {
+                // SAFETY: rows are disjoint.
+                body(row, unsafe { out.part(row * width..(row + 1) * width) });
+            }
+        });
+    }
+
     /// `out = o / sqrt(mean(o^2) + eps) * weight * silu(gate)` for each row of `o [n, width]`.
     pub fn gated_rms_norm(
         &self,

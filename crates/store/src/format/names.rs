@@ -4,7 +4,7 @@
 //! of the trunk, a routed expert, something knowingly skipped (vision tower, multi-token prediction),
 //! or unknown. Shapes and encodings are other files' business.
 
-use super::Projection;
+use super::{Projection, deepseek_v4};
 
 /// Prefixes of the text model, longest first.
 const PREFIXES: [&str; 4] =
@@ -118,7 +118,9 @@ pub(crate) fn meaning(name: &str, layers: usize) -> Meaning {
     if ["visual.", "vision_tower.", "mtp."].iter().any(|prefix| name.starts_with(prefix)) {
         return Meaning::Skipped;
     }
-    if matches!(name, "embed_tokens" | "lm_head" | "norm") {
+    if matches!(name, "embed_tokens" | "lm_head" | "norm")
+        || deepseek_v4::MODEL_TENSORS.contains(&name)
+    {
         return Meaning::Trunk;
     }
     let Some((layer, rest)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
@@ -128,7 +130,11 @@ pub(crate) fn meaning(name: &str, layers: usize) -> Meaning {
     let Some(layer) = number(layer).filter(|&layer| layer < layers) else {
         return Meaning::Unknown;
     };
-    if LAYER_TENSORS.contains(&rest) {
+    let v4 = deepseek_v4::LAYER_TENSORS.iter().chain(&deepseek_v4::INDEXER_TENSORS);
+    if LAYER_TENSORS.contains(&rest)
+        || v4.copied().any(|known| known == rest)
+        || rest.strip_prefix("mlp") == Some(deepseek_v4::TABLE)
+    {
         return Meaning::Trunk;
     }
     expert(rest).map_or(Meaning::Unknown, |(expert, matrix)| Meaning::Expert {
@@ -170,7 +176,7 @@ pub(crate) fn number(text: &str) -> Option<usize> {
 /// The scheme of a name that belongs to a quantisation which is not read.
 pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
     match name.rsplit_once('.').map_or(name, |(_, last)| last) {
-        "weight_scale_inv" => Some("fp8 block quantisation"),
+        "weight_scale_inv" | "scale" => Some("fp8 block quantisation"),
         "weight_scale" | "input_scale" | "activation_scale" => Some("fp8 quantisation"),
         "weight_packed" | "weight_shape" => Some("compressed-tensors quantisation"),
         "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),

@@ -3,10 +3,13 @@
 //! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
 //! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
+mod compressed;
+mod compressed_state;
 mod mixture;
 mod registers;
 mod requirements;
 mod state;
+mod streams;
 mod tiled;
 
 use std::io::Read;
@@ -21,18 +24,22 @@ use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
+use self::compressed::CompressedScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
 pub use self::state::KvGrowth;
 use self::state::{Sequences, StateLayout};
+use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::snapshot::Mark;
 use super::{
     Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
 };
 use crate::EngineError;
+use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::hyper_connections::Site;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::weights::{MatrixId, VectorId, Weights};
@@ -96,6 +103,10 @@ pub struct CpuBackend {
     /// The input of the product in progress, prepared for its encodings.
     prepared: Activations,
     scratch: MixtureScratch,
+    /// Where there are several residual streams.
+    streams: Option<StreamScratch>,
+    /// Where there is compressed attention.
+    compressed: Option<CompressedScratch>,
     routing: Routing,
     /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
     projected: Vec<f32>,
@@ -131,6 +142,8 @@ impl CpuBackend {
             tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
             scratch: MixtureScratch::new(&config, &options),
+            streams: StreamScratch::new(&config, &options),
+            compressed: CompressedScratch::new(&config, &options),
             routing: Routing::default(),
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
@@ -306,9 +319,12 @@ impl Backend for CpuBackend {
 
     fn embed(&mut self, table: MatrixId) {
         let table = self.weights.matrix(table);
+        let (hidden, width) = (self.config.hidden, self.registers.width(Register::Residual));
         let residual = self.registers.get_mut(Register::Residual);
-        for (&token, row) in self.tokens.iter().zip(residual.chunks_exact_mut(self.config.hidden)) {
-            kernels::format::decode_row(&table, token as usize, row);
+        for (&token, row) in self.tokens.iter().zip(residual.chunks_exact_mut(width)) {
+            let (first, others) = row.split_at_mut(hidden);
+            kernels::format::decode_row(&table, token as usize, first);
+            others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
         }
     }
 
@@ -418,6 +434,26 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn open_streams(&mut self, site: &Site, norm: VectorId) {
+        self.run_open_streams(site, norm);
+    }
+
+    fn close_streams(&mut self, from: Register) {
+        self.run_close_streams(from);
+    }
+
+    fn merge_streams(&mut self, site: &Site) {
+        self.run_merge_streams(site);
+    }
+
+    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
+        self.run_compressed(layer, weights);
+    }
+
+    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        self.run_grouped_linear(from, matrix, to);
+    }
+
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
         let (gate, x) = self.registers.pair(gate, x);
         self.compute.scale_by_sigmoid(&mut x[..gate.len()], gate);
@@ -503,10 +539,11 @@ impl Backend for CpuBackend {
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
-        let norm = self.weights.vector(norm);
+        let (norm, width) =
+            (self.weights.vector(norm), self.registers.width(Register::Residual));
         let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);
         for (row, &token) in normed.chunks_exact_mut(hidden).zip(tokens) {
-            let from = &residual[token * hidden..(token + 1) * hidden];
+            let from = &residual[token * width..token * width + hidden];
             self.compute.rms_norm(from, norm, self.config.rms_epsilon, row);
         }
         let matrix = self.weights.matrix(head);

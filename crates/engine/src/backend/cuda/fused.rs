@@ -167,7 +167,8 @@ impl CudaBackend {
     /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
     pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
         let device = self.stream.device();
-        let shared = mixture.shared.as_ref().map(|s| [s.gate, s.up, s.gate_weight, s.down]);
+        let shared = mixture.shared.as_ref();
+        let shared = shared.and_then(|s| Some([s.gate, s.up, s.gate_weight?, s.down]));
         let shared = shared.map(|ids| ids.map(|id| self.matrix(id)));
         let mut products = vec![self.matrix(mixture.router)];
         products.extend(self.guess_product(layer).map(|product| product.0));
@@ -197,9 +198,10 @@ impl CudaBackend {
     ) -> Result<Option<StepShared>, CudaError> {
         let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), logits)];
         jobs.extend(self.guess_product(layer).map(|(router, to)| StepJob::Store(router, to)));
-        if let (Some(shared), Some(weights)) = (shared, &mixture.shared) {
+        let gate = mixture.shared.as_ref().and_then(|shared| shared.gate_weight);
+        if let (Some(shared), Some(gate)) = (shared, gate) {
             jobs.push(StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
-            jobs.push(StepJob::Store(self.matrix(weights.gate_weight), shared.factor));
+            jobs.push(StepJob::Store(self.matrix(gate), shared.factor));
         }
         launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &jobs)?;
         Ok(shared.map(|shared| StepShared {

@@ -21,7 +21,7 @@ impl CudaBackend {
     /// Products of the normed stream that decide a mixture: the router, and the gate of a shared expert.
     pub(super) fn router_products(&self, mixture: &Mixture) -> Vec<(Matrix, Span<f32>)> {
         let mut products = vec![(self.matrix(mixture.router), self.router_logits())];
-        let gate = mixture.shared.as_ref().map(|shared| shared.gate_weight);
+        let gate = mixture.shared.as_ref().and_then(|shared| shared.gate_weight);
         products.extend(gate.map(|gate| (self.matrix(gate), self.shared_factor())));
         products
     }

@@ -11,6 +11,8 @@ pub enum Family {
     Qwen3Next,
     /// gpt-oss: windows in every other layer, sinks, biases, experts in 4-bit floats.
     GptOss,
+    /// DeepSeek-V4: several residual streams, compressed attention, experts of the first layers by token.
+    DeepseekV4,
 }
 
 /// What is known of a family before its other keys are read.
@@ -24,7 +26,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 4] = [
+const ROWS: [Row; 5] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -49,18 +51,24 @@ const ROWS: [Row; 4] = [
         model_types: &["gpt_oss"],
         zero_centred_norms: false,
     },
+    Row {
+        family: Family::DeepseekV4,
+        name: "DeepSeek-V4",
+        model_types: &["deepseek_v4"],
+        zero_centred_norms: false,
+    },
 ];
 
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
-     qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss)";
+     qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
+     deepseek_v4 (DeepSeek-V4)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 17] = [
+const OTHERS: [(&str, &str); 16] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v3", "DeepSeek-V3 and R1"),
     ("deepseek_v32", "DeepSeek-V3.2"),
-    ("deepseek_v4", "DeepSeek-V4"),
     ("ernie4_5_moe", "ERNIE 4.5"),
     ("glm4_moe", "GLM-4.5 to GLM-4.7"),
     ("glm4_moe_lite", "GLM-4.7-Flash"),

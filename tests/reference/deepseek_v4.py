@@ -43,7 +43,7 @@ class DeepseekV4Net:
     output_rank: int = 32
     groups: int = 2
     window: int = 16
-    index_heads: int = 4
+    index_heads: int = 16  # with few, several rows score zero, and which of them is seen is not defined
     index_dim: int = 32
     index_top: int = 8
     streams: int = 4

@@ -30,6 +30,7 @@ transformers.logging.disable_progress_bar()
 
 GREEDY_TOKENS = 32
 ROUTER_MARGIN = 2e-4  # between the logits of the last expert chosen and the first left out
+INDEX_MARGIN = 2e-5  # between the scores of the last compressed row seen and the first not seen
 GREEDY_MARGIN = 2e-3  # between the best and the second logit of a generated token
 SEED_ATTEMPTS = 200
 SPECIAL_TOKENS = 3  # ids below are control tokens, which the scored text does not contain
@@ -85,6 +86,21 @@ class RouterMargins:
         hashed = sum(kind == "hash_moe" for kind in getattr(model.config, "mlp_layer_types", None) or [])
         assert len(routers) + hashed == model.config.num_hidden_layers, "a router was not found"
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
+        scorers = [m for m in model.modules() if type(m).__name__ == "DeepseekV4IndexerScorer"]
+        self.handles += [scorer.register_forward_hook(self.watch_rows) for scorer in scorers]
+        if scorers:
+            self.rate = model.config.compress_rates["compressed_sparse_attention"]
+            self.index_top = model.config.index_topk
+
+    def watch_rows(self, _scorer, _inputs, scores):
+        """Scores `[batch, tokens, rows]` of compressed rows; a prompt is one call, a step has one token."""
+        tokens, rows = scores.shape[1:]
+        for token in range(tokens):
+            visible = rows if tokens == 1 else (token + 1) // self.rate
+            if visible > self.index_top:
+                best = scores[0, token, :visible].topk(self.index_top + 1).values
+                margin = float(best[-2] - best[-1]) * ROUTER_MARGIN / INDEX_MARGIN
+                self.smallest = min(self.smallest, margin)
 
     def watch(self, router, inputs, _output):
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T

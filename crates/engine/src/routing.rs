@@ -30,8 +30,8 @@ pub struct Routing {
     generator: Vec<LayerRouting>,
     seed: u64,
     recorder: Option<Recorder>,
-    /// By layer, once told.
-    routers: Vec<MatrixId>,
+    /// By layer, once told; `None` for layers without experts.
+    routers: Vec<Option<MatrixId>>,
     router_biases: Vec<Option<VectorId>>,
     guesses: Option<Guesses>,
     heat: Option<Heat>,
@@ -127,7 +127,7 @@ impl Routing {
     }
 
     /// Tells which router each layer has; guessing the next layer's choice needs them.
-    pub fn set_routers(&mut self, routers: Vec<MatrixId>, biases: Vec<Option<VectorId>>) {
+    pub fn set_routers(&mut self, routers: Vec<Option<MatrixId>>, biases: Vec<Option<VectorId>>) {
         if self.recorder.as_ref().is_some_and(Recorder::is_looking_ahead) {
             let (logits, chosen, weights) = Default::default();
             self.guesses = Some(Guesses { logits, chosen, weights });
@@ -142,14 +142,14 @@ impl Routing {
     }
 
     /// Which router each layer has, if that was told.
-    pub fn routers(&self) -> &[MatrixId] {
+    pub fn routers(&self) -> &[Option<MatrixId>] {
         &self.routers
     }
 
     /// The router of the layer after `layer`, when its choice is to be guessed.
     pub fn next_router(&self, layer: LayerId) -> Option<MatrixId> {
         self.guesses.as_ref()?;
-        self.routers.get(layer.index() + 1).copied()
+        self.routers.get(layer.index() + 1).copied().flatten()
     }
 
     /// Room for a guess of `tokens` choices; [`Routing::record`] of the next layer compares with it.
@@ -173,7 +173,10 @@ impl Routing {
         }
         if let Some(recorder) = &self.recorder {
             recorder.add(layer, chosen, weights);
-            if let Some(guesses) = self.guesses.as_ref().filter(|_| layer.index() > 0) {
+            // A layer without experts guesses nothing for the next.
+            let before =
+                layer.index().checked_sub(1).and_then(|index| self.routers.get(index)?.as_ref());
+            if let Some(guesses) = self.guesses.as_ref().filter(|_| before.is_some()) {
                 recorder.compare(layer, k, &guesses.chosen, chosen);
             }
         }
@@ -305,12 +308,17 @@ impl Recorder {
     /// What was recorded, in token order; `prompt_tokens` of it belong to the prompt.
     pub fn trace(&self, experts: usize, top_k: usize, prompt_tokens: usize) -> Trace {
         let recording = self.lock();
-        let layers = &recording.layers;
+        // Layers without experts choose nothing; before the first token none has chosen.
+        let chose = |layer: &&LayerChoices| !layer.0.is_empty();
+        let mut layers: Vec<_> = recording.layers.iter().filter(chose).collect();
+        if layers.is_empty() {
+            layers.extend(&recording.layers);
+        }
         let mut trace = Trace::new(layers.len(), experts, top_k);
         let tokens = layers.iter().map(|(chosen, _)| chosen.len() / top_k).min().unwrap_or(0);
         for token in 0..tokens {
             let ranks = token * top_k..(token + 1) * top_k;
-            for (chosen, weights) in layers.iter() {
+            for (chosen, weights) in &layers {
                 trace.ids.extend_from_slice(&chosen[ranks.clone()]);
                 trace.weights.extend_from_slice(&weights[ranks.clone()]);
             }

@@ -5,6 +5,8 @@
 //! loaded. [`Catalog::load`] then brings exactly those tensors into memory. Matrices keep the
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
+mod derived;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 
@@ -12,6 +14,7 @@ use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::{Checkpoint, Extent, Tensor};
 use store::trunk::{LoadMode, Trunk, TrunkError};
 
+use self::derived::Derived;
 use crate::EngineError;
 
 /// A matrix of [`Weights`].
@@ -62,8 +65,8 @@ struct MatrixPlace {
     rows: usize,
     columns: usize,
     tensor: Tensor,
-    /// Where the rows are not those of the tensor in their order: which, from first to last.
-    gathered: Option<Vec<Range<usize>>>,
+    /// Where the matrix is not the tensor as it lies there: how it is made.
+    derived: Option<Derived>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,8 +136,12 @@ impl<'a> Catalog<'a> {
     ) -> Result<MatrixId, EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
         let name = name.to_owned();
-        self.matrices.push(MatrixPlace { name, rows, columns, tensor, gathered: None });
-        Ok(MatrixId(self.matrices.len() as u32 - 1))
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
+    }
+
+    fn push(&mut self, place: MatrixPlace) -> MatrixId {
+        self.matrices.push(place);
+        MatrixId(self.matrices.len() as u32 - 1)
     }
 
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
@@ -155,10 +162,47 @@ impl<'a> Catalog<'a> {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
-            let gathered = Some(runs);
-            self.matrices.push(MatrixPlace { name, rows, columns, tensor, gathered });
+            let derived = Some(Derived::Rows(runs));
+            self.matrices.push(MatrixPlace { name, rows, columns, tensor, derived });
         }
         Ok(std::array::from_fn(|index| MatrixId(first + index as u32)))
+    }
+
+    /// Declares a matrix of the columns of blocks of rows of the tensor `name` of shape `[rows, columns]`: of each
+    /// block its columns as rows, block after block. It is made when it is loaded and is a copy; an encoding that
+    /// groups values becomes binary32.
+    ///
+    /// # Errors
+    /// The tensor is missing or has another shape.
+    pub fn transposed(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        blocks: Vec<Range<usize>>,
+    ) -> Result<MatrixId, EngineError> {
+        let tensor = self.shaped(name, rows, columns)?;
+        let size = blocks.first().map_or(0, Range::len);
+        let fits = |block: &Range<usize>| block.len() == size && block.end <= rows;
+        assert!(blocks.iter().all(fits), "{name}: blocks of {size} in {rows} rows");
+        let (rows, columns) = (blocks.len() * columns, size);
+        let (name, derived) = (name.to_owned(), Some(Derived::Transposed(blocks)));
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived }))
+    }
+
+    /// Declares the matrices `name`, `[count, rows, columns]`, as one of `count * rows` rows.
+    ///
+    /// # Errors
+    /// The tensor is missing or has another shape.
+    pub fn stacked(&mut self, name: &str, shape: [usize; 3]) -> Result<MatrixId, EngineError> {
+        let tensor = self.tensor(name)?.clone();
+        if tensor.shape != shape {
+            let found = format!("has shape {:?}, expected {shape:?}", tensor.shape);
+            return Err(EngineError::tensor(name, found));
+        }
+        let [count, rows, columns] = shape;
+        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        let (name, rows) = (name.to_owned(), count * rows);
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
     }
 
     /// The tensor `name`, which must be a matrix of this shape.
@@ -260,19 +304,19 @@ impl<'a> Catalog<'a> {
     /// Bytes that [`Catalog::load`] will hold.
     pub fn required_bytes(&self) -> u64 {
         let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
-        let gathered = self.matrices.iter().filter(|place| place.gathered.is_some());
-        let gathered: u64 = gathered.map(MatrixPlace::bytes).sum();
+        let derived = self.matrices.iter().filter(|place| place.derived.is_some());
+        let derived: u64 = derived.map(MatrixPlace::bytes).sum();
         let tables = self.tables.iter().map(|table| table.extent.length / (2 * table.words as u64));
-        Trunk::required_bytes(&self.extents()) + gathered + vectors as u64 + tables.sum::<u64>()
+        Trunk::required_bytes(&self.extents()) + derived + vectors as u64 + tables.sum::<u64>()
     }
 
     /// Every extent that stays as it is read; a tensor declared twice (a tied head) counts once.
     fn extents(&self) -> Vec<Extent> {
-        extents_of(self.matrices.iter().filter(|place| place.gathered.is_none()))
+        extents_of(self.matrices.iter().filter(|place| place.derived.is_none()))
     }
 
-    /// Loads the matrices whose rows are gathered, a tensor at a time. `done` bytes were loaded before.
-    fn gather(
+    /// Makes the matrices that are not tensors as they lie, a tensor at a time. `done` bytes were loaded before.
+    fn derive(
         &self,
         mut done: u64,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
@@ -280,7 +324,7 @@ impl<'a> Catalog<'a> {
         let mut all = HashMap::new();
         let mut loaded: Option<(Extent, Trunk)> = None;
         for (index, place) in self.matrices.iter().enumerate() {
-            let Some(runs) = &place.gathered else { continue };
+            let Some(derived) = &place.derived else { continue };
             let known = loaded.take().filter(|(extent, _)| *extent == place.tensor.weight);
             let (extent, trunk) = match known {
                 Some(known) => known,
@@ -295,7 +339,7 @@ impl<'a> Catalog<'a> {
                     (place.tensor.weight, trunk)
                 }
             };
-            all.insert(index as u32, place.gather(&trunk, runs));
+            all.insert(index as u32, derived.planes(&place.source(&trunk)));
             loaded = Some((extent, trunk));
         }
         Ok(all)
@@ -314,8 +358,8 @@ impl<'a> Catalog<'a> {
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
-        let gathered = self.gather(trunk.resident_bytes(), progress)?;
-        Ok(Weights { trunk, gathered, matrices: self.matrices, vectors, tables })
+        let derived = self.derive(trunk.resident_bytes(), progress)?;
+        Ok(Weights { trunk, derived, matrices: self.matrices, vectors, tables })
     }
 
     /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
@@ -351,9 +395,11 @@ impl<'a> Catalog<'a> {
             done += bytes;
             for (index, place) in self.matrices[first..next].iter().enumerate() {
                 let id = MatrixId((first + index) as u32);
-                match &place.gathered {
-                    None => each(id, place.matrix(&part))?,
-                    Some(runs) => each(id, place.ordered(&place.gather(&part, runs)))?,
+                match &place.derived {
+                    None => each(id, place.source(&part))?,
+                    Some(derived) => {
+                        each(id, place.made(&derived.planes(&place.source(&part))))?;
+                    }
                 }
             }
             part.check()?;
@@ -384,12 +430,12 @@ impl<'a> Catalog<'a> {
 
     /// Matrices declared: rows, columns and encoding of each, in order.
     pub fn matrices(&self) -> impl Iterator<Item = (usize, usize, Encoding)> {
-        self.matrices.iter().map(|place| (place.rows, place.columns, place.tensor.encoding))
+        self.matrices.iter().map(|place| (place.rows, place.columns, place.encoding()))
     }
 
     /// Name and encoding of each matrix declared, in order.
     pub fn encodings(&self) -> impl Iterator<Item = (&str, Encoding)> {
-        self.matrices.iter().map(|place| (&*place.name, place.tensor.encoding))
+        self.matrices.iter().map(|place| (&*place.name, place.encoding()))
     }
 
     /// Values of each vector declared, in order.
@@ -415,34 +461,21 @@ fn extents_of<'p>(places: impl Iterator<Item = &'p MatrixPlace>) -> Vec<Extent> 
 }
 
 impl MatrixPlace {
+    /// The matrix' encoding, which need not be the tensor's.
+    fn encoding(&self) -> Encoding {
+        let encoding = self.tensor.encoding;
+        self.derived.as_ref().map_or(encoding, |derived| derived.encoding(encoding))
+    }
+
     /// Bytes of the matrix.
     fn bytes(&self) -> u64 {
-        self.tensor.encoding.matrix_bytes(self.rows, self.columns) as u64
+        self.encoding().matrix_bytes(self.rows, self.columns) as u64
     }
 
-    /// The rows of `runs` of each plane of the loaded tensor.
-    fn gather(&self, trunk: &Trunk, runs: &[Range<usize>]) -> [Vec<u8>; 3] {
-        let encoding = self.tensor.encoding;
-        let planes = [
-            (Some(self.tensor.weight), encoding.weight_row_bytes(self.columns)),
-            (self.tensor.scales_biases.map(|pair| pair.0), encoding.scale_row_bytes(self.columns)),
-            (self.tensor.scales_biases.map(|pair| pair.1), encoding.bias_row_bytes(self.columns)),
-        ];
-        planes.map(|(extent, row)| {
-            let mut out = Vec::with_capacity(if extent.is_some() { self.rows * row } else { 0 });
-            if let Some(bytes) = extent.map(|extent| trunk.bytes(extent)) {
-                runs.iter().for_each(|run| {
-                    out.extend_from_slice(&bytes[run.start * row..run.end * row]);
-                });
-            }
-            out
-        })
-    }
-
-    /// The matrix of gathered rows.
-    fn ordered<'t>(&self, [weight, scales, biases]: &'t [Vec<u8>; 3]) -> Matrix<'t> {
+    /// The matrix of planes that were made.
+    fn made<'t>(&self, [weight, scales, biases]: &'t [Vec<u8>; 3]) -> Matrix<'t> {
         let (rows, columns) = (self.rows, self.columns);
-        Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
+        Matrix::new(self.encoding(), rows, columns, weight, scales, biases)
             .expect("the catalogue checked shape and extents")
     }
 
@@ -451,13 +484,16 @@ impl MatrixPlace {
         [Some(weight), pair.map(|s| s.0), pair.map(|s| s.1)].into_iter().flatten()
     }
 
-    fn matrix<'t>(&self, trunk: &'t Trunk) -> Matrix<'t> {
+    /// The tensor as it lies in the trunk.
+    fn source<'t>(&self, trunk: &'t Trunk) -> Matrix<'t> {
         let (scales, biases) = match self.tensor.scales_biases {
             Some((scales, biases)) => (trunk.bytes(scales), trunk.bytes(biases)),
             None => (&[][..], &[][..]),
         };
         let weight = trunk.bytes(self.tensor.weight);
-        Matrix::new(self.tensor.encoding, self.rows, self.columns, weight, scales, biases)
+        let columns = self.tensor.shape.last().copied().unwrap_or(0);
+        let rows = self.tensor.shape.iter().rev().skip(1).product();
+        Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
             .expect("the catalogue checked shape and extents")
     }
 }
@@ -515,7 +551,7 @@ fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
 pub struct Weights {
     trunk: Trunk,
     /// Planes of the matrices that do not lie in the trunk as they are, by [`MatrixId`].
-    gathered: HashMap<u32, [Vec<u8>; 3]>,
+    derived: HashMap<u32, [Vec<u8>; 3]>,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<Vec<f32>>,
     tables: Vec<Table>,
@@ -525,9 +561,9 @@ impl Weights {
     /// A matrix, borrowed in the checkpoint's encoding.
     pub fn matrix(&self, id: MatrixId) -> Matrix<'_> {
         let place = &self.matrices[id.0 as usize];
-        match self.gathered.get(&id.0) {
-            None => place.matrix(&self.trunk),
-            Some(planes) => place.ordered(planes),
+        match self.derived.get(&id.0) {
+            None => place.source(&self.trunk),
+            Some(planes) => place.made(planes),
         }
     }
 
@@ -551,7 +587,7 @@ impl Weights {
 
     /// Bytes held by the matrices.
     pub fn resident_bytes(&self) -> u64 {
-        let gathered = self.gathered.values().flatten().map(|plane| plane.len() as u64);
-        self.trunk.resident_bytes() + gathered.sum::<u64>()
+        let derived = self.derived.values().flatten().map(|plane| plane.len() as u64);
+        self.trunk.resident_bytes() + derived.sum::<u64>()
     }
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use engine::backend::cuda::bandwidths;
 use kernels::format::{Encoding, FloatType, Matrix};
-use store::LayerId;
 use store::format::Checkpoint;
 use store::split_mix::SplitMix64;
 
@@ -52,7 +51,7 @@ impl Speeds {
 
     /// As [`Speeds::measure`]; of a model that is not there yet the disk of the folder `place`, by a file made for it.
     pub(crate) fn measure_at(plan: &Plan, place: Option<&Path>) -> Result<Self> {
-        let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20) as usize;
+        let record = plan.checkpoint.first_record_bytes().unwrap_or(1 << 20) as usize;
         let disk = match place {
             None => probe_disk(&plan.checkpoint, record)?.speed,
             Some(folder) => probe_folder(folder, record)?.speed,

@@ -14,7 +14,7 @@ pub struct AttentionShape {
     pub query_heads: usize,
     /// Key-value heads.
     pub key_value_heads: usize,
-    /// Dimensions of a head, at most 512.
+    /// Dimensions of a head, at most 640.
     pub head_dim: usize,
     /// Factor of the scores, usually `head_dim^-0.5`.
     pub scale: f32,
@@ -79,8 +79,15 @@ pub fn store_keys_values(
     store_rows(shape, first, values, block.values);
 }
 
-/// Writes `rows [tokens, key_value_heads, head_dim]` at the positions from `first` of a block.
-fn store_rows(shape: &AttentionShape, first: usize, rows: &[f32], block: &mut [u8]) {
+/// Writes `rows [tokens, key_value_heads, head_dim]`, which are keys and values at once, at the positions from `first`
+/// of a block.
+///
+/// # Panics
+///
+/// As for [`store_keys_values`].
+pub fn store_rows(shape: &AttentionShape, first: usize, rows: &[f32], block: &mut [u8]) {
+    let tokens = rows.len() / (shape.key_value_heads * shape.head_dim);
+    assert!(first + tokens <= BLOCK_TOKENS, "tokens past the end of a block");
     assert_eq!(block.len(), shape.block_bytes(), "bytes of a key-value block");
     let (heads, dim) = (shape.key_value_heads, shape.head_dim);
     let bytes = shape.kv_type.bytes_of_head(dim);

@@ -37,7 +37,7 @@ mod x86_64;
 pub use activations::Activations;
 pub use attention::{
     AttentionExtras, AttentionShape, BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut,
-    store_keys_values,
+    store_keys_values, store_rows,
 };
 pub use compute::{
     ATTENTION_BYTES, Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens,

@@ -21,7 +21,9 @@ use store::cache::StoreCounters;
 use crate::EngineError;
 use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{Mixer, ModelConfig};
+use crate::model::dense::Dense;
 use crate::model::hyper_connections::Site;
+use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::model::part::Part;
 use crate::sampling::{Ranked, Wanted};
@@ -60,11 +62,11 @@ pub enum Register {
     Normed,
     /// Queries and gates as projected, per head query then gate: `2 * query_heads * head_dim`.
     QueryGate,
-    /// Queries, `query_heads * head_dim`.
+    /// Queries, `query_heads * head_dim`; in latent attention per head plain and rotated values.
     Query,
     /// Output gates, as wide as the queries.
     Gate,
-    /// Keys, `key_value_heads * head_dim`.
+    /// Keys, `key_value_heads * head_dim`; in latent attention the row that is cached.
     Key,
     /// Values, as wide as the keys.
     Value,
@@ -82,7 +84,7 @@ pub enum Register {
     Decay,
     /// Compressed attention: queries between their two matrices.
     QueryLow,
-    /// The same, normed.
+    /// Latent and compressed attention: the row from which queries are made.
     QueryLatent,
     /// Compressed attention: a token's values for compressed rows.
     CompressedValues,
@@ -107,8 +109,15 @@ impl Register {
     /// Values per token of every register.
     fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
         let attention = &config.attention;
-        let queries = attention.query_heads * attention.head_dim;
         let keys = attention.key_value_heads * attention.head_dim;
+        let (queries, latent_values, query_latent) = match &config.latent {
+            None => (attention.query_heads * attention.head_dim, None, 0),
+            Some(latent) => (
+                attention.query_heads * (latent.plain_dim + attention.rope.dims),
+                Some(attention.query_heads * latent.value_dim),
+                latent.query_rank.unwrap_or(0),
+            ),
+        };
         let (channels, values, heads) = match &config.delta {
             Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
             None => (0, 0, 0),
@@ -123,13 +132,14 @@ impl Register {
             (Self::Query, queries),
             (Self::Gate, gate),
             (Self::Key, keys),
-            (Self::Value, keys),
-            (Self::Context, queries.max(values)),
+            (Self::Value, if latent_values.is_some() { 0 } else { keys }),
+            (Self::Context, latent_values.unwrap_or(queries).max(values)),
             (Self::Mixed, channels),
             (Self::Convolved, channels),
             (Self::Z, values),
             (Self::Beta, heads),
             (Self::Decay, heads),
+            (Self::QueryLatent, query_latent),
         ] {
             widths[register as usize] = width;
         }
@@ -363,6 +373,17 @@ pub trait Backend {
     /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window,
     /// with a score for each head that only takes weight from the others where the model has [`Part::Sinks`].
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>);
+    /// RMS norm of `latent` in place. This and the next only for models with [`Part::LatentAttention`].
+    fn norm_latent(&mut self, latent: Register, weight: VectorId) {
+        let _ = (latent, weight);
+        lacks(Part::LatentAttention)
+    }
+    /// Norms and rotates the row in `Key` and appends it to the layer's cache; `Context` = causal attention of `Query`
+    /// over the rows, per head the values of what it gives.
+    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        let _ = (layer, weights);
+        lacks(Part::LatentAttention)
+    }
     /// `x *= sigmoid(gate)`.
     fn sigmoid_gate(&mut self, x: Register, gate: Register);
     /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
@@ -442,6 +463,13 @@ pub trait Backend {
     ) -> Result<(), EngineError> {
         self.rms_norm(Register::Residual, norm, Register::Normed);
         self.mixture(layer, mixture, cancel)
+    }
+
+    /// `Residual +=` the network of `Residual`, normed; `Normed` is undefined after it. Only for models with
+    /// [`Part::DenseLayers`].
+    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
+        let _ = (norm, dense);
+        lacks(Part::DenseLayers)
     }
 
     /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).

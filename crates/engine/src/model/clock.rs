@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 /// Time of each kind of layer. On a GPU, which computes by itself, the time of handing it the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageTimes {
-    /// Layers of full attention.
+    /// Layers of attention, over latent rows too.
     pub attention: Duration,
     /// Layers of the delta rule.
     pub delta_net: Duration,
-    /// Routers and experts, waiting for these included.
+    /// Routers and experts, waiting for these included, and networks in their place.
     pub mixture: Duration,
 }
 

@@ -192,11 +192,7 @@ impl CompressedAttention {
             let width = index.heads * index.dim;
             Ok::<_, EngineError>(Indexer {
                 query: catalog.matrix(&format!("{prefix}.q_b_proj"), width, shape.query_rank)?,
-                weights: catalog.matrix(
-                    &format!("{prefix}.weights_proj"),
-                    index.heads,
-                    hidden,
-                )?,
+                weights: catalog.matrix(&format!("{prefix}.weights_proj"), index.heads, hidden)?,
                 keys: Compressor::declare(config, (it, index.dim), &prefix, catalog)?,
             })
         });

@@ -12,25 +12,39 @@ use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression};
 use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
-use super::router::Router;
-use super::{deepseek_v4, gptoss, qwen3moe, qwen3next, qwen35moe};
+use super::router::{Router, Score};
+use super::{deepseek_v3, deepseek_v4, glm4_moe_lite, gptoss, qwen3moe, qwen3next, qwen35moe};
 use crate::EngineError;
 
 pub use store::format::Family;
 
-/// One layer: what mixes its tokens. (What follows the mixer is a mixture of experts in every layer.)
+/// One layer: what mixes its tokens, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerSpec {
     /// What mixes tokens.
     pub mixer: Mixer,
     /// Positions that attention sees, the token's own included; all of them without.
     pub window: Option<usize>,
+    /// What follows the mixer.
+    pub feed_forward: FeedForward,
 }
 
 impl From<Mixer> for LayerSpec {
     fn from(mixer: Mixer) -> Self {
-        Self { mixer, window: None }
+        Self { mixer, window: None, feed_forward: FeedForward::Mixture }
     }
+}
+
+/// What follows the mixer of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedForward {
+    /// A mixture of experts.
+    Mixture,
+    /// One feed-forward network for all tokens, whose weights stay in memory.
+    Dense {
+        /// Its inner width.
+        inner: usize,
+    },
 }
 
 /// What mixes tokens in a layer.
@@ -38,6 +52,8 @@ impl From<Mixer> for LayerSpec {
 pub enum Mixer {
     /// Softmax attention over a key-value cache.
     Attention,
+    /// Softmax attention over a cache of latent rows.
+    Latent,
     /// The gated delta rule over a fixed recurrent state.
     DeltaNet,
     /// Softmax attention over a window of rows and over compressed rows, where the layer has some.
@@ -63,6 +79,25 @@ pub struct AttentionConfig {
     pub biases: bool,
     /// True when each query head has a score that only takes weight from the others.
     pub sinks: bool,
+}
+
+/// Shape of layers of latent attention: keys and values of all heads are products of one row per token, the latent,
+/// which alone is cached, with a rotated key that the heads share. [`AttentionConfig`] has the query heads, and the
+/// cached row as its one key of one head; the last values of a row are those that are rotated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatentConfig {
+    /// Width of the row from which queries are made; without, they are made from the stream.
+    pub query_rank: Option<usize>,
+    /// Values of the latent.
+    pub rank: usize,
+    /// Values of a head's query and key that are not rotated.
+    pub plain_dim: usize,
+    /// Values of a head's value.
+    pub value_dim: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Added to the mean square in the norms of both latents, whatever it is in the others.
+    pub rms_epsilon: f32,
 }
 
 /// The order of value heads, which decides whose key head is whose.
@@ -143,6 +178,8 @@ pub struct ModelConfig {
     pub rms_epsilon: f32,
     /// Attention layers.
     pub attention: AttentionConfig,
+    /// Layers of latent attention, when the family has them.
+    pub latent: Option<LatentConfig>,
     /// GatedDeltaNet layers, when the family has them.
     pub delta: Option<DeltaConfig>,
     /// Several residual streams, when the family has them.
@@ -169,6 +206,8 @@ impl ModelConfig {
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,
+            Family::DeepseekV3 | Family::KimiK2 => deepseek_v3::config(from)?,
+            Family::Glm4MoeLite => glm4_moe_lite::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -197,8 +236,22 @@ impl ModelConfig {
         if self.layers.iter().any(both) {
             return Err(from.invalid(&keys::LAYER_TYPES, "a window without attention"));
         }
+        let roots = matches!(self.moe.router.score, Score::SqrtSoftplus { .. });
+        if let Some(named) = from.get(&keys::SCORING_FUNC)?
+            && (named == "sqrtsoftplus") != roots
+        {
+            let found = format!("{named} is not what this family is computed with");
+            return Err(from.invalid(&keys::SCORING_FUNC, found));
+        }
         if let Some(compressed) = &self.compressed {
             compressed.check(self, from)?;
+        }
+        if self.mixtures() == 0 {
+            let found = format!("leaves none of {} layers with experts", self.layers.len());
+            return Err(from.invalid(&keys::FIRST_K_DENSE_REPLACE, found));
+        }
+        if let Score::Sigmoid { groups, .. } = self.moe.router.score {
+            groups.check(from, (self.moe.experts, self.moe.top_k))?;
         }
         if self.moe.top_k > self.moe.experts {
             let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);
@@ -210,6 +263,32 @@ impl ModelConfig {
     /// Layers of one kind.
     pub fn count(&self, mixer: Mixer) -> usize {
         self.layers.iter().filter(|layer| layer.mixer == mixer).count()
+    }
+
+    /// Layers of attention, over latent rows too.
+    pub fn attention_layers(&self) -> usize {
+        self.count(Mixer::Attention) + self.count(Mixer::Latent)
+    }
+
+    /// Rows of [`AttentionConfig::head_dim`] values that the caches of all layers keep of a token.
+    pub fn cache_rows(&self) -> usize {
+        let pairs = self.count(Mixer::Attention) * self.attention.key_value_heads;
+        2 * pairs + self.count(Mixer::Latent)
+    }
+
+    /// Layers with a mixture of experts.
+    pub fn mixtures(&self) -> usize {
+        let mixture = |layer: &&LayerSpec| layer.feed_forward == FeedForward::Mixture;
+        self.layers.iter().filter(mixture).count()
+    }
+
+    /// The widest inner width of layers without experts; 0 where all layers have some.
+    pub fn dense_width(&self) -> usize {
+        let width = |layer: &LayerSpec| match layer.feed_forward {
+            FeedForward::Mixture => 0,
+            FeedForward::Dense { inner } => inner,
+        };
+        self.layers.iter().map(width).max().unwrap_or(0)
     }
 }
 

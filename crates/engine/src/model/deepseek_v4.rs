@@ -19,15 +19,6 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let head_dim = from.required(&keys::HEAD_DIM)?;
     let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
     let shared = from.get(&keys::N_SHARED_EXPERTS)?.unwrap_or(1);
-    let only = |found: Option<&'static str>, known: &str| found.is_none_or(|it| it == known);
-    if !only(from.get(&keys::SCORING_FUNC)?, "sqrtsoftplus") {
-        let found = "is not sqrtsoftplus, and only that is computed in this family";
-        return Err(from.invalid(&keys::SCORING_FUNC, found));
-    }
-    if !only(from.get(&keys::TOPK_METHOD)?, "noaux_tc") {
-        let found = "is not noaux_tc, and only that is computed in this family";
-        return Err(from.invalid(&keys::TOPK_METHOD, found));
-    }
     let (rope, compressed_rope) = ropes(from, rotated)?;
     let width = from.expert_width()?;
     Ok(ModelConfig {
@@ -46,6 +37,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: super::config::without_biases(from)?,
             sinks: true,
         },
+        latent: None,
         delta: None,
         hyper: Some(HyperConfig {
             streams: from.get(&keys::HC_MULT)?.unwrap_or(4),

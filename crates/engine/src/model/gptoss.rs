@@ -34,6 +34,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true),
             sinks: true,
         },
+        latent: None,
         delta: None,
         hyper: None,
         compressed: None,

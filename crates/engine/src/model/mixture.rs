@@ -1,14 +1,14 @@
 //! The mixture of experts: a router over many routed experts and, in some families, one shared expert
-//! (reference: transformers `Qwen3_5MoeSparseMoeBlock`, `Qwen3MoeSparseMoeBlock`).
+//! (reference: transformers `Qwen3_5MoeSparseMoeBlock`, `Qwen3MoeSparseMoeBlock`, `DeepseekV3MoE`).
 //!
 //! `y = sum_e w_e down_e(silu(gate_e x) * up_e x) + sigmoid(x . g) shared(x)`; routed experts are summed
-//! by ascending expert id (docs/decisions.md), the shared expert last. Other activations and biases of experts are
+//! by ascending expert id (docs/decisions.md), the shared expert last; in some families its weight is one. Other activations and biases of experts are
 //! those that the configuration asks for; biases of experts stay in memory, so that records are matrices alone.
 
 use store::format::{Checkpoint, Projection, ProjectionShape};
 
 use super::activation::GateUpRows;
-use super::config::ModelConfig;
+use super::config::{FeedForward, ModelConfig};
 use super::router::Score;
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
@@ -99,7 +99,10 @@ impl Mixture {
         let shared = match config.moe.shared_intermediate {
             None => None,
             Some(width) => {
-                let name = |part: &str| format!("{prefix}.shared_expert.{part}");
+                // Its name where the configuration counts such experts, though they are one.
+                let counted = catalog.has(&format!("{prefix}.shared_experts.gate_proj"));
+                let module = if counted { "shared_experts" } else { "shared_expert" };
+                let name = |part: &str| format!("{prefix}.{module}.{part}");
                 let gate_weight = match moe.shared_gate {
                     false => None,
                     true => {
@@ -125,16 +128,25 @@ impl Mixture {
     }
 }
 
-/// Shapes and encodings of the routed experts of every layer, checked against the configuration.
+/// Shapes and encodings of the routed experts of every layer, checked against the configuration; `None` for layers
+/// without.
 ///
 /// # Errors
-/// The layer whose experts are missing, too few, or of another shape.
+/// The layer whose experts are missing, too few, of another shape, or where none belong.
 pub fn expert_shapes(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
-) -> Result<Vec<[ProjectionShape; 3]>, EngineError> {
+) -> Result<Vec<Option<[ProjectionShape; 3]>>, EngineError> {
     let layer_shapes = |layer: usize| {
         let name = format!("layers.{layer}.mlp.experts");
+        if config.layers[layer].feed_forward != FeedForward::Mixture {
+            return match checkpoint.experts.get(layer) {
+                Some(Some(_)) => {
+                    Err(EngineError::tensor(&name, "are in a layer that is to have none"))
+                }
+                _ => Ok(None),
+            };
+        }
         let missing = || EngineError::tensor(&name, "are missing from the checkpoint");
         let experts = checkpoint.experts.get(layer).and_then(Option::as_ref).ok_or_else(missing)?;
         if experts.experts.len() != config.moe.experts {
@@ -158,7 +170,7 @@ pub fn expert_shapes(
             }
             shape.encoding.check(columns).map_err(|e| EngineError::tensor(&name, e.to_string()))?;
         }
-        Ok(experts.shapes)
+        Ok(Some(experts.shapes))
     };
     (0..config.layers.len()).map(layer_shapes).collect()
 }

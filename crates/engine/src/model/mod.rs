@@ -1,8 +1,8 @@
 //! Model families: configuration, tensor names and the forward pass, each written once and independent
 //! of the device it runs on.
 //!
-//! A model is a list of layers, each a token mixer ([`attention`], [`delta_net`]) and a [`mixture`] of
-//! experts around one residual stream. One file per family says which parts it has and how its
+//! A model is a list of layers, each a token mixer ([`attention`], [`latent`], [`delta_net`]) and a [`mixture`] of
+//! experts, or in some layers a [`dense`] network, around one residual stream. One file per family says which parts it has and how its
 //! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
 
 pub mod activation;
@@ -10,10 +10,14 @@ pub mod attention;
 mod clock;
 pub mod compressed_attention;
 pub mod config;
+mod deepseek_v3;
 mod deepseek_v4;
 pub mod delta_net;
+pub mod dense;
+mod glm4_moe_lite;
 mod gptoss;
 pub mod hyper_connections;
+pub mod latent;
 pub mod mixture;
 pub mod part;
 mod qwen35moe;
@@ -31,17 +35,21 @@ use crate::backend::{Backend, Cancel};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
 use clock::Clock;
-use compressed_attention::CompressedAttention;
 pub use clock::StageTimes;
-use config::{Mixer, ModelConfig};
+use compressed_attention::CompressedAttention;
+use config::{FeedForward, Mixer, ModelConfig};
 use delta_net::DeltaNet;
+use dense::Dense;
 use hyper_connections::{HyperConfig, Site};
+use latent::LatentAttention;
 use mixture::Mixture;
 
 /// The token mixer of a layer.
 pub enum MixerWeights {
     /// Softmax attention.
     Attention(Attention),
+    /// Softmax attention over latent rows.
+    Latent(LatentAttention),
     /// Gated delta rule.
     DeltaNet(DeltaNet),
     /// Attention over a window and compressed rows, with the place where it reads the streams.
@@ -53,13 +61,32 @@ impl MixerWeights {
     fn name(&self) -> &'static str {
         match self {
             Self::Attention(_) => "attention",
+            Self::Latent(_) => "latent attention",
             Self::DeltaNet(_) => "delta net",
             Self::Compressed(..) => "compressed attention",
         }
     }
 }
 
-/// One layer: `x += mixer(norm(x)); x += mixture(norm(x))`.
+/// What follows the mixer of a layer.
+pub enum FeedForwardWeights {
+    /// A mixture of experts.
+    Mixture(Mixture),
+    /// One network for all tokens.
+    Dense(Dense),
+}
+
+impl FeedForwardWeights {
+    /// The mixture, where it is one.
+    fn mixture(&self) -> Option<&Mixture> {
+        match self {
+            Self::Mixture(mixture) => Some(mixture),
+            Self::Dense(_) => None,
+        }
+    }
+}
+
+/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`.
 pub struct Layer {
     /// Norm before the mixer.
     pub input_norm: VectorId,
@@ -68,9 +95,9 @@ pub struct Layer {
     /// Norm before the experts.
     pub post_norm: VectorId,
     /// Where the experts read the streams, if there are several.
-    pub mixture_site: Option<Site>,
-    /// The experts.
-    pub mixture: Mixture,
+    pub feed_forward_site: Option<Site>,
+    /// The experts, or what is in their place.
+    pub feed_forward: FeedForwardWeights,
 }
 
 impl Layer {
@@ -82,8 +109,9 @@ impl Layer {
         let name = |part: &str| format!("layers.{index}.{part}");
         let (hidden, norm) = (config.hidden, VectorRole::Norm);
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
-        let mixer = match (config.layers[index].mixer, &config.delta) {
-            (Mixer::Compressed(compression), _) => {
+        let spec = &config.layers[index];
+        let mixer = match (spec.mixer, &config.delta, &config.latent) {
+            (Mixer::Compressed(compression), ..) => {
                 let hyper = config.hyper.as_ref().expect("compressed attention reads streams");
                 let shape = config.compressed.as_ref().expect("such a layer has a shape");
                 let site = hyper.declare(&name("attn_hc"), hidden, catalog)?;
@@ -91,9 +119,13 @@ impl Layer {
                 let mixer = CompressedAttention::declare(config, shape, &prefix, catalog)?;
                 MixerWeights::Compressed(site, mixer)
             }
-            (Mixer::DeltaNet, Some(shape)) => {
+            (Mixer::DeltaNet, Some(shape), _) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
+            }
+            (Mixer::Latent, _, Some(shape)) => {
+                let prefix = name("self_attn");
+                MixerWeights::Latent(LatentAttention::declare(config, shape, &prefix, catalog)?)
             }
             _ => {
                 let prefix = name("self_attn");
@@ -102,9 +134,17 @@ impl Layer {
         };
         let post_norm = catalog.vector(&name("post_attention_layernorm"), hidden, norm)?;
         let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
-        let mixture_site = config.hyper.as_ref().map(site).transpose()?;
-        let mixture = Mixture::declare(config, index, &name("mlp"), catalog)?;
-        Ok(Self { input_norm, mixer, post_norm, mixture_site, mixture })
+        let feed_forward_site = config.hyper.as_ref().map(site).transpose()?;
+        let prefix = name("mlp");
+        let feed_forward = match spec.feed_forward {
+            FeedForward::Mixture => {
+                FeedForwardWeights::Mixture(Mixture::declare(config, index, &prefix, catalog)?)
+            }
+            FeedForward::Dense { inner } => {
+                FeedForwardWeights::Dense(Dense::declare(config, inner, &prefix, catalog)?)
+            }
+        };
+        Ok(Self { input_norm, mixer, post_norm, feed_forward_site, feed_forward })
     }
 }
 
@@ -125,14 +165,16 @@ pub struct Model {
 }
 
 impl Model {
-    /// The router of each layer.
-    pub fn routers(&self) -> Vec<MatrixId> {
-        self.layers.iter().map(|layer| layer.mixture.router).collect()
+    /// The router of each layer that has one.
+    pub fn routers(&self) -> Vec<Option<MatrixId>> {
+        let router = |layer: &Layer| Some(layer.feed_forward.mixture()?.router);
+        self.layers.iter().map(router).collect()
     }
 
     /// The bias of each layer's router.
     pub fn router_biases(&self) -> Vec<Option<VectorId>> {
-        self.layers.iter().map(|layer| layer.mixture.router_bias).collect()
+        let bias = |layer: &Layer| layer.feed_forward.mixture()?.router_bias;
+        self.layers.iter().map(bias).collect()
     }
 
     /// Declares the tensors of `config`'s family in `catalog`.
@@ -198,6 +240,10 @@ impl Model {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.attention
             }
+            MixerWeights::Latent(mixer) => {
+                mixer.forward(id, layer.input_norm, backend);
+                &self.clock.attention
+            }
             MixerWeights::DeltaNet(mixer) => {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.delta_net
@@ -212,18 +258,29 @@ impl Model {
         if cancel.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        let _span = timeline::span("mixture", number);
-        let done = match &layer.mixture_site {
-            None => backend.norm_mixture(id, layer.post_norm, &layer.mixture, cancel),
-            Some(site) => {
-                backend.open_streams(site, layer.post_norm);
-                backend.mixture(id, &layer.mixture, cancel)
+        let done = match &layer.feed_forward {
+            FeedForwardWeights::Mixture(mixture) => {
+                let _span = timeline::span("mixture", number);
+                let done = match &layer.feed_forward_site {
+                    None => backend.norm_mixture(id, layer.post_norm, mixture, cancel),
+                    Some(site) => {
+                        backend.open_streams(site, layer.post_norm);
+                        backend.mixture(id, mixture, cancel)
+                    }
+                };
+                Clock::add(&self.clock.mixture, begun);
+                done
+            }
+            FeedForwardWeights::Dense(dense) => {
+                let _span = timeline::span("dense", number);
+                backend.norm_dense(layer.post_norm, dense);
+                Clock::add(&self.clock.mixture, begun);
+                Ok(())
             }
         };
         if let Some(site) = self.head_site.as_ref().filter(|_| index + 1 == self.layers.len()) {
             backend.merge_streams(site);
         }
-        Clock::add(&self.clock.mixture, begun);
         done
     }
 }

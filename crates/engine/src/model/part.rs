@@ -3,6 +3,7 @@
 
 use super::activation::{Activation, GateUpRows};
 use super::config::ModelConfig;
+use super::rope::Pairs;
 use super::router::Score;
 
 /// A part beyond what every device computes.
@@ -34,6 +35,14 @@ pub enum Part {
     RowsInTurns,
     /// Experts with clamped activations.
     ClampedActivation,
+    /// Attention over latent rows.
+    LatentAttention,
+    /// Rotation of neighbours instead of halves.
+    RotatedNeighbours,
+    /// Layers without experts.
+    DenseLayers,
+    /// A shared expert without a weight of its own.
+    PlainSharedExpert,
 }
 
 impl Part {
@@ -53,6 +62,10 @@ impl Part {
             Self::ExpertBiases => "biases of experts",
             Self::RowsInTurns => "rows of gate and up in turns",
             Self::ClampedActivation => "clamped activations",
+            Self::LatentAttention => "latent attention",
+            Self::RotatedNeighbours => "rotation of neighbours",
+            Self::DenseLayers => "layers without experts",
+            Self::PlainSharedExpert => "a shared expert without a gate",
         }
     }
 }
@@ -67,7 +80,9 @@ impl ModelConfig {
             (Part::HashedExperts, moe.hashed_layers > 0),
             (Part::Windows, self.layers.iter().any(|layer| layer.window.is_some())),
             (Part::Sinks, attention.sinks),
-            (Part::PlainHeads, !attention.head_norms),
+            (Part::LatentAttention, self.latent.is_some()),
+            (Part::RotatedNeighbours, attention.rope.pairs == Pairs::Neighbours),
+            (Part::PlainHeads, !attention.head_norms && self.latent.is_none()),
             (Part::ProjectionBiases, attention.biases),
             (Part::ScaledRotation, attention.rope.yarn.is_some()),
             (Part::RouterBias, moe.router.bias),
@@ -75,6 +90,8 @@ impl ModelConfig {
             (Part::ExpertBiases, moe.biases),
             (Part::RowsInTurns, moe.rows != GateUpRows::Apart),
             (Part::ClampedActivation, moe.activation != Activation::SwiGlu),
+            (Part::DenseLayers, self.mixtures() < self.layers.len()),
+            (Part::PlainSharedExpert, moe.shared_intermediate.is_some() && !moe.shared_gate),
         ];
         parts.into_iter().filter(|(_, has)| *has).map(|(part, _)| part).collect()
     }

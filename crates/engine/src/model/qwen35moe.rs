@@ -46,6 +46,7 @@ pub(super) fn read(
         },
         hyper: None,
         compressed: None,
+        latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
             value_heads: from.required(&keys::LINEAR_NUM_VALUE_HEADS)?,

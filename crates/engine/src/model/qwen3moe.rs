@@ -41,6 +41,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             sinks: false,
             output_gate: false,
         },
+        latent: None,
         delta: None,
         hyper: None,
         compressed: None,

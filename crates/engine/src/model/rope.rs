@@ -5,15 +5,44 @@ use std::f64::consts::TAU;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-/// Rotation of the leading values of each head, in pairs `(j, j + dims / 2)`.
+/// Rotation of some values of each head, the leading ones but in latent attention, in pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Leading values of a head that are rotated.
+    /// Values of a head that are rotated.
     pub dims: usize,
+    /// Which of them are rotated together.
+    pub pairs: Pairs,
     /// Stretched for contexts longer than trained.
     pub yarn: Option<Yarn>,
+}
+
+/// Which values are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// `j` and `j + dims / 2`.
+    Halves,
+    /// `2j` and `2j + 1`.
+    Neighbours,
+}
+
+impl Pairs {
+    /// Copies the values of one head so that those of a pair lie half the values apart. Scores do not change when
+    /// queries and keys are both rotated and left in this order (reference: transformers
+    /// `apply_rotary_pos_emb_interleave`).
+    pub fn part(self, from: &[f32], to: &mut [f32]) {
+        match self {
+            Self::Halves => to.copy_from_slice(from),
+            Self::Neighbours => {
+                let (first, second) = to.split_at_mut(from.len() / 2);
+                let pairs = from.as_chunks::<2>().0;
+                for (pair, (first, second)) in pairs.iter().zip(first.iter_mut().zip(second)) {
+                    [*first, *second] = *pair;
+                }
+            }
+        }
+    }
 }
 
 /// Frequencies that turn often in the trained context stay, slow ones are divided, those between are mixed (Peng et
@@ -45,7 +74,8 @@ impl Rope {
             Some("yarn") => Some(Yarn::read(from)?),
             _ => None,
         };
-        Ok(Self { theta: from.rope_theta()?.unwrap_or(theta), dims, yarn })
+        let theta = from.rope_theta()?.unwrap_or(theta);
+        Ok(Self { theta, dims, pairs: Pairs::Halves, yarn })
     }
 
     /// `theta^(-2j / dims)` for each pair, rounded to f32 once, as the reference does.
@@ -72,15 +102,19 @@ impl Rope {
 
 impl Yarn {
     fn read(from: &Configuration) -> Result<Self, FormatError> {
-        if from.get(&keys::ROPE_MSCALE)?.is_some() {
-            return Err(from.invalid(&keys::ROPE_MSCALE, "is set, and is not computed"));
-        }
         let factor = from.required(&keys::ROPE_FACTOR)?;
         let original = match from.get(&keys::ROPE_ORIGINAL)? {
             Some(original) => original,
             None => from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         };
-        let magnitude = from.get(&keys::ROPE_ATTENTION_FACTOR)?;
+        let scales = (from.get(&keys::ROPE_MSCALE)?, from.get(&keys::ROPE_MSCALE_ALL)?);
+        let inferred = match scales {
+            (Some(scale), Some(all)) if scale != 0.0 && all != 0.0 => {
+                magnitude(factor, scale) / magnitude(factor, all)
+            }
+            _ => magnitude(factor, 1.0),
+        };
+        let stated = from.get(&keys::ROPE_ATTENTION_FACTOR)?;
         let (fast, slow) = (from.get(&keys::ROPE_BETA_FAST)?, from.get(&keys::ROPE_BETA_SLOW)?);
         Ok(Self {
             factor,
@@ -88,7 +122,7 @@ impl Yarn {
             fast: fast.unwrap_or(32.0),
             slow: slow.unwrap_or(1.0),
             truncate: from.get(&keys::ROPE_TRUNCATE)?.unwrap_or(true),
-            magnitude: magnitude.unwrap_or(0.1 * factor.ln() + 1.0) as f32,
+            magnitude: stated.unwrap_or(inferred) as f32,
         })
     }
 
@@ -108,4 +142,9 @@ impl Yarn {
         }
         (low, high)
     }
+}
+
+/// How much larger values are to be in contexts longer by `factor`.
+pub(super) fn magnitude(factor: f64, scale: f64) -> f64 {
+    0.1 * scale * factor.ln() + 1.0
 }

@@ -2,6 +2,8 @@
 //! recorded of it and for guesses one layer early.
 
 use kernels::Compute;
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
 
 /// How a router's logits become a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,6 +133,24 @@ fn sqrt_softplus(logit: f32) -> f32 {
 }
 
 impl Groups {
+    /// Refuses groups that do not hold `k` eligible of `experts`.
+    pub(super) fn check(
+        self,
+        from: &Configuration,
+        (experts, k): (usize, usize),
+    ) -> Result<(), FormatError> {
+        let Self { count, kept } = self;
+        if !(1..=64).contains(&count) || !experts.is_multiple_of(count) {
+            let found = format!("{count} groups of {experts} experts");
+            return Err(from.invalid(&keys::N_GROUP, found));
+        }
+        if kept > count || k > kept * (experts / count) {
+            let found = format!("{kept} of {count} groups, and {k} experts are chosen in them");
+            return Err(from.invalid(&keys::TOPK_GROUP, found));
+        }
+        Ok(())
+    }
+
     /// The ids of the best scores, those of the choice, within the groups that stay; of equal ones the lowest.
     fn choose(self, scores: &[f32], bias: Option<&[f32]>, ids: &mut [u16]) {
         let Self { count, kept } = self;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use store::LayerId;
 
 use crate::arguments::{ByteSize, DoctorArguments};
 use crate::failure::Failure;
@@ -165,7 +164,7 @@ fn gpu() -> Finding {
 /// Five seconds of random reads at the model's record size.
 fn disk(model: &Path) -> Result<Finding> {
     let checkpoint = crate::models::open(model)?;
-    let record = checkpoint.record_bytes(LayerId(0)).unwrap_or(1 << 20);
+    let record = checkpoint.first_record_bytes().unwrap_or(1 << 20);
     let probe = crate::speed::probe_disk(&checkpoint, record as usize)?;
     let kind = if probe.direct { "direct" } else { "buffered" };
     Ok(Finding {

@@ -42,17 +42,22 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     let mut field = |name: &str, value: String| lines.push(format!("{name:<16} {value}"));
     field("family", config.family.name().to_owned());
     field("layout", layout_name(checkpoint.kind).to_owned());
-    let attention = config.count(Mixer::Attention);
     field("layers", format!("{} ({})", config.layers.len(), kinds(config)));
     field("hidden", config.hidden.to_string());
     field("vocabulary", config.vocabulary.to_string());
     let heads = &config.attention;
     field(
         "attention",
-        format!(
-            "{} query heads, {} key-value heads of {}, {} rotated",
-            heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
-        ),
+        match &config.latent {
+            None => format!(
+                "{} query heads, {} key-value heads of {}, {} rotated",
+                heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
+            ),
+            Some(latent) => format!(
+                "{} query heads of {} and {} rotated, values of {}, from latent rows of {}",
+                heads.query_heads, latent.plain_dim, heads.rope.dims, latent.value_dim, latent.rank
+            ),
+        },
     );
     if let (Some(shape), Some(hyper)) = (&config.compressed, &config.hyper) {
         let index = &shape.index;
@@ -92,7 +97,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         ),
     );
     field("context", format!("{} positions", config.max_positions));
-    field("key-value cache", format!("per token {}", key_value_bytes(config, attention)));
+    field("key-value cache", format!("per token {}", key_value_bytes(config)));
     field("trunk", ByteSize(checkpoint.trunk_bytes()).to_string());
     field("experts, bytes", ByteSize(checkpoint.expert_bytes()).to_string());
     let records =
@@ -132,17 +137,20 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     for (index, layer) in config.layers.iter().enumerate() {
         let mixer = match layer.mixer {
             Mixer::Attention => "attention",
+            Mixer::Latent => "latent",
             Mixer::DeltaNet => "delta rule",
             Mixer::Compressed(None) => "window",
             Mixer::Compressed(Some(_)) => "compressed",
         };
-        let Some(experts) = checkpoint.experts.get(index).and_then(Option::as_ref) else {
-            continue;
+        let row = match checkpoint.experts.get(index).and_then(Option::as_ref) {
+            None => format!("{mixer:<11} without experts"),
+            Some(experts) => {
+                let [gate, up, down] = [Projection::Gate, Projection::Up, Projection::Down]
+                    .map(|projection| experts.shapes[projection as usize].encoding.label());
+                let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
+                format!("{mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B")
+            }
         };
-        let [gate, up, down] = [Projection::Gate, Projection::Up, Projection::Down]
-            .map(|projection| experts.shapes[projection as usize].encoding.label());
-        let record = checkpoint.record_bytes(LayerId(index as u16)).unwrap_or(0);
-        let row = format!("{mixer:<11} {gate:<10} {up:<10} {down:<10} {record} B");
         match rows.last_mut() {
             Some((_, last, same)) if *same == row => *last = index,
             _ => rows.push((index, index, row)),
@@ -162,7 +170,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
 }
 
 fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
-    let attention = config.count(Mixer::Attention);
+    let attention = config.attention_layers();
     let moe = &config.moe;
     let layers: Vec<_> = (0..config.layers.len())
         .map(|index| {
@@ -178,6 +186,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "path": checkpoint.root,
         "attention_layers": attention,
         "delta_rule_layers": config.count(Mixer::DeltaNet),
+        "dense_layers": config.layers.len() - config.mixtures(),
         "hidden": config.hidden,
         "vocabulary": config.vocabulary,
         "context": config.max_positions,
@@ -203,8 +212,12 @@ fn kinds(config: &ModelConfig) -> String {
         }
     }
     if compressed.is_empty() {
-        let attention = config.count(Mixer::Attention);
-        return format!("{attention} attention, {} delta rule", config.layers.len() - attention);
+        let (attention, delta) = (config.attention_layers(), config.count(Mixer::DeltaNet));
+        let dense = match config.layers.len() - config.mixtures() {
+            0 => String::new(),
+            count => format!(", {count} without experts"),
+        };
+        return format!("{attention} attention, {delta} delta rule{dense}");
     }
     let kinds = compressed.iter().map(|(ratio, count)| match ratio {
         0 => format!("{count} window"),
@@ -213,13 +226,12 @@ fn kinds(config: &ModelConfig) -> String {
     kinds.collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes of one token's keys and values in every attention layer, by type.
-fn key_value_bytes(config: &ModelConfig, layers: usize) -> String {
-    let heads = &config.attention;
-    let rows = 2 * layers * heads.key_value_heads;
+/// Bytes that the caches of all layers keep of one token, by type.
+fn key_value_bytes(config: &ModelConfig) -> String {
+    let (rows, width) = (config.cache_rows(), config.attention.head_dim);
     let bytes = |kind: KvType| {
         let compressed = Requirements::compressed_bytes_per_token(config, kind);
-        ByteSize((rows * kind.bytes_of_head(heads.head_dim)) as u64 + compressed)
+        ByteSize((rows * kind.bytes_of_head(width)) as u64 + compressed)
     };
     let each = KvType::ALL.map(|kind| format!("{} in {kind}", bytes(kind)));
     each.join(", ")

@@ -44,7 +44,7 @@ impl FoundDevice {
             };
             left(true).filter(|&slots| slots >= experts).or_else(|| left(false))
         };
-        let (context, per_token) = (options.context, options.top_k * config.layers.len());
+        let (context, per_token) = (options.context, options.top_k * config.mixtures());
         Room { experts, per_token, context, slots }.chunk(options.batch_tokens)
     }
 }

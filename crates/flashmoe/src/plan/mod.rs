@@ -277,7 +277,7 @@ impl Plan {
             return step;
         }
         // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
-        let all = self.config.moe.experts * self.config.layers.len();
+        let all = self.config.moe.experts * self.config.mixtures();
         (2 * step).max(DEVICE_WAVES).min(all)
     }
 

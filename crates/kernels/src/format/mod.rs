@@ -51,6 +51,24 @@ impl<'a> Matrix<'a> {
         expect("bias bytes", rows * encoding.bias_row_bytes(columns), biases.len())?;
         Ok(Self { encoding, rows, columns, weight, scales, biases })
     }
+
+    /// `count` rows from `first` on.
+    ///
+    /// # Panics
+    ///
+    /// If they lie outside the matrix.
+    #[must_use]
+    pub fn part(&self, first: usize, count: usize) -> Self {
+        let part = |plane: &'a [u8], row: usize| &plane[first * row..(first + count) * row];
+        let (encoding, columns) = (self.encoding, self.columns);
+        Self {
+            rows: count,
+            weight: part(self.weight, encoding.weight_row_bytes(columns)),
+            scales: part(self.scales, encoding.scale_row_bytes(columns)),
+            biases: part(self.biases, encoding.bias_row_bytes(columns)),
+            ..*self
+        }
+    }
 }
 
 /// Decodes `out.len()` values of one row, starting at column `first`: `q * scale + bias` in

@@ -24,7 +24,7 @@ use crate::lanes::{LANES, Lanes, exp};
 pub(crate) const TILE_ROWS: usize = 64;
 
 /// Largest head dimension.
-pub(crate) const MAX_HEAD_DIM: usize = 512;
+pub(crate) const MAX_HEAD_DIM: usize = 640;
 
 /// Positions converted at a time at the most: 32 KiB of a head of 256.
 const STRIP: usize = 32;

@@ -59,7 +59,7 @@ pub(crate) fn assemble(
     let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
     for (file, tensor) in raw {
         let (name, part) = names::canonical(&tensor.name);
-        match names::meaning(name, dimensions.layers) {
+        match names::meaning(name, dimensions.layers, dimensions.drafts) {
             Meaning::Skipped => skipped.push(tensor.name),
             Meaning::Unknown => {
                 refuse_foreign(path(file), &tensor)?;

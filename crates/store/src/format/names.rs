@@ -17,7 +17,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 40] = [
+const LAYER_TENSORS: [&str; 52] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -31,6 +31,15 @@ const LAYER_TENSORS: [&str; 40] = [
     "self_attn.sinks",
     "self_attn.q_norm",
     "self_attn.k_norm",
+    "self_attn.q_a_proj",
+    "self_attn.q_a_layernorm",
+    "self_attn.q_b_proj",
+    "self_attn.kv_a_proj_with_mqa",
+    "self_attn.kv_a_layernorm",
+    "self_attn.kv_b_proj",
+    // The rows of `kv_b_proj` as mlx-lm parts them: keys transposed, and values.
+    "self_attn.embed_q",
+    "self_attn.unembed_out",
     "linear_attn.in_proj_qkv",
     "linear_attn.in_proj_z",
     "linear_attn.in_proj_a",
@@ -44,6 +53,7 @@ const LAYER_TENSORS: [&str; 40] = [
     "linear_attn.norm",
     "linear_attn.out_proj",
     "mlp.gate",
+    "mlp.gate.e_score_correction_bias",
     ROUTER,
     "mlp.router.bias",
     "mlp.experts.gate_up_proj_bias",
@@ -54,7 +64,10 @@ const LAYER_TENSORS: [&str; 40] = [
     "mlp.shared_expert.up_proj",
     "mlp.shared_expert.down_proj",
     "mlp.shared_expert_gate",
-    // Dense layers (`mlp_only_layers`).
+    "mlp.shared_experts.gate_proj",
+    "mlp.shared_experts.up_proj",
+    "mlp.shared_experts.down_proj",
+    // Dense layers (`first_k_dense_replace`).
     "mlp.gate_proj",
     "mlp.up_proj",
     "mlp.down_proj",
@@ -113,9 +126,14 @@ pub(crate) fn without_prefix(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
-/// What a canonical name stands for in a model of `layers` layers.
-pub(crate) fn meaning(name: &str, layers: usize) -> Meaning {
-    if ["visual.", "vision_tower.", "mtp."].iter().any(|prefix| name.starts_with(prefix)) {
+/// What a canonical name stands for in a model of `layers` layers, after which `drafts` more lie that predict further
+/// tokens (`num_nextn_predict_layers`) and are not used.
+pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
+    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp."];
+    // Frequencies follow from the configuration.
+    if others.iter().any(|prefix| name.starts_with(prefix))
+        || name.ends_with(".rotary_emb.inv_freq")
+    {
         return Meaning::Skipped;
     }
     if matches!(name, "embed_tokens" | "lm_head" | "norm")
@@ -127,9 +145,12 @@ pub(crate) fn meaning(name: &str, layers: usize) -> Meaning {
     else {
         return Meaning::Unknown;
     };
-    let Some(layer) = number(layer).filter(|&layer| layer < layers) else {
+    let Some(layer) = number(layer).filter(|&layer| layer < layers + drafts) else {
         return Meaning::Unknown;
     };
+    if layer >= layers {
+        return Meaning::Skipped;
+    }
     let v4 = deepseek_v4::LAYER_TENSORS.iter().chain(&deepseek_v4::INDEXER_TENSORS);
     if LAYER_TENSORS.contains(&rest)
         || v4.copied().any(|known| known == rest)

@@ -132,7 +132,7 @@ impl Reader<'_> {
         let mut shapes = Vec::with_capacity(manifest.tensors.len());
         for tensor in &manifest.tensors {
             let field = |part: &str| format!("tensors.{}{part}", tensor.name);
-            if names::meaning(&tensor.name, dimensions.layers) != Meaning::Trunk {
+            if names::meaning(&tensor.name, dimensions.layers, 0) != Meaning::Trunk {
                 return Err(self.invalid(field(""), "is not the name of a trunk tensor"));
             }
             if tensor.shape.len() > 8 {

@@ -57,6 +57,11 @@ impl Checkpoint {
         self.tensors.values().map(Tensor::bytes).sum()
     }
 
+    /// Bytes of a record in the first layer that has experts.
+    pub fn first_record_bytes(&self) -> Option<u64> {
+        (0..self.experts.len()).find_map(|layer| self.record_bytes(LayerId(layer as u16)))
+    }
+
     /// Bytes of one expert of a layer, without padding; `None` for a dense layer.
     pub fn record_bytes(&self, layer: LayerId) -> Option<u64> {
         let layer = self.experts.get(layer.index())?.as_ref()?;

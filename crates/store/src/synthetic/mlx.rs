@@ -114,6 +114,7 @@ fn stored(model: &GeneratedModel) -> Result<Vec<Stored>, GenerateError> {
         parts(&mut all, &path, &shape, tensor.encoding, &owners)?;
     }
     for (layer, experts) in model.layers.iter().enumerate() {
+        let Some(experts) = experts else { continue };
         for (projection, name) in [
             (Projection::Gate, "gate_proj"),
             (Projection::Up, "up_proj"),

@@ -106,8 +106,8 @@ pub struct GeneratedModel {
     pub prefix: &'static str,
     /// Everything outside the routed experts, in file order. Norms are stored as they are used.
     pub tensors: Vec<GeneratedTensor>,
-    /// One entry per layer.
-    pub layers: Vec<GeneratedExperts>,
+    /// One entry per layer; `None` for a layer without experts.
+    pub layers: Vec<Option<GeneratedExperts>>,
     /// How the content was made, for the pack's manifest.
     pub recipe: Value,
     /// tokenizer.json to copy.

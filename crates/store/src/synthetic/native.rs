@@ -35,6 +35,10 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     let trunk_parts = jobs.len();
     let mut layers = Vec::with_capacity(model.layers.len());
     for (layer, experts) in model.layers.iter().enumerate() {
+        let Some(experts) = experts else {
+            layers.push(None);
+            continue;
+        };
         let name = format!("layers.{layer}.mlp.experts");
         let record = layout::record(&experts.shapes).ok_or_else(|| {
             let ProjectionShape { rows, columns, encoding } = experts.shapes[2];

@@ -354,7 +354,8 @@ impl CpuBackend {
                     Some(_) if visible > shape.index.top => {
                         let width = (shape.index.heads * shape.index.dim, shape.index.heads);
                         let query = &self.registers.get(Register::IndexQuery)[token * width.0..];
-                        let factors = &self.registers.get(Register::IndexWeights)[token * width.1..];
+                        let factors =
+                            &self.registers.get(Register::IndexWeights)[token * width.1..];
                         let query = (&query[..width.0], &factors[..width.1]);
                         let choice = Choice { compute: &self.compute, layout, kv_type, shape };
                         let pages = &*pages;

@@ -185,7 +185,7 @@ impl CpuBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let tokens = self.tokens.len();
-        let shapes = self.expert_shapes[layer.index()];
+        let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         self.prepare_input(layer, mixture, &shapes);
         self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
@@ -311,7 +311,7 @@ impl CpuBackend {
         let moe = &self.config.moe;
         let next = layer.index() + 1;
         // A chunk of 3E/k tokens touches 95 % of the experts: nothing needs to be predicted.
-        if next < self.config.layers.len()
+        if self.expert_shapes.get(next).is_some_and(Option::is_some)
             && self.tokens.len() * self.options.top_k >= 3 * moe.experts
         {
             self.experts.read_ahead(LayerId(next as u16), &self.every_expert);

@@ -5,6 +5,8 @@
 
 mod compressed;
 mod compressed_state;
+mod dense;
+mod latent;
 mod mixture;
 mod registers;
 mod requirements;
@@ -25,6 +27,8 @@ use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
 use self::compressed::CompressedScratch;
+use self::dense::DenseScratch;
+use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
@@ -39,7 +43,9 @@ use super::{
 use crate::EngineError;
 use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::dense::Dense;
 use crate::model::hyper_connections::Site;
+use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::weights::{MatrixId, VectorId, Weights};
@@ -93,8 +99,8 @@ pub struct CpuBackend {
     options: CpuOptions,
     weights: Weights,
     experts: Arc<ExpertStore>,
-    /// By layer; index by projection.
-    expert_shapes: Vec<[ProjectionShape; 3]>,
+    /// By layer; index by projection. `None` for layers without experts.
+    expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
     compute: Compute,
     sequences: Sequences,
     registers: Registers,
@@ -107,6 +113,10 @@ pub struct CpuBackend {
     streams: Option<StreamScratch>,
     /// Where there is compressed attention.
     compressed: Option<CompressedScratch>,
+    /// Where there are layers without experts.
+    dense: Option<DenseScratch>,
+    /// Where there is latent attention.
+    latent: Option<LatentScratch>,
     routing: Routing,
     /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
     projected: Vec<f32>,
@@ -130,7 +140,7 @@ impl CpuBackend {
         config: ModelConfig,
         weights: Weights,
         experts: Arc<ExpertStore>,
-        expert_shapes: Vec<[ProjectionShape; 3]>,
+        expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
         compute: Compute,
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
@@ -144,6 +154,8 @@ impl CpuBackend {
             scratch: MixtureScratch::new(&config, &options),
             streams: StreamScratch::new(&config, &options),
             compressed: CompressedScratch::new(&config, &options),
+            dense: DenseScratch::new(&config, &options),
+            latent: LatentScratch::new(&config, &options),
             routing: Routing::default(),
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
@@ -341,10 +353,13 @@ impl Backend for CpuBackend {
         let columns = matrices[0].columns;
         self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
         let outputs = self.registers.many(products.iter().map(|(_, register)| *register));
-        let jobs = matrices.into_iter().zip(outputs);
-        let x = &self.prepared;
-        let mut jobs: Vec<_> =
-            jobs.map(|(matrix, out)| MatmulJob { matrix, x, tokens: Tokens::All, out }).collect();
+        let (x, tokens) = (&self.prepared, self.tokens.len());
+        let jobs = matrices.into_iter().zip(outputs).map(|(matrix, out)| {
+            // A register is as wide as any layer needs.
+            let out = &mut out[..tokens * matrix.rows];
+            MatmulJob { matrix, x, tokens: Tokens::All, out }
+        });
+        let mut jobs: Vec<_> = jobs.collect();
         self.compute.matmul(&mut jobs);
     }
 
@@ -420,7 +435,8 @@ impl Backend for CpuBackend {
             let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
             let keys = &self.registers.get(Register::Key)[rows(key_width)];
             let values = &self.registers.get(Register::Value)[rows(key_width)];
-            self.sequences.append(span.sequence, layer, &shape, span.position, keys, values);
+            let sides = &[keys, values][..];
+            self.sequences.append(span.sequence, layer, &shape, span.position, sides);
             let blocks = self.sequences.pages(span.sequence, layer, span.position + span.tokens);
             let (query, context) = self.registers.pair(Register::Query, Register::Context);
             self.compute.attention_with(
@@ -452,6 +468,20 @@ impl Backend for CpuBackend {
 
     fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
         self.run_grouped_linear(from, matrix, to);
+    }
+
+    fn norm_latent(&mut self, latent: Register, weight: VectorId) {
+        let epsilon = self.latent_epsilon();
+        let (x, weight) = (self.registers.get_mut(latent), self.weights.vector(weight));
+        self.compute.rms_norm_in_place(x, weight, epsilon);
+    }
+
+    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        self.run_latent(layer, weights);
+    }
+
+    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
+        self.run_dense(norm, dense);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
@@ -539,8 +569,7 @@ impl Backend for CpuBackend {
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
-        let (norm, width) =
-            (self.weights.vector(norm), self.registers.width(Register::Residual));
+        let (norm, width) = (self.weights.vector(norm), self.registers.width(Register::Residual));
         let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);
         for (row, &token) in normed.chunks_exact_mut(hidden).zip(tokens) {
             let from = &residual[token * width..token * width + hidden];

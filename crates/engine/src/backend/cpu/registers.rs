@@ -19,7 +19,8 @@ impl Registers {
     /// Width of the widest register that is the input of a product.
     pub(super) fn widest_input(config: &ModelConfig) -> usize {
         let widths = Register::widths(config);
-        let inputs = [Register::Normed, Register::Context, Register::QueryLatent, Register::OutputLow];
+        let inputs =
+            [Register::Normed, Register::Context, Register::QueryLatent, Register::OutputLow];
         let widest = inputs.map(|register| widths[register as usize]).into_iter().max();
         let streams = if config.hyper.is_some() { widths[Register::Residual as usize] } else { 0 };
         widest.unwrap_or(0).max(streams)

@@ -4,6 +4,8 @@ use kernels::{Activations, KvType};
 
 use super::compressed::CompressedScratch;
 use super::compressed_state::CompressedLayout;
+use super::dense::DenseScratch;
+use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
 use super::state::StateLayout;
@@ -35,6 +37,8 @@ impl Requirements {
             + MixtureScratch::bytes(config, options)
             + StreamScratch::bytes(config, options)
             + CompressedScratch::bytes(config, options)
+            + DenseScratch::bytes(config, options)
+            + LatentScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))

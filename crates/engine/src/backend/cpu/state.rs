@@ -1,7 +1,8 @@
 //! What a sequence carries from token to token: key-value blocks, recurrent states, convolution tails.
 //!
 //! Keys and values lie in pages of `PAGE_TOKENS` positions, in each per attention layer `[key_value_heads,
-//! PAGE_TOKENS]` rows of the cache's type, so that a head's keys are contiguous. Pages come from one pool: allocated
+//! PAGE_TOKENS]` rows of the cache's type, so that a head's keys are contiguous. Latent rows, which are keys and values
+//! at once, lie there once. Pages come from one pool: allocated
 //! ahead ([`KvGrowth::Ahead`]: nothing grows while generating) or as a sequence reaches them
 //! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A page
 //! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size.
@@ -9,7 +10,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use kernels::{AttentionShape, KeyValueBlock, KeyValueBlockMut, store_keys_values};
+use kernels::{AttentionShape, KeyValueBlock, store_rows};
 use store::LayerId;
 
 use super::super::SequenceId;
@@ -39,6 +40,8 @@ pub(super) struct StateLayout {
     delta_layers: usize,
     /// Bytes of a page's keys in one layer (its values take as many).
     keys_bytes: usize,
+    /// Two, keys and values; one where rows are both.
+    sides: usize,
     /// Values of one recurrent state.
     recurrent_values: usize,
     /// Values of one convolution tail.
@@ -51,7 +54,7 @@ impl StateLayout {
         let (mut attention_layers, mut delta_layers, mut compressed_layers) = (0, 0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
-                Mixer::Attention => &mut attention_layers,
+                Mixer::Attention | Mixer::Latent => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
                 Mixer::Compressed(_) => &mut compressed_layers,
             };
@@ -74,6 +77,7 @@ impl StateLayout {
             keys_bytes: attention.key_value_heads
                 * PAGE_TOKENS
                 * options.kv_type.bytes_of_head(attention.head_dim),
+            sides: if config.latent.is_some() { 1 } else { 2 },
             recurrent_values,
             tail_values,
             compressed: CompressedLayout::new(config, options.kv_type),
@@ -87,12 +91,18 @@ impl StateLayout {
 
     /// Bytes of one page over all attention layers.
     pub(super) fn page_bytes(&self) -> usize {
-        2 * self.attention_layers * self.keys_bytes + self.compressed.page_bytes
+        self.sides * self.attention_layers * self.keys_bytes + self.compressed.page_bytes
     }
 
     /// Values of the recurrent part of one sequence: states of all delta layers, then their tails.
     fn state_values(&self) -> usize {
-        self.delta_layers * (self.recurrent_values + self.tail_values) + self.compressed.state_values
+        self.delta_layers * (self.recurrent_values + self.tail_values)
+            + self.compressed.state_values
+    }
+
+    /// Where a layer's rows begin in a page.
+    fn start(&self, layer: LayerId) -> usize {
+        self.sides * self.index[layer.index()] * self.keys_bytes
     }
 
     /// A page: per attention layer keys, then values.
@@ -243,20 +253,20 @@ impl Sequences {
         self.get(sequence).length += tokens;
     }
 
-    /// Writes `[tokens, key_value_heads, head_dim]` keys and values at `position` onwards.
+    /// Writes `[tokens, key_value_heads, head_dim]` keys and values, or rows that are both, at `position` onwards.
     pub(super) fn append(
         &mut self,
         sequence: SequenceId,
         layer: LayerId,
         shape: &AttentionShape,
         position: usize,
-        keys: &[f32],
-        values: &[f32],
+        sides: &[&[f32]],
     ) {
+        assert_eq!(sides.len(), self.layout.sides, "keys and values, or rows that are both");
         let keys_bytes = self.layout.keys_bytes;
-        let start = 2 * self.layout.index[layer.index()] * keys_bytes;
+        let start = self.layout.start(layer);
         let width = shape.key_value_heads * shape.head_dim;
-        let tokens = keys.len() / width;
+        let tokens = sides[0].len() / width;
         let sequence = self.get(sequence);
         let mut done = 0;
         while done < tokens {
@@ -265,10 +275,10 @@ impl Sequences {
             let page = Arc::get_mut(&mut sequence.pages[(position + done) / PAGE_TOKENS]);
             let page = page.expect("`reserve` gave the sequence a page of its own");
             let rows = done * width..(done + count) * width;
-            let (layer_keys, layer_values) =
-                bytes_mut(page)[start..start + 2 * keys_bytes].split_at_mut(keys_bytes);
-            let mut block = KeyValueBlockMut { keys: layer_keys, values: layer_values };
-            store_keys_values(shape, first, &keys[rows.clone()], &values[rows], &mut block);
+            let layer = &mut bytes_mut(page)[start..start + sides.len() * keys_bytes];
+            for (from, to) in sides.iter().zip(layer.chunks_exact_mut(keys_bytes)) {
+                store_rows(shape, first, &from[rows.clone()], to);
+            }
             done += count;
         }
     }
@@ -281,14 +291,14 @@ impl Sequences {
         length: usize,
     ) -> Vec<KeyValueBlock<'_>> {
         let keys_bytes = self.layout.keys_bytes;
-        let start = 2 * self.layout.index[layer.index()] * keys_bytes;
+        let (start, values_at) = (self.layout.start(layer), (self.layout.sides - 1) * keys_bytes);
         let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
         let pages = sequence.pages[..length.div_ceil(PAGE_TOKENS)].iter();
         pages
             .map(|page| {
-                let (keys, values) =
-                    bytes(page)[start..start + 2 * keys_bytes].split_at(keys_bytes);
-                KeyValueBlock { keys, values }
+                let layer = &bytes(page)[start..];
+                let values = &layer[values_at..values_at + keys_bytes];
+                KeyValueBlock { keys: &layer[..keys_bytes], values }
             })
             .collect()
     }

@@ -147,7 +147,7 @@ impl CudaBackend {
         catalog: &Catalog<'_>,
         mode: LoadMode,
         memory: ExpertMemory,
-        expert_shapes: &[[ProjectionShape; 3]],
+        expert_shapes: &[Option<[ProjectionShape; 3]>],
         routing: Routing,
         ordinal: usize,
         options: CudaOptions,
@@ -155,6 +155,7 @@ impl CudaBackend {
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
         check_model(&config, catalog, expert_shapes)?;
+        let expert_shapes: Vec<_> = expert_shapes.iter().copied().flatten().collect();
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
@@ -173,18 +174,19 @@ impl CudaBackend {
         let frequencies = store.part(at, inverse.len());
         let buffers = Buffers::new(&device, &sizes, routing.replaces())?;
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
-        let experts = Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options)?;
+        let experts = Experts::load(&device, &sizes, &buffers, &expert_shapes, memory, &options)?;
         let steps = Steps::new(&device, &sizes)?;
         let prefetch = (options.prediction != Prediction::Off && experts.can_move)
             .then(|| {
-                let (routers, replaced) = (routing.routers().to_vec(), routing.replaces());
+                let routers = routing.routers().iter().copied().flatten().collect();
+                let replaced = routing.replaces();
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
             .transpose()?;
         let (mut attention, mut delta) = (0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
-                Mixer::Attention => &mut attention,
+                Mixer::Attention | Mixer::Latent => &mut attention,
                 Mixer::DeltaNet => &mut delta,
                 Mixer::Compressed(_) => unreachable!("check_model refuses compressed attention"),
             };

@@ -56,7 +56,7 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
 pub fn check_model(
     config: &ModelConfig,
     catalog: &Catalog<'_>,
-    experts: &[[ProjectionShape; 3]],
+    experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let parts: Vec<_> = config.parts().into_iter().map(Part::name).collect();
     if !parts.is_empty() {
@@ -75,7 +75,7 @@ pub fn check_model(
         return refuse(name, encoding);
     }
     for (layer, shapes) in experts.iter().enumerate() {
-        for (shape, projection) in shapes.iter().zip(["gate", "up", "down"]) {
+        for (shape, projection) in shapes.iter().flatten().zip(["gate", "up", "down"]) {
             if !Matrix::serves(shape.encoding) {
                 return refuse(&format!("layers.{layer}.experts.{projection}"), shape.encoding);
             }

@@ -203,7 +203,7 @@ fn touched(plan: &Plan, sample: &Sample) -> f64 {
     let trunk = plan.trunk_bytes_per_token();
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
-    let record = (0..layers).map(record).sum::<u64>() as f64 / layers.max(1) as f64;
+    let record = (0..layers).map(record).sum::<u64>() as f64 / plan.config.mixtures() as f64;
     let requests = sample.counters.decode.requests + sample.counters.prefill.requests;
     let position = Requirements::key_value_bytes_per_token(&plan.config, &plan.backend);
     trunk as f64 * sample.passes as f64
@@ -215,7 +215,7 @@ fn touched(plan: &Plan, sample: &Sample) -> f64 {
 fn over_bus(plan: &Plan, sample: &Sample) -> f64 {
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
-    let record = (0..layers).map(record).sum::<u64>() as f64 / layers.max(1) as f64;
+    let record = (0..layers).map(record).sum::<u64>() as f64 / plan.config.mixtures() as f64;
     let counters = &sample.counters;
     let staged = counters.prefill.requests - counters.prefill.hits.min(counters.device.resident);
     (counters.device.over_bus + counters.decode.misses + counters.device.copied + staged) as f64

@@ -94,7 +94,7 @@ impl Sizes {
         let grows = share < 1.0 && plan.arguments.storage == StorageChoice::Budget;
         let slots = plan.slots.as_ref().filter(|_| grows).map(|slots| slots.bytes() as f64);
         let heads = &plan.config.attention;
-        let attention = plan.config.count(engine::model::config::Mixer::Attention);
+        let attention = plan.config.attention_layers();
         Self {
             trunk: plan.trunk_bytes_per_token() as f64,
             routed: routed as f64,
@@ -164,7 +164,7 @@ fn operations(plan: &Plan) -> f64 {
 
 impl Prediction {
     pub(super) fn lines(&self, plan: &Plan, speeds: &Speeds) -> Vec<String> {
-        let record = plan.checkpoint.record_bytes(LayerId(0)).unwrap_or(0);
+        let record = plan.checkpoint.first_record_bytes().unwrap_or(0);
         let mut lines = vec![
             format!(
                 "disk {:.2} GB/s at {} records, memory {:.1} GB/s, products {:.0} GFLOP/s, \

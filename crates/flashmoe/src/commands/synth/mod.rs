@@ -7,6 +7,7 @@
 
 mod blocks;
 mod content;
+mod latent;
 mod shape;
 mod values;
 

@@ -6,12 +6,14 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::model::config::{Family, Mixer, ModelConfig};
+use engine::model::config::{Family, FeedForward, LayerSpec, Mixer, ModelConfig};
+use engine::model::router::Score;
 use kernels::format::{BlockFormat, Encoding, FloatType};
 use serde_json::{Value, json};
 use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
+use super::latent;
 use super::values::Values;
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
@@ -28,7 +30,8 @@ pub(super) struct Shape {
 impl Shape {
     /// Every block encoding of the model.
     pub(super) fn block_formats(&self) -> Vec<BlockFormat> {
-        let experts = self.model.layers.iter().flat_map(|layer| layer.shapes).map(|s| s.encoding);
+        let experts = self.model.layers.iter().flatten().flat_map(|layer| layer.shapes);
+        let experts = experts.map(|shape| shape.encoding);
         let tensors = self.model.tensors.iter().map(|tensor| tensor.encoding);
         let mut formats = Vec::new();
         for encoding in tensors.chain(experts) {
@@ -47,7 +50,8 @@ impl Shape {
             Owner::Tensor(index) => (self.model.tensors[index].encoding, self.values[index]),
             Owner::Expert { layer, projection, .. } => {
                 let which = projection as usize;
-                let shape = &self.model.layers[layer].shapes[which];
+                let experts = self.model.layers[layer].as_ref();
+                let shape = &experts.expect("a layer with experts").shapes[which];
                 (shape.encoding, self.expert_values[which])
             }
         }
@@ -84,6 +88,10 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         }
         "gpt-oss-20b" => gpt_oss([2880, 24, 64, 8, 64], [32, 4, 2880], 201_088),
         "gpt-oss-120b" => gpt_oss([2880, 36, 64, 8, 64], [128, 4, 2880], 201_088),
+        "deepseek-v3" => latent::deepseek_v3(),
+        "kimi-k2" => latent::kimi_k2(),
+        "glm-4.7-flash" => latent::glm_flash(),
+        "tiny-latent" => latent::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
@@ -114,11 +122,14 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let wide = ProjectionShape { rows: inner, columns: hidden, encoding };
     let tall = ProjectionShape { rows: hidden, columns: inner, encoding };
     let experts = GeneratedExperts { shapes: [wide, wide, tall], experts: model.moe.experts };
+    let has_experts = |spec: &LayerSpec| spec.feed_forward == FeedForward::Mixture;
+    let layers: Vec<_> =
+        model.layers.iter().map(|spec| has_experts(spec).then_some(experts)).collect();
     let prefix = match model.family {
         Family::Qwen35Moe => "language_model.",
         _ => "",
     };
-    if let Some(quantization) = quantization(arguments, prefix, &tensors, model.layers.len()) {
+    if let Some(quantization) = quantization(arguments, prefix, &tensors, &layers) {
         config["quantization"] = quantization.clone();
         config["quantization_config"] = quantization;
     }
@@ -137,7 +148,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             config,
             prefix,
             tensors,
-            layers: vec![experts; model.layers.len()],
+            layers,
             recipe: json!({ "shape": arguments.shape, "seed": arguments.seed }),
             tokenizer: arguments.tokenizer.clone(),
         },
@@ -146,7 +157,8 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
-        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, tiny, tiny-next, tiny-oss";
+        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, deepseek-v3, kimi-k2, \
+             glm-4.7-flash, tiny, tiny-next, tiny-oss, tiny-latent";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -301,8 +313,27 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     for (layer, spec) in model.layers.iter().enumerate() {
         let name = |part: &str| format!("layers.{layer}.{part}");
         add(name("input_layernorm"), &[hidden], plain);
-        match (spec.mixer, &model.delta) {
-            (Mixer::DeltaNet, Some(delta)) => {
+        match (spec.mixer, &model.delta, &model.latent) {
+            (Mixer::Latent, _, Some(latent)) => {
+                let heads = attention.query_heads;
+                let queries = heads * (latent.plain_dim + attention.rope.dims);
+                match latent.query_rank {
+                    None => add(name("self_attn.q_proj"), &[queries, hidden], trunk),
+                    Some(rank) => {
+                        add(name("self_attn.q_a_proj"), &[rank, hidden], trunk);
+                        add(name("self_attn.q_a_layernorm"), &[rank], plain);
+                        add(name("self_attn.q_b_proj"), &[queries, rank], trunk);
+                    }
+                }
+                let row = [attention.head_dim, hidden];
+                add(name("self_attn.kv_a_proj_with_mqa"), &row, trunk);
+                add(name("self_attn.kv_a_layernorm"), &[latent.rank], plain);
+                let both = heads * (latent.plain_dim + latent.value_dim);
+                add(name("self_attn.kv_b_proj"), &[both, latent.rank], trunk);
+                let values = heads * latent.value_dim;
+                add(name("self_attn.o_proj"), &[hidden, values], trunk);
+            }
+            (Mixer::DeltaNet, Some(delta), _) => {
                 let (heads, width) = (delta.value_heads, delta.value_width());
                 let taps = [delta.channels(), delta.convolution_kernel];
                 let rates = Encoding::Float(FloatType::F32);
@@ -345,7 +376,17 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
             }
         }
         add(name("post_attention_layernorm"), &[hidden], plain);
-        if moe.router.bias {
+        if let FeedForward::Dense { inner } = spec.feed_forward {
+            add(name("mlp.gate_proj"), &[inner, hidden], trunk);
+            add(name("mlp.up_proj"), &[inner, hidden], trunk);
+            add(name("mlp.down_proj"), &[hidden, inner], trunk);
+            continue;
+        }
+        if moe.router.score != Score::Softmax {
+            let float = Encoding::Float(FloatType::F32);
+            add(name("mlp.gate"), &[moe.experts, hidden], gates);
+            add(name("mlp.gate.e_score_correction_bias"), &[moe.experts], float);
+        } else if moe.router.bias {
             add(name("mlp.router"), &[moe.experts, hidden], gates);
             add(name("mlp.router.bias"), &[moe.experts], plain);
         } else {
@@ -357,10 +398,13 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
             add(name("mlp.experts.down_proj_bias"), &[moe.experts, hidden], plain);
         }
         if let Some(shared) = moe.shared_intermediate {
-            add(name("mlp.shared_expert.gate_proj"), &[shared, hidden], trunk);
-            add(name("mlp.shared_expert.up_proj"), &[shared, hidden], trunk);
-            add(name("mlp.shared_expert.down_proj"), &[hidden, shared], trunk);
-            add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
+            let module = if moe.shared_gate { "shared_expert" } else { "shared_experts" };
+            add(name(&format!("mlp.{module}.gate_proj")), &[shared, hidden], trunk);
+            add(name(&format!("mlp.{module}.up_proj")), &[shared, hidden], trunk);
+            add(name(&format!("mlp.{module}.down_proj")), &[hidden, shared], trunk);
+            if moe.shared_gate {
+                add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
+            }
         }
     }
     add("norm".to_owned(), &[hidden], plain);
@@ -376,7 +420,7 @@ fn quantization(
     arguments: &SynthArguments,
     prefix: &str,
     tensors: &[GeneratedTensor],
-    layers: usize,
+    layers: &[Option<GeneratedExperts>],
 ) -> Option<Value> {
     let bits = |stored| match stored {
         StoredAs::Bits(bits) => Some(bits),
@@ -404,7 +448,7 @@ fn quantization(
         };
         differ(format!("{prefix}{model}{}", tensor.name), bits);
     }
-    for layer in 0..layers {
+    for (layer, _) in layers.iter().enumerate().filter(|(_, experts)| experts.is_some()) {
         for projection in [Projection::Gate, Projection::Up, Projection::Down] {
             let name = ["gate_proj", "up_proj", "down_proj"][projection as usize];
             let path = format!("{prefix}model.layers.{layer}.mlp.switch_mlp.{name}");

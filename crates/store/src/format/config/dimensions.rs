@@ -11,6 +11,8 @@ const RECORDS_MAX: u64 = 131_072;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dimensions {
     pub(crate) layers: usize,
+    /// Layers after those, which predict further tokens and are not used.
+    pub(crate) drafts: usize,
     pub(crate) hidden: usize,
     /// Routed experts of a layer.
     pub(crate) experts: usize,
@@ -46,6 +48,7 @@ impl Dimensions {
             );
             return Err(config.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
         }
-        Ok(Self { layers, hidden, experts, intermediate })
+        let drafts = config.get(&keys::NUM_NEXTN_PREDICT_LAYERS)?.unwrap_or(0);
+        Ok(Self { layers, drafts, hidden, experts, intermediate })
     }
 }

@@ -13,6 +13,12 @@ pub enum Family {
     GptOss,
     /// DeepSeek-V4: several residual streams, compressed attention, experts of the first layers by token.
     DeepseekV4,
+    /// DeepSeek-V3 and R1: latent attention, a router of sigmoids over groups, dense layers first.
+    DeepseekV3,
+    /// Kimi-K2: the parts of DeepSeek-V3.
+    KimiK2,
+    /// GLM-4.7-Flash: the same.
+    Glm4MoeLite,
 }
 
 /// What is known of a family before its other keys are read.
@@ -26,7 +32,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 8] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -57,25 +63,40 @@ const ROWS: [Row; 5] = [
         model_types: &["deepseek_v4"],
         zero_centred_norms: false,
     },
+    Row {
+        family: Family::DeepseekV3,
+        name: "DeepSeek-V3",
+        model_types: &["deepseek_v3"],
+        zero_centred_norms: false,
+    },
+    Row {
+        family: Family::KimiK2,
+        name: "Kimi-K2",
+        model_types: &["kimi_k2", "kimi_k25"],
+        zero_centred_norms: false,
+    },
+    Row {
+        family: Family::Glm4MoeLite,
+        name: "GLM-4.7-Flash",
+        model_types: &["glm4_moe_lite"],
+        zero_centred_norms: false,
+    },
 ];
 
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
-     deepseek_v4 (DeepSeek-V4)";
+     deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
+     glm4_moe_lite (GLM-4.7-Flash)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 16] = [
+const OTHERS: [(&str, &str); 12] = [
     ("deepseek_v2", "DeepSeek-V2"),
-    ("deepseek_v3", "DeepSeek-V3 and R1"),
     ("deepseek_v32", "DeepSeek-V3.2"),
     ("ernie4_5_moe", "ERNIE 4.5"),
     ("glm4_moe", "GLM-4.5 to GLM-4.7"),
-    ("glm4_moe_lite", "GLM-4.7-Flash"),
     ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),
-    ("kimi_k2", "Kimi-K2"),
-    ("kimi_k25", "Kimi-K2.5"),
     ("kimi_linear", "Kimi-Linear"),
     ("llama4", "Llama 4"),
     ("minimax_m2", "MiniMax-M2"),

@@ -149,6 +149,40 @@ keys! {
         "routed experts of a layer.";
     NUM_LOCAL_EXPERTS: Size = "num_local_experts", Place::Text, false, Size(1..=65_535),
         "the same, as gpt-oss has it.";
+    N_ROUTED_EXPERTS: Size = "n_routed_experts", Place::Text, false, Size(1..=65_535),
+        "the same, as DeepSeek has it.";
+    N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, true, Size(0..=64),
+        "widths of a routed expert that the shared expert has.";
+    FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, true, Size(0..=1024),
+        "layers without experts, the first ones.";
+    MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, false, Only(1),
+        "every so many layers after those is one of experts.";
+    MLP_LAYER_TYPES: ListOf = "mlp_layer_types", Place::Text, true, ListOf(&["dense", "sparse"]),
+        "which layers have experts.";
+    NUM_NEXTN_PREDICT_LAYERS: Size = "num_nextn_predict_layers", Place::Text, true, Size(0..=64),
+        "layers after the last that predict further tokens; they are not used.";
+    N_GROUP: Size = "n_group", Place::Text, true, Size(1..=1024), "groups of experts.";
+    TOPK_GROUP: Size = "topk_group", Place::Text, true, Size(1..=1024),
+        "groups that a token's experts are chosen in.";
+    TOPK_METHOD: OneOf = "topk_method", Place::Text, false, OneOf(&["noaux_tc"]),
+        "how experts are chosen.";
+    SCORING_FUNC: OneOf = "scoring_func", Place::Text, false,
+        OneOf(&["sigmoid", "sqrtsoftplus"]),
+        "what experts are weighed by.";
+    ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, true, Number(1e-3..=1e3),
+        "what the weights of experts are multiplied by.";
+    Q_LORA_RANK: Size = "q_lora_rank", Place::Text, true, Size(1..=65_536),
+        "width of the row from which queries are made.";
+    KV_LORA_RANK: Size = "kv_lora_rank", Place::Text, false, Size(1..=512),
+        "values of the latent that is cached.";
+    QK_NOPE_HEAD_DIM: Size = "qk_nope_head_dim", Place::Text, false, Size(1..=4096),
+        "values of a head's key that are not rotated.";
+    QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, false, Size(2..=128),
+        "values of the rotated key that heads share.";
+    V_HEAD_DIM: Size = "v_head_dim", Place::Text, true, Size(1..=4096),
+        "values of a head's value.";
+    ROPE_INTERLEAVE: Flag = "rope_interleave", Place::Text, true, Flag,
+        "whether neighbours are rotated together, or halves.";
     NUM_EXPERTS_PER_TOK: Size = "num_experts_per_tok", Place::Text, false, Size(1..=256),
         "experts that a token uses.";
     MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
@@ -202,20 +236,6 @@ keys! {
         "values of its value heads.";
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, false, Size(2..=16),
         "taps of its convolution.";
-    N_ROUTED_EXPERTS: Size = "n_routed_experts", Place::Text, false, Size(1..=65_535),
-        "routed experts of a layer, as DeepSeek has it.";
-    N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, true, Size(0..=64),
-        "shared experts of a layer.";
-    Q_LORA_RANK: Size = "q_lora_rank", Place::Text, true, Size(1..=WIDTH_MAX),
-        "width between the two matrices of queries.";
-    QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, false, Size(2..=4096),
-        "values of a head that are rotated.";
-    SCORING_FUNC: OneOf = "scoring_func", Place::Text, false,
-        OneOf(&["softmax", "sigmoid", "sqrtsoftplus"]), "what experts are chosen by.";
-    TOPK_METHOD: OneOf = "topk_method", Place::Text, false, OneOf(&["noaux_tc", "greedy"]),
-        "whether the choice has a bias.";
-    ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, false, Number(1e-3..=1e3),
-        "what weights of routed experts are multiplied by.";
     O_LORA_RANK: Size = "o_lora_rank", Place::Text, false, Size(1..=WIDTH_MAX),
         "width of a group between the two matrices after attention.";
     O_GROUPS: Size = "o_groups", Place::Text, false, Size(1..=1024), "groups of heads there.";
@@ -258,7 +278,9 @@ keys! {
     ROPE_ATTENTION_FACTOR: Number = "attention_factor", Place::Rope, true, Number(1e-3..=1e3),
         "what rotated values are multiplied by; by default a tenth of the factor's logarithm, plus one.";
     ROPE_MSCALE: Number = "mscale", Place::Rope, true, Number(0.0..=1e3),
-        "another way to say that, which is not computed.";
+        "part of that logarithm, to be divided by the next key's.";
+    ROPE_MSCALE_ALL: Number = "mscale_all_dim", Place::Rope, true, Number(0.0..=1e3),
+        "part of that logarithm for all values of queries and keys, in latent attention.";
     INNER_ROPE_THETA: Number = "rope_theta", Place::Rope, false, Number(1.0..=THETA_MAX),
         "base of the rotation's frequencies.";
     ROPE_THETA: Number = "rope_theta", Place::Text, false, Number(1.0..=THETA_MAX),

@@ -1,0 +1,267 @@
+//! Latent attention on the CPU: queries meet the cached rows themselves, so that prompts and answers do the same sums.
+//!
+//! Some tokens at a time go through, because queries and contexts are as wide as the row for every head. Nothing of a
+//! token depends on which others go with it.
+
+use kernels::format::Matrix;
+use kernels::{Activations, AttentionExtras, AttentionShape, Compute, MatmulJob, Tokens};
+use store::LayerId;
+
+use super::super::Register;
+use super::mixture::PACKINGS;
+use super::{CpuBackend, CpuOptions};
+use crate::model::config::{LatentConfig, ModelConfig};
+use crate::model::latent::{HeadRows, LatentAttention};
+use crate::model::rope::Rope;
+
+/// Tokens at a time: matrices of heads are then read as fast as they are multiplied.
+const TOKENS: usize = 32;
+
+/// Rows of some tokens.
+pub(super) struct LatentScratch {
+    sizes: Sizes,
+    /// `[tokens, heads, plain or rank]`: inputs of the products by head.
+    inputs: Vec<f32>,
+    prepared: Activations,
+    /// `[heads, tokens, rank or values]`: what those products give.
+    staged: Vec<f32>,
+    /// `[heads, tokens]`: the rows of a head's inputs.
+    rows: Vec<u32>,
+    /// `[tokens, heads, rotated]`
+    rotated: Vec<f32>,
+    /// `[tokens, heads, rank + rotated]`: queries that meet cached rows.
+    query: Vec<f32>,
+    /// `[tokens, heads, rank + rotated]`: sums of cached rows.
+    context: Vec<f32>,
+}
+
+/// Widths, and how many tokens go together.
+#[derive(Clone, Copy)]
+struct Sizes {
+    tokens: usize,
+    heads: usize,
+    plain: usize,
+    rotated: usize,
+    rank: usize,
+    values: usize,
+}
+
+impl Sizes {
+    fn of(config: &ModelConfig, shape: &LatentConfig, options: &CpuOptions) -> Self {
+        Self {
+            tokens: options.batch_tokens.min(TOKENS),
+            heads: config.attention.query_heads,
+            plain: shape.plain_dim,
+            rotated: config.attention.rope.dims,
+            rank: shape.rank,
+            values: shape.value_dim,
+        }
+    }
+
+    /// Values of a cached row.
+    fn row(&self) -> usize {
+        self.rank + self.rotated
+    }
+
+    /// Values of a head's widest input, and of the widest output of its products.
+    fn widest(&self) -> [usize; 2] {
+        [self.plain, self.values].map(|width| self.rank.max(width))
+    }
+}
+
+impl LatentScratch {
+    /// Room for models with latent attention.
+    pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Option<Self> {
+        let sizes = Sizes::of(config, config.latent.as_ref()?, options);
+        let (pairs, [input, output]) = (sizes.tokens * sizes.heads, sizes.widest());
+        let row = |head: usize| (0..sizes.tokens).map(move |token| token * sizes.heads + head);
+        Some(Self {
+            sizes,
+            inputs: vec![0.0; pairs * input],
+            prepared: Activations::with_capacity(pairs, input),
+            staged: vec![0.0; pairs * output],
+            rows: (0..sizes.heads).flat_map(row).map(|row| row as u32).collect(),
+            rotated: vec![0.0; pairs * sizes.rotated],
+            query: vec![0.0; pairs * sizes.row()],
+            context: vec![0.0; pairs * sizes.row()],
+        })
+    }
+
+    /// Bytes that [`LatentScratch::new`] will hold.
+    pub(super) fn bytes(config: &ModelConfig, options: &CpuOptions) -> usize {
+        let Some(shape) = &config.latent else { return 0 };
+        let sizes = Sizes::of(config, shape, options);
+        let (pairs, [input, output]) = (sizes.tokens * sizes.heads, sizes.widest());
+        let floats = input + output + 1 + sizes.rotated + 2 * sizes.row();
+        pairs * floats * size_of::<f32>() + Activations::bytes_bound(pairs, input, PACKINGS)
+    }
+
+    /// Multiplies `inputs [tokens, heads, columns]` by each head's rows of `matrix`, into `staged [heads, tokens,
+    /// rows]`.
+    fn by_head(&mut self, compute: &Compute, matrix: &Matrix<'_>, rows: HeadRows, tokens: usize) {
+        let Sizes { heads, tokens: most, .. } = self.sizes;
+        let inputs = &self.inputs[..tokens * heads * matrix.columns];
+        compute.prepare(inputs, matrix.columns, &[matrix.encoding], &mut self.prepared);
+        let outputs = self.staged.chunks_exact_mut(tokens * rows.count);
+        let places = self.rows.chunks_exact(most);
+        let jobs = outputs.zip(places).enumerate().map(|(head, (out, places))| MatmulJob {
+            matrix: matrix.part(head * rows.stride + rows.first, rows.count),
+            x: &self.prepared,
+            tokens: Tokens::Rows(&places[..tokens]),
+            out,
+        });
+        compute.matmul(&mut jobs.collect::<Vec<_>>());
+    }
+
+    /// Rotates the ends of `rows`, from value `at` on, `heads` of them for each position, into `rotated`.
+    fn rotate(
+        &mut self,
+        (compute, rope, frequencies): (&Compute, &Rope, &[f32]),
+        rows: &[f32],
+        (heads, width, at): (usize, usize, usize),
+        positions: &[u32],
+    ) {
+        let dims = rope.dims;
+        let rotated = &mut self.rotated[..positions.len() * heads * dims];
+        for (row, to) in rows.chunks_exact(width).zip(rotated.chunks_exact_mut(dims)) {
+            rope.pairs.part(&row[at..], to);
+        }
+        compute.rope(rotated, heads, dims, dims, positions, frequencies);
+        let magnitude = rope.magnitude();
+        if magnitude != 1.0 {
+            rotated.iter_mut().for_each(|value| *value *= magnitude);
+        }
+    }
+}
+
+impl CpuBackend {
+    pub(super) fn run_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        let mut scratch = self.latent.take().expect("a model with such layers has room for them");
+        let tokens = self.tokens.len();
+        for first in (0..tokens).step_by(scratch.sizes.tokens) {
+            let count = scratch.sizes.tokens.min(tokens - first);
+            self.cache_rows(&mut scratch, weights, first, count);
+            self.absorb_queries(&mut scratch, weights, first, count);
+            self.attend_rows(&mut scratch, layer, first, count);
+            self.expand_values(&mut scratch, weights, first, count);
+        }
+        self.latent = Some(scratch);
+    }
+
+    /// Norms and rotates the rows in `Key`.
+    fn cache_rows(
+        &mut self,
+        scratch: &mut LatentScratch,
+        weights: &LatentAttention,
+        first: usize,
+        count: usize,
+    ) {
+        let Sizes { rank, rotated, .. } = scratch.sizes;
+        let row = scratch.sizes.row();
+        let (norm, epsilon) = (self.weights.vector(weights.norm), self.latent_epsilon());
+        let rows = &mut self.registers.get_mut(Register::Key)[first * row..(first + count) * row];
+        let rotation = (&self.compute, &self.config.attention.rope, &*self.inverse_frequencies);
+        let positions = &self.positions[first..first + count];
+        scratch.rotate(rotation, rows, (1, row, rank), positions);
+        let rotated = scratch.rotated.chunks_exact(rotated);
+        for (row, rotated) in rows.chunks_exact_mut(row).zip(rotated) {
+            let (latent, key) = row.split_at_mut(rank);
+            self.compute.rms_norm_in_place(latent, norm, epsilon);
+            key.copy_from_slice(rotated);
+        }
+    }
+
+    /// Makes the queries that meet cached rows.
+    fn absorb_queries(
+        &mut self,
+        scratch: &mut LatentScratch,
+        weights: &LatentAttention,
+        first: usize,
+        count: usize,
+    ) {
+        let Sizes { heads, plain, rotated, rank, .. } = scratch.sizes;
+        let (row, width) = (scratch.sizes.row(), plain + rotated);
+        let all = heads * width;
+        let query = &self.registers.get(Register::Query)[first * all..(first + count) * all];
+        for (head, to) in query.chunks_exact(width).zip(scratch.inputs.chunks_exact_mut(plain)) {
+            to.copy_from_slice(&head[..plain]);
+        }
+        let matrix = self.weights.matrix(weights.absorb.matrix);
+        scratch.by_head(&self.compute, &matrix, weights.absorb, count);
+        let rotation = (&self.compute, &self.config.attention.rope, &*self.inverse_frequencies);
+        let positions = &self.positions[first..first + count];
+        scratch.rotate(rotation, query, (heads, width, plain), positions);
+        for pair in 0..count * heads {
+            let at = (pair % heads * count + pair / heads) * rank;
+            let (latent, key) = scratch.query[pair * row..(pair + 1) * row].split_at_mut(rank);
+            latent.copy_from_slice(&scratch.staged[at..at + rank]);
+            key.copy_from_slice(&scratch.rotated[pair * rotated..(pair + 1) * rotated]);
+        }
+    }
+
+    /// Appends the rows to the layer's cache and lets the queries meet what each may see.
+    fn attend_rows(
+        &mut self,
+        scratch: &mut LatentScratch,
+        layer: LayerId,
+        first: usize,
+        count: usize,
+    ) {
+        let (heads, row) = (scratch.sizes.heads, scratch.sizes.row());
+        let shape = AttentionShape {
+            query_heads: heads,
+            key_value_heads: 1,
+            head_dim: row,
+            scale: self.config.latent.as_ref().map_or(1.0, |latent| latent.scale),
+            kv_type: self.options.kv_type,
+        };
+        for span in &self.spans {
+            let begin = span.first.max(first);
+            let end = (span.first + span.tokens).min(first + count);
+            if begin >= end {
+                continue;
+            }
+            let position = span.position + begin - span.first;
+            let rows = &self.registers.get(Register::Key)[begin * row..end * row];
+            self.sequences.append(span.sequence, layer, &shape, position, &[rows]);
+            let blocks = self.sequences.pages(span.sequence, layer, position + end - begin);
+            let pairs = (begin - first) * heads * row..(end - first) * heads * row;
+            self.compute.attention_with(
+                &shape,
+                AttentionExtras::default(),
+                &scratch.query[pairs.clone()],
+                position,
+                &blocks,
+                &mut scratch.context[pairs],
+            );
+        }
+    }
+
+    /// Makes the heads' values of the sums of rows.
+    fn expand_values(
+        &mut self,
+        scratch: &mut LatentScratch,
+        weights: &LatentAttention,
+        first: usize,
+        count: usize,
+    ) {
+        let Sizes { heads, rank, values, .. } = scratch.sizes;
+        let contexts = scratch.context.chunks_exact(scratch.sizes.row()).take(count * heads);
+        for (context, to) in contexts.zip(scratch.inputs.chunks_exact_mut(rank)) {
+            to.copy_from_slice(&context[..rank]);
+        }
+        let matrix = self.weights.matrix(weights.expand.matrix);
+        scratch.by_head(&self.compute, &matrix, weights.expand, count);
+        let all = heads * values;
+        let out = &mut self.registers.get_mut(Register::Context)[first * all..];
+        for (pair, out) in out.chunks_exact_mut(values).take(count * heads).enumerate() {
+            let at = (pair % heads * count + pair / heads) * values;
+            out.copy_from_slice(&scratch.staged[at..at + values]);
+        }
+    }
+
+    /// What norms of latents add to the mean square.
+    pub(super) fn latent_epsilon(&self) -> f32 {
+        self.config.latent.as_ref().map_or(self.config.rms_epsilon, |latent| latent.rms_epsilon)
+    }
+}

@@ -1,0 +1,139 @@
+//! DeepSeek-V3 and R1, and Kimi-K2: latent attention in every layer, dense networks in the first ones, experts chosen by
+//! sigmoids within groups, a shared expert without a gate (reference: transformers `modeling_deepseek_v3.py`).
+
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
+
+use super::activation::{Activation, GateUpRows};
+use super::config::{
+    AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
+    without_biases,
+};
+use super::rope::{Pairs, Rope, magnitude};
+use super::router::{Groups, Router, Score};
+
+/// In the norms of latents, whatever the configuration says of the others.
+const LATENT_EPSILON: f32 = 1e-6;
+
+/// What the families of these parts have where the configuration is silent.
+pub(super) struct Defaults {
+    pub(super) dense_layers: usize,
+    pub(super) rms_epsilon: f32,
+    pub(super) groups: Groups,
+    pub(super) scale: f64,
+    pub(super) max_positions: usize,
+}
+
+/// Reads the shapes.
+pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
+    let groups = Groups { count: 8, kept: 4 };
+    read(
+        from,
+        &Defaults { dense_layers: 3, rms_epsilon: 1e-6, groups, scale: 2.5, max_positions: 4096 },
+    )
+}
+
+/// The shapes of a family of these parts.
+pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelConfig, FormatError> {
+    let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
+    if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
+        let found = format!("{factor}, but this family rotates all of qk_rope_head_dim");
+        return Err(from.invalid(&keys::ROTARY_FACTOR, found));
+    }
+    let mut rope = Rope::read(from, rotated, 1e4)?;
+    if from.get(&keys::ROPE_INTERLEAVE)?.unwrap_or(true) {
+        rope.pairs = Pairs::Neighbours;
+    }
+    let rank = from.required(&keys::KV_LORA_RANK)?;
+    without_biases(from)?;
+    Ok(ModelConfig {
+        family: from.supported_family()?,
+        hidden: from.required(&keys::HIDDEN_SIZE)?,
+        vocabulary: from.required(&keys::VOCAB_SIZE)?,
+        layers: layers(from, defaults.dense_layers)?,
+        rms_epsilon: from
+            .get(&keys::RMS_NORM_EPS)?
+            .map_or(defaults.rms_epsilon, |epsilon| epsilon as f32),
+        attention: AttentionConfig {
+            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+            key_value_heads: 1,
+            head_dim: rank + rotated,
+            rope,
+            output_gate: false,
+            head_norms: false,
+            biases: false,
+            sinks: false,
+        },
+        latent: Some(latent(from, rank, &rope)?),
+        delta: None,
+        hyper: None,
+        compressed: None,
+        moe: experts(from, defaults)?,
+        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(defaults.max_positions),
+        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+    })
+}
+
+fn latent(from: &Configuration, rank: usize, rope: &Rope) -> Result<LatentConfig, FormatError> {
+    let plain_dim = from.required(&keys::QK_NOPE_HEAD_DIM)?;
+    let mut scale = ((plain_dim + rope.dims) as f64).powf(-0.5);
+    if let (Some(yarn), Some(part)) = (&rope.yarn, from.get(&keys::ROPE_MSCALE_ALL)?) {
+        scale *= magnitude(yarn.factor, part).powi(2);
+    }
+    Ok(LatentConfig {
+        query_rank: from.get(&keys::Q_LORA_RANK)?,
+        rank,
+        plain_dim,
+        value_dim: from.required(&keys::V_HEAD_DIM)?,
+        scale: scale as f32,
+        rms_epsilon: LATENT_EPSILON,
+    })
+}
+
+/// The experts of families with a router of sigmoids.
+pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeConfig, FormatError> {
+    let intermediate = from.expert_width()?;
+    let shared = from.get(&keys::N_SHARED_EXPERTS)?.unwrap_or(1);
+    let scale = from.get(&keys::ROUTED_SCALING_FACTOR)?.unwrap_or(defaults.scale) as f32;
+    let groups = Groups {
+        count: from.get(&keys::N_GROUP)?.unwrap_or(defaults.groups.count),
+        kept: from.get(&keys::TOPK_GROUP)?.unwrap_or(defaults.groups.kept),
+    };
+    Ok(MoeConfig {
+        experts: from.routed_experts()?,
+        top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+        intermediate,
+        shared_intermediate: (shared > 0).then_some(shared * intermediate),
+        shared_gate: false,
+        router: Router {
+            score: Score::Sigmoid { groups, scale },
+            bias: true,
+            normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true),
+        },
+        activation: Activation::SwiGlu,
+        rows: GateUpRows::Apart,
+        biases: false,
+        hashed_layers: 0,
+    })
+}
+
+/// Dense layers as listed, or else the first ones.
+fn layers(from: &Configuration, dense: usize) -> Result<Vec<LayerSpec>, FormatError> {
+    let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
+    let layer = |is_dense: bool| -> Result<LayerSpec, FormatError> {
+        let feed_forward = match is_dense {
+            false => FeedForward::Mixture,
+            true => FeedForward::Dense { inner: from.required(&keys::INTERMEDIATE_SIZE)? },
+        };
+        Ok(LayerSpec { feed_forward, ..LayerSpec::from(Mixer::Latent) })
+    };
+    let Some(kinds) = from.get(&keys::MLP_LAYER_TYPES)? else {
+        let dense = from.get(&keys::FIRST_K_DENSE_REPLACE)?.unwrap_or(dense);
+        return (0..count).map(|index| layer(index < dense)).collect();
+    };
+    if kinds.len() != count {
+        let found = format!("has {} entries for {count} layers", kinds.len());
+        return Err(from.invalid(&keys::MLP_LAYER_TYPES, found));
+    }
+    kinds.into_iter().map(|kind| layer(kind == "dense")).collect()
+}

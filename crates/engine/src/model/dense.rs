@@ -1,0 +1,36 @@
+//! A feed-forward network that every token uses, in layers without experts: `y = down(silu(gate x) * up x)` (reference:
+//! transformers `DeepseekV3MLP`).
+
+use super::config::ModelConfig;
+use crate::EngineError;
+use crate::weights::{Catalog, MatrixId};
+
+/// Weights of a layer's only network.
+pub struct Dense {
+    /// `[inner, hidden]`
+    pub gate: MatrixId,
+    /// `[inner, hidden]`
+    pub up: MatrixId,
+    /// `[hidden, inner]`
+    pub down: MatrixId,
+}
+
+impl Dense {
+    /// Declares the tensors below `prefix` (`layers.N.mlp`) of a network of width `inner`.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn declare(
+        config: &ModelConfig,
+        inner: usize,
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let hidden = config.hidden;
+        Ok(Self {
+            gate: catalog.matrix(&format!("{prefix}.gate_proj"), inner, hidden)?,
+            up: catalog.matrix(&format!("{prefix}.up_proj"), inner, hidden)?,
+            down: catalog.matrix(&format!("{prefix}.down_proj"), hidden, inner)?,
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Multi-head latent attention: what is cached of a token is one row for all heads, the latent and a rotated key
+//! (reference: transformers `DeepseekV3Attention`; DeepSeek-AI, "DeepSeek-V2", 2024).
+//!
+//! A head's key is `[Wk c | r]` and its value `Wv c` for the cached row `[c | r]`. Neither is formed: the query is
+//! multiplied by `Wk` transposed and meets the row itself, and `Wv` is applied to the sum of rows that attention gives.
+//! Prompts and answers both do so, because the other order of summation would give other bits.
+
+use store::LayerId;
+
+use super::config::{LatentConfig, ModelConfig};
+use crate::EngineError;
+use crate::backend::{Backend, Register};
+use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+
+/// Weights of a layer of latent attention.
+pub struct LatentAttention {
+    /// What the row from which queries are made is made by, `[query_rank, hidden]`, and its norm.
+    pub query_down: Option<(MatrixId, VectorId)>,
+    /// `[query_heads * (plain_dim + rotated), query_rank or hidden]`, per head plain values first.
+    pub query: MatrixId,
+    /// `[rank + rotated, hidden]`: the latent and the key that is rotated.
+    pub key_value: MatrixId,
+    /// `[rank]`: norm of the latent.
+    pub norm: VectorId,
+    /// Per head `[rank, plain_dim]`: keys of the latent, transposed.
+    pub absorb: HeadRows,
+    /// Per head `[value_dim, rank]`: values of the latent.
+    pub expand: HeadRows,
+    /// `[hidden, query_heads * value_dim]`
+    pub output: MatrixId,
+}
+
+/// The rows of each head in a matrix that has those of all heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRows {
+    /// The matrix.
+    pub matrix: MatrixId,
+    /// Rows from one head's first to the next one's.
+    pub stride: usize,
+    /// A head's first row among them.
+    pub first: usize,
+    /// Rows of a head.
+    pub count: usize,
+}
+
+impl LatentAttention {
+    /// Declares the tensors below `prefix` (`layers.N.self_attn`). Keys and values of the latent come from one matrix,
+    /// or from two (mlx-lm), of which that of keys is transposed already.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn declare(
+        config: &ModelConfig,
+        shape: &LatentConfig,
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let (hidden, heads) = (config.hidden, config.attention.query_heads);
+        let LatentConfig { rank, plain_dim, value_dim, .. } = *shape;
+        let name = |part: &str| format!("{prefix}.{part}");
+        let query_rows = heads * (plain_dim + config.attention.rope.dims);
+        let (query_down, query) = match shape.query_rank {
+            None => (None, catalog.matrix(&name("q_proj"), query_rows, hidden)?),
+            Some(width) => {
+                let matrix = catalog.matrix(&name("q_a_proj"), width, hidden)?;
+                let norm = catalog.vector(&name("q_a_layernorm"), width, VectorRole::Norm)?;
+                let query = catalog.matrix(&name("q_b_proj"), query_rows, width)?;
+                (Some((matrix, norm)), query)
+            }
+        };
+        let [absorb, expand] = if catalog.has(&name("embed_q")) {
+            let keys = catalog.stacked(&name("embed_q"), [heads, rank, plain_dim])?;
+            let values = catalog.stacked(&name("unembed_out"), [heads, value_dim, rank])?;
+            [
+                HeadRows { matrix: keys, stride: rank, first: 0, count: rank },
+                HeadRows { matrix: values, stride: value_dim, first: 0, count: value_dim },
+            ]
+        } else {
+            let (both, name) = (plain_dim + value_dim, name("kv_b_proj"));
+            let keys = (0..heads).map(|head| head * both..head * both + plain_dim);
+            let keys = catalog.transposed(&name, (heads * both, rank), keys.collect())?;
+            let values = catalog.matrix(&name, heads * both, rank)?;
+            [
+                HeadRows { matrix: keys, stride: rank, first: 0, count: rank },
+                HeadRows { matrix: values, stride: both, first: plain_dim, count: value_dim },
+            ]
+        };
+        Ok(Self {
+            query_down,
+            query,
+            key_value: catalog.matrix(
+                &name("kv_a_proj_with_mqa"),
+                config.attention.head_dim,
+                hidden,
+            )?,
+            norm: catalog.vector(&name("kv_a_layernorm"), rank, VectorRole::Norm)?,
+            absorb,
+            expand,
+            output: catalog.matrix(&name("o_proj"), hidden, heads * value_dim)?,
+        })
+    }
+
+    /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
+    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
+        use Register::{Context, Key, Query, QueryLatent, Residual};
+        match self.query_down {
+            None => backend.norm_linear(norm, &[(self.query, Query), (self.key_value, Key)]),
+            Some((down, latent_norm)) => {
+                backend.norm_linear(norm, &[(down, QueryLatent), (self.key_value, Key)]);
+                backend.norm_latent(QueryLatent, latent_norm);
+                backend.linear(QueryLatent, &[(self.query, Query)]);
+            }
+        }
+        backend.attend_latent(layer, self);
+        backend.linear_add(Context, self.output, Residual);
+    }
+}

@@ -1,0 +1,87 @@
+//! Matrices that are not a tensor as it lies in a file: made of one when they are loaded, and kept in memory, so that
+//! no device meets the tensor's own order.
+
+use std::ops::Range;
+
+use kernels::format::{Encoding, FloatType, Matrix, decode_row};
+
+/// How a matrix is made of a tensor's rows.
+#[derive(Clone, Debug)]
+pub(super) enum Derived {
+    /// These rows, from first to last.
+    Rows(Vec<Range<usize>>),
+    /// Blocks of as many rows each: of each block its columns as rows.
+    Transposed(Vec<Range<usize>>),
+}
+
+impl Derived {
+    /// The encoding, of a tensor in `encoding`. Groups of values do not survive the turn; floats keep their type.
+    pub(super) fn encoding(&self, encoding: Encoding) -> Encoding {
+        match (self, encoding) {
+            (Self::Rows(_), _) | (_, Encoding::Float(_)) => encoding,
+            _ => Encoding::Float(FloatType::F32),
+        }
+    }
+
+    /// Weight, scales and biases, of the tensor `from`.
+    pub(super) fn planes(&self, from: &Matrix<'_>) -> [Vec<u8>; 3] {
+        let (encoding, columns) = (from.encoding, from.columns);
+        match (self, encoding) {
+            (Self::Rows(runs), _) => {
+                let planes = [
+                    (from.weight, encoding.weight_row_bytes(columns)),
+                    (from.scales, encoding.scale_row_bytes(columns)),
+                    (from.biases, encoding.bias_row_bytes(columns)),
+                ];
+                planes.map(|(bytes, row)| {
+                    let runs = runs.iter().map(|run| &bytes[run.start * row..run.end * row]);
+                    runs.flatten().copied().collect()
+                })
+            }
+            (Self::Transposed(blocks), Encoding::Float(float)) => {
+                let size = float.bytes();
+                let mut out = Vec::with_capacity(from.weight.len());
+                for block in blocks {
+                    for column in 0..columns {
+                        for row in block.clone() {
+                            let at = (row * columns + column) * size;
+                            out.extend_from_slice(&from.weight[at..at + size]);
+                        }
+                    }
+                }
+                [out, Vec::new(), Vec::new()]
+            }
+            (Self::Transposed(blocks), _) => {
+                let mut out = Vec::new();
+                let mut values = Vec::new();
+                for block in blocks {
+                    values.resize(block.len() * columns, 0.0);
+                    for (row, values) in block.clone().zip(values.chunks_exact_mut(columns)) {
+                        decode_row(from, row, values);
+                    }
+                    for column in 0..columns {
+                        let values = values.iter().skip(column).step_by(columns);
+                        out.extend(values.flat_map(|value| value.to_le_bytes()));
+                    }
+                }
+                [out, Vec::new(), Vec::new()]
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two blocks of the rows 0..2 and 3..5 of a matrix of five by three.
+    #[test]
+    fn blocks_are_turned_each_by_itself() {
+        let floats: Vec<u8> = (0..15).flat_map(|v| (v as f32).to_le_bytes()).collect();
+        let encoding = Encoding::Float(FloatType::F32);
+        let from = Matrix::new(encoding, 5, 3, &floats, &[], &[]).unwrap();
+        let [out, _, _] = Derived::Transposed(vec![0..2, 3..5]).planes(&from);
+        let found: Vec<f32> = out.as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        assert_eq!(found, [0., 3., 1., 4., 2., 5., 9., 12., 10., 13., 11., 14.]);
+    }
+}

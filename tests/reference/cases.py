@@ -298,11 +298,11 @@ def golden_cases():
         hugging_face_case(following),
         deepseek_v4_case(
             deepseek_v4.DeepseekV4Net(
-                "dsv4", vocabulary=256, hidden=64, heads=4, head_dim=32, query_rank=32, output_rank=16, index_dim=16,
+                "dsv4", hidden=64, heads=4, head_dim=32, query_rank=32, output_rank=16, index_dim=16,
                 experts=6, expert_width=32, limit=0.5, dtype="BF16", ratios=(0, 4, 8, 4),
             ).calm()
         ),
         gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
-    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80, "qwen3next-calm-hf": 100}
+    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80, "qwen3next-calm-hf": 100, "dsv4-calm-hf": 100}
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

@@ -27,6 +27,7 @@ fn models() -> Vec<PathBuf> {
         "qwen3-calm-hf",
         "qwen3next-calm-hf",
         "gptoss-calm-mxfp4",
+        "dsv4-calm-hf",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",
         "qwen35-calm-mlxlm-4bit",

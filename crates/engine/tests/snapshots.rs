@@ -18,7 +18,8 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
-const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
+const CASES: [&str; 4] =
+    ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4", "dsv4-calm-hf"];
 const CONTEXT: usize = 640;
 
 /// With keys and values of the default type.
@@ -96,8 +97,13 @@ fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
 #[test]
 fn a_deep_text_has_the_same_bits_however_it_is_cut() {
     let whole = text(3, 4096 + 30);
-    let cases =
-        [("qwen3-calm-hf", KvType::F16), ("qwen3-calm-hf", KvType::Q8), (CASES[2], KvType::F16)];
+    let cases = [
+        ("qwen3-calm-hf", KvType::F16),
+        ("qwen3-calm-hf", KvType::Q8),
+        (CASES[2], KvType::F16),
+        (CASES[3], KvType::F32),
+        (CASES[3], KvType::Q8),
+    ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);
         let expected = alone(&mut engine, &whole);

@@ -28,7 +28,7 @@ fn check(case: &str, options: &[&str], bound: f64) {
 
 #[test]
 fn unquantised_weights_agree_to_1e_5() {
-    for case in ["qwen3-calm-hf", "qwen35-calm-hf", "qwen3next-calm-hf"] {
+    for case in ["qwen3-calm-hf", "qwen35-calm-hf", "qwen3next-calm-hf", "dsv4-calm-hf"] {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
 }
@@ -63,6 +63,15 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         for (kind, bound) in [("f16", 1e-4), ("bf16", 8e-4), ("q8", 2.5e-3)] {
             check(case, &["--arithmetic", "f32", "--kv-type", kind], bound);
         }
+    }
+}
+
+/// Rounding moves scores of compressed rows, and now and then another row is seen: an error of its own kind.
+#[test]
+fn rounded_rows_of_compressed_attention_stay_within_the_bound_of_their_type() {
+    // Measured: 4.7e-5, 2.7e-3 and 2.1e-3.
+    for (kind, bound) in [("f16", 1e-4), ("bf16", 8e-3), ("q8", 8e-3)] {
+        check("dsv4-calm-hf", &["--arithmetic", "f32", "--kv-type", kind], bound);
     }
 }
 

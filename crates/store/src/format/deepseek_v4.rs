@@ -1,7 +1,10 @@
-//! Names of tensors in checkpoints of DeepSeek-V4, which are not those of other families: `layers.N.attn.wq_a`,
-//! `layers.N.ffn.experts.E.w1`. They are brought to canonical names before anything else looks at them.
+//! What checkpoints of DeepSeek-V4 have of their own: names of tensors (`layers.N.attn.wq_a`), which are brought to
+//! canonical names before anything else looks at them, and prompts that a program in their folder writes.
 
 use std::borrow::Cow;
+
+/// What writes prompts where a folder has no chat template: the release has none.
+pub const TEMPLATE: &str = include_str!("deepseek_v4.jinja");
 
 /// What follows `layers.N.` in a canonical name of this family alone.
 pub(crate) const LAYER_TENSORS: [&str; 22] = [

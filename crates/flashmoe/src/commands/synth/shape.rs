@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
-use super::{deepseek_v4, latent};
 use super::values::Values;
+use super::{deepseek_v4, latent};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 

@@ -26,7 +26,6 @@ def body(words, tokens, seed):
         "max_tokens": tokens,
         "temperature": 0,
         "stream": True,
-        "ignore_eos": True,
     }
 
 

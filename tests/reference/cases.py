@@ -15,6 +15,7 @@ import typing
 import deepseek_v4
 import gptoss
 import hugging_face
+import latent
 import mlx_format
 from nets import Net
 
@@ -249,6 +250,7 @@ def all_cases():
         ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
+    cases += latent_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -271,6 +273,49 @@ def all_cases():
     return cases
 
 
+def latent_cases():
+    deepseek = latent.LatentNet("deepseek")
+    kimi = dataclasses.replace(
+        deepseek, name="kimi", family="kimi_k2", groups=1, kept=1, experts=11, heads=3, scale=2.827
+    )
+    flash = dataclasses.replace(
+        kimi, name="glm-flash", family="glm4_moe_lite", query_rank=48, plain=48, value=64, experts=9,
+        stretched=False, scale=1.8, heads=5,
+    )
+    direct = dataclasses.replace(
+        deepseek, name="deepseek-direct", query_rank=None, dense=2, shared=2, norm_topk=False, scale=1.0
+    )
+    glm = latent.LatentNet("glm", family="glm4_moe", groups=1, kept=1, dense=1, experts=9, stretched=False)
+    glm_normed = dataclasses.replace(
+        glm, name="glm-normed", head_norms=True, biases=False, dense=3, layers=5, scale=2.5
+    )
+    minimax = latent.LatentNet(
+        "minimax", family="minimax_m2", dense=0, shared=0, groups=1, kept=1, experts=10, scale=1.0, biases=False,
+        stretched=False,
+    )
+    # Widths that MLX can group.
+    even = dataclasses.replace(
+        deepseek, name="deepseek-even", hidden=256, query_rank=128, rank=128, plain=64, rotated=32, value=64,
+        dense_width=256, expert_width=128,
+    )
+    even_flash = dataclasses.replace(
+        even, name="glm-flash-even", family="glm4_moe_lite", groups=1, kept=1, stretched=False
+    )
+    nets = [deepseek, kimi, flash, direct, glm, glm_normed, minimax]
+    return [
+        *(hugging_face_case(net) for net in nets),
+        *(hugging_face_case(net.calm()) for net in nets),
+        hugging_face_case(deepseek.calm(), "-sharded", shards=3, skipped=True),
+        hugging_face_case(flash.calm(), "-f32", dtype="F32"),
+        own_mlx_case(even.calm(), "4bit", lambda _: None),
+        own_mlx_case(even.calm(), "every-width", every_width_and_group),
+        mlx_lm_case(even.calm(), "4bit", q_bits=4, q_group_size=64),
+        mlx_lm_case(even_flash.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
+        mlx_lm_case(even_flash.calm(), "bf16"),
+        mlx_lm_case(glm.calm(), "4bit", q_bits=4, q_group_size=32),
+    ]
+
+
 def golden_cases():
     """The small committed set: what fits into a repository."""
     small = Net(
@@ -289,6 +334,14 @@ def golden_cases():
         "qwen3next", family="qwen3_next", hidden=64, experts=6, expert_width=32, shared_width=32,
         head_dim=32, linear_dim=16,
     ).calm()
+    deepseek = latent.LatentNet(
+        "deepseek", hidden=64, layers=3, experts=8, expert_width=32, dense_width=96, heads=3, query_rank=40,
+        rank=48, plain=16, value=24,
+    ).calm()
+    flash = latent.LatentNet(
+        "glm-flash", family="glm4_moe_lite", hidden=64, layers=3, experts=6, expert_width=32, dense_width=64, heads=2,
+        groups=1, kept=1, query_rank=64, rank=64, plain=32, rotated=32, value=64, stretched=False, scale=1.8,
+    ).calm()
     cases = [
         hugging_face_case(small.calm()),
         hugging_face_case(odd, fused=False),
@@ -296,13 +349,22 @@ def golden_cases():
         own_mlx_case(grouped, "mixed", low_bit_experts),
         hugging_face_case(qwen3, shards=2),
         hugging_face_case(following),
+        hugging_face_case(deepseek, skipped=True),
         deepseek_v4_case(
             deepseek_v4.DeepseekV4Net(
                 "dsv4", hidden=64, heads=4, head_dim=32, query_rank=32, output_rank=16, index_dim=16,
                 experts=6, expert_width=32, limit=0.5, dtype="BF16", ratios=(0, 4, 8, 4),
             ).calm()
         ),
+        mlx_lm_case(flash, "4bit", q_bits=4, q_group_size=32),
         gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
-    lengths = {"qwen35-hf": 80, "qwen3-calm-hf": 80, "qwen3next-calm-hf": 100, "dsv4-calm-hf": 100}
+    lengths = {
+        "qwen35-hf": 80,
+        "qwen3-calm-hf": 80,
+        "qwen3next-calm-hf": 100,
+        "deepseek-calm-hf": 100,
+        "dsv4-calm-hf": 100,
+        "glm-flash-calm-mlxlm-4bit": 100,
+    }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

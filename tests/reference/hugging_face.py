@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import latent
 import nets
 import safetensors_file
 from safetensors_file import encode
@@ -27,12 +28,12 @@ def write(folder, net, *, dtype="BF16", linear_f32=True, fused=None, shards=1, s
     if fused is None:
         fused = net.family == "qwen3_5_moe"
     if not fused:
-        values = nets.unfuse_experts(values)
+        values = latent.released(nets.unfuse_experts(values), net.family)
     if skipped:
         values |= net.skipped_tensors()
 
     def stored(name, value):
-        keep = linear_f32 and name.endswith(("A_log", "linear_attn.norm.weight"))
+        keep = linear_f32 and name.endswith(("A_log", "linear_attn.norm.weight", "e_score_correction_bias"))
         return encode(value, "F32" if keep else dtype)
 
     tensors = {name: stored(name, value) for name, value in values.items()}

@@ -22,6 +22,7 @@ PACKED = (
     "embed_tokens.weight",
     "lm_head.weight",
     "mlp.gate.weight",
+    "kv_a_proj_with_mqa.weight",
     "shared_expert_gate.weight",
     "in_proj_qkv.weight",
     "in_proj_z.weight",
@@ -30,6 +31,9 @@ PACKED = (
     "in_proj_qkvz.weight",
     "in_proj_ba.weight",
 )
+
+# Stored in full even so.
+F32 = ("A_log", "e_score_correction_bias")
 
 
 def pack_bits(q, bits):
@@ -85,7 +89,7 @@ def write(folder, net, recipe, *, dtype="BF16", scale_dtype=None, group=64, bits
             packed = quantize(value, *choice, scale_dtype or dtype)
             stored |= zip((name, path + ".scales", path + ".biases"), packed)
         else:
-            stored[name] = encode(value, "F32" if name.endswith("A_log") else dtype)
+            stored[name] = encode(value, "F32" if name.endswith(F32) else dtype)
     order = np.random.default_rng(net.seed).permutation(sorted(stored))  # MLX writes hash order
     safetensors_file.write(
         folder / "model.safetensors",
@@ -120,7 +124,7 @@ def mlx_tensors(net):
 def is_shifted_norm(name, family):
     """Norms that Hugging Face stores as w and MLX as 1 + w."""
     norm = name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
-    return norm and family != "qwen3_moe"
+    return norm and family in ("qwen3_5_moe", "qwen3_next")
 
 
 def read_as_hugging_face(folder):

@@ -21,6 +21,7 @@ import transformers
 import deepseek_v4
 import gguf_format
 import gptoss
+import latent
 import mlx_format
 from safetensors_file import Stored
 
@@ -47,13 +48,23 @@ def load(folder):
         "qwen3_next": transformers.Qwen3NextForCausalLM,
         "gpt_oss": transformers.GptOssForCausalLM,
         "deepseek_v4": transformers.DeepseekV4ForCausalLM,
+        "deepseek_v3": transformers.DeepseekV3ForCausalLM,
+        "kimi_k2": transformers.DeepseekV3ForCausalLM,
+        "minimax_m2": transformers.MiniMaxM2ForCausalLM,
+        "glm4_moe": transformers.Glm4MoeForCausalLM,
+        "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
     }[text]
+    if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
+        config["model_type"] = "deepseek_v3"
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = gptoss.is_gpt_oss(folder)
     v4 = deepseek_v4.is_deepseek_v4(folder)
     if not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
+            folder,
+            config=transformers.AutoConfig.for_model(**config) if text == "kimi_k2" else None,
+            dtype=torch.float32,
+            attn_implementation="eager",
         )
         return model.eval()
     for key in ("quantization", "quantization_config"):
@@ -69,6 +80,7 @@ def load(folder):
         tensors = deepseek_v4.read(folder)
     else:
         tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
+        tensors = latent.joined(tensors, config.get("qk_nope_head_dim"))
     if settings.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     state = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
@@ -82,9 +94,13 @@ class RouterMargins:
     def __init__(self, model, top_k):
         self.smallest = float("inf")
         self.top_k = top_k
-        routers = [m for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
-        hashed = sum(kind == "hash_moe" for kind in getattr(model.config, "mlp_layer_types", None) or [])
-        assert len(routers) + hashed == model.config.num_hidden_layers, "a router was not found"
+        routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
+        kinds = getattr(model.config, "mlp_layer_types", None) or []
+        others = kinds.count("dense") or getattr(model.config, "first_k_dense_replace", 0)
+        others += kinds.count("hash_moe")
+        assert len(routers) == model.config.num_hidden_layers - others, "a router was not found"
+        blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias") and not hasattr(m, "score_fn")]
+        self.biases = {id(getattr(m, "gate", m)): m.e_score_correction_bias for m in blocks}
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
         scorers = [m for m in model.modules() if type(m).__name__ == "DeepseekV4IndexerScorer"]
         self.handles += [scorer.register_forward_hook(self.watch_rows) for scorer in scorers]
@@ -104,6 +120,8 @@ class RouterMargins:
 
     def watch(self, router, inputs, _output):
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
+        if id(router) in self.biases:
+            return self.watch_groups(router, logits, self.biases[id(router)])
         if getattr(router, "bias", None) is not None:
             logits = logits + router.bias
         if getattr(router, "e_score_correction_bias", None) is not None:
@@ -111,6 +129,24 @@ class RouterMargins:
         if logits.shape[1] > self.top_k:
             best = logits.topk(self.top_k + 1).values
             self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
+
+    def watch_groups(self, router, logits, bias):
+        """Margins of groups and of experts in those that stay, as what logits would have to change by at least."""
+        scores = logits.sigmoid() + bias
+        count = getattr(router, "num_group", 1)
+        groups = scores.reshape(len(scores), count, -1)
+        if count > 1:
+            sums = groups.topk(2).values.sum(-1)
+            best = sums.topk(router.topk_group + 1).values
+            self.keep(4 * (best[:, -2] - best[:, -1]))
+            out = torch.ones_like(sums, dtype=torch.bool)
+            out.scatter_(1, sums.topk(router.topk_group).indices, False)
+            groups = groups.masked_fill(out[..., None], float("-inf"))
+        best = groups.flatten(1).topk(self.top_k + 1).values
+        self.keep(4 * (best[:, -2] - best[:, -1]))
+
+    def keep(self, margins):
+        self.smallest = min(self.smallest, float(margins.min()))
 
     def remove(self):
         for handle in self.handles:

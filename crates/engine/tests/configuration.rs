@@ -28,6 +28,8 @@ fn models() -> Vec<PathBuf> {
         "qwen3next-calm-hf",
         "gptoss-calm-mxfp4",
         "dsv4-calm-hf",
+        "deepseek-calm-hf",
+        "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",
         "qwen35-calm-mlxlm-4bit",

@@ -183,8 +183,9 @@ impl Activations {
     pub(crate) fn floats_mut(&mut self) -> &mut [f32] {
         self.float_current = true;
         self.floats.reserve_exact(self.capacity.saturating_sub(self.floats.len()));
-        self.floats.resize(self.tokens * self.columns, 0.0);
-        &mut self.floats
+        let needed = self.tokens * self.columns;
+        grow(&mut self.floats, needed, 0.0);
+        &mut self.floats[..needed]
     }
 
     /// Room for one packing of the current shape; `None` if it is already prepared.
@@ -201,15 +202,14 @@ impl Activations {
             return None;
         }
         set.current = true;
-        set.values.resize(self.tokens * padded_columns * 2 / 64, Line([0; 64]));
-        set.factors.resize(2 * self.tokens * padded_groups, 0.0);
-        let (scales, sums) = set.factors.split_at_mut(self.tokens * padded_groups);
+        let (lines, groups) = (self.tokens * padded_columns * 2 / 64, self.tokens * padded_groups);
+        grow(&mut set.values, lines, Line([0; 64]));
+        grow(&mut set.factors, 2 * groups, 0.0);
+        let (scales, sums) = set.factors[..2 * groups].split_at_mut(groups);
+        let lines = &mut set.values[..lines];
         // SAFETY: a line is 64 initialised bytes without padding.
         let values = unsafe {
-            std::slice::from_raw_parts_mut(
-                set.values.as_mut_ptr().cast::<u8>(),
-                set.values.len() * 64,
-            )
+            std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), lines.len() * 64)
         };
         Some(IntegerTarget { key, values, scales, sums, padded_columns, padded_groups })
     }
@@ -221,7 +221,7 @@ impl Activations {
     /// If the latest `prepare` did not name a float encoding (or binary32 arithmetic).
     pub(crate) fn floats(&self) -> &[f32] {
         assert!(self.float_current, "activations were not prepared for float weights");
-        &self.floats
+        &self.floats[..self.tokens * self.columns]
     }
 
     /// One integer packing.
@@ -240,6 +240,14 @@ impl Activations {
             padded_columns: self.columns.next_multiple_of(COLUMN_PAD),
             padded_groups: (self.columns / key.group).next_multiple_of(GROUP_LANES),
         }
+    }
+}
+
+/// Makes a buffer at least `needed` long. It never becomes shorter: growing again would write zeros, on one thread,
+/// over what `prepare` fills anyway.
+fn grow<T: Clone>(buffer: &mut Vec<T>, needed: usize, empty: T) {
+    if buffer.len() < needed {
+        buffer.resize(needed, empty);
     }
 }
 

@@ -373,13 +373,14 @@ pub trait Backend {
     /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window,
     /// with a score for each head that only takes weight from the others where the model has [`Part::Sinks`].
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>);
-    /// RMS norm of `latent` in place. This and the next only for models with [`Part::LatentAttention`].
-    fn norm_latent(&mut self, latent: Register, weight: VectorId) {
-        let _ = (latent, weight);
-        lacks(Part::LatentAttention)
+    /// RMS norm of each token's row of `register` in place. Only for models with [`Part::WholeNorms`] or
+    /// [`Part::LatentAttention`].
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
+        let _ = (register, weight);
+        lacks(Part::WholeNorms)
     }
     /// Norms and rotates the row in `Key` and appends it to the layer's cache; `Context` = causal attention of `Query`
-    /// over the rows, per head the values of what it gives.
+    /// over the rows, per head the values of what it gives. Only for models with [`Part::LatentAttention`].
     fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
         let _ = (layer, weights);
         lacks(Part::LatentAttention)

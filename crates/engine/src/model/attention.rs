@@ -20,8 +20,12 @@ pub struct Attention {
     pub output: MatrixId,
     /// Norms of the heads of queries and keys, `[head_dim]` each.
     pub norms: Option<[VectorId; 2]>,
-    /// What is added to queries, keys, values and the output.
-    pub biases: Option<[VectorId; 4]>,
+    /// Norms of queries and keys of all heads together, as wide as these.
+    pub whole_norms: Option<[VectorId; 2]>,
+    /// What is added to queries, keys and values.
+    pub biases: Option<[VectorId; 3]>,
+    /// What is added to the output.
+    pub output_bias: Option<VectorId>,
     /// `[query_heads]`: scores that only take weight from the others.
     pub sinks: Option<VectorId>,
     /// True when `query` carries the output gate.
@@ -62,6 +66,13 @@ impl Attention {
                     )?,
                 ]),
             },
+            whole_norms: match shape.whole_norms {
+                false => None,
+                true => Some([
+                    catalog.vector(&format!("{prefix}.q_norm"), queries, VectorRole::Norm)?,
+                    catalog.vector(&format!("{prefix}.k_norm"), keys, VectorRole::Norm)?,
+                ]),
+            },
             biases: match shape.biases {
                 false => None,
                 true => Some([
@@ -72,12 +83,14 @@ impl Attention {
                     )?,
                     catalog.vector(&format!("{prefix}.k_proj.bias"), keys, VectorRole::Plain)?,
                     catalog.vector(&format!("{prefix}.v_proj.bias"), keys, VectorRole::Plain)?,
-                    catalog.vector(
-                        &format!("{prefix}.o_proj.bias"),
-                        config.hidden,
-                        VectorRole::Plain,
-                    )?,
                 ]),
+            },
+            output_bias: match shape.output_bias {
+                false => None,
+                true => {
+                    let name = format!("{prefix}.o_proj.bias");
+                    Some(catalog.vector(&name, config.hidden, VectorRole::Plain)?)
+                }
             },
             sinks: match shape.sinks {
                 false => None,
@@ -95,10 +108,14 @@ impl Attention {
         use Register::{Key, Query, QueryGate, Value};
         let query = if self.gated { QueryGate } else { Query };
         backend.norm_linear(norm, &[(self.query, query), (self.key, Key), (self.value, Value)]);
-        if let Some([query_bias, key, value, _]) = self.biases {
+        if let Some([query_bias, key, value]) = self.biases {
             backend.add_bias(query, query_bias);
             backend.add_bias(Key, key);
             backend.add_bias(Value, value);
+        }
+        if let Some([query_norm, key_norm]) = self.whole_norms {
+            backend.norm_row(query, query_norm);
+            backend.norm_row(Key, key_norm);
         }
         match (self.norms, self.sinks) {
             (Some([query, key]), None) => backend.attend_heads(layer, self.gated, query, key),
@@ -120,8 +137,8 @@ impl Attention {
             }
         }
         backend.attention_output(self.gated, self.output);
-        if let Some([_, _, _, output]) = self.biases {
-            backend.add_bias(Register::Residual, output);
+        if let Some(bias) = self.output_bias {
+            backend.add_bias(Register::Residual, bias);
         }
     }
 }

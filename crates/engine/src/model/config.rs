@@ -13,7 +13,10 @@ use super::compressed_attention::{CompressedConfig, Compression};
 use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
-use super::{deepseek_v3, deepseek_v4, glm4_moe_lite, gptoss, qwen3moe, qwen3next, qwen35moe};
+use super::{
+    deepseek_v3, deepseek_v4, glm4_moe, glm4_moe_lite, gptoss, minimax_m2, qwen3moe, qwen3next,
+    qwen35moe,
+};
 use crate::EngineError;
 
 pub use store::format::Family;
@@ -75,8 +78,12 @@ pub struct AttentionConfig {
     pub output_gate: bool,
     /// True when each head of queries and keys is normed before its rotation.
     pub head_norms: bool,
-    /// True when the four projections have biases.
+    /// True when queries and keys of all heads are normed together instead.
+    pub whole_norms: bool,
+    /// True when the projections of queries, keys and values have biases.
     pub biases: bool,
+    /// True when that of the output has one.
+    pub output_bias: bool,
     /// True when each query head has a score that only takes weight from the others.
     pub sinks: bool,
 }
@@ -207,6 +214,8 @@ impl ModelConfig {
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,
             Family::DeepseekV3 | Family::KimiK2 => deepseek_v3::config(from)?,
+            Family::MinimaxM2 => minimax_m2::config(from)?,
+            Family::Glm4Moe => glm4_moe::config(from)?,
             Family::Glm4MoeLite => glm4_moe_lite::config(from)?,
         };
         config.check(from)?;

@@ -50,7 +50,7 @@ pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelCon
         family: from.supported_family()?,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from, defaults.dense_layers)?,
+        layers: layers(from, Mixer::Latent, defaults.dense_layers)?,
         rms_epsilon: from
             .get(&keys::RMS_NORM_EPS)?
             .map_or(defaults.rms_epsilon, |epsilon| epsilon as f32),
@@ -61,7 +61,9 @@ pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelCon
             rope,
             output_gate: false,
             head_norms: false,
+            whole_norms: false,
             biases: false,
+            output_bias: false,
             sinks: false,
         },
         latent: Some(latent(from, rank, &rope)?),
@@ -118,14 +120,18 @@ pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeCo
 }
 
 /// Dense layers as listed, or else the first ones.
-fn layers(from: &Configuration, dense: usize) -> Result<Vec<LayerSpec>, FormatError> {
+pub(super) fn layers(
+    from: &Configuration,
+    mixer: Mixer,
+    dense: usize,
+) -> Result<Vec<LayerSpec>, FormatError> {
     let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
     let layer = |is_dense: bool| -> Result<LayerSpec, FormatError> {
         let feed_forward = match is_dense {
             false => FeedForward::Mixture,
             true => FeedForward::Dense { inner: from.required(&keys::INTERMEDIATE_SIZE)? },
         };
-        Ok(LayerSpec { feed_forward, ..LayerSpec::from(Mixer::Latent) })
+        Ok(LayerSpec { feed_forward, ..LayerSpec::from(mixer) })
     };
     let Some(kinds) = from.get(&keys::MLP_LAYER_TYPES)? else {
         let dense = from.get(&keys::FIRST_K_DENSE_REPLACE)?.unwrap_or(dense);

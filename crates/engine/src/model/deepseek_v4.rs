@@ -35,6 +35,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             output_gate: false,
             head_norms: false,
             biases: super::config::without_biases(from)?,
+            output_bias: false,
+            whole_norms: false,
             sinks: true,
         },
         latent: None,

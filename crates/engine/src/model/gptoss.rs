@@ -18,6 +18,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         let found = format!("{factor}, but this family rotates whole heads");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
+    let with_biases = from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true);
     Ok(ModelConfig {
         family: Family::GptOss,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
@@ -31,7 +32,9 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             rope: Rope::read(from, head_dim, 150_000.0)?,
             output_gate: false,
             head_norms: false,
-            biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true),
+            whole_norms: false,
+            biases: with_biases,
+            output_bias: with_biases,
             sinks: true,
         },
         latent: None,

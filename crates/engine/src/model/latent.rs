@@ -107,7 +107,7 @@ impl LatentAttention {
             None => backend.norm_linear(norm, &[(self.query, Query), (self.key_value, Key)]),
             Some((down, latent_norm)) => {
                 backend.norm_linear(norm, &[(down, QueryLatent), (self.key_value, Key)]);
-                backend.norm_latent(QueryLatent, latent_norm);
+                backend.norm_row(QueryLatent, latent_norm);
                 backend.linear(QueryLatent, &[(self.query, Query)]);
             }
         }

@@ -21,6 +21,8 @@ pub enum Part {
     Sinks,
     /// Heads that are rotated without a norm.
     PlainHeads,
+    /// Norms of all heads together.
+    WholeNorms,
     /// Biases of the projections of attention.
     ProjectionBiases,
     /// Rotation that is stretched beyond the trained context.
@@ -55,6 +57,7 @@ impl Part {
             Self::Windows => "sliding windows",
             Self::Sinks => "attention sinks",
             Self::PlainHeads => "attention heads without norms",
+            Self::WholeNorms => "norms of whole projections",
             Self::ProjectionBiases => "biases of attention",
             Self::ScaledRotation => "scaled rotation (yarn)",
             Self::RouterBias => "a bias of the router",
@@ -83,7 +86,8 @@ impl ModelConfig {
             (Part::LatentAttention, self.latent.is_some()),
             (Part::RotatedNeighbours, attention.rope.pairs == Pairs::Neighbours),
             (Part::PlainHeads, !attention.head_norms && self.latent.is_none()),
-            (Part::ProjectionBiases, attention.biases),
+            (Part::WholeNorms, attention.whole_norms),
+            (Part::ProjectionBiases, attention.biases || attention.output_bias),
             (Part::ScaledRotation, attention.rope.yarn.is_some()),
             (Part::RouterBias, moe.router.bias),
             (Part::SigmoidRouter, moe.router.score != Score::Softmax),

@@ -5,8 +5,8 @@ use super::{Compute, Parts};
 /// Widest row that is normalised in place: it is copied to the stack first.
 const ROW_MAX: usize = 1024;
 
-/// Columns of a stripe of [`Compute::scatter_add_scaled`]: 4 KiB of every row.
-const STRIPE: usize = 1024;
+/// Most and fewest columns of a stripe of [`Compute::scatter_add_scaled`]: 4 KiB of every row, and four cache lines.
+const STRIPE: std::ops::RangeInclusive<usize> = 64..=1024;
 
 impl Compute {
     /// [`Compute::rms_norm`] in place, for rows of at most 1024 (the heads of a token).
@@ -75,7 +75,8 @@ impl Compute {
     ) {
         assert_eq!(rows.len(), factors.len(), "scatter_add_scaled: factors");
         assert_eq!(rows.len() * width, x.len(), "scatter_add_scaled: rows");
-        let stripe = if rows.len() * width < 32768 { width } else { STRIPE.min(width) };
+        let share = width.div_ceil(self.pool.workers()).next_multiple_of(*STRIPE.start());
+        let stripe = if rows.len() * width < 32768 { width } else { share.min(*STRIPE.end()) };
         let sum = Parts::new(sum);
         self.pool.for_each(width.div_ceil(stripe), 1, |stripes| {
             let columns = stripes.start * stripe..(stripes.end * stripe).min(width);

@@ -222,7 +222,9 @@ impl Compute {
             }
             let Some(key) = self.integer_key(encoding) else {
                 if !out.has_floats() {
-                    out.floats_mut().copy_from_slice(x);
+                    self.each_row(out.floats_mut(), columns, |t, row| {
+                        row.copy_from_slice(&x[t * columns..(t + 1) * columns]);
+                    });
                 }
                 continue;
             };
@@ -339,22 +341,28 @@ impl Compute {
 /// How products are cut into pieces: rows that a worker takes at a time.
 #[derive(Clone, Copy)]
 struct Pieces {
-    /// Fewest rows of a piece when many tokens are multiplied.
-    many_tokens_rows: usize,
+    /// Rows of a piece that gives each worker two, when many tokens are multiplied.
+    share: usize,
 }
 
 impl Pieces {
     /// For products with `rows` rows in all: two pieces for each worker, if they can be large enough.
     fn new(rows: usize, workers: usize) -> Self {
-        let Range { start, end } = MANY_TOKENS_ROWS;
-        Self { many_tokens_rows: (rows / (2 * workers)).clamp(start, end) }
+        Self { share: rows / (2 * workers) }
     }
 
     /// Rows of a piece: by bytes, but never less than a register block.
     fn rows(self, matrix: &Matrix<'_>, tokens: usize) -> usize {
         let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
-        let least = if tokens < MANY_TOKENS { 16 } else { self.many_tokens_rows };
-        (PIECE_BYTES / row).max(least).next_multiple_of(if least > 16 { 64 } else { 16 })
+        let Range { start, end } = MANY_TOKENS_ROWS;
+        // Products of floats take the tokens as they are. Routers have few rows, and all workers should share them.
+        let arranged = !matches!(matrix.encoding, Encoding::Float(_));
+        let (least, unit) = match (tokens < MANY_TOKENS, arranged) {
+            (true, _) => (16, 16),
+            (false, false) => (self.share.clamp(16, end), 16),
+            (false, true) => (self.share.clamp(start, end), 64),
+        };
+        (PIECE_BYTES / row).max(least).next_multiple_of(unit)
     }
 
     /// Pieces of a job.

@@ -35,7 +35,7 @@ impl Compute {
         });
     }
 
-    /// Calls `body` for each row of `out [n, width]`, with its number; rows are shared out in pieces of `piece`.
+    /// As [`Compute::each_row`], with rows shared out in pieces of `piece`: for what computes more.
     pub fn for_rows(
         &self,
         out: &mut [f32],
@@ -107,9 +107,26 @@ impl Compute {
 
     /// `row += y` for each row of `x`, a bias.
     pub fn add_to_rows(&self, x: &mut [f32], y: &[f32]) {
-        for row in x.chunks_exact_mut(y.len()) {
-            self.add(row, y);
-        }
+        // SAFETY: equal lengths; `new` has checked the features.
+        self.each_row(x, y.len(), |_, row| unsafe { (self.table.add_scaled)(row, y, 1.0) });
+    }
+
+    /// `x[i] += y[i] * factors[i]` for each row `i` of `x` and `y [n, width]`.
+    pub fn add_scaled_rows(&self, x: &mut [f32], y: &[f32], factors: &[f32]) {
+        assert_eq!(x.len(), y.len(), "add_scaled_rows: terms");
+        assert!(y.len().is_multiple_of(factors.len()), "add_scaled_rows: factors");
+        let width = y.len() / factors.len();
+        self.each_row(x, width, |i, row| {
+            let term = &y[i * width..(i + 1) * width];
+            // SAFETY: equal lengths; `new` has checked the features.
+            unsafe { (self.table.add_scaled)(row, term, factors[i]) };
+        });
+    }
+
+    /// Calls `body` with the number and the place of each row of `out [n, width]`, on all workers: for what moves
+    /// values and computes little. `body` must not use the [`Compute`]: regions do not nest.
+    pub fn each_row(&self, out: &mut [f32], width: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
+        self.for_rows(out, width, ELEMENTS_EACH / width.max(1), body);
     }
 
     /// `x += y * factor`, with one rounding per element.

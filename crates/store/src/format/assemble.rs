@@ -59,14 +59,14 @@ pub(crate) fn assemble(
     let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
     for (file, tensor) in raw {
         let (name, part) = names::canonical(&tensor.name);
-        match names::meaning(name, dimensions.layers, dimensions.drafts) {
+        match names::meaning(&name, dimensions.layers, dimensions.drafts) {
             Meaning::Skipped => skipped.push(tensor.name),
             Meaning::Unknown => {
                 refuse_foreign(path(file), &tensor)?;
                 unused.push(tensor.name);
             }
             meaning => {
-                let entry = matrices.entry(name.to_owned());
+                let entry = matrices.entry(name.into_owned());
                 let (_, parts) = entry.or_insert_with(|| (meaning, Default::default()));
                 let place = &mut parts[part as usize];
                 if let Some((other, first)) = place {

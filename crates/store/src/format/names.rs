@@ -4,6 +4,8 @@
 //! of the trunk, a routed expert, something knowingly skipped (vision tower, multi-token prediction),
 //! or unknown. Shapes and encodings are other files' business.
 
+use std::borrow::Cow;
+
 use super::{Projection, deepseek_v4};
 
 /// Prefixes of the text model, longest first.
@@ -105,7 +107,7 @@ pub(crate) enum Meaning {
 }
 
 /// A file's tensor name without prefix and part suffix, and the part.
-pub(crate) fn canonical(name: &str) -> (&str, Part) {
+pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
     let (name, part) = match name.rsplit_once('.') {
         Some((stem, "weight")) => (stem, Part::Weight),
         Some((stem, "scales")) => (stem, Part::Scales),
@@ -118,12 +120,23 @@ pub(crate) fn canonical(name: &str) -> (&str, Part) {
         }
         _ => (name, Part::Weight),
     };
-    (without_prefix(name), part)
+    (module(name), part)
 }
 
-/// A module path without the text model's prefix.
-pub(crate) fn without_prefix(name: &str) -> &str {
-    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+/// The canonical name of a module path: without the text model's prefix, and mixtures as most families call them.
+pub(crate) fn module(name: &str) -> Cow<'_, str> {
+    let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    let Some((layer, rest)) = name.split_once(".block_sparse_moe.") else {
+        return Cow::Borrowed(name);
+    };
+    let rest = match rest.rsplit_once('.') {
+        None if rest == "e_score_correction_bias" => "gate.e_score_correction_bias".to_owned(),
+        Some((expert, "w1")) => format!("{expert}.gate_proj"),
+        Some((expert, "w2")) => format!("{expert}.down_proj"),
+        Some((expert, "w3")) => format!("{expert}.up_proj"),
+        _ => rest.to_owned(),
+    };
+    Cow::Owned(format!("{layer}.mlp.{rest}"))
 }
 
 /// What a canonical name stands for in a model of `layers` layers, after which `drafts` more lie that predict further

@@ -76,7 +76,7 @@ impl Quantization {
                     return Err(FormatError::invalid(file, field, found, SUPPORTED));
                 }
             };
-            let module = names::without_prefix(path).to_owned();
+            let module = names::module(path).into_owned();
             if overrides.insert(module, scheme).is_some_and(|previous| previous != scheme) {
                 let found = "a second, different entry for the same module";
                 return Err(FormatError::invalid(file, field, found, "keep one of the two"));

@@ -260,7 +260,7 @@ impl CpuBackend {
         }
     }
 
-    /// What norms of latents add to the mean square.
+    /// What norms of latents add to the mean square; where there are none, what all norms add.
     pub(super) fn latent_epsilon(&self) -> f32 {
         self.config.latent.as_ref().map_or(self.config.rms_epsilon, |latent| latent.rms_epsilon)
     }

@@ -197,7 +197,9 @@ impl CpuBackend {
         }
         self.run_shared(mixture);
         let hidden = self.config.hidden;
-        self.scratch.sum[..tokens * hidden].fill(0.0);
+        self.compute.each_row(&mut self.scratch.sum[..tokens * hidden], hidden, |_, row| {
+            row.fill(0.0);
+        });
         let done = if tokens * self.options.top_k <= self.scratch.rows {
             self.run_as_they_land(&mut visit, mixture, &shapes, cancel)
         } else {
@@ -210,11 +212,9 @@ impl CpuBackend {
         done?;
         let sum = &mut self.scratch.sum[..tokens * hidden];
         if mixture.shared.is_some() {
-            let rows =
-                sum.chunks_exact_mut(hidden).zip(self.scratch.shared.out.chunks_exact(hidden));
-            for ((sum, out), &factor) in rows.zip(&self.scratch.shared.factor) {
-                self.compute.add_scaled(sum, out, factor);
-            }
+            let shared = &self.scratch.shared;
+            let (out, factors) = (&shared.out[..tokens * hidden], &shared.factor[..tokens]);
+            self.compute.add_scaled_rows(sum, out, factors);
         }
         if self.config.hyper.is_some() {
             self.registers.get_mut(Register::Normed).copy_from_slice(sum);
@@ -264,9 +264,9 @@ impl CpuBackend {
             }
         }
         let logits = &mut scratch.router_logits[..tokens * experts];
-        let not_finite =
-            logits.chunks_exact(experts).position(|row| row.iter().any(|v| v.is_nan()));
-        if let Some(token) = not_finite {
+        // Without an early end, so that the search is done in vectors.
+        let nan = |row: &[f32]| row.iter().fold(false, |found, v| found | v.is_nan());
+        if let Some(token) = logits.chunks_exact(experts).position(nan) {
             let position = self.positions[token] as usize;
             return Err(EngineError::NotFinite { position });
         }
@@ -451,8 +451,10 @@ impl CpuBackend {
         // still to come, and preparing one span keeps the row numbers.
         let first = assignments.pairs(group[0]).start - base;
         let last = assignments.pairs(group[group.len() - 1]).end - base;
-        for &index in group {
-            let pairs = assignments.pairs(index);
+        // Experts whose pairs are adjacent in one region: an expert's own pairs are too few for all workers.
+        for experts in group.chunk_by(|before, after| before + 1 == *after) {
+            let pairs =
+                assignments.starts[experts[0]]..assignments.pairs(experts[experts.len() - 1]).end;
             let span = (pairs.start - base) * inner_width..(pairs.end - base) * inner_width;
             let activated = &mut scratch.activated[span.clone()];
             self.compute.swiglu(&scratch.gate[span.clone()], &scratch.up[span], activated);

@@ -333,11 +333,12 @@ impl Backend for CpuBackend {
         let table = self.weights.matrix(table);
         let (hidden, width) = (self.config.hidden, self.registers.width(Register::Residual));
         let residual = self.registers.get_mut(Register::Residual);
-        for (&token, row) in self.tokens.iter().zip(residual.chunks_exact_mut(width)) {
+        let tokens = &self.tokens;
+        self.compute.each_row(residual, width, |index, row| {
             let (first, others) = row.split_at_mut(hidden);
-            kernels::format::decode_row(&table, token as usize, first);
+            kernels::format::decode_row(&table, tokens[index] as usize, first);
             others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
-        }
+        });
     }
 
     fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
@@ -378,10 +379,10 @@ impl Backend for CpuBackend {
         let dim = self.config.attention.head_dim;
         let (both, query, gate) =
             self.registers.three(Register::QueryGate, Register::Query, Register::Gate);
-        let heads = query.chunks_exact_mut(dim).zip(gate.chunks_exact_mut(dim));
-        for (both, (query, gate)) in both.chunks_exact(2 * dim).zip(heads) {
-            query.copy_from_slice(&both[..dim]);
-            gate.copy_from_slice(&both[dim..]);
+        for (first, to) in [(0, query), (dim, gate)] {
+            self.compute.each_row(to, dim, |head, row| {
+                row.copy_from_slice(&both[2 * dim * head + first..][..dim]);
+            });
         }
     }
 
@@ -470,9 +471,9 @@ impl Backend for CpuBackend {
         self.run_grouped_linear(from, matrix, to);
     }
 
-    fn norm_latent(&mut self, latent: Register, weight: VectorId) {
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
         let epsilon = self.latent_epsilon();
-        let (x, weight) = (self.registers.get_mut(latent), self.weights.vector(weight));
+        let (x, weight) = (self.registers.get_mut(register), self.weights.vector(weight));
         self.compute.rms_norm_in_place(x, weight, epsilon);
     }
 

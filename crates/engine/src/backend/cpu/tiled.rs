@@ -44,14 +44,14 @@ impl Tiled {
         for (part, out) in out.chunks_mut(TOKENS * value_heads * value_dim).enumerate() {
             let first = part * TOKENS;
             let tokens = out.len() / (value_heads * value_dim);
-            for (token, pair) in self.pairs.chunks_mut(2 * width).take(tokens).enumerate() {
+            compute.each_row(&mut self.pairs[..tokens * 2 * width], 2 * width, |token, pair| {
                 let at = (first + token) * inputs.qk_stride;
                 let (queries, all_keys) = pair.split_at_mut(width);
                 for (from, to) in [(inputs.q, queries), (inputs.k, all_keys)] {
                     let heads = &from[at..at + keys];
                     to.chunks_mut(keys).for_each(|round| round.copy_from_slice(heads));
                 }
-            }
+            });
             let gates = first * value_heads..(first + tokens) * value_heads;
             let few = DeltaInputs {
                 q: &self.pairs,

@@ -381,11 +381,18 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                     add(name("self_attn.q_norm"), &[attention.head_dim], plain);
                     add(name("self_attn.k_norm"), &[attention.head_dim], plain);
                 }
+                if attention.whole_norms {
+                    add(name("self_attn.q_norm"), &[queries], plain);
+                    add(name("self_attn.k_norm"), &[keys], plain);
+                }
                 if attention.biases {
-                    let rows = [("q", query_rows), ("k", keys), ("v", keys), ("o", hidden)];
+                    let rows = [("q", query_rows), ("k", keys), ("v", keys)];
                     for (part, rows) in rows {
                         add(name(&format!("self_attn.{part}_proj.bias")), &[rows], plain);
                     }
+                }
+                if attention.output_bias {
+                    add(name("self_attn.o_proj.bias"), &[hidden], plain);
                 }
                 if attention.sinks {
                     add(name("self_attn.sinks"), &[attention.query_heads], plain);

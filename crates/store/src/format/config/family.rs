@@ -17,8 +17,12 @@ pub enum Family {
     DeepseekV3,
     /// Kimi-K2: the parts of DeepSeek-V3.
     KimiK2,
-    /// GLM-4.7-Flash: the same.
+    /// GLM-4.5 to GLM-4.7: plain attention, the router and the dense layers of DeepSeek-V3.
+    Glm4Moe,
+    /// GLM-4.7-Flash: the parts of DeepSeek-V3.
     Glm4MoeLite,
+    /// MiniMax-M2: attention with norms of whole projections, a router of sigmoids.
+    MinimaxM2,
 }
 
 /// What is known of a family before its other keys are read.
@@ -32,7 +36,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 10] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -76,9 +80,21 @@ const ROWS: [Row; 8] = [
         zero_centred_norms: false,
     },
     Row {
+        family: Family::Glm4Moe,
+        name: "GLM-4.5",
+        model_types: &["glm4_moe"],
+        zero_centred_norms: false,
+    },
+    Row {
         family: Family::Glm4MoeLite,
         name: "GLM-4.7-Flash",
         model_types: &["glm4_moe_lite"],
+        zero_centred_norms: false,
+    },
+    Row {
+        family: Family::MinimaxM2,
+        name: "MiniMax-M2",
+        model_types: &["minimax_m2"],
         zero_centred_norms: false,
     },
 ];
@@ -87,19 +103,18 @@ const ROWS: [Row; 8] = [
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
-     glm4_moe_lite (GLM-4.7-Flash)";
+     glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
+     minimax_m2 (MiniMax-M2)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 12] = [
+const OTHERS: [(&str, &str); 10] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v32", "DeepSeek-V3.2"),
     ("ernie4_5_moe", "ERNIE 4.5"),
-    ("glm4_moe", "GLM-4.5 to GLM-4.7"),
     ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),
     ("kimi_linear", "Kimi-Linear"),
     ("llama4", "Llama 4"),
-    ("minimax_m2", "MiniMax-M2"),
     ("mixtral", "Mixtral"),
     ("qwen2_moe", "Qwen2-MoE"),
     ("qwen3_vl_moe", "Qwen3-VL-MoE"),

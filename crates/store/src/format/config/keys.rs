@@ -188,7 +188,7 @@ keys! {
     MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
         "inner width of a routed expert.";
     INTERMEDIATE_SIZE: Size = "intermediate_size", Place::Text, false, Size(1..=WIDTH_MAX),
-        "inner width of an expert in gpt-oss; elsewhere that of layers without experts.";
+        "inner width of an expert in gpt-oss and MiniMax-M2; elsewhere that of layers without experts.";
     SHARED_EXPERT_INTERMEDIATE_SIZE: Size = "shared_expert_intermediate_size", Place::Text, false,
         Size(1..=WIDTH_MAX), "inner width of the shared expert.";
     NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, false, Flag,
@@ -213,6 +213,8 @@ keys! {
     HEAD_DIM: Size = "head_dim", Place::Text, false, Size(2..=4096), "values of a head.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, false, Flag,
         "whether queries carry a gate.";
+    USE_QK_NORM: Flag = "use_qk_norm", Place::Text, true, Flag,
+        "whether heads of queries and keys are normed.";
     ATTENTION_BIAS: Flag = "attention_bias", Place::Text, false, Flag, "projections with biases.";
     USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, false, Off, "attention in windows.";
     DECODER_SPARSE_STEP: Only = "decoder_sparse_step", Place::Text, false, Only(1),
@@ -289,6 +291,8 @@ keys! {
         Number(FACTOR_MIN..=1.0), "part of a head that is rotated.";
     ROTARY_FACTOR: Number = "partial_rotary_factor", Place::Text, false,
         Number(FACTOR_MIN..=1.0), "the same, as before transformers 5.";
+    ROTARY_DIM: Size = "rotary_dim", Place::Text, true, Size(2..=4096),
+        "values of a head that are rotated, as MiniMax has it.";
     MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, false, Size(1..=1 << 30),
         "longest context of training.";
     TIE_WORD_EMBEDDINGS: Flag = "tie_word_embeddings", Place::TextElseRoot, false, Flag,

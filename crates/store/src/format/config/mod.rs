@@ -158,10 +158,12 @@ impl Configuration {
     /// As [`Configuration::required`].
     pub fn routed_experts(&self) -> Result<usize, FormatError> {
         match self.supported_family()? {
-            Family::GptOss => self.required(&keys::NUM_LOCAL_EXPERTS),
-            Family::DeepseekV3 | Family::DeepseekV4 | Family::KimiK2 | Family::Glm4MoeLite => {
-                self.required(&keys::N_ROUTED_EXPERTS)
-            }
+            Family::GptOss | Family::MinimaxM2 => self.required(&keys::NUM_LOCAL_EXPERTS),
+            Family::DeepseekV3
+            | Family::DeepseekV4
+            | Family::KimiK2
+            | Family::Glm4Moe
+            | Family::Glm4MoeLite => self.required(&keys::N_ROUTED_EXPERTS),
             _ => self.required(&keys::NUM_EXPERTS),
         }
     }
@@ -172,7 +174,7 @@ impl Configuration {
     /// As [`Configuration::required`].
     pub fn expert_width(&self) -> Result<usize, FormatError> {
         match self.supported_family()? {
-            Family::GptOss => self.required(&keys::INTERMEDIATE_SIZE),
+            Family::GptOss | Family::MinimaxM2 => self.required(&keys::INTERMEDIATE_SIZE),
             _ => self.required(&keys::MOE_INTERMEDIATE_SIZE),
         }
     }

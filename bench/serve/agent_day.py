@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""A coding agent's day: a first prompt of 33,000 tokens, then turns of 500 new tokens with 300 answered.
+
+    flashmoe serve FOLDER --context 65536 --port 8766 &
+    bench/serve/agent_day.py http://127.0.0.1:8766 [--first 33000] [--turns 10] [--new 500] [--answer 300]
+
+Prompts are random token ids, and each turn's prompt is the last one, what was answered, and new ids: the server finds
+the conversation that it kept, as it does for an agent. What stands for an answer in the next prompt is its text as ids;
+a random network's text does not always give its ids again, and then a turn computes up to new + answer tokens. Per
+turn: seconds to the first token, tokens computed, tokens a second of the answer. Only the standard library is used.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import urllib.parse
+
+
+def post(server, path, body):
+    connection = http.client.HTTPConnection(server, timeout=3600)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    if response.status != 200:
+        raise SystemExit(f"status {response.status}: {answer}")
+    return answer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("url")
+    parser.add_argument("--first", type=int, default=33000, help="tokens of the first prompt")
+    parser.add_argument("--turns", type=int, default=10, help="turns after it")
+    parser.add_argument("--new", type=int, default=500, help="new tokens of a turn")
+    parser.add_argument("--answer", type=int, default=300, help="tokens answered")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    server = urllib.parse.urlparse(options.url).netloc
+    pick = random.Random(options.seed)
+    ids = [pick.randrange(100, 4000) for _ in range(options.first)]
+    for turn in range(options.turns + 1):
+        body = {"model": "any", "prompt": ids, "max_tokens": options.answer, "temperature": 0}
+        answer = post(server, "/v1/completions", body)
+        times = answer["timings"]
+        first = (times.get("queued_ms", 0) + times["prompt_ms"]) / 1e3
+        rate = (times["predicted_n"] - 1) / max(times["predicted_ms"], 0.001) * 1e3
+        print(
+            f"turn {turn}: prompt {len(ids)}, computed {times['prompt_n']}, first token after {first:.2f} s, "
+            f"{times['prompt_n'] / times['prompt_ms'] * 1e3:.0f} tok/s; answer {rate:.1f} tok/s",
+            flush=True,
+        )
+        text = answer["choices"][0]["text"]
+        ids += post(server, "/tokenize", {"content": text})["tokens"][: options.answer]
+        ids += [pick.randrange(100, 4000) for _ in range(options.new)]
+
+
+if __name__ == "__main__":
+    main()

@@ -146,7 +146,7 @@ def gpt_oss_gguf_case(net, suffix, trunk, experts):
 def deepseek_v4_case(net, tokens=90):
     """Under the names of the release, in floats."""
     write = functools.partial(deepseek_v4.write, net=net)
-    return Case(f"{net.name}-hf", net, write, tokens=tokens)
+    return Case(f"{net.name}-hf", net, write, quantized=net.published, tokens=tokens)
 
 
 def every_width_and_group(path):
@@ -244,6 +244,9 @@ def all_cases():
         deepseek_v4_case(v4),
         deepseek_v4_case(v4.calm()),
         deepseek_v4_case(dataclasses.replace(v4, name="dsv4-clamped", limit=0.5, table="I32").calm()),
+        deepseek_v4_case(
+            dataclasses.replace(v4, name="dsv4-published", dtype="BF16", published=True, output_rank=128).calm()
+        ),
         deepseek_v4_case(dataclasses.replace(v4, name="dsv4-bf16", dtype="BF16", iterations=3).calm(), 150),
         deepseek_v4_case(
             dataclasses.replace(v4, name="dsv4-long", ratios=(0, 128, 4), window=32, streams=3).calm(), 300

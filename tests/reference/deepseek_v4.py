@@ -20,6 +20,16 @@ from nets import CALM, WILD
 from safetensors_file import Stored, encode, round_to_bf16
 
 SPARSE = 4  # tokens of a compressed row in layers with an indexer
+TILE, GROUP = 128, 32
+# Values of the codes of 4-bit and 8-bit floats.
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+FP8 = np.array(
+    [
+        (-1) ** (code >> 7) * ((8 * ((code >> 3 & 15) > 0) + (code & 7)) * 2.0 ** (max(code >> 3 & 15, 1) - 10))
+        for code in range(256)
+    ],
+    np.float32,
+)
 DTYPES = {"F32": "float32", "BF16": "bfloat16"}
 
 
@@ -51,6 +61,7 @@ class DeepseekV4Net:
     limit: float = 10.0
     table: str = "I64"
     dtype: str = "F32"
+    published: bool = False  # experts in 4-bit floats, most of the rest in 8-bit floats, as released
     gain: float = WILD
     seed: int = 1234
 
@@ -62,7 +73,17 @@ class DeepseekV4Net:
         return len(self.ratios)
 
     def config(self):
-        return {
+        quantized = {
+            "expert_dtype": "fp4",
+            "quantization_config": {
+                "quant_method": "fp8",
+                "fmt": "e4m3",
+                "scale_fmt": "ue8m0",
+                "weight_block_size": [TILE, TILE],
+                "activation_scheme": "dynamic",
+            },
+        }
+        return (quantized if self.published else {}) | {
             "architectures": ["DeepseekV4ForCausalLM"],
             "model_type": "deepseek_v4",
             "torch_dtype": DTYPES[self.dtype],
@@ -176,6 +197,13 @@ class DeepseekV4Net:
         out = {}
         for name, shape in self.shapes().items():
             matrix = name.endswith(".weight") and len(shape) == 2
+            if self.published and ".experts." in name:
+                out |= self._fp4(name, shape)
+                continue
+            low = ("wq_a", "wq_b", "attn.wkv", "wo_a", "wo_b", "w1", "w2", "w3")
+            if self.published and name.removesuffix(".weight").endswith(low):
+                out |= self._fp8(name, shape)
+                continue
             out[name] = encode(self._draw(name, shape), self.dtype if matrix else "F32")
         kind = {"I64": np.int64, "I32": np.int32}[self.table]
         for i in range(self.hashed):
@@ -187,6 +215,33 @@ class DeepseekV4Net:
 
     def _random(self, name):
         return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+
+    def _gain(self, name, shape):
+        return (self.gain if name.endswith(("wo_b.weight", "w2.weight")) else 1.0) / math.sqrt(shape[-1])
+
+    def _scales(self, name, shape, deviation):
+        """Powers of two about what gives values of this deviation the gain of the matrix."""
+        wanted = math.log2(self._gain(name, shape) / deviation)
+        random = self._random(name + ".scale")
+        return lambda counts: (127 + np.rint(wanted + random.uniform(-1, 1, counts))).astype(np.uint8)
+
+    def _fp4(self, name, shape):
+        codes = self._random(name).integers(0, 256, (shape[0], shape[1] // 2), np.uint8)
+        scales = self._scales(name, shape, math.sqrt(8.56))((shape[0], shape[1] // GROUP))
+        return {
+            name: Stored("I8", codes.view(np.int8)),
+            name.removesuffix("weight") + "scale": Stored("F8_E8M0", scales),
+        }
+
+    def _fp8(self, name, shape):
+        random = self._random(name)
+        codes = (random.integers(0, 2, shape) << 7 | random.integers(0, 11, shape) << 3 | random.integers(0, 8, shape))
+        deviation = float(np.sqrt((FP8[codes] ** 2).mean()))
+        tiles = tuple(-(-size // TILE) for size in shape)
+        return {
+            name: Stored("F8_E4M3", codes.astype(np.uint8)),
+            name.removesuffix("weight") + "scale": Stored("F8_E8M0", self._scales(name, shape, deviation)(tiles)),
+        }
 
     def _draw(self, name, shape):
         random = self._random(name)
@@ -277,9 +332,31 @@ RENAMES = [
 ]
 
 
+def dequantized(stored):
+    """{name: Stored} with 4-bit and 8-bit floats as float32."""
+    out = {}
+    for name, tensor in stored.items():
+        scale = stored.get(name.removesuffix("weight") + "scale") if name.endswith(".weight") else None
+        if tensor.dtype == "F8_E8M0":
+            continue
+        if scale is None:
+            out[name] = tensor
+            continue
+        factors = np.ldexp(np.float32(1), scale.bits.astype(np.int32) - 127)
+        if tensor.dtype == "I8":
+            codes = tensor.bits.view(np.uint8)
+            values = np.stack([FP4[codes & 15], FP4[codes >> 4]], axis=-1).reshape(len(codes), -1)
+            factors = factors.repeat(GROUP, axis=1)
+        else:
+            values = FP8[tensor.bits]
+            factors = factors.repeat(TILE, axis=0).repeat(TILE, axis=1)[: values.shape[0], : values.shape[1]]
+        out[name] = Stored("F32", (values * factors).astype(np.float32))
+    return out
+
+
 def read(folder):
     """{name: values} as transformers' modules have them."""
-    stored = safetensors_file.read(pathlib.Path(folder) / "model.safetensors")
+    stored = dequantized(safetensors_file.read(pathlib.Path(folder) / "model.safetensors"))
     out, experts = {}, {}
     for name, tensor in stored.items():
         if name.startswith("mtp."):

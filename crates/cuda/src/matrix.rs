@@ -77,7 +77,7 @@ impl Matrix {
         match encoding {
             Encoding::Float(_) | Encoding::Affine { .. } => true,
             Encoding::Block(format) => block_code(format).is_some(),
-            Encoding::Mxfp4 => false,
+            Encoding::Mxfp4 | Encoding::Fp8 { .. } => false,
         }
     }
 
@@ -95,7 +95,7 @@ impl Matrix {
                 Some(code) => (Kind::Block as u32, code, format.values() as u32, 0),
                 None => panic!("no kernel reads {}", format.name()),
             },
-            Encoding::Mxfp4 => panic!("no kernel reads {}", encoding.name()),
+            Encoding::Mxfp4 | Encoding::Fp8 { .. } => panic!("no kernel reads {}", encoding.name()),
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));

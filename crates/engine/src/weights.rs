@@ -144,6 +144,25 @@ impl<'a> Catalog<'a> {
         MatrixId(self.matrices.len() as u32 - 1)
     }
 
+    /// Declares a matrix whose rows are used in `parts` equal parts.
+    ///
+    /// # Errors
+    /// As [`Catalog::matrix`], or parts that cut through rows that share scales.
+    pub fn matrix_in_parts(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        parts: usize,
+    ) -> Result<MatrixId, EngineError> {
+        let shared = self.shaped(name, rows, columns)?.encoding.rows_per_scale();
+        if !(rows / parts).is_multiple_of(shared) {
+            let found =
+                format!("its {parts} parts cut through {shared} rows that share scales: use bf16");
+            return Err(EngineError::tensor(name, found));
+        }
+        self.matrix(name, rows, columns)
+    }
+
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
     /// matrices mixed: of each, which rows, from first to last. They are put in order when they are loaded, so that
     /// no device meets the mixture; where the others are mapped, these are copies.
@@ -158,8 +177,15 @@ impl<'a> Catalog<'a> {
     ) -> Result<[MatrixId; N], EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
         let first = self.matrices.len() as u32;
+        let shared = tensor.encoding.rows_per_scale();
         for runs in parts {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
+            if runs.iter().any(|run| run.start % shared != 0 || run.end % shared != 0) {
+                let found = format!(
+                    "its parts cut through {shared} rows that share scales: use the bf16 release"
+                );
+                return Err(EngineError::tensor(name, found));
+            }
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
             let derived = Some(Derived::Rows(runs));

@@ -98,7 +98,7 @@ fn every_part_changes_the_answer() {
     for part in [
         "attn_hc.fn",
         "attn_hc.base",
-        "ffn_hc.scale",
+        "ffn_hc.gain",
         "hc_head.fn",
         "hc_head.base",
         "self_attn.sinks",

@@ -19,6 +19,35 @@ pub fn bf16_from_f32(value: f32) -> u16 {
     (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
+/// A power of two by its exponent with bias 127 (E8M0); 255 is no number. Exact.
+#[inline]
+pub fn f32_from_e8m0(byte: u8) -> f32 {
+    match byte {
+        // The one power that is subnormal.
+        0 => f32::from_bits(0x0040_0000),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(byte) << 23),
+    }
+}
+
+/// The binary16 bits of an 8-bit float (E4M3) over 256: the same fields under a bias that is larger by eight. The codes
+/// without a number (all bits but the sign set) become NaN. Exact.
+#[inline(always)]
+pub(crate) fn f16_from_e4m3(byte: u8) -> u16 {
+    let sign = u16::from(byte & 0x80) << 8;
+    let magnitude = u16::from(byte & 0x7f);
+    sign | if magnitude == 0x7f { 0x7f80 } else { magnitude << 7 }
+}
+
+/// What [`f16_from_e4m3`] gives is smaller than the value by this factor.
+pub(crate) const E4M3_FACTOR: f32 = 256.0;
+
+/// 8-bit float (E4M3: bias 7, no infinities, largest 448) to binary32: exact.
+#[inline]
+pub fn f32_from_e4m3(byte: u8) -> f32 {
+    f32_from_f16(f16_from_e4m3(byte)) * E4M3_FACTOR
+}
+
 /// IEEE binary16 bits to binary32: exact.
 #[inline]
 pub fn f32_from_f16(bits: u16) -> f32 {
@@ -74,6 +103,24 @@ mod tests {
             } else {
                 assert_eq!(back, bits, "{bits:#06x} is {value}");
             }
+        }
+    }
+
+    #[test]
+    fn e4m3_is_what_its_fields_say() {
+        for byte in 0..=u8::MAX {
+            let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7) / 8.0);
+            let magnitude = match exponent {
+                0 => mantissa * 2f32.powi(-6),
+                15 if byte & 7 == 7 => f32::NAN,
+                _ => (1.0 + mantissa) * 2f32.powi(exponent - 7),
+            };
+            let expected = if byte < 0x80 { magnitude } else { -magnitude };
+            let found = f32_from_e4m3(byte);
+            assert!(
+                found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(),
+                "{byte:#04x}"
+            );
         }
     }
 

@@ -9,7 +9,7 @@
 //! Methods are `inline(always)` and carry no `target_feature`: they are inlined into callers that
 //! do (`table.rs`). Calling one outside such a caller would be slow at best, hence `unsafe`.
 
-use crate::float::{f32_from_bf16, f32_from_f16};
+use crate::float::{f16_from_e4m3, f32_from_bf16, f32_from_f16};
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
@@ -34,6 +34,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_bf16(from: *const u8) -> Self;
     /// Reads 16 binary16 values (32 bytes).
     unsafe fn load_f16(from: *const u8) -> Self;
+    /// Reads 16 8-bit floats (E4M3) over 256, as [`f16_from_e4m3`].
+    unsafe fn load_e4m3(from: *const u8) -> Self;
     /// Reads 16 signed bytes.
     unsafe fn load_i8(from: *const u8) -> Self;
     /// Writes 16 values rounded to nearest even; values must lie within the range of `i16`.
@@ -179,6 +181,12 @@ impl Lanes for ScalarLanes {
         // SAFETY: see above the impl.
         let bits = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         Self(bits.map(f32_from_f16))
+    }
+    #[inline(always)]
+    unsafe fn load_e4m3(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        let codes = unsafe { from.cast::<[u8; LANES]>().read_unaligned() };
+        Self(codes.map(|code| f32_from_f16(f16_from_e4m3(code))))
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self {

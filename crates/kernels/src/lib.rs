@@ -43,7 +43,9 @@ pub use compute::{
     ATTENTION_BYTES, Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens,
 };
 pub use delta::{DeltaForm, DeltaInputs, DeltaShape};
-pub use float::{bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_f16};
+pub use float::{
+    bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_e4m3, f32_from_e8m0, f32_from_f16,
+};
 pub use kv_type::{KvType, Q8_GROUP, UnknownKvType};
 
 /// Asks the processor to fetch the cache line at `address` into the second level. Any address will

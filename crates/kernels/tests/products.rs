@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, compute, isas, random_matrix};
-use kernels::format::{BlockFormat, Encoding, FloatType, decode_row};
+use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType, decode_row};
 use kernels::{Activations, Arithmetic, Compute, MatmulJob, Tokens};
 
 fn multiply(
@@ -59,7 +59,9 @@ fn relative_error(got: &[f32], want: &[(f64, f64)], columns: usize) -> f64 {
 fn encodings() -> Vec<Encoding> {
     let mut all: Vec<_> = BlockFormat::ALL.iter().copied().map(Encoding::Block).collect();
     all.push(Encoding::Mxfp4);
+    all.push(Encoding::Fp8 { scale: ScaleType::E8m0 });
     for scale in [FloatType::F32, FloatType::F16, FloatType::Bf16] {
+        all.push(Encoding::Fp8 { scale: ScaleType::Float(scale) });
         all.push(Encoding::Float(scale));
         for bits in [2, 3, 4, 5, 6, 8] {
             for group in [32, 64, 128] {
@@ -89,7 +91,8 @@ fn products_are_accurate_and_equal_on_every_instruction_set() {
                     let got = multiply(&compute, &matrix, &x, Tokens::All, index % 5);
                     let error = relative_error(&got, &want, columns);
                     let limit = match (arithmetic, encoding) {
-                        (Arithmetic::Int16, Encoding::Float(_)) | (Arithmetic::F32, _) => 1e-6,
+                        (Arithmetic::Int16, Encoding::Float(_) | Encoding::Fp8 { .. })
+                        | (Arithmetic::F32, _) => 1e-6,
                         _ => 5e-5,
                     };
                     let case = format!("{isa:?} {arithmetic:?} {encoding:?} {rows}x{columns}");
@@ -203,4 +206,64 @@ fn a_product_with_unprepared_activations_is_refused() {
     let bytes = matrix.skewed(0);
     let (matrix, tokens) = (matrix.view(&bytes), Tokens::All);
     compute.matmul(&mut [MatmulJob { matrix, x: &activations, tokens, out: &mut [0.0; 4] }]);
+}
+
+/// Rows and columns that are no whole tiles, and every code, against the formula of the format.
+#[test]
+fn fp8_tiles_end_at_the_edges_of_the_matrix() {
+    let mut random = Random::new(6);
+    for (rows, columns) in [(1, 1), (5, 127), (130, 129), (257, 300), (128, 512), (131, 1041)] {
+        let scale = ScaleType::Float(FloatType::F32);
+        let matrix = random_matrix(&mut random, Encoding::Fp8 { scale }, rows, columns);
+        let x = random.normals(9 * columns);
+        let want = reference(&matrix, &x);
+        let all = multiply(&compute(1, Arithmetic::Int16, isas()[0]), &matrix, &x, Tokens::All, 0);
+        assert!(relative_error(&all, &want, columns) < 1e-6, "{rows}x{columns}");
+        for isa in isas() {
+            let compute = compute(2, Arithmetic::Int16, isa);
+            for count in [1, 2, 3, 4, 5, 9] {
+                let got = multiply(&compute, &matrix, &x[..count * columns], Tokens::All, count);
+                assert_eq!(&all[..count * rows], got, "{isa:?} {rows}x{columns}: {count} tokens");
+            }
+        }
+    }
+}
+
+#[test]
+fn fp8_codes_without_a_number_stay_visible() {
+    let (rows, columns) = (6, 160);
+    for isa in isas() {
+        let compute = compute(1, Arithmetic::Int16, isa);
+        let x = vec![1.0; 3 * columns];
+        for (at, code) in [(0, 0x7f), (columns - 1, 0xff), (130, 0x7f)] {
+            let mut weight = vec![0x38; rows * columns];
+            weight[2 * columns + at] = code;
+            let encoding = Encoding::Fp8 { scale: ScaleType::E8m0 };
+            let matrix = Matrix::new(encoding, rows, columns, &weight, &[127, 128], &[]).unwrap();
+            for tokens in [1, 3] {
+                let mut activations = Activations::with_capacity(tokens, columns);
+                compute.prepare(&x[..tokens * columns], columns, &[encoding], &mut activations);
+                let mut out = vec![0.0; tokens * rows];
+                let (x, tokens) = (&activations, Tokens::All);
+                compute.matmul(&mut [MatmulJob { matrix, x, tokens, out: &mut out }]);
+                for (index, &y) in out.iter().enumerate() {
+                    let expected = 128.0 + 2.0 * 32.0;
+                    assert!(if index % rows == 2 { y.is_nan() } else { y == expected }, "{isa:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn planes_of_another_length_are_refused() {
+    let encoding = Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) };
+    let (weight, scales) = (vec![0; 130 * 129], vec![0; 4 * 4]);
+    assert!(Matrix::new(encoding, 130, 129, &weight, &scales, &[]).is_ok());
+    for (w, s, b) in [(1, 0, 0), (0, 4, 0), (0, 1, 0)] {
+        let (weight, scales) = (&weight[w..], &scales[s..]);
+        assert!(Matrix::new(encoding, 130, 129, weight, scales, &vec![0; b]).is_err());
+    }
+    let error = Matrix::new(encoding, 130, 129, &weight, &scales, &[0; 16]).unwrap_err();
+    assert_eq!(error.to_string(), "bias bytes: expected 0, found 16");
 }

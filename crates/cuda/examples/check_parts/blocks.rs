@@ -59,7 +59,7 @@ impl Bench {
                     }
                 }
             }
-            Encoding::Affine { .. } | Encoding::Mxfp4 => unreachable!("blocks and floats"),
+            _ => unreachable!("blocks and floats"),
         }
         bytes
     }

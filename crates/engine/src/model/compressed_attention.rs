@@ -203,10 +203,10 @@ impl CompressedAttention {
             key: catalog.matrix(&name("kv_proj"), dim, hidden)?,
             key_norm: catalog.vector(&name("kv_norm"), dim, norm)?,
             sinks: catalog.vector(&name("sinks"), heads, VectorRole::Plain)?,
-            output_low: catalog.matrix(
+            output_low: catalog.matrix_in_parts(
                 &name("o_a_proj"),
-                low,
-                heads / shape.output_groups * dim,
+                (low, heads / shape.output_groups * dim),
+                shape.output_groups,
             )?,
             output: catalog.matrix(&name("o_b_proj"), hidden, low)?,
             compressor: compressor.transpose()?,

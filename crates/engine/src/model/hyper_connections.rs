@@ -74,7 +74,7 @@ impl HyperConfig {
         Ok(Site {
             matrix: catalog.matrix(&format!("{prefix}.fn"), outputs, self.streams * hidden)?,
             base: catalog.vector(&format!("{prefix}.base"), outputs, plain)?,
-            scale: catalog.vector(&format!("{prefix}.scale"), scales, plain)?,
+            scale: catalog.vector(&format!("{prefix}.gain"), scales, plain)?,
         })
     }
 

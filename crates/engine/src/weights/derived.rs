@@ -28,13 +28,12 @@ impl Derived {
         let (encoding, columns) = (from.encoding, from.columns);
         match (self, encoding) {
             (Self::Rows(runs), _) => {
-                let planes = [
-                    (from.weight, encoding.weight_row_bytes(columns)),
-                    (from.scales, encoding.scale_row_bytes(columns)),
-                    (from.biases, encoding.bias_row_bytes(columns)),
-                ];
-                planes.map(|(bytes, row)| {
-                    let runs = runs.iter().map(|run| &bytes[run.start * row..run.end * row]);
+                // Runs are whole numbers of the rows that share scales, so planes are cut where rows are.
+                let at = |row: usize| encoding.plane_bytes(row, columns);
+                let planes = [from.weight, from.scales, from.biases];
+                std::array::from_fn(|plane| {
+                    let cut = |run: &Range<usize>| at(run.start)[plane]..at(run.end)[plane];
+                    let runs = runs.iter().map(|run| &planes[plane][cut(run)]);
                     runs.flatten().copied().collect()
                 })
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use kernels::format::BlockFormat;
+use kernels::format::{BlockFormat, FloatType, ScaleType};
 
 /// `flashmoe synth`
 #[derive(Args, Clone, Debug)]
@@ -61,6 +61,8 @@ pub(crate) enum StoredAs {
     F32,
     /// 4-bit floats with a power of two for each 32 in planes of their own, as gpt-oss is published.
     Mxfp4Planes,
+    /// 8-bit floats with a scale of this type for each tile of 128 rows and columns.
+    Fp8(ScaleType),
     /// Blocks of GGUF.
     Blocks(BlockFormat),
 }
@@ -80,9 +82,11 @@ impl FromStr for StoredAs {
             "f16" => Ok(Self::F16),
             "f32" => Ok(Self::F32),
             "mxfp4:planes" => Ok(Self::Mxfp4Planes),
+            "fp8:128:f32" => Ok(Self::Fp8(ScaleType::Float(FloatType::F32))),
+            "fp8:128:e8m0" => Ok(Self::Fp8(ScaleType::E8m0)),
             _ => BlockFormat::parse(text).map(Self::Blocks).ok_or_else(|| {
-                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, bf16, f16, f32, or a block encoding such as \
-                 q4_k"
+                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, fp8:128:f32, fp8:128:e8m0, bf16, f16, f32, or \
+                 a block encoding such as q4_k"
                     .to_owned()
             }),
         }

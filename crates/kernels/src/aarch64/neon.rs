@@ -115,6 +115,28 @@ impl Lanes for NeonLanes {
         }))
     }
     #[inline(always)]
+    unsafe fn load_e4m3(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        unsafe {
+            let codes = vreinterpretq_s8_u8(vld1q_u8(from));
+            let words = [vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes)];
+            let halves = words.map(|words| {
+                // The sign has come to the highest bit and the one below it.
+                let halves =
+                    vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16::<7>(words)), vdupq_n_u16(0xbfff));
+                let all_set = vdupq_n_u16(0x3f80);
+                let none = vceqq_u16(vandq_u16(halves, all_set), all_set);
+                vorrq_u16(halves, vandq_u16(none, vdupq_n_u16(0x4000)))
+            });
+            Self([
+                widen_f16(vget_low_u16(halves[0])),
+                widen_f16(vget_high_u16(halves[0])),
+                widen_f16(vget_low_u16(halves[1])),
+                widen_f16(vget_high_u16(halves[1])),
+            ])
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self {
         // SAFETY: see above the impl.
         unsafe {

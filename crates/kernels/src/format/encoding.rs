@@ -1,7 +1,7 @@
 //! What an encoding is: its planes, its sizes and its names.
 
 use crate::blocks::BlockFormat;
-use crate::float::{f32_from_bf16, f32_from_f16};
+use crate::float::{f32_from_bf16, f32_from_e8m0, f32_from_f16};
 use thiserror::Error;
 
 /// A floating-point storage type.
@@ -53,6 +53,50 @@ impl FloatType {
     }
 }
 
+/// A storage type of the scales that whole tiles of a matrix share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScaleType {
+    /// A float.
+    Float(FloatType),
+    /// A power of two: the byte is its exponent with bias 127, 255 is no number (E8M0).
+    E8m0,
+}
+
+impl ScaleType {
+    /// Bytes of one scale.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Float(float) => float.bytes(),
+            Self::E8m0 => 1,
+        }
+    }
+
+    /// The type's name: `f32`, `e8m0`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Float(float) => float.name(),
+            Self::E8m0 => "e8m0",
+        }
+    }
+
+    /// The type of a name; `None` for any other text.
+    pub fn parse(name: &str) -> Option<Self> {
+        if name == Self::E8m0.name() {
+            return Some(Self::E8m0);
+        }
+        FloatType::parse(name).map(Self::Float)
+    }
+
+    /// Decodes scale `index` of a byte slice of this type.
+    #[inline]
+    pub fn decode(self, bytes: &[u8], index: usize) -> f32 {
+        match self {
+            Self::Float(float) => float.decode(bytes, index),
+            Self::E8m0 => f32_from_e8m0(bytes[index]),
+        }
+    }
+}
+
 /// How the values of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -73,10 +117,21 @@ pub enum Encoding {
     /// group holds the values `2j` (low) and `2j + 1`; a scale is the exponent with bias 127. The values of
     /// [`BlockFormat::Mxfp4`] in another order.
     Mxfp4,
+    /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with a scale for each tile of [`FP8_TILE`]
+    /// rows and columns, in two planes. Tiles at the lower and right edges may be partial.
+    Fp8 {
+        /// Storage type of the scales.
+        scale: ScaleType,
+    },
 }
+
+/// Rows, and columns, that share a scale in [`Encoding::Fp8`].
+pub const FP8_TILE: usize = 128;
 
 /// As manifests spell [`Encoding::Mxfp4`].
 const MXFP4_NAME: &str = "mxfp4:planes";
+/// What the names of [`Encoding::Fp8`] begin with; the type of the scales follows.
+const FP8_NAME: &str = "fp8:128:";
 /// Values that share a scale in [`Encoding::Mxfp4`].
 const MXFP4_GROUP: usize = 32;
 
@@ -97,7 +152,7 @@ impl Encoding {
     pub const fn planes(self) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 1,
-            Self::Mxfp4 => 2,
+            Self::Mxfp4 | Self::Fp8 { .. } => 2,
             Self::Affine { .. } => 3,
         }
     }
@@ -105,7 +160,7 @@ impl Encoding {
     /// Columns of a matrix are a multiple of this many.
     pub const fn block_values(self) -> usize {
         match self {
-            Self::Float(_) => 1,
+            Self::Float(_) | Self::Fp8 { .. } => 1,
             Self::Affine { group, .. } => group as usize,
             Self::Block(format) => format.values(),
             Self::Mxfp4 => MXFP4_GROUP,
@@ -119,15 +174,30 @@ impl Encoding {
             Self::Affine { bits, .. } => columns * bits as usize / 8,
             Self::Block(format) => columns / format.values() * format.bytes(),
             Self::Mxfp4 => columns / 2,
+            Self::Fp8 { .. } => columns,
         }
     }
 
-    /// Bytes of one row of scales. Zero for encodings of one plane.
+    /// Rows of the matrix that share a row of scales.
+    pub const fn rows_per_scale(self) -> usize {
+        match self {
+            Self::Fp8 { .. } => FP8_TILE,
+            Self::Float(_) | Self::Block(_) | Self::Mxfp4 | Self::Affine { .. } => 1,
+        }
+    }
+
+    /// Rows of scales of a matrix.
+    pub const fn scale_rows(self, rows: usize) -> usize {
+        rows.div_ceil(self.rows_per_scale())
+    }
+
+    /// Bytes of one row of scales, which [`Encoding::rows_per_scale`] rows share. Zero for encodings of one plane.
     pub const fn scale_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
             Self::Affine { group, scale, .. } => columns / group as usize * scale.bytes(),
             Self::Mxfp4 => columns / MXFP4_GROUP,
+            Self::Fp8 { scale } => columns.div_ceil(FP8_TILE) * scale.bytes(),
         }
     }
 
@@ -135,28 +205,24 @@ impl Encoding {
     pub const fn bias_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Affine { .. } => self.scale_row_bytes(columns),
-            Self::Float(_) | Self::Block(_) | Self::Mxfp4 => 0,
+            Self::Float(_) | Self::Block(_) | Self::Mxfp4 | Self::Fp8 { .. } => 0,
         }
-    }
-
-    /// Bytes of one row of all planes.
-    pub const fn row_bytes(self, columns: usize) -> usize {
-        let parameters = self.scale_row_bytes(columns) + self.bias_row_bytes(columns);
-        self.weight_row_bytes(columns) + parameters
     }
 
     /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks.
     pub const fn plane_bytes(self, rows: usize, columns: usize) -> [usize; 3] {
-        let (scales, biases) = (self.scale_row_bytes(columns), self.bias_row_bytes(columns));
-        [rows * self.weight_row_bytes(columns), rows * scales, rows * biases]
+        let scales = self.scale_rows(rows) * self.scale_row_bytes(columns);
+        [rows * self.weight_row_bytes(columns), scales, rows * self.bias_row_bytes(columns)]
     }
 
     /// Bytes of a whole matrix: all planes.
     pub const fn matrix_bytes(self, rows: usize, columns: usize) -> usize {
-        rows * self.row_bytes(columns)
+        let [weight, scales, biases] = self.plane_bytes(rows, columns);
+        weight + scales + biases
     }
 
-    /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`.
+    /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`,
+    /// `fp8:128:SCALETYPE`.
     pub fn name(self) -> String {
         match self {
             Self::Float(float) => float.name().to_owned(),
@@ -165,6 +231,7 @@ impl Encoding {
             }
             Self::Block(format) => format.name().to_owned(),
             Self::Mxfp4 => MXFP4_NAME.to_owned(),
+            Self::Fp8 { scale } => format!("{FP8_NAME}{}", scale.name()),
         }
     }
 
@@ -172,6 +239,9 @@ impl Encoding {
     pub fn parse(name: &str) -> Option<Self> {
         if name == MXFP4_NAME {
             return Some(Self::Mxfp4);
+        }
+        if let Some(scale) = name.strip_prefix(FP8_NAME) {
+            return ScaleType::parse(scale).map(|scale| Self::Fp8 { scale });
         }
         let Some(rest) = name.strip_prefix("affine:") else {
             let float = FloatType::parse(name).map(Self::Float);
@@ -194,13 +264,14 @@ impl Encoding {
             Self::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
             Self::Float(_) | Self::Block(_) => self.name(),
             Self::Mxfp4 => "mxfp4".to_owned(),
+            Self::Fp8 { .. } => "fp8".to_owned(),
         }
     }
 
     /// Checks that the encoding exists and that `columns` is a whole number of groups or blocks.
     pub fn check(self, columns: usize) -> Result<(), MatrixError> {
         let what = match self {
-            Self::Float(_) => return Ok(()),
+            Self::Float(_) | Self::Fp8 { .. } => return Ok(()),
             Self::Block(_) | Self::Mxfp4 => "columns past the last block",
             Self::Affine { bits, group, .. } => {
                 if !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
@@ -229,15 +300,25 @@ mod tests {
     fn names_lead_back_to_their_encodings() {
         let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
         let blocks = BlockFormat::ALL.iter().copied().map(Encoding::Block);
-        let others = [affine, Encoding::Float(FloatType::F16), Encoding::Mxfp4];
+        let fp8 = |scale| Encoding::Fp8 { scale };
+        let fp8 = [fp8(ScaleType::E8m0), fp8(ScaleType::Float(FloatType::F32))];
+        let others = [affine, Encoding::Float(FloatType::F16), Encoding::Mxfp4, fp8[0], fp8[1]];
         for encoding in blocks.chain(others) {
             assert_eq!(Encoding::parse(&encoding.name()), Some(encoding));
         }
         assert_eq!(affine.name(), "affine:4:64:bf16");
+        assert_eq!(fp8.map(Encoding::name), ["fp8:128:e8m0", "fp8:128:f32"]);
         assert_eq!((affine.label(), affine.planes()), ("4-bit g64".to_owned(), 3));
-        for other in
-            ["", "affine", "affine:04:64:bf16", "affine:7:64:bf16", "affine:4:64", "Q4_K", "q4_k "]
-        {
+        for other in [
+            "",
+            "affine",
+            "affine:04:64:bf16",
+            "affine:7:64:bf16",
+            "affine:4:64",
+            "Q4_K",
+            "q4_k ",
+            "fp8:128:",
+        ] {
             assert_eq!(Encoding::parse(other), None, "{other:?}");
         }
     }
@@ -253,11 +334,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_tile_share_their_scales() {
+        let fp8 = Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) };
+        assert_eq!((fp8.planes(), fp8.block_values()), (2, 1));
+        assert_eq!(fp8.plane_bytes(576, 7168), [576 * 7168, 5 * 56 * 4, 0]);
+        assert_eq!(fp8.plane_bytes(128, 130), [128 * 130, 2 * 4, 0]);
+        let powers = Encoding::Fp8 { scale: ScaleType::E8m0 };
+        assert_eq!(powers.matrix_bytes(129, 128), 129 * 128 + 2);
+        let scales = [0, 1, 127, 254].map(|byte| ScaleType::E8m0.decode(&[byte], 0));
+        assert_eq!(scales, [-127, -126, 0, 127].map(|power| 2f32.powi(power)));
+        assert!(ScaleType::E8m0.decode(&[255], 0).is_nan());
+    }
+
+    #[test]
     fn blocks_are_one_plane_of_whole_blocks() {
         let q4_k = Encoding::Block(BlockFormat::Q4K);
         assert_eq!((q4_k.planes(), q4_k.block_values()), (1, 256));
         assert_eq!(q4_k.plane_bytes(3, 512), [3 * 288, 0, 0]);
-        assert_eq!(q4_k.matrix_bytes(3, 512), 3 * q4_k.row_bytes(512));
+        assert_eq!(q4_k.matrix_bytes(3, 512), 3 * 288);
         assert!(q4_k.check(512).is_ok());
         let error = q4_k.check(544).unwrap_err();
         assert_eq!(error.to_string(), "columns past the last block: expected 0, found 32");

@@ -11,8 +11,9 @@ pub(crate) mod mxfp4;
 
 pub use crate::blocks::BlockFormat;
 use crate::blocks::VALUES_MAX;
+use crate::float::{E4M3_FACTOR, f16_from_e4m3, f32_from_f16};
 pub use bits::{pack, unpack};
-pub use encoding::{Encoding, FloatType, MatrixError};
+pub use encoding::{Encoding, FP8_TILE, FloatType, MatrixError, ScaleType};
 
 /// A borrowed weight matrix `[rows, columns]`, row-major; a product maps `columns` inputs to `rows`
 /// outputs.
@@ -26,7 +27,7 @@ pub struct Matrix<'a> {
     pub columns: usize,
     /// Packed values or blocks, `rows * weight_row_bytes(columns)`; any alignment.
     pub weight: &'a [u8],
-    /// Scales or exponents `[rows, columns / group]`, or empty; any alignment.
+    /// Scales or exponents `[scale_rows, columns / group]` (rounded up for tiles), or empty; any alignment.
     pub scales: &'a [u8],
     /// Biases `[rows, columns / group]`, or empty; any alignment.
     pub biases: &'a [u8],
@@ -46,9 +47,10 @@ impl<'a> Matrix<'a> {
         let expect = |what, expected, found| {
             if expected == found { Ok(()) } else { Err(MatrixError { what, expected, found }) }
         };
-        expect("weight bytes", rows * encoding.weight_row_bytes(columns), weight.len())?;
-        expect("scale bytes", rows * encoding.scale_row_bytes(columns), scales.len())?;
-        expect("bias bytes", rows * encoding.bias_row_bytes(columns), biases.len())?;
+        let planes = encoding.plane_bytes(rows, columns);
+        expect("weight bytes", planes[0], weight.len())?;
+        expect("scale bytes", planes[1], scales.len())?;
+        expect("bias bytes", planes[2], biases.len())?;
         Ok(Self { encoding, rows, columns, weight, scales, biases })
     }
 
@@ -56,23 +58,26 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     ///
-    /// If they lie outside the matrix.
+    /// If they lie outside the matrix, or the first shares scales with the row before.
     #[must_use]
     pub fn part(&self, first: usize, count: usize) -> Self {
-        let part = |plane: &'a [u8], row: usize| &plane[first * row..(first + count) * row];
         let (encoding, columns) = (self.encoding, self.columns);
+        assert!(first.is_multiple_of(encoding.rows_per_scale()), "row {first} within a tile");
+        let [from, to] = [first, first + count].map(|row| encoding.plane_bytes(row, columns));
+        let part = |plane: &'a [u8], index: usize| &plane[from[index]..to[index]];
         Self {
             rows: count,
-            weight: part(self.weight, encoding.weight_row_bytes(columns)),
-            scales: part(self.scales, encoding.scale_row_bytes(columns)),
-            biases: part(self.biases, encoding.bias_row_bytes(columns)),
+            weight: part(self.weight, 0),
+            scales: part(self.scales, 1),
+            biases: part(self.biases, 2),
             ..*self
         }
     }
 }
 
 /// Decodes `out.len()` values of one row, starting at column `first`: `q * scale + bias` in
-/// binary32 for affine encodings, the reference of its format for blocks.
+/// binary32 for affine encodings, the float times the scale of its tile for 8-bit floats, the reference of its format
+/// for blocks.
 ///
 /// # Panics
 ///
@@ -95,6 +100,13 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
             mxfp4::to_blocks(matrix, row..row + 1, &mut blocks);
             return decode_blocks(BlockFormat::Mxfp4, &blocks, first, out);
         }
+        Encoding::Fp8 { .. } => {
+            for (column, value) in (first..).zip(out) {
+                *value =
+                    f32_from_f16(f16_from_e4m3(stream[column])) * tile_factor(matrix, row, column);
+            }
+            return;
+        }
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let first_group = row * (matrix.columns / group);
@@ -112,6 +124,14 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
         }
         done += count;
     }
+}
+
+/// What [`f16_from_e4m3`] of a value of [`Encoding::Fp8`] is multiplied with: the tile's scale and the power of two.
+#[inline(always)]
+pub(crate) fn tile_factor(matrix: &Matrix<'_>, row: usize, column: usize) -> f32 {
+    let Encoding::Fp8 { scale } = matrix.encoding else { unreachable!("a matrix of tiles") };
+    let tiles = matrix.columns.div_ceil(FP8_TILE);
+    scale.decode(matrix.scales, row / FP8_TILE * tiles + column / FP8_TILE) * E4M3_FACTOR
 }
 
 /// Decodes values of a row of blocks, starting at column `first`.

@@ -9,6 +9,7 @@
 
 use crate::format::{Encoding, FloatType, Matrix, decode_columns};
 use crate::generic::elementwise::load;
+use crate::generic::fp8_product;
 use crate::lanes::{LANES, Lanes};
 use crate::task::FloatTask;
 
@@ -134,7 +135,10 @@ unsafe fn row_times<L: Lanes, const T: usize>(
             Encoding::Float(FloatType::Bf16) => {
                 accumulate::<L, Bf16, T>(weight, x, columns, &mut sums);
             }
-            Encoding::Affine { .. } | Encoding::Block(_) | Encoding::Mxfp4 => {
+            Encoding::Affine { .. }
+            | Encoding::Block(_)
+            | Encoding::Mxfp4
+            | Encoding::Fp8 { .. } => {
                 let mut piece = [0.0f32; PIECE];
                 for first in (0..columns).step_by(PIECE) {
                     let piece = &mut piece[..PIECE.min(columns - first)];
@@ -162,6 +166,9 @@ unsafe fn row_times<L: Lanes, const T: usize>(
 pub(crate) unsafe fn float_rows<L: Lanes>(task: &FloatTask<'_>) {
     // SAFETY: the caller guarantees what is asked for.
     unsafe {
+        if let Encoding::Fp8 { .. } = task.matrix.encoding {
+            return fp8_product::fp8_rows::<L>(task);
+        }
         for row in task.rows.clone() {
             let columns = task.matrix.columns;
             let x_row = |token| task.x[task.x_row(token) * columns..][..columns].as_ptr();

@@ -10,4 +10,5 @@ pub(crate) mod attention_tile;
 pub(crate) mod delta;
 pub(crate) mod elementwise;
 pub(crate) mod float_product;
+pub(crate) mod fp8_product;
 pub(crate) mod prepare;

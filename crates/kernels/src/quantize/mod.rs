@@ -75,9 +75,10 @@ pub fn encode(
         if expected == found { Ok(()) } else { Err(MatrixError { what, expected, found }) }
     };
     expect("values", rows * columns, values.len())?;
-    expect("weight bytes", rows * encoding.weight_row_bytes(columns), out.weight.len())?;
-    expect("scale bytes", rows * encoding.scale_row_bytes(columns), out.scales.len())?;
-    expect("bias bytes", rows * encoding.bias_row_bytes(columns), out.biases.len())?;
+    let planes = encoding.plane_bytes(rows, columns);
+    expect("weight bytes", planes[0], out.weight.len())?;
+    expect("scale bytes", planes[1], out.scales.len())?;
+    expect("bias bytes", planes[2], out.biases.len())?;
     if let Some((index, &value)) = values.iter().enumerate().find(|(_, v)| !v.is_finite()) {
         return Err(QuantizeError::NotFinite { index, value });
     }
@@ -92,6 +93,7 @@ pub fn encode(
             return Err(QuantizeError::Unsupported { encoding: format.name() });
         }
         Encoding::Mxfp4 => return Err(QuantizeError::Unsupported { encoding: "mxfp4" }),
+        Encoding::Fp8 { .. } => return Err(QuantizeError::Unsupported { encoding: "fp8" }),
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let packed = out.weight.chunks_exact_mut(group * usize::from(bits) / 8);

@@ -83,6 +83,17 @@ impl Lanes for Avx2Lanes {
         }
     }
     #[inline(always)]
+    unsafe fn load_e4m3(from: *const u8) -> Self {
+        // SAFETY: see above the impl.
+        unsafe {
+            let halves = halves_of_e4m3(from);
+            Self(
+                _mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)),
+            )
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self {
         // SAFETY: see above the impl.
         unsafe {
@@ -180,5 +191,19 @@ impl Lanes for Avx2Lanes {
             let one = _mm_max_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
             _mm_cvtsi128_si32(one) as u32
         }
+    }
+}
+
+/// Sixteen 8-bit floats as binary16 ([`f16_from_e4m3`](crate::float::f16_from_e4m3)).
+#[inline(always)]
+pub(super) unsafe fn halves_of_e4m3(from: *const u8) -> __m256i {
+    // SAFETY: the caller vouches for 16 bytes and for AVX2.
+    unsafe {
+        let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast()));
+        // The sign has come to the highest bit and the one below it.
+        let halves = _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(-0x4001));
+        let all_set = _mm256_set1_epi16(0x3f80);
+        let none = _mm256_cmpeq_epi16(_mm256_and_si256(halves, all_set), all_set);
+        _mm256_or_si256(halves, _mm256_and_si256(none, _mm256_set1_epi16(0x4000)))
     }
 }

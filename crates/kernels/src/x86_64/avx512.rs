@@ -60,6 +60,11 @@ impl Lanes for Avx512Lanes {
         unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
     }
     #[inline(always)]
+    unsafe fn load_e4m3(from: *const u8) -> Self {
+        // SAFETY: see above the impl; AVX-512 includes AVX2.
+        unsafe { Self(_mm512_cvtph_ps(super::avx2::halves_of_e4m3(from))) }
+    }
+    #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self {
         // SAFETY: see above the impl.
         unsafe { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
+use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, Matrix, ScaleType};
 use kernels::{Arithmetic, Compute, ComputeOptions, Isa, bf16_from_f32, f16_from_f32};
 
 /// xorshift64*: small, seeded, the same on every machine.
@@ -61,10 +61,9 @@ impl Owned {
 
     pub(crate) fn view<'a>(&self, skewed: &'a Skewed) -> Matrix<'a> {
         let bytes = &skewed.buffer[skewed.start..];
-        let (weight, rest) =
-            bytes.split_at(self.rows * self.encoding.weight_row_bytes(self.columns));
-        let (scales, biases) =
-            rest.split_at(self.rows * self.encoding.scale_row_bytes(self.columns));
+        let [weight, scales, _] = self.encoding.plane_bytes(self.rows, self.columns);
+        let (weight, rest) = bytes.split_at(weight);
+        let (scales, biases) = rest.split_at(scales);
         Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases).unwrap()
     }
 }
@@ -109,6 +108,24 @@ pub(crate) fn random_matrix(
         Encoding::Block(format) => {
             for _ in 0..rows * columns / format.values() {
                 random_block(random, format, &mut bytes);
+            }
+        }
+        Encoding::Fp8 { scale } => {
+            // Any code that is a number, of root mean square near 120.
+            let code = |random: &mut Random| loop {
+                let byte = random.next() as u8;
+                if byte & 0x7f != 0x7f {
+                    return byte;
+                }
+            };
+            bytes.extend((0..rows * columns).map(|_| code(random)));
+            for _ in 0..rows.div_ceil(FP8_TILE) * columns.div_ceil(FP8_TILE) {
+                match scale {
+                    ScaleType::Float(float) => {
+                        append((0.5 + random.uniform()) / 120.0, float, &mut bytes);
+                    }
+                    ScaleType::E8m0 => bytes.push(119 + (random.next() % 3) as u8),
+                }
             }
         }
         Encoding::Mxfp4 => {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kernels::format::{Encoding, FloatType};
+use kernels::format::Encoding;
 
 use super::config::Dimensions;
 use super::deepseek_v4;
@@ -15,6 +15,7 @@ use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::names::{self, ExpertMatrix, Meaning};
 use super::quantization::{Quantization, Scheme};
 use super::safetensors::{RawTensor, RawType};
+use super::scaled::{self, Refusal};
 use super::{
     CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, Projection, ProjectionShape,
     Tensor,
@@ -38,9 +39,6 @@ pub(crate) struct Assembled {
     /// any.
     pub(crate) convolutions_converted: Option<bool>,
 }
-
-/// Bytes of 32 4-bit floats.
-const GROUP_BYTES: usize = 16;
 
 /// Parts of one matrix: weight, scales, biases.
 type Parts = [Option<(FileId, RawTensor)>; 3];
@@ -93,6 +91,10 @@ pub(crate) fn assemble(
                 })?;
             }
             _ => {
+                if tensor.encoding.rows_per_scale() > 1 && tensor.shape.len() != 2 {
+                    let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
+                    return Err(FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN));
+                }
                 if name.ends_with(".conv1d") {
                     convolutions.push(convolution(path(file), &name, &mut tensor)?);
                 }
@@ -167,29 +169,37 @@ fn matrix<'a>(
             return Err(invalid("blocks of mxfp4 without scales".to_owned()));
         }
         (None, None) => return Ok((file, float(path(file), name, file, weight, schemes)?)),
-        (Some((scales_file, scales)), None) if scales.dtype == RawType::U8 => {
-            let Some(shape) = mxfp4_shape(&weight, &scales) else {
-                return Err(FormatError::unsupported(
-                    path(file),
-                    name,
-                    "mxfp4, nvfp4 or mxfp8 quantisation (8-bit scales without biases)",
-                    "use an MLX affine quantisation",
-                ));
+        (Some((scales_file, scales)), None) => {
+            let (shape, encoding) = match scaled::scaled(&weight, &scales) {
+                None => return Err(invalid("scales without biases".to_owned())),
+                Some(found) => found.map_err(|refusal| match refusal {
+                    Refusal::Invalid(found) => invalid(found),
+                    Refusal::Unsupported(found) => {
+                        FormatError::unsupported(path(file), name, found, scaled::READ)
+                    }
+                })?,
             };
+            let words = weight.dtype == RawType::U32;
+            let said =
+                |quantization: &Quantization| quantization.of(name).is_some_and(|it| it.floats);
+            if words && !matches!(schemes, Schemes::Config(quantization) if said(quantization)) {
+                let found = "has 8-bit scales but config.json does not say that its mode is mxfp4";
+                let field = format!("quantization: {name}");
+                return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
+            }
             let (offset, length) = (scales.offset, scales.length);
             let scales = Extent { file: scales_file, offset, length };
             let none = Extent { length: 0, ..scales };
             let weight = Extent { file, offset: weight.offset, length: weight.length };
             let scales_biases = Some((scales, none));
-            return Ok((file, Tensor { shape, encoding: Encoding::Mxfp4, weight, scales_biases }));
+            return Ok((file, Tensor { shape, encoding, weight, scales_biases }));
         }
-        (Some(_), None) => return Err(invalid("scales without biases".to_owned())),
         (None, Some(_)) => return Err(invalid("biases without scales".to_owned())),
     };
     if weight.dtype != RawType::U32 {
         return Err(invalid(format!("has scales but is {}, not U32", weight.dtype.name())));
     }
-    let Some(scale) = float_type(scales.1.dtype) else {
+    let Some(scale) = scales.1.dtype.float() else {
         return Err(invalid(format!("scales are {}", scales.1.dtype.name())));
     };
     if (biases.1.dtype, &biases.1.shape) != (scales.1.dtype, &scales.1.shape) {
@@ -214,7 +224,10 @@ fn matrix<'a>(
         Schemes::Group(group) => from_shapes(words, groups, *group)
             .ok_or_else(|| invalid(format!("{words} words for {groups} groups of {group}")))?,
     };
-    let Scheme { bits, group } = scheme;
+    let Scheme { bits, group, floats } = scheme;
+    if floats {
+        return Err(invalid("has biases, but config.json says that its mode is mxfp4".to_owned()));
+    }
     let columns = groups.checked_mul(group.into()).filter(|&columns| {
         columns.checked_mul(bits.into()).is_some_and(|total| total / 32 == words && total % 32 == 0)
     });
@@ -240,17 +253,6 @@ fn matrix<'a>(
     Ok((file, tensor))
 }
 
-/// The shape of a matrix of 4-bit floats as gpt-oss stores it: `[.., groups, 16]` bytes and an exponent for each group.
-fn mxfp4_shape(weight: &RawTensor, scales: &RawTensor) -> Option<Vec<usize>> {
-    let [outer @ .., GROUP_BYTES] = &weight.shape[..] else { return None };
-    if weight.dtype != RawType::U8 || outer != &scales.shape[..] {
-        return None;
-    }
-    let (groups, outer) = outer.split_last()?;
-    let columns = groups.checked_mul(2 * GROUP_BYTES)?;
-    Some(outer.iter().copied().chain([columns]).collect())
-}
-
 fn float(
     path: &Path,
     name: &str,
@@ -261,7 +263,7 @@ fn float(
     let raw = words_of_a_table(name, raw);
     let encoding = match raw.dtype {
         RawType::Encoded(encoding) => Some(encoding),
-        dtype => float_type(dtype).map(Encoding::Float),
+        dtype => dtype.float().map(Encoding::Float),
     };
     let Some(encoding) = encoding else {
         return Err(match raw.dtype {
@@ -309,20 +311,11 @@ fn words_of_a_table(name: &str, mut raw: RawTensor) -> RawTensor {
     raw
 }
 
-fn float_type(dtype: RawType) -> Option<FloatType> {
-    match dtype {
-        RawType::F32 => Some(FloatType::F32),
-        RawType::F16 => Some(FloatType::F16),
-        RawType::Bf16 => Some(FloatType::Bf16),
-        _ => None,
-    }
-}
-
 fn from_shapes(words: usize, groups: usize, group: u16) -> Option<Scheme> {
     let columns = groups.checked_mul(group.into())?;
     let bits = words.checked_mul(32)?.checked_div(columns)?;
     let bits = u8::try_from(bits).ok().filter(|bits| matches!(bits, 2 | 3 | 4 | 5 | 6 | 8))?;
-    Some(Scheme { bits, group })
+    Some(Scheme { bits, group, floats: false })
 }
 
 /// Bytes of one matrix of an expert.
@@ -369,6 +362,9 @@ impl LayerBuilder {
         }
         let rows = rows / halves.len();
         let encoding = tensor.encoding;
+        if halves.len() > 1 && rows % encoding.rows_per_scale() != 0 {
+            return Err(format!("shape {shape:?}: gate and up share a row of scales"));
+        }
         for (half, &projection) in halves.iter().enumerate() {
             self.set_shape(projection, ProjectionShape { rows, columns, encoding })?;
             for index in 0..count {

@@ -10,10 +10,10 @@ pub const TEMPLATE: &str = include_str!("deepseek_v4.jinja");
 pub(crate) const LAYER_TENSORS: [&str; 22] = [
     "attn_hc.fn",
     "attn_hc.base",
-    "attn_hc.scale",
+    "attn_hc.gain",
     "ffn_hc.fn",
     "ffn_hc.base",
-    "ffn_hc.scale",
+    "ffn_hc.gain",
     "self_attn.q_a_proj",
     "self_attn.q_a_norm",
     "self_attn.q_b_proj",
@@ -37,7 +37,7 @@ pub(crate) const INDEXER_TENSORS: [&str; 2] =
     ["self_attn.indexer.position_bias", "self_attn.indexer.kv_norm"];
 
 /// What lies outside of layers.
-pub(crate) const MODEL_TENSORS: [&str; 3] = ["hc_head.fn", "hc_head.base", "hc_head.scale"];
+pub(crate) const MODEL_TENSORS: [&str; 3] = ["hc_head.fn", "hc_head.base", "hc_head.gain"];
 
 /// The end of the name of a table of experts by token.
 pub(crate) const TABLE: &str = ".gate.tid2eid";
@@ -48,11 +48,11 @@ const MODEL: [(&str, &str); 9] = [
     ("head.weight", "lm_head.weight"),
     ("hc_head_fn", "hc_head.fn"),
     ("hc_head_base", "hc_head.base"),
-    ("hc_head_scale", "hc_head.scale"),
+    ("hc_head_scale", "hc_head.gain"),
     // As transformers 5 saves them.
     ("hc_head.hc_fn", "hc_head.fn"),
     ("hc_head.hc_base", "hc_head.base"),
-    ("hc_head.hc_scale", "hc_head.scale"),
+    ("hc_head.hc_scale", "hc_head.gain"),
     ("norm.weight", "norm.weight"),
 ];
 
@@ -62,10 +62,10 @@ const LAYER: [(&str, &str); 33] = [
     ("ffn_norm", "post_attention_layernorm"),
     ("hc_attn_fn", "attn_hc.fn"),
     ("hc_attn_base", "attn_hc.base"),
-    ("hc_attn_scale", "attn_hc.scale"),
+    ("hc_attn_scale", "attn_hc.gain"),
     ("hc_ffn_fn", "ffn_hc.fn"),
     ("hc_ffn_base", "ffn_hc.base"),
-    ("hc_ffn_scale", "ffn_hc.scale"),
+    ("hc_ffn_scale", "ffn_hc.gain"),
     ("attn.wq_a", "self_attn.q_a_proj"),
     ("attn.q_norm", "self_attn.q_a_norm"),
     ("attn.wq_b", "self_attn.q_b_proj"),
@@ -139,7 +139,7 @@ mod tests {
             ("hc_head_fn", "hc_head.fn"),
             ("layers.3.attn.wq_a.weight", "layers.3.self_attn.q_a_proj.weight"),
             ("layers.3.attn.wq_a.scale", "layers.3.self_attn.q_a_proj.scale"),
-            ("layers.3.hc_attn_scale", "layers.3.attn_hc.scale"),
+            ("layers.3.hc_attn_scale", "layers.3.attn_hc.gain"),
             ("layers.0.ffn.gate.tid2eid", "layers.0.mlp.gate.tid2eid"),
             ("layers.4.ffn.gate.bias", "layers.4.mlp.gate.e_score_correction_bias"),
             ("layers.4.attn.indexer.compressor.ape", "layers.4.self_attn.indexer.position_bias"),

@@ -21,6 +21,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const VERSION_BLOCKS: u32 = 2;
 /// Version of packs with 4-bit floats in two planes.
 pub(crate) const VERSION_PLANES: u32 = 3;
+/// Version of packs with 8-bit floats whose scales are those of tiles.
+pub(crate) const VERSION_TILES: u32 = 4;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.
@@ -51,10 +53,11 @@ pub(crate) struct MatrixSpans {
 }
 
 impl MatrixSpans {
-    /// The spans in file order.
+    /// The spans in file order; an encoding without biases has none of them.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Span> {
         let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
-        std::iter::once(self.weight).chain(rest.into_iter().flatten())
+        let rest = rest.into_iter().flatten().filter(|span| span.bytes > 0);
+        std::iter::once(self.weight).chain(rest)
     }
 }
 
@@ -79,28 +82,25 @@ impl Cursor {
     }
 
     fn matrix(&mut self, rows: usize, columns: usize, encoding: Encoding) -> Option<MatrixSpans> {
-        let (weight, scale) = matrix_bytes(rows, columns, encoding)?;
+        let [weight, scales, biases] = plane_bytes(rows, columns, encoding)?;
         let weight = self.take(weight)?;
-        let scales_biases = match encoding {
-            Encoding::Float(_) | Encoding::Block(_) => None,
-            Encoding::Affine { .. } => Some((self.take(scale)?, self.take(scale)?)),
-            Encoding::Mxfp4 => Some((self.take(scale)?, self.take(0)?)),
+        let scales_biases = match encoding.planes() {
+            1 => None,
+            _ => Some((self.take(scales)?, self.take(biases)?)),
         };
         Some(MatrixSpans { weight, scales_biases })
     }
 }
 
-/// Bytes of the values and of the scales of a matrix; `None` when it cannot exist.
-pub(crate) fn matrix_bytes(rows: usize, columns: usize, encoding: Encoding) -> Option<(u64, u64)> {
+/// Bytes of the planes of a matrix; `None` when it cannot exist.
+pub(crate) fn plane_bytes(rows: usize, columns: usize, encoding: Encoding) -> Option<[u64; 3]> {
     encoding.check(columns).ok()?;
-    // A row is below 2^63 bytes when this product is below 2^60.
+    // No plane reaches 2^63 bytes when this product is below 2^60.
     let values = (rows as u64).checked_mul(columns as u64).filter(|&values| values < 1 << 60)?;
     if values == 0 {
         return None;
     }
-    let rows = rows as u64;
-    let weight = rows * encoding.weight_row_bytes(columns) as u64;
-    Some((weight, rows * encoding.scale_row_bytes(columns) as u64))
+    Some(encoding.plane_bytes(rows, columns).map(|bytes| bytes as u64))
 }
 
 /// Layout of one record; `None` when a matrix cannot exist.
@@ -137,7 +137,7 @@ pub(crate) fn flat(shape: &[usize]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::format::FloatType;
+    use kernels::format::{FloatType, ScaleType};
 
     /// The record of the 35B shape at 4 bits is as large as the ancestor's: no padding is needed.
     #[test]
@@ -150,6 +150,19 @@ mod tests {
         let down = layout.projections[2];
         assert_eq!(down.weight, Span { offset: 1_179_648, bytes: 524_288 });
         assert_eq!(down.scales_biases.unwrap().1, Span { offset: 1_736_704, bytes: 32_768 });
+    }
+
+    /// The record of DeepSeek-V3's experts as published: 42 MiB of values and their scales.
+    #[test]
+    fn record_of_tiles() {
+        let encoding = Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) };
+        let wide = ProjectionShape { rows: 2048, columns: 7168, encoding };
+        let tall = ProjectionShape { rows: 7168, columns: 2048, encoding };
+        let layout = record(&[wide, wide, tall]).unwrap();
+        let scales = 16_u64 * 56 * 4;
+        assert_eq!(layout.bytes, (3 * (2048 * 7168 + scales)).next_multiple_of(PAGE));
+        let (span, none) = layout.projections[1].scales_biases.unwrap();
+        assert_eq!((span.bytes, none.bytes), (scales, 0));
     }
 
     #[test]

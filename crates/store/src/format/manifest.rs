@@ -13,7 +13,7 @@ use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use super::layout::{MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES};
+use super::layout::{MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES, VERSION_TILES};
 use super::{json, names};
 use crate::shown::shown;
 
@@ -130,8 +130,15 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
         |tensor: &TrunkTensor| block(&tensor.encoding) || tensor.name.ends_with(names::DECAY);
     let entries =
         || layers.iter().flatten().flat_map(|layer| [&layer.gate, &layer.up, &layer.down]);
-    if entries().any(|entry| Encoding::parse(&entry.encoding) == Some(Encoding::Mxfp4)) {
-        return VERSION_PLANES;
+    let trunk = tensors.iter().map(|tensor| &tensor.encoding);
+    let all = trunk.chain(entries().map(|entry| &entry.encoding));
+    let least = all.filter_map(|name| match Encoding::parse(name)? {
+        Encoding::Mxfp4 => Some(VERSION_PLANES),
+        Encoding::Fp8 { .. } => Some(VERSION_TILES),
+        Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
+    });
+    if let Some(version) = least.max() {
+        return version;
     }
     let any = tensors.iter().any(newer) || entries().any(|entry| block(&entry.encoding));
     if any { VERSION_BLOCKS } else { VERSION }
@@ -286,10 +293,10 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    let known = [VERSION, VERSION_BLOCKS, VERSION_PLANES].map(|version| Some(u64::from(version)));
-    if !known.contains(&version.as_u64()) {
+    let known = u64::from(VERSION)..=u64::from(VERSION_TILES);
+    if !version.as_u64().is_some_and(|version| known.contains(&version)) {
         let remedy =
-            "this program reads versions 1 to 3; use the program that wrote it, or pack again";
+            "this program reads versions 1 to 4; use the program that wrote it, or pack again";
         return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));

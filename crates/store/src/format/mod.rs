@@ -28,6 +28,7 @@ pub(crate) mod native;
 mod place;
 mod quantization;
 mod safetensors;
+mod scaled;
 mod shards;
 pub(crate) mod sidecar;
 mod source;

@@ -110,13 +110,16 @@ pub(crate) enum Meaning {
 pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
     let (name, part) = match name.rsplit_once('.') {
         Some((stem, "weight")) => (stem, Part::Weight),
-        Some((stem, "scales")) => (stem, Part::Scales),
+        Some((stem, "scales" | "scale" | "weight_scale_inv")) => (stem, Part::Scales),
         Some((stem, "biases")) => (stem, Part::Biases),
         Some((_, last)) if last.ends_with("_proj_blocks") => {
             (&name[..name.len() - "_blocks".len()], Part::Weight)
         }
         Some((_, last)) if last.ends_with("_proj_scales") => {
             (&name[..name.len() - "_scales".len()], Part::Scales)
+        }
+        Some((_, last)) if last.ends_with("_proj_scale_inv") => {
+            (&name[..name.len() - "_scale_inv".len()], Part::Scales)
         }
         _ => (name, Part::Weight),
     };
@@ -210,12 +213,10 @@ pub(crate) fn number(text: &str) -> Option<usize> {
 /// The scheme of a name that belongs to a quantisation which is not read.
 pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
     match name.rsplit_once('.').map_or(name, |(_, last)| last) {
-        "weight_scale_inv" | "scale" => Some("fp8 block quantisation"),
         "weight_scale" | "input_scale" | "activation_scale" => Some("fp8 quantisation"),
         "weight_packed" | "weight_shape" => Some("compressed-tensors quantisation"),
         "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),
         last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
-        last if last.ends_with("_proj_scale_inv") => Some("fp8 block quantisation"),
         _ => None,
     }
 }

@@ -143,7 +143,7 @@ impl Reader<'_> {
                 self.invalid(field(".encoding"), quoted(&tensor.encoding).to_string())
             })?;
             let fits = layout::flat(&tensor.shape).is_some_and(|(rows, columns)| {
-                layout::matrix_bytes(rows, columns, encoding).is_some()
+                layout::plane_bytes(rows, columns, encoding).is_some()
             });
             if !fits {
                 let found = format!("{:?} cannot be {}", tensor.shape, shown(&tensor.encoding));

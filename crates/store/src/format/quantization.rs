@@ -9,25 +9,30 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use kernels::format::FP8_TILE;
 use serde_json::{Map, Value};
 
 use super::config::keys::{self, Key};
 use super::config::kind::AnyOf;
 use super::error::FormatError;
-use super::{Configuration, names};
+use super::{Configuration, names, scaled};
 use crate::shown::shown;
 
-const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4 \
-     as gpt-oss has it, and unquantised bf16, f16, f32";
+const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4, \
+     fp8 in tiles of 128 x 128, and unquantised bf16, f16, f32";
+
+/// 4-bit floats as `quant_method` (gpt-oss) and as `mode` (mlx-lm): their tensors say so as well.
+const MXFP4: &str = "mxfp4";
 
 /// What is no module's path in the object.
 const SCHEME_KEYS: [&str; 3] = ["bits", "group_size", "mode"];
 
-/// Bits and group size of a module.
+/// Bits and group size of a module, and whether its values are floats of mlx-lm's mode `mxfp4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheme {
     pub(crate) bits: u8,
     pub(crate) group: u16,
+    pub(crate) floats: bool,
 }
 
 /// The quantisation of a checkpoint; the default is "none at all".
@@ -50,8 +55,12 @@ impl Quantization {
         };
         let Some((key, object)) = found else { return Ok(Self::default()) };
         let method = object.get("quant_method");
-        if method.and_then(Value::as_str) == Some("mxfp4") {
+        if method.and_then(Value::as_str) == Some(MXFP4) {
             // What is in 4-bit floats says so by its tensors.
+            return Ok(Self::default());
+        }
+        if method.and_then(Value::as_str) == Some("fp8") {
+            check_tiles(file, key, object)?;
             return Ok(Self::default());
         }
         if let Some(method) = method {
@@ -101,6 +110,24 @@ impl Quantization {
     }
 }
 
+/// Checks that 8-bit floats are said to be of the kind that is read; their tensors say which they are.
+fn check_tiles(file: &Path, key: &str, object: &Map<String, Value>) -> Result<(), FormatError> {
+    let tile = Value::from([FP8_TILE, FP8_TILE].map(|size| size as u64).to_vec());
+    for (name, expected) in [("weight_block_size", tile), ("fmt", Value::from("e4m3"))] {
+        match object.get(name) {
+            Some(found) if *found == expected => {}
+            // Without the format the tensors' types say it.
+            None if name == "fmt" => {}
+            found => {
+                let found = found.map_or_else(|| "no value".to_owned(), |v| shown(v).to_string());
+                let field = format!("{key}.{name}");
+                return Err(FormatError::unsupported(file, field, found, scaled::READ));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn scheme(
     file: &Path,
     field: &str,
@@ -110,9 +137,10 @@ fn scheme(
     let unsupported = |name: &str, found: String| {
         FormatError::unsupported(file, format!("{field}.{name}"), found, SUPPORTED)
     };
-    if let Some(mode) = object.get(keys::MODE.name()) {
-        keys::MODE.read(mode).map_err(|found| unsupported(keys::MODE.name(), found))?;
-    }
+    let mode = match object.get(keys::MODE.name()) {
+        Some(mode) => keys::MODE.read(mode).map_err(|f| unsupported(keys::MODE.name(), f))?,
+        None => None,
+    };
     let number = |key: &Key<AnyOf>, default: Option<u64>| -> Result<u64, FormatError> {
         let read = match object.get(key.name()) {
             Some(value) => key.read(value).map_err(|found| unsupported(key.name(), found))?,
@@ -125,6 +153,11 @@ fn scheme(
     };
     let bits = number(&keys::BITS, default.map(|scheme| scheme.bits.into()))?;
     let group = number(&keys::GROUP_SIZE, default.map(|scheme| scheme.group.into()))?;
+    let floats = mode == Some(MXFP4) || mode.is_none() && default.is_some_and(|it| it.floats);
+    if floats && (bits, group) != (4, 32) {
+        let found = format!("{MXFP4} of {bits} bits in groups of {group}");
+        return Err(unsupported(keys::MODE.name(), found));
+    }
     // Both fit: the allowed values say so.
-    Ok(Scheme { bits: bits as u8, group: group as u16 })
+    Ok(Scheme { bits: bits as u8, group: group as u16, floats })
 }

@@ -15,7 +15,7 @@ use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use kernels::format::Encoding;
+use kernels::format::{Encoding, FloatType};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use twox_hash::XxHash3_64;
@@ -100,6 +100,16 @@ impl RawType {
             Self::U8 => "U8",
             Self::Float8(name) | Self::Other(name) => name,
             Self::Encoded(_) => "encoded",
+        }
+    }
+
+    /// The type as kernels have it; `None` for other than floats of 16 and 32 bits.
+    pub(crate) fn float(self) -> Option<FloatType> {
+        match self {
+            Self::F32 => Some(FloatType::F32),
+            Self::F16 => Some(FloatType::F16),
+            Self::Bf16 => Some(FloatType::Bf16),
+            _ => None,
         }
     }
 

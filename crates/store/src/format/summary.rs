@@ -47,7 +47,8 @@ impl Tensor {
     /// Weight, then scales and biases where the encoding has them.
     pub fn parts(&self) -> impl Iterator<Item = Extent> {
         let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
-        std::iter::once(self.weight).chain(rest.into_iter().flatten())
+        let rest = rest.into_iter().flatten().filter(|extent| extent.length > 0);
+        std::iter::once(self.weight).chain(rest)
     }
 }
 

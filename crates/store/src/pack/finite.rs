@@ -73,7 +73,7 @@ fn first_wrong(
         Encoding::Float(float) => float.bytes(),
         Encoding::Block(format) => format.bytes(),
         // Its scales lie apart; no layout without checksums that has them is examined.
-        Encoding::Affine { .. } | Encoding::Mxfp4 => return Ok(None),
+        Encoding::Affine { .. } | Encoding::Mxfp4 | Encoding::Fp8 { .. } => return Ok(None),
     };
     let mut buffer = vec![0; (READ_BYTES / unit * unit).min(extent.length as usize)];
     let mut values = [0.0; VALUES_MAX];
@@ -91,7 +91,7 @@ fn first_wrong(
                     format.decode(bytes, values);
                     values.iter().any(|value| !value.is_finite())
                 }
-                Encoding::Affine { .. } | Encoding::Mxfp4 => false,
+                Encoding::Affine { .. } | Encoding::Mxfp4 | Encoding::Fp8 { .. } => false,
             });
             found = wrong.map(|index| offset + (index * unit) as u64);
         }

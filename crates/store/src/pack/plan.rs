@@ -307,27 +307,30 @@ fn encoded_tensor(
 ) {
     let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
     let row_bytes = to.weight_row_bytes(columns) as u64;
-    let chunk_rows = (CHUNK_BYTES / row_bytes).max(1) as usize;
-    let task_rows = (ENCODE_VALUES / columns).max(1);
+    // Rows that share scales stay together.
+    let from = tensor.encoding;
+    let shared = from.rows_per_scale();
+    let whole = |rows: usize| (rows / shared).max(1) * shared;
+    let chunk_rows = whole((CHUNK_BYTES / row_bytes) as usize);
+    let task_rows = whole(ENCODE_VALUES / columns);
     for first in (0..rows).step_by(chunk_rows) {
         let last = (first + chunk_rows).min(rows);
         let ends = last == rows;
         let bytes = if ends { covered } else { last as u64 * row_bytes } - first as u64 * row_bytes;
         let encodes = (first..last).step_by(task_rows).map(|row| {
             let count = task_rows.min(last - row);
-            let part = |extent: Extent, size: usize| Extent {
-                offset: extent.offset + (row * size) as u64,
-                length: (count * size) as u64,
+            let [before, here] = [row, count].map(|rows| from.plane_bytes(rows, columns));
+            let part = |extent: Extent, plane: usize| Extent {
+                offset: extent.offset + before[plane] as u64,
+                length: here[plane] as u64,
                 ..extent
             };
-            let from = tensor.encoding;
-            let rows = [from.scale_row_bytes(columns), from.bias_row_bytes(columns)];
             Encode {
                 matrix,
-                weight: part(tensor.weight, tensor.encoding.weight_row_bytes(columns)),
+                weight: part(tensor.weight, 0),
                 scales_biases: tensor
                     .scales_biases
-                    .map(|(scales, biases)| (part(scales, rows[0]), part(biases, rows[1]))),
+                    .map(|(scales, biases)| (part(scales, 1), part(biases, 2))),
                 from,
                 to,
                 columns,

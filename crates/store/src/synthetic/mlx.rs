@@ -160,8 +160,8 @@ fn parts(
             let reason = format!("MLX has no {}", format.name());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }
-        Encoding::Mxfp4 => {
-            let reason = "MLX's files of 4-bit floats are not written".to_owned();
+        Encoding::Mxfp4 | Encoding::Fp8 { .. } => {
+            let reason = format!("MLX's files of {} are not written", encoding.label());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }
         Encoding::Affine { bits, group, scale } => {

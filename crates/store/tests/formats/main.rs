@@ -6,5 +6,6 @@ mod malformed;
 mod open;
 mod pack;
 mod planted;
+mod published;
 mod requantise;
 mod sweep;

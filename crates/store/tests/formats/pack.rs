@@ -15,7 +15,7 @@ use store::pack::{
     PackError, PackFile, PackFs, PackOptions, Precision, RealFs, Recipe, pack, pack_on, verify,
 };
 
-fn same_bits(a: &Checkpoint, b: &Checkpoint) {
+pub(crate) fn same_bits(a: &Checkpoint, b: &Checkpoint) {
     assert_eq!(a.norms_are_zero_centred, b.norms_are_zero_centred);
     assert!(a.tensors.keys().eq(b.tensors.keys()));
     for (x, y) in a.tensors.values().zip(b.tensors.values()) {

@@ -169,18 +169,6 @@ impl CompressedScratch {
     }
 }
 
-/// Part `index` of `count` equal parts of a matrix's rows.
-fn part_of_rows<'m>(matrix: &Matrix<'m>, index: usize, count: usize) -> Matrix<'m> {
-    let part = |plane: &'m [u8]| {
-        let bytes = plane.len() / count;
-        &plane[index * bytes..(index + 1) * bytes]
-    };
-    let [weight, scales, biases] = [matrix.weight, matrix.scales, matrix.biases].map(part);
-    let rows = matrix.rows / count;
-    Matrix::new(matrix.encoding, rows, matrix.columns, weight, scales, biases)
-        .expect("parts of a matrix have its encoding")
-}
-
 impl CpuBackend {
     fn compressed_shape(&self) -> CompressedConfig {
         self.config.compressed.expect("only called for families with compressed attention")
@@ -202,7 +190,7 @@ impl CpuBackend {
             .zip(rows.chunks_exact(tokens))
             .enumerate()
             .map(|(group, (out, rows))| MatmulJob {
-                matrix: part_of_rows(&matrix, group, groups),
+                matrix: matrix.part(group * rank, rank),
                 x: &self.prepared,
                 tokens: Tokens::Rows(rows),
                 out,

@@ -7,7 +7,7 @@
 
 use kernels::bf16_from_f32;
 use kernels::f16_from_f32;
-use kernels::format::{BlockFormat, Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
 use store::record::Piece;
 use store::split_mix::{SplitMix64, mix};
 use store::synthetic::{Content, Owner};
@@ -18,6 +18,8 @@ use super::values::Values;
 
 /// Random bytes; a power of two, larger than a second-level cache so that repeats lie far apart.
 const BLOCK_BYTES: usize = 16 << 20;
+/// Root mean square of random 8-bit floats.
+const FP8_DEVIATION: f32 = 107.2;
 /// Normal numbers; a power of two.
 const NORMALS: usize = 1 << 18;
 
@@ -144,6 +146,21 @@ impl Content for RandomContent<'_> {
                 self.packed(key, start, out);
                 let scales = self.scales_of.iter().find(|(known, _)| *known == format);
                 scales.iter().for_each(|(_, s)| s.write(values.deviation(), start, out));
+            }
+            (Encoding::Fp8 { .. }, Piece::Weight) => {
+                self.packed(key, start, out);
+                // Not the two codes without a number.
+                out.iter_mut().for_each(|byte| *byte -= u8::from(*byte & 0x7f == 0x7f));
+            }
+            (Encoding::Fp8 { scale }, _) => {
+                let one = values.deviation() / FP8_DEVIATION;
+                let mut word = [0; 4];
+                match scale {
+                    ScaleType::E8m0 => word[0] = (127.0 + one.log2().round()) as u8,
+                    ScaleType::Float(float) => encode(float, one, &mut word),
+                }
+                out.chunks_exact_mut(scale.bytes())
+                    .for_each(|out| out.copy_from_slice(&word[..out.len()]));
             }
             // The mean square of the sixteen values is 8.56.
             (Encoding::Mxfp4, _) => {

@@ -94,7 +94,7 @@ pub(super) fn site(
 ) {
     add(format!("{prefix}.fn"), &[outputs, hyper.streams * hidden], EXACT);
     add(format!("{prefix}.base"), &[outputs], EXACT);
-    add(format!("{prefix}.scale"), &[scales], EXACT);
+    add(format!("{prefix}.gain"), &[scales], EXACT);
 }
 
 /// Tensors of a layer's attention.

@@ -294,6 +294,7 @@ fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
         StoredAs::F32 => Encoding::Float(FloatType::F32),
         StoredAs::Blocks(format) => Encoding::Block(format),
         StoredAs::Mxfp4Planes => Encoding::Mxfp4,
+        StoredAs::Fp8(scale) => Encoding::Fp8 { scale },
     };
     encoding.check(0).map_err(|error| Failure::usage(format!("--group: {error}")))?;
     Ok(encoding)
@@ -309,15 +310,18 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     let gates = match arguments.trunk {
         StoredAs::Bits(_) => encoding(StoredAs::Bits(8), arguments.group)?,
         StoredAs::Blocks(_) => encoding(StoredAs::F32, arguments.group)?,
+        StoredAs::Fp8(_) => encoding(StoredAs::Bf16, arguments.group)?,
         _ => trunk,
     };
+    // Publishers of 8-bit floats leave both ends in bf16.
+    let ends = if matches!(arguments.trunk, StoredAs::Fp8(_)) { gates } else { trunk };
     let plain = Encoding::Float(FloatType::Bf16);
     let mut all = Vec::new();
     let mut add = |name: String, shape: &[usize], encoding| {
         all.push(GeneratedTensor { name, shape: shape.to_vec(), encoding });
     };
     let (hidden, attention, moe) = (model.hidden, &model.attention, &model.moe);
-    add("embed_tokens".to_owned(), &[model.vocabulary, hidden], trunk);
+    add("embed_tokens".to_owned(), &[model.vocabulary, hidden], ends);
     for (layer, spec) in model.layers.iter().enumerate() {
         let name = |part: &str| format!("layers.{layer}.{part}");
         add(name("input_layernorm"), &[hidden], plain);
@@ -443,7 +447,7 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     }
     add("norm".to_owned(), &[hidden], plain);
     if !model.tied_head {
-        add("lm_head".to_owned(), &[model.vocabulary, hidden], trunk);
+        add("lm_head".to_owned(), &[model.vocabulary, hidden], ends);
     }
     Ok(all)
 }
@@ -478,7 +482,7 @@ fn quantization(
         let model = if tensor.name == "lm_head" { "" } else { "model." };
         let bits = match tensor.encoding {
             Encoding::Affine { bits, .. } => Some(bits),
-            Encoding::Float(_) | Encoding::Block(_) | Encoding::Mxfp4 => None,
+            _ => None,
         };
         differ(format!("{prefix}{model}{}", tensor.name), bits);
     }

@@ -29,7 +29,7 @@ impl Values {
             "dt_bias" | "sinks" => normal(1.0),
             "fn" => normal(2.0 * unit),
             "base" | "position_bias" => normal(0.5),
-            "scale" => Self::AroundOne,
+            "gain" => Self::AroundOne,
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
             _ if last.ends_with("norm") => Self::AroundOne,
             _ if last.ends_with("layernorm") => Self::AroundOne,

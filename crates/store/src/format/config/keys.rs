@@ -136,7 +136,7 @@ keys! {
     QUANTIZATION: Object = "quantization", Place::TextElseRoot, true, Object, "MLX's quantisation.";
     QUANTIZATION_CONFIG: Object = "quantization_config", Place::TextElseRoot, true, Object,
         "the same under its other name.";
-    MODE: OneOf = "mode", Place::Quantization, false, OneOf(&["affine"]), "kind of quantisation.";
+    MODE: OneOf = "mode", Place::Quantization, false, OneOf(&["affine", "mxfp4"]), "kind of quantisation.";
     BITS: AnyOf = "bits", Place::Quantization, false, AnyOf(BITS_KNOWN), "bits of a weight.";
     GROUP_SIZE: AnyOf = "group_size", Place::Quantization, false, AnyOf(GROUPS_KNOWN),
         "values that share a scale.";

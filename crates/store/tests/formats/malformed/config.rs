@@ -150,8 +150,8 @@ fn quantisations() {
         ("group of zero", FILE, &["quantization.group_size", "0"], |d| {
             quantise(d, json!({"bits": 4, "group_size": 0}));
         }),
-        ("mxfp4", FILE, &["quantization.mode", "mxfp4", "affine"], |d| {
-            quantise(d, json!({"bits": 4, "group_size": 32, "mode": "mxfp4"}));
+        ("mxfp4 in groups of 64", FILE, &["quantization.mode", "mxfp4", "groups of 64"], |d| {
+            quantise(d, json!({"bits": 4, "group_size": 64, "mode": "mxfp4"}));
         }),
         ("nvfp4", FILE, &["quantization.mode", "nvfp4"], |d| {
             quantise(d, json!({"bits": 4, "group_size": 16, "mode": "nvfp4"}));
@@ -159,7 +159,7 @@ fn quantisations() {
         ("mode a number", FILE, &["quantization.mode", "3"], |d| {
             quantise(d, json!({"bits": 4, "group_size": 64, "mode": 3}));
         }),
-        ("fp8", FILE, &["quantization.quant_method", "fp8"], |d| {
+        ("fp8 of affine weights", FILE, &["quantization", "does not say"], |d| {
             quantise(d, json!({"quant_method": "fp8", "weight_block_size": [128, 128]}));
         }),
         ("gptq", FILE, &["quantization.quant_method", "gptq"], |d| {

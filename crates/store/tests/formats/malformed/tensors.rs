@@ -75,11 +75,11 @@ fn quantised_matrices() {
         ("a scalar weight", FILE, &["layers.1.mlp.gate", "holds nothing"], |d| {
             d.reshape(&name("mlp.gate.weight"), "U32", &[]);
         }),
-        ("8-bit scales, as mxfp4 has them", FILE, &["layers.1.mlp.gate", "mxfp4"], |d| {
+        ("8-bit scales, as mxfp4 has them", CONFIG, &["layers.1.mlp.gate", "mxfp4"], |d| {
             d.reshape(&name("mlp.gate.scales"), "U8", &[4, 4]);
             d.remove(&name("mlp.gate.biases"));
         }),
-        ("fp8 block scales", FILE, &["weight_scale_inv", "fp8"], |d| {
+        ("fp8 scales as well", FILE, &["weight_scale_inv", "means the same"], |d| {
             add(d, &name("mlp.gate.weight_scale_inv"), "F32", &[1, 1]);
         }),
         ("fp8 scales", FILE, &["weight_scale", "fp8"], |d| {
@@ -183,7 +183,7 @@ fn hugging_face_experts() {
         ("experts in fp8", FILE, &["down_proj", "fp8 (F8_E4M3)"], |d| {
             d.reshape(&format!("{HF}.down_proj"), "F8_E4M3", &[4, 128, 64]);
         }),
-        ("fp8 scales of fused experts", FILE, &["down_proj_scale_inv", "fp8"], |d| {
+        ("fp8 scales of floats", FILE, &["experts.down_proj", "scales without biases"], |d| {
             add(d, &format!("{HF}.down_proj_scale_inv"), "F32", &[4]);
         }),
         ("scales without quantisation", CONFIG, &["lm_head", "does not say"], |d| {

@@ -6,6 +6,7 @@
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
 mod derived;
+mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
@@ -15,6 +16,8 @@ use store::format::{Checkpoint, Extent, Tensor};
 use store::trunk::{LoadMode, Trunk, TrunkError};
 
 use self::derived::Derived;
+pub use self::table::Table;
+use self::table::TablePlace;
 use crate::EngineError;
 
 /// A matrix of [`Weights`].
@@ -77,17 +80,6 @@ struct VectorPlace {
     extent: Extent,
     /// Where the vector is not the whole tensor: its first value there, and how many lie from one to the next.
     every: (usize, usize),
-}
-
-/// A table of numbers below a limit, stored as words of 32 bits, one or two for each.
-#[derive(Clone, Debug)]
-struct TablePlace {
-    name: String,
-    columns: usize,
-    /// Words of a number.
-    words: usize,
-    below: usize,
-    extent: Extent,
 }
 
 /// The tensors that a model needs, checked against a checkpoint.
@@ -180,7 +172,10 @@ impl<'a> Catalog<'a> {
         let shared = tensor.encoding.rows_per_scale();
         for runs in parts {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
-            if runs.iter().any(|run| run.start % shared != 0 || run.end % shared != 0) {
+            if runs
+                .iter()
+                .any(|run| !run.start.is_multiple_of(shared) || !run.end.is_multiple_of(shared))
+            {
                 let found = format!(
                     "its parts cut through {shared} rows that share scales: use the bf16 release"
                 );
@@ -291,21 +286,8 @@ impl<'a> Catalog<'a> {
         (rows, columns): (usize, usize),
         below: usize,
     ) -> Result<TableId, EngineError> {
-        assert!(below <= 1 << 16, "{name}: numbers below {below}");
-        let tensor = self.tensor(name)?;
-        let words = match (&tensor.shape[..], tensor.encoding) {
-            (&[found, words], Encoding::Float(FloatType::F32))
-                if found == rows && (words == columns || words == 2 * columns) =>
-            {
-                words / columns
-            }
-            _ => {
-                let found = format!("is no table of [{rows}, {columns}] whole numbers");
-                return Err(EngineError::tensor(name, found));
-            }
-        };
-        let (name, extent) = (name.to_owned(), tensor.weight);
-        self.tables.push(TablePlace { name, columns, words, below, extent });
+        let place = TablePlace::new(name, self.tensor(name)?, (rows, columns), below)?;
+        self.tables.push(place);
         Ok(TableId(self.tables.len() as u32 - 1))
     }
 
@@ -332,7 +314,7 @@ impl<'a> Catalog<'a> {
         let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
         let derived = self.matrices.iter().filter(|place| place.derived.is_some());
         let derived: u64 = derived.map(MatrixPlace::bytes).sum();
-        let tables = self.tables.iter().map(|table| table.extent.length / (2 * table.words as u64));
+        let tables = self.tables.iter().map(TablePlace::bytes);
         Trunk::required_bytes(&self.extents()) + derived + vectors as u64 + tables.sum::<u64>()
     }
 
@@ -521,35 +503,6 @@ impl MatrixPlace {
         let rows = self.tensor.shape.iter().rev().skip(1).product();
         Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
             .expect("the catalogue checked shape and extents")
-    }
-}
-
-impl TablePlace {
-    fn decode(&self, bytes: &[u8]) -> Result<Table, EngineError> {
-        let mut numbers = Vec::with_capacity(bytes.len() / (4 * self.words));
-        for words in bytes.as_chunks::<4>().0.chunks_exact(self.words) {
-            let number = u32::from_le_bytes(words[0]);
-            let whole = words[1..].iter().all(|word| *word == [0; 4]);
-            if !whole || number as usize >= self.below {
-                let found = format!("holds a number that is not below {}", self.below);
-                return Err(EngineError::tensor(&self.name, found));
-            }
-            numbers.push(number as u16);
-        }
-        Ok(Table { columns: self.columns, numbers })
-    }
-}
-
-/// A table of whole numbers.
-pub struct Table {
-    columns: usize,
-    numbers: Vec<u16>,
-}
-
-impl Table {
-    /// One row.
-    pub fn row(&self, index: usize) -> &[u16] {
-        &self.numbers[index * self.columns..(index + 1) * self.columns]
     }
 }
 

@@ -1,5 +1,5 @@
-//! DeepSeek-V3 and R1, and Kimi-K2: latent attention in every layer, dense networks in the first ones, experts chosen by
-//! sigmoids within groups, a shared expert without a gate (reference: transformers `modeling_deepseek_v3.py`).
+//! DeepSeek-V3 and R1, and Kimi-K2: latent attention in every layer, dense networks in the first ones, experts chosen
+//! by sigmoids within groups, a shared expert without a gate (reference: transformers `modeling_deepseek_v3.py`).
 
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};

@@ -2,7 +2,8 @@
 //! transformers `DeepseekV4HyperConnection`, `DeepseekV4HyperHead`).
 //!
 //! A block's input is a weighted sum of the streams; afterwards stream `j` is `post_j * output` plus `sum_i mix[i][j]`
-//! of stream `i`, with a matrix `mix` whose rows and columns sum to one. All weights follow from the streams themselves.
+//! of stream `i`, with a matrix `mix` whose rows and columns sum to one. All weights follow from the streams
+//! themselves.
 
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};

@@ -2,8 +2,9 @@
 //! (reference: transformers `Qwen3_5MoeSparseMoeBlock`, `Qwen3MoeSparseMoeBlock`, `DeepseekV3MoE`).
 //!
 //! `y = sum_e w_e down_e(silu(gate_e x) * up_e x) + sigmoid(x . g) shared(x)`; routed experts are summed
-//! by ascending expert id (docs/decisions.md), the shared expert last; in some families its weight is one. Other activations and biases of experts are
-//! those that the configuration asks for; biases of experts stay in memory, so that records are matrices alone.
+//! by ascending expert id (docs/decisions.md), the shared expert last; in some families its weight is one. Other
+//! activations and biases of experts are those that the configuration asks for; biases of experts stay in memory, so
+//! that records are matrices alone.
 
 use store::format::{Checkpoint, Projection, ProjectionShape};
 

@@ -2,8 +2,8 @@
 //! of the device it runs on.
 //!
 //! A model is a list of layers, each a token mixer ([`attention`], [`latent`], [`delta_net`]) and a [`mixture`] of
-//! experts, or in some layers a [`dense`] network, around one residual stream. One file per family says which parts it has and how its
-//! configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
+//! experts, or in some layers a [`dense`] network, around one residual stream. One file per family says which parts it
+//! has and how its configuration is read; [`Model::forward`] runs any of them on a [`Backend`].
 
 pub mod activation;
 pub mod attention;

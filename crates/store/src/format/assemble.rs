@@ -362,7 +362,7 @@ impl LayerBuilder {
         }
         let rows = rows / halves.len();
         let encoding = tensor.encoding;
-        if halves.len() > 1 && rows % encoding.rows_per_scale() != 0 {
+        if halves.len() > 1 && !rows.is_multiple_of(encoding.rows_per_scale()) {
             return Err(format!("shape {shape:?}: gate and up share a row of scales"));
         }
         for (half, &projection) in halves.iter().enumerate() {

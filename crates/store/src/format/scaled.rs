@@ -24,8 +24,8 @@ pub(super) const READ: &str = "fp8 is read with a scale for each tile of 128 x 1
 /// Values of 4-bit floats that share a scale.
 const GROUP: usize = 32;
 
-/// Shape and encoding of the matrix of `weight` and `scales`; `None` where the values have a type that comes with biases
-/// as well.
+/// Shape and encoding of the matrix of `weight` and `scales`; `None` where the values have a type that comes with
+/// biases as well.
 pub(super) fn scaled(
     weight: &RawTensor,
     scales: &RawTensor,

@@ -189,4 +189,29 @@ mod tests {
         pool(plain, 8, Tail { values: &values, gates: &gates }, &mut out);
         assert_eq!(out, [4.0]);
     }
+
+    /// What V4-Flash keeps, as its shape says.
+    #[test]
+    fn flash_keeps_few_bytes_of_a_token() {
+        let ratios = (0..43).map(|layer| match layer {
+            0 | 1 => 0,
+            layer if layer % 2 == 0 => 4,
+            _ => 128,
+        });
+        let json = serde_json::json!({
+            "model_type": "deepseek_v4", "vocab_size": 129_280, "hidden_size": 4096, "num_hidden_layers": 43,
+            "num_attention_heads": 64, "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1024,
+            "o_lora_rank": 1024, "o_groups": 8, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128,
+            "index_topk": 512, "n_routed_experts": 256, "num_experts_per_tok": 6, "moe_intermediate_size": 2048,
+            "compress_ratios": ratios.chain([0]).collect::<Vec<usize>>(),
+        });
+        let from = store::format::Configuration::new(std::path::Path::new("config.json"), json);
+        let config = ModelConfig::read(&from.unwrap()).unwrap();
+        for (kind, bytes) in [(KvType::F32, 13_760), (KvType::F16, 6_880)] {
+            let layout = CompressedLayout::new(&config, kind);
+            assert_eq!(layout.page_bytes / PAGE_TOKENS, bytes);
+            // Windows of 43 layers, and the tokens of unfinished rows.
+            assert_eq!(layout.state_values * size_of::<f32>(), 11_272_192 + 12_206_080);
+        }
+    }
 }

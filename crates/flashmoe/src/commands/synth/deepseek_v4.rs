@@ -22,8 +22,8 @@ pub(super) fn tiny() -> Value {
     shape(&[0, 4, 8, 4, 0], [128, 4, 64, 16, 64, 32, 2], [16, 32, 8], [16, 4, 64], (512, 1))
 }
 
-/// `[hidden, heads, head size, rotated, rank of queries, rank of outputs, groups]`, `[heads, size, rows]` of the indexer,
-/// `[experts, top-k, width]`, vocabulary and layers with experts by token.
+/// `[hidden, heads, head size, rotated, rank of queries, rank of outputs, groups]`, `[heads, size, rows]` of the
+/// indexer, `[experts, top-k, width]`, vocabulary and layers with experts by token.
 fn shape(
     ratios: &[u32],
     [hidden, heads, head_dim, rotated, query_rank, output_rank, groups]: [usize; 7],

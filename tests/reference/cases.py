@@ -12,6 +12,7 @@ import functools
 import pathlib
 import typing
 
+import deepseek_v4
 import gptoss
 import hugging_face
 import latent
@@ -142,6 +143,12 @@ def gpt_oss_gguf_case(net, suffix, trunk, experts):
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=experts not in ("F32", "BF16"))
 
 
+def deepseek_v4_case(net, tokens=90):
+    """Under the names of the release, in floats."""
+    write = functools.partial(deepseek_v4.write, net=net)
+    return Case(f"{net.name}-hf", net, write, quantized=net.published, tokens=tokens)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -231,6 +238,19 @@ def all_cases():
         gpt_oss_gguf_case(plain, "q8", "Q8_0", "Q8_0"),
         gpt_oss_gguf_case(plain, "f32", "F32", "F32"),
         gpt_oss_gguf_case(gpt_oss, "mxfp4", "Q8_0", "MXFP4"),
+    ]
+    v4 = deepseek_v4.DeepseekV4Net("dsv4")
+    cases += [
+        deepseek_v4_case(v4),
+        deepseek_v4_case(v4.calm()),
+        deepseek_v4_case(dataclasses.replace(v4, name="dsv4-clamped", limit=0.5, table="I32").calm()),
+        deepseek_v4_case(
+            dataclasses.replace(v4, name="dsv4-published", dtype="BF16", published=True, output_rank=128).calm()
+        ),
+        deepseek_v4_case(dataclasses.replace(v4, name="dsv4-bf16", dtype="BF16", iterations=3).calm(), 150),
+        deepseek_v4_case(
+            dataclasses.replace(v4, name="dsv4-long", ratios=(0, 128, 4), window=32, streams=3).calm(), 300
+        ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += latent_cases()
@@ -333,6 +353,12 @@ def golden_cases():
         hugging_face_case(qwen3, shards=2),
         hugging_face_case(following),
         hugging_face_case(deepseek, skipped=True),
+        deepseek_v4_case(
+            deepseek_v4.DeepseekV4Net(
+                "dsv4", hidden=64, heads=4, head_dim=32, query_rank=32, output_rank=16, index_dim=16,
+                experts=6, expert_width=32, limit=0.5, dtype="BF16", ratios=(0, 4, 8, 4),
+            ).calm()
+        ),
         mlx_lm_case(flash, "4bit", q_bits=4, q_group_size=32),
         gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
@@ -341,6 +367,7 @@ def golden_cases():
         "qwen3-calm-hf": 80,
         "qwen3next-calm-hf": 100,
         "deepseek-calm-hf": 100,
+        "dsv4-calm-hf": 100,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

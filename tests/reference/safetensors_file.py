@@ -12,7 +12,8 @@ import typing
 import numpy as np
 
 BITS = {
-    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32, "U8": np.uint8,
+    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32, "I32": np.int32,
+    "I64": np.int64, "I8": np.int8, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8, "U8": np.uint8,
 }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+import deepseek_v4
 import gguf_format
 import gptoss
 import latent
@@ -30,6 +31,7 @@ transformers.logging.disable_progress_bar()
 
 GREEDY_TOKENS = 32
 ROUTER_MARGIN = 2e-4  # between the logits of the last expert chosen and the first left out
+INDEX_MARGIN = 2e-5  # between the scores of the last compressed row seen and the first not seen
 GREEDY_MARGIN = 2e-3  # between the best and the second logit of a generated token
 SEED_ATTEMPTS = 200
 SPECIAL_TOKENS = 3  # ids below are control tokens, which the scored text does not contain
@@ -45,6 +47,7 @@ def load(folder):
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
         "qwen3_next": transformers.Qwen3NextForCausalLM,
         "gpt_oss": transformers.GptOssForCausalLM,
+        "deepseek_v4": transformers.DeepseekV4ForCausalLM,
         "deepseek_v3": transformers.DeepseekV3ForCausalLM,
         "kimi_k2": transformers.DeepseekV3ForCausalLM,
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
@@ -55,7 +58,8 @@ def load(folder):
         config["model_type"] = "deepseek_v3"
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = gptoss.is_gpt_oss(folder)
-    if not in_gguf and not gpt_oss and not mlx_format.is_mlx(folder):
+    v4 = deepseek_v4.is_deepseek_v4(folder)
+    if not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder,
             config=transformers.AutoConfig.for_model(**config) if text == "kimi_k2" else None,
@@ -65,11 +69,15 @@ def load(folder):
         return model.eval()
     for key in ("quantization", "quantization_config"):
         config.pop(key, None)
+    if v4:
+        config = deepseek_v4.settings(folder)
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
     if gpt_oss:
         tensors = gptoss.read(folder)
+    elif v4:
+        tensors = deepseek_v4.read(folder)
     else:
         tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
         tensors = latent.joined(tensors, config.get("qk_nope_head_dim"))
@@ -87,12 +95,28 @@ class RouterMargins:
         self.smallest = float("inf")
         self.top_k = top_k
         routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
-        dense = getattr(model.config, "mlp_layer_types", None) or []
-        dense = dense.count("dense") or getattr(model.config, "first_k_dense_replace", 0)
-        assert len(routers) == model.config.num_hidden_layers - dense, "a router was not found"
-        blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias")]
+        kinds = getattr(model.config, "mlp_layer_types", None) or []
+        others = kinds.count("dense") or getattr(model.config, "first_k_dense_replace", 0)
+        others += kinds.count("hash_moe")
+        assert len(routers) == model.config.num_hidden_layers - others, "a router was not found"
+        blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias") and not hasattr(m, "score_fn")]
         self.biases = {id(getattr(m, "gate", m)): m.e_score_correction_bias for m in blocks}
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
+        scorers = [m for m in model.modules() if type(m).__name__ == "DeepseekV4IndexerScorer"]
+        self.handles += [scorer.register_forward_hook(self.watch_rows) for scorer in scorers]
+        if scorers:
+            self.rate = model.config.compress_rates["compressed_sparse_attention"]
+            self.index_top = model.config.index_topk
+
+    def watch_rows(self, _scorer, _inputs, scores):
+        """Scores `[batch, tokens, rows]` of compressed rows; a prompt is one call, a step has one token."""
+        tokens, rows = scores.shape[1:]
+        for token in range(tokens):
+            visible = rows if tokens == 1 else (token + 1) // self.rate
+            if visible > self.index_top:
+                best = scores[0, token, :visible].topk(self.index_top + 1).values
+                margin = float(best[-2] - best[-1]) * ROUTER_MARGIN / INDEX_MARGIN
+                self.smallest = min(self.smallest, margin)
 
     def watch(self, router, inputs, _output):
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
@@ -100,6 +124,8 @@ class RouterMargins:
             return self.watch_groups(router, logits, self.biases[id(router)])
         if getattr(router, "bias", None) is not None:
             logits = logits + router.bias
+        if getattr(router, "e_score_correction_bias", None) is not None:
+            logits = router.score_fn(logits) + router.e_score_correction_bias
         if logits.shape[1] > self.top_k:
             best = logits.topk(self.top_k + 1).values
             self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))

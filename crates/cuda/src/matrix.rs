@@ -105,7 +105,9 @@ impl Matrix {
                 (Kind::Block as u32, block_code(format), format.values() as u32, 0)
             }
             Encoding::Mxfp4 => (Kind::Block as u32, BlockKind::Mxfp4Planes as u32, 32, 0),
-            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => panic!("no kernel reads {}", encoding.name()),
+            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => {
+                panic!("no kernel reads {}", encoding.name())
+            }
         };
         let [rows, columns] = [rows, columns]
             .map(|count| u32::try_from(count).expect("rows and columns are counted in 32 bits"));

@@ -6,6 +6,7 @@
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
 mod derived;
+mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
@@ -15,6 +16,8 @@ use store::format::{Checkpoint, Extent, Tensor};
 use store::trunk::{LoadMode, Trunk, TrunkError};
 
 use self::derived::Derived;
+pub use self::table::Table;
+use self::table::TablePlace;
 use crate::EngineError;
 
 /// A matrix of [`Weights`].
@@ -24,6 +27,10 @@ pub struct MatrixId(u32);
 /// A vector of [`Weights`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorId(u32);
+
+/// A table of whole numbers of [`Weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableId(u32);
 
 impl MatrixId {
     /// Its place in the order of declaration.
@@ -81,6 +88,7 @@ pub struct Catalog<'a> {
     checked: bool,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
+    tables: Vec<TablePlace>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
 }
@@ -88,8 +96,8 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        let (matrices, vectors, used) = Default::default();
-        Self { checkpoint, checked: true, matrices, vectors, used }
+        let (matrices, vectors, tables, used) = Default::default();
+        Self { checkpoint, checked: true, matrices, vectors, tables, used }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -126,6 +134,25 @@ impl<'a> Catalog<'a> {
     fn push(&mut self, place: MatrixPlace) -> MatrixId {
         self.matrices.push(place);
         MatrixId(self.matrices.len() as u32 - 1)
+    }
+
+    /// Declares a matrix whose rows are used in `parts` equal parts.
+    ///
+    /// # Errors
+    /// As [`Catalog::matrix`], or parts that cut through rows that share scales.
+    pub fn matrix_in_parts(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        parts: usize,
+    ) -> Result<MatrixId, EngineError> {
+        let shared = self.shaped(name, rows, columns)?.encoding.rows_per_scale();
+        if !(rows / parts).is_multiple_of(shared) {
+            let found =
+                format!("its {parts} parts cut through {shared} rows that share scales: use bf16");
+            return Err(EngineError::tensor(name, found));
+        }
+        self.matrix(name, rows, columns)
     }
 
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
@@ -239,6 +266,21 @@ impl<'a> Catalog<'a> {
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }
 
+    /// Declares the table `name` of `[rows, columns]` whole numbers below `below`, which is at most 65,536.
+    ///
+    /// # Errors
+    /// The tensor is missing, has another shape, or no whole numbers.
+    pub fn table(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+        below: usize,
+    ) -> Result<TableId, EngineError> {
+        let place = TablePlace::new(name, self.tensor(name)?, (rows, columns), below)?;
+        self.tables.push(place);
+        Ok(TableId(self.tables.len() as u32 - 1))
+    }
+
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
     /// change the answer.
     ///
@@ -262,7 +304,8 @@ impl<'a> Catalog<'a> {
         let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
         let derived = self.matrices.iter().filter(|place| place.derived.is_some());
         let derived: u64 = derived.map(MatrixPlace::bytes).sum();
-        Trunk::required_bytes(&self.extents()) + derived + vectors as u64
+        let tables = self.tables.iter().map(TablePlace::bytes);
+        Trunk::required_bytes(&self.extents()) + derived + vectors as u64 + tables.sum::<u64>()
     }
 
     /// Every extent that stays as it is read; a tensor declared twice (a tied head) counts once.
@@ -309,12 +352,12 @@ impl<'a> Catalog<'a> {
         mode: LoadMode,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Weights, EngineError> {
-        let vectors = self.load_vectors()?;
+        let (vectors, tables) = (self.load_vectors()?, self.load_tables()?);
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
         let derived = self.derive(trunk.resident_bytes(), progress)?;
-        Ok(Weights { trunk, derived, matrices: self.matrices, vectors })
+        Ok(Weights { trunk, derived, matrices: self.matrices, vectors, tables })
     }
 
     /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
@@ -372,6 +415,15 @@ impl<'a> Catalog<'a> {
         let zero_centred = self.checkpoint.norms_are_zero_centred;
         let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
         Ok(vectors.collect())
+    }
+
+    fn load_tables(&self) -> Result<Vec<Table>, EngineError> {
+        let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
+        let mut goes_on = |_| ControlFlow::Continue(());
+        let small =
+            Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
+                .map_err(stopped)?;
+        self.tables.iter().map(|place| place.decode(small.bytes(place.extent))).collect()
     }
 
     /// Matrices declared: rows, columns and encoding of each, in order.
@@ -471,6 +523,7 @@ pub struct Weights {
     derived: HashMap<u32, [Vec<u8>; 3]>,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<Vec<f32>>,
+    tables: Vec<Table>,
 }
 
 impl Weights {
@@ -486,6 +539,11 @@ impl Weights {
     /// A decoded vector.
     pub fn vector(&self, id: VectorId) -> &[f32] {
         &self.vectors[id.0 as usize]
+    }
+
+    /// A table.
+    pub fn table(&self, id: TableId) -> &Table {
+        &self.tables[id.0 as usize]
     }
 
     /// Says whether the files behind the matrices are what they were ([`Trunk::check`]).

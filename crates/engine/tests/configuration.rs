@@ -27,6 +27,7 @@ fn models() -> Vec<PathBuf> {
         "qwen3-calm-hf",
         "qwen3next-calm-hf",
         "gptoss-calm-mxfp4",
+        "dsv4-calm-hf",
         "deepseek-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",

@@ -18,8 +18,13 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
-const CASES: [&str; 4] =
-    ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4", "deepseek-calm-hf"];
+const CASES: [&str; 5] = [
+    "qwen35-calm-mlx-mixed",
+    "qwen3-calm-hf",
+    "gptoss-calm-mxfp4",
+    "deepseek-calm-hf",
+    "dsv4-calm-hf",
+];
 const CONTEXT: usize = 640;
 
 /// With keys and values of the default type.
@@ -102,6 +107,8 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         ("qwen3-calm-hf", KvType::Q8),
         (CASES[2], KvType::F16),
         (CASES[3], KvType::F16),
+        (CASES[4], KvType::F32),
+        (CASES[4], KvType::Q8),
     ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);

@@ -45,7 +45,9 @@ fn check_apart(case: &str, options: &[&str], bound: f64, apart: usize) {
 
 #[test]
 fn unquantised_weights_agree_to_1e_5() {
-    for case in ["qwen3-calm-hf", "qwen35-calm-hf", "qwen3next-calm-hf", "deepseek-calm-hf"] {
+    for case in
+        ["qwen3-calm-hf", "qwen35-calm-hf", "qwen3next-calm-hf", "deepseek-calm-hf", "dsv4-calm-hf"]
+    {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
 }
@@ -89,6 +91,15 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         {
             check_apart(case, &["--arithmetic", "f32", "--kv-type", kind], bound, apart);
         }
+    }
+}
+
+/// Rounding moves scores of compressed rows, and now and then another row is seen: an error of its own kind.
+#[test]
+fn rounded_rows_of_compressed_attention_stay_within_the_bound_of_their_type() {
+    // Measured: 4.7e-5, 2.7e-3 and 2.1e-3.
+    for (kind, bound) in [("f16", 1e-4), ("bf16", 8e-3), ("q8", 8e-3)] {
+        check("dsv4-calm-hf", &["--arithmetic", "f32", "--kv-type", kind], bound);
     }
 }
 

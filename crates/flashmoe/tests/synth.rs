@@ -69,6 +69,8 @@ fn the_shapes_of_other_families_open() {
         ("tiny-oss", &["--experts", "4bit", "--group", "32"]),
         ("tiny-latent", &["--experts", "4bit", "--group", "32"]),
         ("tiny-latent", &["--layout", "native", "--trunk", "bf16"]),
+        ("tiny-v4", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
+        ("tiny-v4", &["--experts", "4bit", "--group", "32"]),
     ] {
         let model = folder.path().join("model");
         let mut arguments = vec!["synth", shape, model.to_str().unwrap()];

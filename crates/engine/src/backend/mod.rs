@@ -19,8 +19,10 @@ use store::LayerId;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::compressed_attention::CompressedAttention;
+use crate::model::config::{Mixer, ModelConfig};
 use crate::model::dense::Dense;
+use crate::model::hyper_connections::Site;
 use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::model::part::Part;
@@ -54,7 +56,7 @@ pub enum Purpose {
 /// An activation buffer of the running batch, one row per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// The residual stream, `hidden` wide.
+    /// The residual streams, `hidden` wide each; most models have one.
     Residual,
     /// The normed stream, `hidden`.
     Normed,
@@ -80,13 +82,29 @@ pub enum Register {
     Beta,
     /// Delta rule: decays before the softplus, one per value head.
     Decay,
-    /// Latent attention: the row from which queries are made.
+    /// Compressed attention: queries between their two matrices.
+    QueryLow,
+    /// Latent and compressed attention: the row from which queries are made.
     QueryLatent,
+    /// Compressed attention: a token's values for compressed rows.
+    CompressedValues,
+    /// Their gates.
+    CompressedGates,
+    /// Compressed attention: a token's values for keys of the indexer.
+    IndexValues,
+    /// Their gates.
+    IndexGates,
+    /// Compressed attention: queries of the indexer.
+    IndexQuery,
+    /// What each of its heads weighs.
+    IndexWeights,
+    /// Compressed attention: the output between its two matrices.
+    OutputLow,
 }
 
 impl Register {
     /// How many registers there are.
-    pub const COUNT: usize = Self::QueryLatent as usize + 1;
+    pub const COUNT: usize = Self::OutputLow as usize + 1;
 
     /// Values per token of every register.
     fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
@@ -105,9 +123,10 @@ impl Register {
             None => (0, 0, 0),
         };
         let gate = if attention.output_gate { queries } else { 0 };
+        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
         let mut widths = [0; Self::COUNT];
         for (register, width) in [
-            (Self::Residual, config.hidden),
+            (Self::Residual, streams * config.hidden),
             (Self::Normed, config.hidden),
             (Self::QueryGate, 2 * gate),
             (Self::Query, queries),
@@ -123,6 +142,32 @@ impl Register {
             (Self::QueryLatent, query_latent),
         ] {
             widths[register as usize] = width;
+        }
+        if let Some(compressed) = &config.compressed {
+            let (dim, index) = (attention.head_dim, &compressed.index);
+            let kinds = config.layers.iter().filter_map(|layer| match layer.mixer {
+                Mixer::Compressed(compression) => compression,
+                _ => None,
+            });
+            let (mut rows, mut keys) = (0, 0);
+            for kind in kinds {
+                rows = rows.max(kind.width(dim));
+                keys = keys.max(if kind.overlap { kind.width(index.dim) } else { 0 });
+            }
+            let heads = if keys > 0 { index.heads } else { 0 };
+            for (register, width) in [
+                (Self::QueryLow, compressed.query_rank),
+                (Self::QueryLatent, compressed.query_rank),
+                (Self::CompressedValues, rows),
+                (Self::CompressedGates, rows),
+                (Self::IndexValues, keys),
+                (Self::IndexGates, keys),
+                (Self::IndexQuery, heads * index.dim),
+                (Self::IndexWeights, heads),
+                (Self::OutputLow, compressed.output_groups * compressed.output_rank),
+            ] {
+                widths[register as usize] = width;
+            }
         }
         widths
     }
@@ -296,6 +341,34 @@ pub trait Backend {
     fn add_bias(&mut self, register: Register, bias: VectorId) {
         let _ = (register, bias);
         lacks(Part::ProjectionBiases)
+    }
+    /// `Normed` = the normed sum of the streams that a block reads; what it gives back to each is remembered until
+    /// [`Backend::close_streams`]. This and the following are only for models with [`Part::HyperConnections`].
+    fn open_streams(&mut self, site: &Site, norm: VectorId) {
+        let _ = (site, norm);
+        lacks(Part::HyperConnections)
+    }
+    /// `Residual` = the streams, mixed, with `from` added to each as [`Backend::open_streams`] weighed it.
+    fn close_streams(&mut self, from: Register) {
+        let _ = from;
+        lacks(Part::HyperConnections)
+    }
+    /// The streams of each token become one, which [`Backend::logits`] reads; the batch's last operation before that.
+    fn merge_streams(&mut self, site: &Site) {
+        let _ = site;
+        lacks(Part::HyperConnections)
+    }
+    /// From what the layer's matrices gave to `Context`: norms, rotations, compressed rows, their choice, attention
+    /// and the rotation back. Only for models with [`Part::CompressedAttention`].
+    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
+        let _ = (layer, weights);
+        lacks(Part::CompressedAttention)
+    }
+    /// `to` = products of the parts of `from` with as many parts of the rows of `matrix`. Only for models with
+    /// [`Part::CompressedAttention`].
+    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        let _ = (from, matrix, to);
+        lacks(Part::CompressedAttention)
     }
     /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window,
     /// with a score for each head that only takes weight from the others where the model has [`Part::Sinks`].

@@ -7,6 +7,12 @@ use kernels::Compute;
 pub enum Activation {
     /// `silu(gate) * up`
     SwiGlu,
+    /// `silu(g) * u` with `g = min(gate, limit)` and `u = up` within `-limit..=limit` (reference: transformers
+    /// `DeepseekV4Experts`).
+    Limited {
+        /// What both are clamped to.
+        limit: f32,
+    },
     /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit` (reference:
     /// transformers `GptOssExperts`).
     Clamped {
@@ -57,6 +63,12 @@ impl Activation {
         if let Some([of_gate, of_up]) = biases {
             compute.add(gate, of_gate);
             compute.add(up, of_up);
+        }
+        if let Self::Limited { limit } = self {
+            for (gate, up) in gate.iter_mut().zip(up.iter_mut()) {
+                *gate = if *gate > limit { limit } else { *gate };
+                *up = up.clamp(-limit, limit);
+            }
         }
         if let Self::Clamped { alpha, limit } = self {
             for (gate, up) in gate.iter_mut().zip(up) {

@@ -9,10 +9,13 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
+use super::compressed_attention::{CompressedConfig, Compression};
+use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, glm4_moe, glm4_moe_lite, gptoss, minimax_m2, qwen3moe, qwen3next, qwen35moe,
+    deepseek_v3, deepseek_v4, glm4_moe, glm4_moe_lite, gptoss, minimax_m2, qwen3moe, qwen3next,
+    qwen35moe,
 };
 use crate::EngineError;
 
@@ -56,6 +59,8 @@ pub enum Mixer {
     Latent,
     /// The gated delta rule over a fixed recurrent state.
     DeltaNet,
+    /// Softmax attention over a window of rows and over compressed rows, where the layer has some.
+    Compressed(Option<Compression>),
 }
 
 /// Shape of the attention layers.
@@ -161,6 +166,8 @@ pub struct MoeConfig {
     pub rows: GateUpRows,
     /// True when the matrices of routed experts have biases.
     pub biases: bool,
+    /// First layers, in which a table says which experts a token uses; the router only weighs them.
+    pub hashed_layers: usize,
 }
 
 /// The shapes of a model.
@@ -182,6 +189,10 @@ pub struct ModelConfig {
     pub latent: Option<LatentConfig>,
     /// GatedDeltaNet layers, when the family has them.
     pub delta: Option<DeltaConfig>,
+    /// Several residual streams, when the family has them.
+    pub hyper: Option<HyperConfig>,
+    /// Layers of compressed attention, when the family has them.
+    pub compressed: Option<CompressedConfig>,
     /// Experts.
     pub moe: MoeConfig,
     /// Longest context of training.
@@ -201,6 +212,7 @@ impl ModelConfig {
             Family::Qwen3Moe => qwen3moe::config(from)?,
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
+            Family::DeepseekV4 => deepseek_v4::config(from)?,
             Family::DeepseekV3 | Family::KimiK2 => deepseek_v3::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe => glm4_moe::config(from)?,
@@ -232,6 +244,16 @@ impl ModelConfig {
         let both = |layer: &LayerSpec| layer.window.is_some() && layer.mixer != Mixer::Attention;
         if self.layers.iter().any(both) {
             return Err(from.invalid(&keys::LAYER_TYPES, "a window without attention"));
+        }
+        let roots = matches!(self.moe.router.score, Score::SqrtSoftplus { .. });
+        if let Some(named) = from.get(&keys::SCORING_FUNC)?
+            && (named == "sqrtsoftplus") != roots
+        {
+            let found = format!("{named} is not what this family is computed with");
+            return Err(from.invalid(&keys::SCORING_FUNC, found));
+        }
+        if let Some(compressed) = &self.compressed {
+            compressed.check(self, from)?;
         }
         if self.mixtures() == 0 {
             let found = format!("leaves none of {} layers with experts", self.layers.len());

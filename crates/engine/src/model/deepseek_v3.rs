@@ -72,6 +72,8 @@ pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelCon
         },
         latent: Some(latent(from, rank, &rope)?),
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: experts(from, defaults)?,
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(defaults.max_positions),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
@@ -117,6 +119,7 @@ pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeCo
         activation: Activation::SwiGlu,
         rows: GateUpRows::Apart,
         biases: false,
+        hashed_layers: 0,
     })
 }
 

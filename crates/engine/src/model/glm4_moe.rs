@@ -44,6 +44,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         },
         latent: None,
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: deepseek_v3::experts(from, &defaults)?,
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(defaults.max_positions),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

@@ -39,6 +39,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         },
         latent: None,
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: MoeConfig {
             experts: from.routed_experts()?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
@@ -55,6 +57,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
                 _ => GateUpRows::InTurns,
             },
             biases: true,
+            hashed_layers: 0,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(131_072),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

@@ -37,6 +37,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         },
         latent: None,
         delta: None,
+        hyper: None,
+        compressed: None,
         moe: MoeConfig {
             experts: from.routed_experts()?,
             top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
@@ -51,6 +53,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             activation: Activation::SwiGlu,
             rows: GateUpRows::Apart,
             biases: false,
+            hashed_layers: 0,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(196_608),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

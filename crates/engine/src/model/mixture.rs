@@ -12,7 +12,7 @@ use super::activation::GateUpRows;
 use super::config::{FeedForward, ModelConfig};
 use super::router::Score;
 use crate::EngineError;
-use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
 
 /// Weights of a mixture that stay in memory; the routed experts are in the expert store.
 pub struct Mixture {
@@ -20,6 +20,8 @@ pub struct Mixture {
     pub router: MatrixId,
     /// `[experts]`
     pub router_bias: Option<VectorId>,
+    /// `[vocabulary, top_k]`: the experts of each token, where the router only weighs them.
+    pub table: Option<TableId>,
     /// Biases of the routed experts.
     pub biases: Option<ExpertBiases>,
     /// The shared expert.
@@ -55,9 +57,11 @@ impl Mixture {
     /// The tensor that is missing or has another shape.
     pub fn declare(
         config: &ModelConfig,
+        layer: usize,
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
+        let hashed = layer < config.moe.hashed_layers;
         let hidden = config.hidden;
         let moe = &config.moe;
         let (short, long) = (format!("{prefix}.gate"), format!("{prefix}.router"));
@@ -66,10 +70,11 @@ impl Mixture {
         let plain = VectorRole::Plain;
         let router_bias = match moe.router.bias {
             false => None,
+            true if hashed => None,
             true => {
                 let part = match moe.router.score {
                     Score::Softmax => "bias",
-                    Score::Sigmoid { .. } => "e_score_correction_bias",
+                    Score::Sigmoid { .. } | Score::SqrtSoftplus { .. } => "e_score_correction_bias",
                 };
                 Some(catalog.vector(&format!("{name}.{part}"), moe.experts, plain)?)
             }
@@ -113,7 +118,14 @@ impl Mixture {
                 })
             }
         };
-        Ok(Self { router, router_bias, biases, shared })
+        let table = match hashed {
+            false => None,
+            true => {
+                let (rows, name) = (config.vocabulary, format!("{name}.tid2eid"));
+                Some(catalog.table(&name, (rows, moe.top_k), moe.experts)?)
+            }
+        };
+        Ok(Self { router, router_bias, table, biases, shared })
     }
 }
 

@@ -8,13 +8,16 @@
 pub mod activation;
 pub mod attention;
 mod clock;
+pub mod compressed_attention;
 pub mod config;
 mod deepseek_v3;
+mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod gptoss;
+pub mod hyper_connections;
 pub mod latent;
 mod minimax_m2;
 pub mod mixture;
@@ -35,9 +38,11 @@ use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 use attention::Attention;
 use clock::Clock;
 pub use clock::StageTimes;
+use compressed_attention::CompressedAttention;
 use config::{FeedForward, Mixer, ModelConfig};
 use delta_net::DeltaNet;
 use dense::Dense;
+use hyper_connections::{HyperConfig, Site};
 use latent::LatentAttention;
 use mixture::Mixture;
 
@@ -49,6 +54,8 @@ pub enum MixerWeights {
     Latent(LatentAttention),
     /// Gated delta rule.
     DeltaNet(DeltaNet),
+    /// Attention over a window and compressed rows, with the place where it reads the streams.
+    Compressed(Site, CompressedAttention),
 }
 
 impl MixerWeights {
@@ -58,6 +65,7 @@ impl MixerWeights {
             Self::Attention(_) => "attention",
             Self::Latent(_) => "latent attention",
             Self::DeltaNet(_) => "delta net",
+            Self::Compressed(..) => "compressed attention",
         }
     }
 }
@@ -88,6 +96,8 @@ pub struct Layer {
     pub mixer: MixerWeights,
     /// Norm before the experts.
     pub post_norm: VectorId,
+    /// Where the experts read the streams, if there are several.
+    pub feed_forward_site: Option<Site>,
     /// The experts, or what is in their place.
     pub feed_forward: FeedForwardWeights,
 }
@@ -103,6 +113,14 @@ impl Layer {
         let input_norm = catalog.vector(&name("input_layernorm"), hidden, norm)?;
         let spec = &config.layers[index];
         let mixer = match (spec.mixer, &config.delta, &config.latent) {
+            (Mixer::Compressed(compression), ..) => {
+                let hyper = config.hyper.as_ref().expect("compressed attention reads streams");
+                let shape = config.compressed.as_ref().expect("such a layer has a shape");
+                let site = hyper.declare(&name("attn_hc"), hidden, catalog)?;
+                let (shape, prefix) = ((shape, compression), name("self_attn"));
+                let mixer = CompressedAttention::declare(config, shape, &prefix, catalog)?;
+                MixerWeights::Compressed(site, mixer)
+            }
             (Mixer::DeltaNet, Some(shape), _) => {
                 let prefix = name("linear_attn");
                 MixerWeights::DeltaNet(DeltaNet::declare(config, shape, &prefix, catalog)?)
@@ -117,16 +135,18 @@ impl Layer {
             }
         };
         let post_norm = catalog.vector(&name("post_attention_layernorm"), hidden, norm)?;
+        let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
+        let feed_forward_site = config.hyper.as_ref().map(site).transpose()?;
         let prefix = name("mlp");
         let feed_forward = match spec.feed_forward {
             FeedForward::Mixture => {
-                FeedForwardWeights::Mixture(Mixture::declare(config, &prefix, catalog)?)
+                FeedForwardWeights::Mixture(Mixture::declare(config, index, &prefix, catalog)?)
             }
             FeedForward::Dense { inner } => {
                 FeedForwardWeights::Dense(Dense::declare(config, inner, &prefix, catalog)?)
             }
         };
-        Ok(Self { input_norm, mixer, post_norm, feed_forward })
+        Ok(Self { input_norm, mixer, post_norm, feed_forward_site, feed_forward })
     }
 }
 
@@ -136,6 +156,8 @@ pub struct Model {
     pub embedding: MatrixId,
     /// The layers, in order.
     pub layers: Vec<Layer>,
+    /// Where the head reads the streams, if there are several.
+    pub head_site: Option<Site>,
     /// Norm before the output head.
     pub final_norm: VectorId,
     /// Output head `[vocabulary, hidden]`.
@@ -167,6 +189,8 @@ impl Model {
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
         let layers = (0..config.layers.len()).map(|layer| Layer::declare(config, layer, catalog));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let site = |it: &HyperConfig| it.declare_head(hidden, catalog);
+        let head_site = config.hyper.as_ref().map(site).transpose()?;
         let final_norm = catalog.vector("norm", hidden, VectorRole::Norm)?;
         let head = if config.tied_head {
             embedding
@@ -174,7 +198,7 @@ impl Model {
             catalog.matrix("lm_head", vocabulary, hidden)?
         };
         catalog.refuse_undeclared()?;
-        Ok(Self { embedding, layers, final_norm, head, clock: Clock::default() })
+        Ok(Self { embedding, layers, head_site, final_norm, head, clock: Clock::default() })
     }
 
     /// Runs the batch that `backend` has begun through every layer; the residual stream of each token is
@@ -226,16 +250,26 @@ impl Model {
                 mixer.forward(id, layer.input_norm, backend);
                 &self.clock.delta_net
             }
+            MixerWeights::Compressed(site, mixer) => {
+                mixer.forward(id, (site, layer.input_norm), backend);
+                &self.clock.attention
+            }
         };
         let begun = Clock::add(sum, begun);
         drop(span);
         if cancel.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        match &layer.feed_forward {
+        let done = match &layer.feed_forward {
             FeedForwardWeights::Mixture(mixture) => {
                 let _span = timeline::span("mixture", number);
-                let done = backend.norm_mixture(id, layer.post_norm, mixture, cancel);
+                let done = match &layer.feed_forward_site {
+                    None => backend.norm_mixture(id, layer.post_norm, mixture, cancel),
+                    Some(site) => {
+                        backend.open_streams(site, layer.post_norm);
+                        backend.mixture(id, mixture, cancel)
+                    }
+                };
                 Clock::add(&self.clock.mixture, begun);
                 done
             }
@@ -245,6 +279,10 @@ impl Model {
                 Clock::add(&self.clock.mixture, begun);
                 Ok(())
             }
+        };
+        if let Some(site) = self.head_site.as_ref().filter(|_| index + 1 == self.layers.len()) {
+            backend.merge_streams(site);
         }
+        done
     }
 }

@@ -9,6 +9,12 @@ use super::router::Score;
 /// A part beyond what every device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// Several residual streams.
+    HyperConnections,
+    /// Attention over compressed rows.
+    CompressedAttention,
+    /// Experts that follow from the token.
+    HashedExperts,
     /// Layers of attention that see the last tokens alone.
     Windows,
     /// Scores of attention that only take weight from the others.
@@ -31,6 +37,8 @@ pub enum Part {
     RowsInTurns,
     /// Experts with clamped activations.
     ClampedActivation,
+    /// Experts with clamped inputs of SwiGLU.
+    LimitedActivation,
     /// Attention over latent rows.
     LatentAttention,
     /// Rotation of neighbours instead of halves.
@@ -45,6 +53,9 @@ impl Part {
     /// In a few words.
     pub fn name(self) -> &'static str {
         match self {
+            Self::HyperConnections => "several residual streams (hyper-connections)",
+            Self::CompressedAttention => "compressed attention",
+            Self::HashedExperts => "experts that follow from the token",
             Self::Windows => "sliding windows",
             Self::Sinks => "attention sinks",
             Self::PlainHeads => "attention heads without norms",
@@ -56,6 +67,7 @@ impl Part {
             Self::ExpertBiases => "biases of experts",
             Self::RowsInTurns => "rows of gate and up in turns",
             Self::ClampedActivation => "clamped activations",
+            Self::LimitedActivation => "clamped inputs of activations",
             Self::LatentAttention => "latent attention",
             Self::RotatedNeighbours => "rotation of neighbours",
             Self::DenseLayers => "layers without experts",
@@ -69,6 +81,9 @@ impl ModelConfig {
     pub fn parts(&self) -> Vec<Part> {
         let (attention, moe) = (&self.attention, &self.moe);
         let parts = [
+            (Part::HyperConnections, self.hyper.is_some()),
+            (Part::CompressedAttention, self.compressed.is_some()),
+            (Part::HashedExperts, moe.hashed_layers > 0),
             (Part::Windows, self.layers.iter().any(|layer| layer.window.is_some())),
             (Part::Sinks, attention.sinks),
             (Part::LatentAttention, self.latent.is_some()),
@@ -81,7 +96,8 @@ impl ModelConfig {
             (Part::SigmoidRouter, moe.router.score != Score::Softmax),
             (Part::ExpertBiases, moe.biases),
             (Part::RowsInTurns, moe.rows != GateUpRows::Apart),
-            (Part::ClampedActivation, moe.activation != Activation::SwiGlu),
+            (Part::ClampedActivation, matches!(moe.activation, Activation::Clamped { .. })),
+            (Part::LimitedActivation, matches!(moe.activation, Activation::Limited { .. })),
             (Part::DenseLayers, self.mixtures() < self.layers.len()),
             (Part::PlainSharedExpert, moe.shared_intermediate.is_some() && !moe.shared_gate),
         ];

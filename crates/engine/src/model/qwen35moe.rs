@@ -46,6 +46,8 @@ pub(super) fn read(
             sinks: false,
             output_gate: from.get(&keys::ATTN_OUTPUT_GATE)?.unwrap_or(true),
         },
+        hyper: None,
+        compressed: None,
         latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
@@ -68,6 +70,7 @@ pub(super) fn read(
             activation: Activation::SwiGlu,
             rows: GateUpRows::Apart,
             biases: false,
+            hashed_layers: 0,
         },
         max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(262_144),
         tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),

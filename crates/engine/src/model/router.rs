@@ -28,6 +28,11 @@ pub enum Score {
         /// What weights are multiplied by in the end.
         scale: f32,
     },
+    /// The square root of the softplus of each logit (reference: transformers `DeepseekV4TopKRouter`).
+    SqrtSoftplus {
+        /// What weights are multiplied by in the end.
+        scale: f32,
+    },
 }
 
 /// Experts in groups of one size, one after the other; of a token's groups only some are eligible: those whose best
@@ -61,6 +66,19 @@ impl Router {
                 }
                 compute.softmax_top_k(logits, experts, k, self.normalise, chosen, weights);
             }
+            Score::SqrtSoftplus { scale } => {
+                let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+                for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
+                    let broken = logits.iter().any(|logit| logit.is_nan());
+                    logits.iter_mut().for_each(|logit| *logit = sqrt_softplus(*logit));
+                    Groups { count: 1, kept: 1 }.choose(logits, bias, ids);
+                    weigh(logits, ids, self.normalise, scale, weights);
+                    if broken {
+                        // The fault stays visible.
+                        weights.fill(f32::NAN);
+                    }
+                }
+            }
             Score::Sigmoid { groups, scale } => {
                 let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
                 for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
@@ -76,6 +94,42 @@ impl Router {
             }
         }
     }
+}
+
+impl Router {
+    /// Weighs experts that are given: of each token's `given [tokens, columns]` the `k` with the greatest scores, best
+    /// first. Only for scores that are functions of each logit.
+    ///
+    /// # Panics
+    /// If fewer than `k` are given, or one does not exist.
+    pub fn weigh_given(
+        &self,
+        logits: &mut [f32],
+        (experts, k): (usize, usize),
+        given: &mut dyn Iterator<Item = &[u16]>,
+        chosen: &mut [u16],
+        weights: &mut [f32],
+    ) {
+        let (score, scale): (fn(f32) -> f32, f32) = match self.score {
+            Score::SqrtSoftplus { scale } => (sqrt_softplus, scale),
+            Score::Sigmoid { scale, .. } => (|logit| 1.0 / (1.0 + (-logit).exp()), scale),
+            Score::Softmax => unreachable!("no family weighs given experts by a softmax"),
+        };
+        let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+        for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
+            logits.iter_mut().for_each(|logit| *logit = score(*logit));
+            let mut best = given.next().expect("experts of every token").to_vec();
+            best.sort_by(|&a, &b| logits[usize::from(b)].total_cmp(&logits[usize::from(a)]));
+            ids.copy_from_slice(&best[..k]);
+            weigh(logits, ids, self.normalise, scale, weights);
+        }
+    }
+}
+
+fn sqrt_softplus(logit: f32) -> f32 {
+    // Beyond that the exponential adds nothing.
+    let softplus = if logit > 20.0 { logit } else { logit.exp().ln_1p() };
+    softplus.sqrt()
 }
 
 impl Groups {

@@ -1,8 +1,10 @@
 //! `flashmoe inspect`: what a model is, from its headers alone.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use engine::backend::cpu::Requirements;
 use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
@@ -40,13 +42,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     let mut field = |name: &str, value: String| lines.push(format!("{name:<16} {value}"));
     field("family", config.family.name().to_owned());
     field("layout", layout_name(checkpoint.kind).to_owned());
-    let layers = config.layers.len();
-    let (attention, delta) = (config.attention_layers(), config.count(Mixer::DeltaNet));
-    let dense = match layers - config.mixtures() {
-        0 => String::new(),
-        count => format!(", {count} without experts"),
-    };
-    field("layers", format!("{layers} ({attention} attention, {delta} delta rule{dense})"));
+    field("layers", format!("{} ({})", config.layers.len(), kinds(config)));
     field("hidden", config.hidden.to_string());
     field("vocabulary", config.vocabulary.to_string());
     let heads = &config.attention;
@@ -63,6 +59,18 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             ),
         },
     );
+    if let (Some(shape), Some(hyper)) = (&config.compressed, &config.hyper) {
+        let index = &shape.index;
+        field(
+            "compressed rows",
+            format!(
+                "beside a window of {}, the best {} by {} heads of {}",
+                shape.window, index.top, index.heads, index.dim
+            ),
+        );
+        field("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
+        field("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
+    }
     if let Some(delta) = &config.delta {
         field(
             "delta rule",
@@ -131,6 +139,8 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             Mixer::Attention => "attention",
             Mixer::Latent => "latent",
             Mixer::DeltaNet => "delta rule",
+            Mixer::Compressed(None) => "window",
+            Mixer::Compressed(Some(_)) => "compressed",
         };
         let row = match checkpoint.experts.get(index).and_then(Option::as_ref) {
             None => format!("{mixer:<11} without experts"),
@@ -175,7 +185,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "layout": layout_name(checkpoint.kind),
         "path": checkpoint.root,
         "attention_layers": attention,
-        "delta_rule_layers": config.layers.len() - attention,
+        "delta_rule_layers": config.count(Mixer::DeltaNet),
         "dense_layers": config.layers.len() - config.mixtures(),
         "hidden": config.hidden,
         "vocabulary": config.vocabulary,
@@ -193,10 +203,36 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
     })
 }
 
+/// How many layers there are of each kind.
+fn kinds(config: &ModelConfig) -> String {
+    let mut compressed = BTreeMap::<usize, usize>::new();
+    for layer in &config.layers {
+        if let Mixer::Compressed(compression) = layer.mixer {
+            *compressed.entry(compression.map_or(0, |it| it.ratio)).or_default() += 1;
+        }
+    }
+    if compressed.is_empty() {
+        let (attention, delta) = (config.attention_layers(), config.count(Mixer::DeltaNet));
+        let dense = match config.layers.len() - config.mixtures() {
+            0 => String::new(),
+            count => format!(", {count} without experts"),
+        };
+        return format!("{attention} attention, {delta} delta rule{dense}");
+    }
+    let kinds = compressed.iter().map(|(ratio, count)| match ratio {
+        0 => format!("{count} window"),
+        ratio => format!("{count} compressed {ratio} to 1"),
+    });
+    kinds.collect::<Vec<_>>().join(", ")
+}
+
 /// Bytes that the caches of all layers keep of one token, by type.
 fn key_value_bytes(config: &ModelConfig) -> String {
     let (rows, width) = (config.cache_rows(), config.attention.head_dim);
-    let bytes = |kind: KvType| ByteSize((rows * kind.bytes_of_head(width)) as u64);
+    let bytes = |kind: KvType| {
+        let compressed = Requirements::compressed_bytes_per_token(config, kind);
+        ByteSize((rows * kind.bytes_of_head(width)) as u64 + compressed)
+    };
     let each = KvType::ALL.map(|kind| format!("{} in {kind}", bytes(kind)));
     each.join(", ")
 }

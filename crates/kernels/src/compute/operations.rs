@@ -35,6 +35,25 @@ impl Compute {
         });
     }
 
+    /// As [`Compute::each_row`], with rows shared out in pieces of `piece`: for what computes more.
+    pub fn for_rows(
+        &self,
+        out: &mut [f32],
+        width: usize,
+        piece: usize,
+        body: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        check_rows("for_rows", out.len(), width);
+        let count = out.len() / width;
+        let out = Parts::new(out);
+        self.pool.for_each(count, piece, |rows| {
+            for row in rows {
+                // SAFETY: rows are disjoint.
+                body(row, unsafe { out.part(row * width..(row + 1) * width) });
+            }
+        });
+    }
+
     /// `out = o / sqrt(mean(o^2) + eps) * weight * silu(gate)` for each row of `o [n, width]`.
     pub fn gated_rms_norm(
         &self,
@@ -107,15 +126,7 @@ impl Compute {
     /// Calls `body` with the number and the place of each row of `out [n, width]`, on all workers: for what moves
     /// values and computes little. `body` must not use the [`Compute`]: regions do not nest.
     pub fn each_row(&self, out: &mut [f32], width: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
-        check_rows("each_row", out.len(), width);
-        let rows = out.len() / width;
-        let out = Parts::new(out);
-        self.pool.for_each(rows, ELEMENTS_EACH / width, |range| {
-            for row in range {
-                // SAFETY: rows are disjoint.
-                body(row, unsafe { out.part(row * width..(row + 1) * width) });
-            }
-        });
+        self.for_rows(out, width, ELEMENTS_EACH / width.max(1), body);
     }
 
     /// `x += y * factor`, with one rounding per element.

@@ -58,16 +58,18 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     ///
-    /// If they lie outside the matrix.
+    /// If they lie outside the matrix, or the first shares scales with the row before.
     #[must_use]
     pub fn part(&self, first: usize, count: usize) -> Self {
-        let part = |plane: &'a [u8], row: usize| &plane[first * row..(first + count) * row];
         let (encoding, columns) = (self.encoding, self.columns);
+        assert!(first.is_multiple_of(encoding.rows_per_scale()), "row {first} within a tile");
+        let [from, to] = [first, first + count].map(|row| encoding.plane_bytes(row, columns));
+        let part = |plane: &'a [u8], index: usize| &plane[from[index]..to[index]];
         Self {
             rows: count,
-            weight: part(self.weight, encoding.weight_row_bytes(columns)),
-            scales: part(self.scales, encoding.scale_row_bytes(columns)),
-            biases: part(self.biases, encoding.bias_row_bytes(columns)),
+            weight: part(self.weight, 0),
+            scales: part(self.scales, 1),
+            biases: part(self.biases, 2),
             ..*self
         }
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use kernels::format::Encoding;
 
 use super::config::Dimensions;
+use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::names::{self, ExpertMatrix, Meaning, Part};
 use super::quantization::{Quantization, Scheme};
@@ -276,6 +277,7 @@ fn float(
     raw: RawTensor,
     schemes: &Schemes<'_>,
 ) -> Result<Tensor, FormatError> {
+    let raw = words_of_a_table(name, raw);
     let encoding = match raw.dtype {
         RawType::Encoded(encoding) => Some(encoding),
         dtype => dtype.float().map(Encoding::Float),
@@ -307,6 +309,23 @@ fn float(
     }
     let weight = Extent { file, offset: raw.offset, length: raw.length };
     Ok(Tensor { shape: raw.shape, encoding, weight, scales_biases: None })
+}
+
+/// A table of experts by token holds whole numbers, which no encoding has. Its bytes are kept as words of 32 bits, two
+/// for each number of 64: so it is loaded, copied and checked as other tensors are, and read by who declares it.
+fn words_of_a_table(name: &str, mut raw: RawTensor) -> RawTensor {
+    let words = match raw.dtype {
+        RawType::Other("I64") => 2,
+        RawType::Other("I32") => 1,
+        _ => return raw,
+    };
+    if name.ends_with(deepseek_v4::TABLE)
+        && let Some(columns) = raw.shape.last_mut()
+    {
+        *columns *= words;
+        raw.dtype = RawType::F32;
+    }
+    raw
 }
 
 fn from_shapes(words: usize, groups: usize, group: u16) -> Option<Scheme> {
@@ -360,7 +379,7 @@ impl LayerBuilder {
         }
         let rows = rows / halves.len();
         let encoding = tensor.encoding;
-        if halves.len() > 1 && rows % encoding.rows_per_scale() != 0 {
+        if halves.len() > 1 && !rows.is_multiple_of(encoding.rows_per_scale()) {
             return Err(format!("shape {shape:?}: gate and up share a row of scales"));
         }
         for (half, &projection) in halves.iter().enumerate() {

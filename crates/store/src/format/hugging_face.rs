@@ -10,7 +10,7 @@ use super::place::{CONFIG, Place};
 use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
-use super::{Checkpoint, Configuration, SourceKind, files, json, names};
+use super::{Checkpoint, Configuration, Family, SourceKind, deepseek_v4, files, json, names};
 
 /// True for a folder with a configuration, unless its weights are GGUF files: their publishers often put the
 /// original's configuration beside them.
@@ -41,7 +41,12 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let config = Configuration::new(&config_path, config)?;
     let dimensions = Dimensions::read(&config)?;
     let quantization = Quantization::read(&config)?;
-    let shards = Shards::read(folder)?;
+    let mut shards = Shards::read(folder)?;
+    if config.supported_family()? == Family::DeepseekV4 {
+        for (_, tensor) in &mut shards.tensors {
+            tensor.name = deepseek_v4::renamed(&tensor.name).into_owned();
+        }
+    }
     let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
     let is_mlx = quantization.is_present()
         || shards.written_by_mlx

@@ -15,6 +15,7 @@ mod ancestor;
 mod assemble;
 pub mod config;
 mod contents;
+pub mod deepseek_v4;
 mod error;
 pub(crate) mod files;
 mod gguf;

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::Projection;
+use super::{Projection, deepseek_v4};
 
 /// Prefixes of the text model, longest first.
 const PREFIXES: [&str; 4] =
@@ -158,7 +158,9 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
     {
         return Meaning::Skipped;
     }
-    if matches!(name, "embed_tokens" | "lm_head" | "norm") {
+    if matches!(name, "embed_tokens" | "lm_head" | "norm")
+        || deepseek_v4::MODEL_TENSORS.contains(&name)
+    {
         return Meaning::Trunk;
     }
     let Some((layer, rest)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
@@ -171,7 +173,11 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
     if layer >= layers {
         return Meaning::Skipped;
     }
-    if LAYER_TENSORS.contains(&rest) {
+    let v4 = deepseek_v4::LAYER_TENSORS.iter().chain(&deepseek_v4::INDEXER_TENSORS);
+    if LAYER_TENSORS.contains(&rest)
+        || v4.copied().any(|known| known == rest)
+        || rest.strip_prefix("mlp") == Some(deepseek_v4::TABLE)
+    {
         return Meaning::Trunk;
     }
     expert(rest).map_or(Meaning::Unknown, |(expert, matrix)| Meaning::Expert {

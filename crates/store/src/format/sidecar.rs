@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::FormatError;
-use super::{Checkpoint, Configuration, Vocabulary, files, json};
+use super::{Checkpoint, Configuration, Family, Vocabulary, deepseek_v4, files, json};
 use crate::shown::shown;
 
 /// Templates are programs of a few kilobytes.
@@ -83,7 +83,9 @@ impl Sidecar {
         if let Some(json) = &generation_config {
             config.generation_end_tokens(&folder.join(GENERATION_CONFIG), json)?;
         }
-        let chat_template = chat_template(folder, tokenizer_config.as_ref())?;
+        let family = config.family()?;
+        let own = || (family == Some(Family::DeepseekV4)).then(|| deepseek_v4::TEMPLATE.to_owned());
+        let chat_template = chat_template(folder, tokenizer_config.as_ref())?.or_else(own);
         let tokenizer = tokenizer.map(TokenizerSource::File);
         Ok(Self { generation_config, tokenizer, tokenizer_config, chat_template })
     }

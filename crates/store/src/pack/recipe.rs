@@ -57,6 +57,11 @@ impl Recipe {
     /// Encoding of a trunk tensor.
     pub(super) fn trunk(&self, name: &str, shape: &[usize], source: Encoding) -> Encoding {
         let (Precision::Bits(bits), &[_, columns]) = (self.trunk, shape) else { return source };
+        // Weights of streams decide about everything that follows; the others are no matrices.
+        let kept = [".tid2eid", ".position_bias", "_hc.fn", "hc_head.fn"];
+        if kept.iter().any(|kept| name.ends_with(kept)) {
+            return source;
+        }
         let router = name.ends_with(".mlp.gate") || name.ends_with(".mlp.shared_expert_gate");
         let bits = if router { bits.max(ROUTER_BITS) } else { bits };
         let target = self.affine(bits, source);

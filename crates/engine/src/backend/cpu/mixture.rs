@@ -216,7 +216,12 @@ impl CpuBackend {
             let (out, factors) = (&shared.out[..tokens * hidden], &shared.factor[..tokens]);
             self.compute.add_scaled_rows(sum, out, factors);
         }
-        self.compute.add(self.registers.get_mut(Register::Residual), sum);
+        if self.config.hyper.is_some() {
+            self.registers.get_mut(Register::Normed).copy_from_slice(sum);
+            self.run_close_streams(Register::Normed);
+        } else {
+            self.compute.add(self.registers.get_mut(Register::Residual), sum);
+        }
         Ok(())
     }
 
@@ -270,7 +275,13 @@ impl CpuBackend {
         let factors = &mut scratch.factors[..tokens * k];
         let bias = mixture.router_bias.map(|bias| self.weights.vector(bias));
         let router = &self.config.moe.router;
-        router.choose(&self.compute, (logits, bias), (experts, k), chosen, factors);
+        match mixture.table.map(|table| self.weights.table(table)) {
+            None => router.choose(&self.compute, (logits, bias), (experts, k), chosen, factors),
+            Some(table) => {
+                let mut given = self.tokens.iter().map(|&token| table.row(token as usize));
+                router.weigh_given(logits, (experts, k), &mut given, chosen, factors);
+            }
+        }
         self.routing.record(layer, k, chosen, factors);
         scratch.assignments.sort(chosen, factors, k);
         self.guess_next(layer);
@@ -280,6 +291,10 @@ impl CpuBackend {
     /// When a recorder wants to know: what the next layer's router would choose from this layer's input.
     fn guess_next(&mut self, layer: LayerId) {
         let Some(router) = self.routing.next_router(layer) else { return };
+        if layer.index() + 1 < self.config.moe.hashed_layers {
+            // What the next layer uses is known, and no guess.
+            return;
+        }
         let (moe, k, tokens) = (&self.config.moe, self.options.top_k, self.tokens.len());
         let bias = self.routing.next_router_bias(layer).map(|bias| self.weights.vector(bias));
         let Some(guess) = self.routing.guess(tokens, moe.experts, k) else { return };
@@ -317,6 +332,10 @@ impl CpuBackend {
             MatmulJob { matrix: gate, x, tokens: Tokens::All, out: gates },
             MatmulJob { matrix: up, x, tokens: Tokens::All, out: ups },
         ]);
+        if let activation @ Activation::Limited { .. } = self.config.moe.activation {
+            let (gates, ups) = (&mut scratch.gate[..inner], &mut scratch.up[..inner]);
+            activation.prepare(&self.compute, None, gates, ups);
+        }
         let activated = &mut scratch.activated[..inner];
         self.compute.swiglu(&scratch.gate[..inner], &scratch.up[..inner], activated);
         self.compute.prepare(activated, gate.rows, &[down.encoding], &mut scratch.inner);

@@ -3,12 +3,15 @@
 //! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
 //! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
+mod compressed;
+mod compressed_state;
 mod dense;
 mod latent;
 mod mixture;
 mod registers;
 mod requirements;
 mod state;
+mod streams;
 mod tiled;
 
 use std::io::Read;
@@ -23,6 +26,7 @@ use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
+use self::compressed::CompressedScratch;
 use self::dense::DenseScratch;
 use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
@@ -30,14 +34,17 @@ use self::registers::Registers;
 pub use self::requirements::Requirements;
 pub use self::state::KvGrowth;
 use self::state::{Sequences, StateLayout};
+use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::snapshot::Mark;
 use super::{
     Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
 };
 use crate::EngineError;
+use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::dense::Dense;
+use crate::model::hyper_connections::Site;
 use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
@@ -102,6 +109,10 @@ pub struct CpuBackend {
     /// The input of the product in progress, prepared for its encodings.
     prepared: Activations,
     scratch: MixtureScratch,
+    /// Where there are several residual streams.
+    streams: Option<StreamScratch>,
+    /// Where there is compressed attention.
+    compressed: Option<CompressedScratch>,
     /// Where there are layers without experts.
     dense: Option<DenseScratch>,
     /// Where there is latent attention.
@@ -141,6 +152,8 @@ impl CpuBackend {
             tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
             scratch: MixtureScratch::new(&config, &options),
+            streams: StreamScratch::new(&config, &options),
+            compressed: CompressedScratch::new(&config, &options),
             dense: DenseScratch::new(&config, &options),
             latent: LatentScratch::new(&config, &options),
             routing: Routing::default(),
@@ -318,10 +331,13 @@ impl Backend for CpuBackend {
 
     fn embed(&mut self, table: MatrixId) {
         let table = self.weights.matrix(table);
+        let (hidden, width) = (self.config.hidden, self.registers.width(Register::Residual));
         let residual = self.registers.get_mut(Register::Residual);
         let tokens = &self.tokens;
-        self.compute.each_row(residual, self.config.hidden, |index, row| {
-            kernels::format::decode_row(&table, tokens[index] as usize, row);
+        self.compute.each_row(residual, width, |index, row| {
+            let (first, others) = row.split_at_mut(hidden);
+            kernels::format::decode_row(&table, tokens[index] as usize, first);
+            others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
         });
     }
 
@@ -338,10 +354,13 @@ impl Backend for CpuBackend {
         let columns = matrices[0].columns;
         self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
         let outputs = self.registers.many(products.iter().map(|(_, register)| *register));
-        let jobs = matrices.into_iter().zip(outputs);
-        let x = &self.prepared;
-        let mut jobs: Vec<_> =
-            jobs.map(|(matrix, out)| MatmulJob { matrix, x, tokens: Tokens::All, out }).collect();
+        let (x, tokens) = (&self.prepared, self.tokens.len());
+        let jobs = matrices.into_iter().zip(outputs).map(|(matrix, out)| {
+            // A register is as wide as any layer needs.
+            let out = &mut out[..tokens * matrix.rows];
+            MatmulJob { matrix, x, tokens: Tokens::All, out }
+        });
+        let mut jobs: Vec<_> = jobs.collect();
         self.compute.matmul(&mut jobs);
     }
 
@@ -430,6 +449,26 @@ impl Backend for CpuBackend {
                 &mut context[rows(query_width)],
             );
         }
+    }
+
+    fn open_streams(&mut self, site: &Site, norm: VectorId) {
+        self.run_open_streams(site, norm);
+    }
+
+    fn close_streams(&mut self, from: Register) {
+        self.run_close_streams(from);
+    }
+
+    fn merge_streams(&mut self, site: &Site) {
+        self.run_merge_streams(site);
+    }
+
+    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
+        self.run_compressed(layer, weights);
+    }
+
+    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        self.run_grouped_linear(from, matrix, to);
     }
 
     fn norm_row(&mut self, register: Register, weight: VectorId) {
@@ -531,10 +570,10 @@ impl Backend for CpuBackend {
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
-        let norm = self.weights.vector(norm);
+        let (norm, width) = (self.weights.vector(norm), self.registers.width(Register::Residual));
         let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);
         for (row, &token) in normed.chunks_exact_mut(hidden).zip(tokens) {
-            let from = &residual[token * hidden..(token + 1) * hidden];
+            let from = &residual[token * width..token * width + hidden];
             self.compute.rms_norm(from, norm, self.config.rms_epsilon, row);
         }
         let matrix = self.weights.matrix(head);

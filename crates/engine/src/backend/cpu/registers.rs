@@ -19,8 +19,11 @@ impl Registers {
     /// Width of the widest register that is the input of a product.
     pub(super) fn widest_input(config: &ModelConfig) -> usize {
         let widths = Register::widths(config);
-        let inputs = [Register::Normed, Register::Context, Register::QueryLatent];
-        inputs.map(|register| widths[register as usize]).into_iter().max().unwrap_or(0)
+        let inputs =
+            [Register::Normed, Register::Context, Register::QueryLatent, Register::OutputLow];
+        let widest = inputs.map(|register| widths[register as usize]).into_iter().max();
+        let streams = if config.hyper.is_some() { widths[Register::Residual as usize] } else { 0 };
+        widest.unwrap_or(0).max(streams)
     }
 
     /// Bytes that `capacity` tokens will hold.
@@ -31,6 +34,11 @@ impl Registers {
     /// Makes the rows of a batch of `tokens` visible.
     pub(super) fn resize(&mut self, tokens: usize) {
         self.tokens = tokens;
+    }
+
+    /// Values of a token.
+    pub(super) fn width(&self, register: Register) -> usize {
+        self.widths[register as usize]
     }
 
     fn visible(&self, register: Register) -> usize {

@@ -1,12 +1,15 @@
 //! Bytes that a CPU backend will hold, known before it is made: `plan` is exact because it asks here.
 
-use kernels::Activations;
+use kernels::{Activations, KvType};
 
+use super::compressed::CompressedScratch;
+use super::compressed_state::CompressedLayout;
 use super::dense::DenseScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
 use super::state::StateLayout;
+use super::streams::StreamScratch;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::model::config::ModelConfig;
@@ -28,16 +31,19 @@ impl Requirements {
         let layout = StateLayout::new(config, options);
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
+        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
         let activations = Registers::bytes(config, tokens)
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
+            + StreamScratch::bytes(config, options)
+            + CompressedScratch::bytes(config, options)
             + DenseScratch::bytes(config, options)
             + LatentScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))
             // Batches put aside while another runs.
-            + (options.sequences - 1) * tokens * config.hidden * float
+            + (options.sequences - 1) * tokens * streams * config.hidden * float
             + options.logit_rows * config.vocabulary * float;
         Self {
             key_values: (options.pages() * layout.page_bytes()) as u64,
@@ -49,6 +55,11 @@ impl Requirements {
     /// Keys and values of one token of one sequence.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
         (StateLayout::new(config, options).page_bytes() / PAGE_TOKENS) as u64
+    }
+
+    /// Compressed rows and keys of one token, in layers that have them.
+    pub fn compressed_bytes_per_token(config: &ModelConfig, kv_type: KvType) -> u64 {
+        (CompressedLayout::new(config, kv_type).page_bytes / PAGE_TOKENS) as u64
     }
 
     /// One snapshot of a sequence, but for keys and values, which it shares.

@@ -17,6 +17,7 @@ use super::super::SequenceId;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_snapshot};
 use super::CpuOptions;
+use super::compressed_state::CompressedLayout;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -45,15 +46,17 @@ pub(super) struct StateLayout {
     recurrent_values: usize,
     /// Values of one convolution tail.
     tail_values: usize,
+    compressed: CompressedLayout,
 }
 
 impl StateLayout {
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
-        let (mut attention_layers, mut delta_layers) = (0, 0);
+        let (mut attention_layers, mut delta_layers, mut compressed_layers) = (0, 0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
                 Mixer::Attention | Mixer::Latent => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
+                Mixer::Compressed(_) => &mut compressed_layers,
             };
             *counter += 1;
             *counter - 1
@@ -77,22 +80,24 @@ impl StateLayout {
             sides: if config.latent.is_some() { 1 } else { 2 },
             recurrent_values,
             tail_values,
+            compressed: CompressedLayout::new(config, options.kv_type),
         }
     }
 
     /// Bytes of the recurrent part of one sequence.
     pub(super) fn fixed_bytes(&self) -> usize {
-        self.delta_layers * (self.recurrent_values + self.tail_values) * size_of::<f32>()
+        self.state_values() * size_of::<f32>()
     }
 
     /// Bytes of one page over all attention layers.
     pub(super) fn page_bytes(&self) -> usize {
-        self.sides * self.attention_layers * self.keys_bytes
+        self.sides * self.attention_layers * self.keys_bytes + self.compressed.page_bytes
     }
 
     /// Values of the recurrent part of one sequence: states of all delta layers, then their tails.
     fn state_values(&self) -> usize {
         self.delta_layers * (self.recurrent_values + self.tail_values)
+            + self.compressed.state_values
     }
 
     /// Where a layer's rows begin in a page.
@@ -298,6 +303,31 @@ impl Sequences {
             .collect()
     }
 
+    /// What a layer of compressed attention has of a sequence.
+    pub(super) fn compressed(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+    ) -> CompressedParts<'_> {
+        let layout = &self.layout.compressed;
+        let slot = self.slots[sequence.0 as usize].as_mut();
+        let Sequence { pages, state, .. } = slot.expect("the caller holds a live sequence");
+        CompressedParts { layout, state: &mut state[layout.state_range(layer.index())], pages }
+    }
+
+    /// Copies what a layer of compressed attention keeps into the state of a snapshot.
+    pub(super) fn keep_compressed(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        state: Option<&mut Vec<f32>>,
+    ) {
+        let range = self.layout.compressed.state_range(layer.index());
+        if let Some(state) = state {
+            state[range.clone()].copy_from_slice(&self.get(sequence).state[range]);
+        }
+    }
+
     /// Where a layer's convolution tail lies in a state.
     fn tail_range(&self, layer: LayerId) -> std::ops::Range<usize> {
         let values = self.layout.tail_values;
@@ -352,8 +382,24 @@ impl Sequences {
     }
 }
 
+/// A page that a snapshot may hold as well.
+pub(super) type SharedPage = Arc<Pooled<Page>>;
+
+/// What a layer of compressed attention has of a sequence.
+pub(super) struct CompressedParts<'a> {
+    pub(super) layout: &'a CompressedLayout,
+    /// Its part of the state.
+    pub(super) state: &'a mut [f32],
+    pub(super) pages: &'a mut [SharedPage],
+}
+
+/// The rows of a page that is the sequence's own.
+pub(super) fn owned_page(page: &mut SharedPage) -> &mut [u8] {
+    bytes_mut(Arc::get_mut(page).expect("`reserve` gave the sequence a page of its own"))
+}
+
 /// The rows of a page.
-fn bytes(page: &Page) -> &[u8] {
+pub(super) fn bytes(page: &Page) -> &[u8] {
     let Page::Bytes(bytes) = page;
     bytes
 }

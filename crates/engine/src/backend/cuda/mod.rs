@@ -183,6 +183,7 @@ impl CudaBackend {
             let counter = match layer.mixer {
                 Mixer::Attention | Mixer::Latent => &mut attention,
                 Mixer::DeltaNet => &mut delta,
+                Mixer::Compressed(_) => unreachable!("check_model refuses compressed attention"),
             };
             *counter += 1;
             *counter - 1

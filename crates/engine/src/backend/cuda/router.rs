@@ -4,9 +4,11 @@ use cuda::launch::{self, ExpertActivation, Routing, STATUS_WORDS};
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
+use super::super::lacks;
 use super::CudaBackend;
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::mixture::Mixture;
+use crate::model::part::Part;
 
 impl CudaBackend {
     /// The router's logits of the batch, `[tokens, experts]`.
@@ -61,6 +63,7 @@ impl CudaBackend {
             clamped: match moe.activation {
                 Activation::SwiGlu => None,
                 Activation::Clamped { alpha, limit } => Some((alpha, limit)),
+                Activation::Limited { .. } => lacks(Part::LimitedActivation),
             },
             in_turns: moe.rows == GateUpRows::InTurns,
         };

@@ -99,6 +99,9 @@ impl<'a> RandomContent<'a> {
     fn floats(&self, key: u64, values: Values, float: FloatType, start: u64, out: &mut [u8]) {
         let bytes = float.bytes();
         let first = start as usize / bytes;
+        if let Values::Ids { columns, below } = values {
+            return self.ids(key, (columns, below), first, out);
+        }
         let mut word = [0; 4];
         for (index, out) in out.chunks_exact_mut(bytes).enumerate() {
             let at = (first + index).wrapping_add(key as usize);
@@ -107,10 +110,25 @@ impl<'a> RandomContent<'a> {
             let value = match values {
                 Values::Normal { mean, deviation } => mean + deviation * normal,
                 Values::AroundOne => 1.0 + (f32::from(random % 65) - 32.0) / 128.0,
+                Values::Ids { .. } => continue,
                 Values::LogRate => (0.05 + 7.95 * (f32::from(random) / 255.0)).ln(),
             };
             encode(float, value, &mut word);
             out.copy_from_slice(&word[..bytes]);
+        }
+    }
+}
+
+impl RandomContent<'_> {
+    /// Whole numbers, from word `first` on.
+    fn ids(&self, key: u64, (columns, below): (usize, usize), first: usize, out: &mut [u8]) {
+        for (index, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let number = (first + index) / 2;
+            let (row, column) = (number / columns, number % columns);
+            let random = mix(key.wrapping_add(row as u64)) as usize;
+            let id = (random % below + column * (below / columns)) % below;
+            let high = !(first + index).is_multiple_of(2);
+            *out = if high { 0 } else { id as u32 }.to_le_bytes();
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod content;
+mod deepseek_v4;
 mod latent;
 mod shape;
 mod values;

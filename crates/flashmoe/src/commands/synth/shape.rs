@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
-use super::latent;
 use super::values::Values;
+use super::{deepseek_v4, latent};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -92,6 +92,8 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         "kimi-k2" => latent::kimi_k2(),
         "glm-4.7-flash" => latent::glm_flash(),
         "tiny-latent" => latent::tiny(),
+        "deepseek-v4-flash" => deepseek_v4::flash(),
+        "tiny-v4" => deepseek_v4::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
@@ -137,7 +139,13 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     Ok(Shape {
         values: tensors
             .iter()
-            .map(|tensor| Values::of(&tensor.name, *tensor.shape.last().unwrap_or(&1)))
+            .map(|tensor| {
+                let columns = *tensor.shape.last().unwrap_or(&1);
+                match tensor.name.ends_with("tid2eid") {
+                    true => Values::Ids { columns: columns / 2, below: model.moe.experts },
+                    false => Values::of(&tensor.name, columns),
+                }
+            })
             .collect(),
         expert_values: [
             expert("gate_proj", hidden),
@@ -158,7 +166,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, deepseek-v3, kimi-k2, \
-             glm-4.7-flash, tiny, tiny-next, tiny-oss, tiny-latent";
+             deepseek-v4-flash, glm-4.7-flash, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -318,7 +326,17 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     for (layer, spec) in model.layers.iter().enumerate() {
         let name = |part: &str| format!("layers.{layer}.{part}");
         add(name("input_layernorm"), &[hidden], plain);
+        if let Some(hyper) = &model.hyper {
+            for part in ["attn_hc", "ffn_hc"] {
+                let outputs = (hyper.outputs(), 3);
+                deepseek_v4::site(hyper, hidden, &name(part), outputs, &mut add);
+            }
+        }
+        if let Some(shape) = &model.compressed {
+            deepseek_v4::attention(model, shape, layer, (trunk, plain), &mut add);
+        }
         match (spec.mixer, &model.delta, &model.latent) {
+            (Mixer::Compressed(_), ..) => {}
             (Mixer::Latent, _, Some(latent)) => {
                 let heads = attention.query_heads;
                 let queries = heads * (latent.plain_dim + attention.rope.dims);
@@ -397,7 +415,13 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
         if moe.router.score != Score::Softmax {
             let float = Encoding::Float(FloatType::F32);
             add(name("mlp.gate"), &[moe.experts, hidden], gates);
-            add(name("mlp.gate.e_score_correction_bias"), &[moe.experts], float);
+            if layer < moe.hashed_layers {
+                // A number of 64 bits is two words.
+                let words = [model.vocabulary, 2 * moe.top_k];
+                add(name("mlp.gate.tid2eid"), &words, float);
+            } else {
+                add(name("mlp.gate.e_score_correction_bias"), &[moe.experts], float);
+            }
         } else if moe.router.bias {
             add(name("mlp.router"), &[moe.experts, hidden], gates);
             add(name("mlp.router.bias"), &[moe.experts], plain);
@@ -418,6 +442,9 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
             }
         }
+    }
+    if let Some(hyper) = &model.hyper {
+        deepseek_v4::site(hyper, hidden, "hc_head", (hyper.streams, 1), &mut add);
     }
     add("norm".to_owned(), &[hidden], plain);
     if !model.tied_head {

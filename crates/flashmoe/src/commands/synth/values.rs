@@ -8,6 +8,8 @@ pub(super) enum Values {
     Normal { mean: f32, deviation: f32 },
     /// 1 plus a multiple of 1/128 up to a quarter: exact in bf16.
     AroundOne,
+    /// Whole numbers below `below`, different ones within a row of `columns`, as words of 32 bits, two for each.
+    Ids { columns: usize, below: usize },
     /// Logarithm of a decay rate between 0.05 and 8.
     LogRate,
 }
@@ -25,6 +27,9 @@ impl Values {
         match last {
             "A_log" => Self::LogRate,
             "dt_bias" | "sinks" => normal(1.0),
+            "fn" => normal(2.0 * unit),
+            "base" | "position_bias" => normal(0.5),
+            "gain" => Self::AroundOne,
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
             _ if last.ends_with("norm") => Self::AroundOne,
             _ if last.ends_with("layernorm") => Self::AroundOne,
@@ -32,7 +37,7 @@ impl Values {
             "gate" | "router" => normal(3.0 * unit),
             "embed_tokens" => normal(1.0),
             "lm_head" => normal(2.0 * unit),
-            "o_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),
+            "o_proj" | "o_b_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),
             _ => normal(unit),
         }
     }
@@ -41,7 +46,7 @@ impl Values {
     pub(super) fn deviation(self) -> f32 {
         match self {
             Self::Normal { deviation, .. } => deviation,
-            Self::AroundOne => 0.15,
+            Self::AroundOne | Self::Ids { .. } => 0.15,
             Self::LogRate => 1.0,
         }
     }

@@ -11,6 +11,8 @@ pub enum Family {
     Qwen3Next,
     /// gpt-oss: windows in every other layer, sinks, biases, experts in 4-bit floats.
     GptOss,
+    /// DeepSeek-V4: several residual streams, compressed attention, experts of the first layers by token.
+    DeepseekV4,
     /// DeepSeek-V3 and R1: latent attention, a router of sigmoids over groups, dense layers first.
     DeepseekV3,
     /// Kimi-K2: the parts of DeepSeek-V3.
@@ -34,7 +36,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -57,6 +59,12 @@ const ROWS: [Row; 9] = [
         family: Family::GptOss,
         name: "gpt-oss",
         model_types: &["gpt_oss"],
+        zero_centred_norms: false,
+    },
+    Row {
+        family: Family::DeepseekV4,
+        name: "DeepSeek-V4",
+        model_types: &["deepseek_v4"],
         zero_centred_norms: false,
     },
     Row {
@@ -94,15 +102,14 @@ const ROWS: [Row; 9] = [
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
-     deepseek_v3 (DeepSeek-V3, R1), kimi_k2 (Kimi-K2), \
+     deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
      minimax_m2 (MiniMax-M2)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 11] = [
+const OTHERS: [(&str, &str); 10] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v32", "DeepSeek-V3.2"),
-    ("deepseek_v4", "DeepSeek-V4"),
     ("ernie4_5_moe", "ERNIE 4.5"),
     ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),

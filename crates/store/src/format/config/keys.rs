@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::kind::{
-    AnyOf, Empty, Flag, Kind, ListOf, Number, Object, Off, OneOf, Only, Size, Text, Tokens,
+    AnyOf, Empty, Flag, Kind, ListOf, Number, Object, Off, OneOf, Only, Size, Sizes, Text, Tokens,
 };
 use crate::shown::shown;
 
@@ -166,7 +166,8 @@ keys! {
         "groups that a token's experts are chosen in.";
     TOPK_METHOD: OneOf = "topk_method", Place::Text, false, OneOf(&["noaux_tc"]),
         "how experts are chosen.";
-    SCORING_FUNC: OneOf = "scoring_func", Place::Text, false, OneOf(&["sigmoid"]),
+    SCORING_FUNC: OneOf = "scoring_func", Place::Text, false,
+        OneOf(&["sigmoid", "sqrtsoftplus"]),
         "what experts are weighed by.";
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, true, Number(1e-3..=1e3),
         "what the weights of experts are multiplied by.";
@@ -193,7 +194,13 @@ keys! {
     NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, false, Flag,
         "whether the chosen experts' weights sum to one.";
     LAYER_TYPES: ListOf = "layer_types", Place::Text, false,
-        ListOf(&["full_attention", "linear_attention", "sliding_attention"]),
+        ListOf(&[
+            "full_attention",
+            "linear_attention",
+            "sliding_attention",
+            "compressed_sparse_attention",
+            "heavily_compressed_attention",
+        ]),
         "the mixer of each layer.";
     SLIDING_WINDOW: Size = "sliding_window", Place::Text, true, Size(1..=1 << 30),
         "positions that a layer of sliding attention sees.";
@@ -231,6 +238,24 @@ keys! {
         "values of its value heads.";
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, false, Size(2..=16),
         "taps of its convolution.";
+    O_LORA_RANK: Size = "o_lora_rank", Place::Text, false, Size(1..=WIDTH_MAX),
+        "width of a group between the two matrices after attention.";
+    O_GROUPS: Size = "o_groups", Place::Text, false, Size(1..=1024), "groups of heads there.";
+    INDEX_N_HEADS: Size = "index_n_heads", Place::Text, false, Size(1..=1024),
+        "heads that score compressed rows.";
+    INDEX_HEAD_DIM: Size = "index_head_dim", Place::Text, false, Size(2..=4096), "values of such a head.";
+    INDEX_TOPK: Size = "index_topk", Place::Text, false, Size(1..=1 << 20),
+        "compressed rows that a token sees.";
+    COMPRESS_RATIOS: Sizes = "compress_ratios", Place::Text, true, Sizes(0..=256),
+        "for each layer, tokens of a compressed row; 0 for layers without.";
+    COMPRESS_ROPE_THETA: Number = "compress_rope_theta", Place::Text, false, Number(1.0..=THETA_MAX),
+        "base of the rotation's frequencies in layers with compressed rows.";
+    NUM_HASH_LAYERS: Size = "num_hash_layers", Place::Text, true, Size(0..=1024),
+        "first layers, whose experts follow from the token.";
+    HC_MULT: Size = "hc_mult", Place::Text, false, Size(1..=8), "residual streams.";
+    HC_SINKHORN_ITERS: Size = "hc_sinkhorn_iters", Place::Text, false, Size(1..=1000),
+        "passes that balance what streams give each other.";
+    HC_EPS: Number = "hc_eps", Place::Text, false, Number(0.0..=1.0), "added where streams are mixed.";
     EXPERT_ROWS: OneOf = "expert_rows", Place::Text, false, OneOf(&["apart", "in_turns"]),
         "rows of gate and up in experts of gpt-oss, in turns if absent; no published configuration has it.";
     LINEAR_VALUE_HEAD_ORDER: OneOf = "linear_value_head_order", Place::Text, false,

@@ -42,6 +42,8 @@ pub struct Text;
 pub struct OneOf(pub(super) &'static [&'static str]);
 /// A list of texts, each one of several.
 pub struct ListOf(pub(super) &'static [&'static str]);
+/// A list of whole numbers within bounds.
+pub struct Sizes(pub(super) RangeInclusive<u64>);
 /// A list without entries: what it could name is not computed here.
 pub struct Empty;
 /// A token id, or a list of them.
@@ -152,6 +154,22 @@ impl Kind for ListOf {
 
     fn expected(&self) -> Cow<'static, str> {
         format!("a list of {}", self.0.join(" and ")).into()
+    }
+
+    fn has_entries(&self) -> bool {
+        true
+    }
+}
+
+impl Kind for Sizes {
+    type Read<'a> = Vec<usize>;
+
+    fn read(&self, value: &Value) -> Option<Vec<usize>> {
+        value.as_array()?.iter().map(|entry| Size(self.0.clone()).read(entry)).collect()
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        format!("a list of whole numbers from {} to {}", self.0.start(), self.0.end()).into()
     }
 
     fn has_entries(&self) -> bool {

@@ -159,9 +159,11 @@ impl Configuration {
     pub fn routed_experts(&self) -> Result<usize, FormatError> {
         match self.supported_family()? {
             Family::GptOss | Family::MinimaxM2 => self.required(&keys::NUM_LOCAL_EXPERTS),
-            Family::DeepseekV3 | Family::KimiK2 | Family::Glm4Moe | Family::Glm4MoeLite => {
-                self.required(&keys::N_ROUTED_EXPERTS)
-            }
+            Family::DeepseekV3
+            | Family::DeepseekV4
+            | Family::KimiK2
+            | Family::Glm4Moe
+            | Family::Glm4MoeLite => self.required(&keys::N_ROUTED_EXPERTS),
             _ => self.required(&keys::NUM_EXPERTS),
         }
     }

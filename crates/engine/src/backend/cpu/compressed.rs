@@ -1,0 +1,508 @@
+//! Attention over a window and compressed rows on the CPU.
+//!
+//! Of each token the rows that it sees are gathered, window first, then compressed rows in their order, and handed to
+//! the kernel of attention as one cache. What is gathered follows from the token's position and the scores of rows
+//! alone; rows are pooled at absolute positions. So neither chunks nor batches change a bit.
+
+use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::{
+    Activations, AttentionExtras, AttentionShape, BLOCK_TOKENS, Compute, KeyValueBlock, KvType,
+    MatmulJob, Tokens,
+};
+use store::LayerId;
+
+use super::super::{PAGE_TOKENS, Register};
+use super::compressed_state::{CompressedLayout, Tail, key_type, pool};
+use super::state::CompressedParts;
+use super::{CpuBackend, CpuOptions, Span};
+use crate::model::compressed_attention::{
+    CompressedAttention, CompressedConfig, Compression, Compressor,
+};
+use crate::model::config::{Mixer, ModelConfig};
+use crate::model::rope::Rope;
+use crate::weights::{MatrixId, Weights};
+
+/// Pages whose keys are scored at a time.
+const PAGES_TOGETHER: usize = 64;
+
+/// Frequencies and magnitude of a rotation of the last values of heads, in pairs of neighbours.
+struct Rotation {
+    frequencies: Vec<f32>,
+    magnitude: f32,
+}
+
+impl Rotation {
+    fn new(rope: &Rope) -> Self {
+        Self { frequencies: rope.inverse_frequencies(), magnitude: rope.magnitude() }
+    }
+
+    /// Turns each head of `dim` values of one position; back with a `direction` of -1.
+    fn turn(&self, heads: &mut [f32], dim: usize, position: u32, direction: f32) {
+        let rotated = 2 * self.frequencies.len();
+        let turns = self.frequencies.iter().map(|frequency| {
+            let angle = f64::from(position as f32 * frequency);
+            let (sin, cos) = (angle.sin() as f32, angle.cos() as f32);
+            [cos * self.magnitude, sin * self.magnitude * direction]
+        });
+        let turns: Vec<_> = turns.collect();
+        for head in heads.chunks_exact_mut(dim) {
+            let pairs = head[dim - rotated..].as_chunks_mut::<2>().0;
+            for (pair, [cos, sin]) in pairs.iter_mut().zip(&turns) {
+                let [x, y] = *pair;
+                *pair = [x * cos - y * sin, y * cos + x * sin];
+            }
+        }
+    }
+
+    /// [`Rotation::turn`] of the heads of every token.
+    fn turn_all(
+        &self,
+        compute: &Compute,
+        x: &mut [f32],
+        (heads, dim): (usize, usize),
+        positions: &[u32],
+        direction: f32,
+    ) {
+        compute.for_rows(x, heads * dim, 2, |token, row| {
+            self.turn(row, dim, positions[token], direction);
+        });
+    }
+}
+
+/// Buffers of the layers.
+pub(super) struct CompressedScratch {
+    plain: Rotation,
+    compressed: Rotation,
+    /// As the weight of a norm without.
+    ones: Vec<f32>,
+    /// Rows of the window and of the run in progress.
+    window: Vec<u8>,
+    /// Rows that one token sees, in blocks.
+    seen: Vec<u8>,
+    /// Products of the groups, `[groups, tokens, output_rank]`.
+    grouped: Vec<f32>,
+    /// Rows of the prepared input that belong to each group.
+    group_rows: Vec<u32>,
+    /// One token's queries of the indexer.
+    queries: Activations,
+    /// `[heads, rows]` of some pages.
+    head_scores: Vec<f32>,
+    /// By compressed row.
+    scores: Vec<f32>,
+    /// Compressed rows that one token sees.
+    chosen: Vec<u32>,
+    /// One compressed row.
+    row: Vec<f32>,
+}
+
+/// Sizes of the buffers.
+struct Sizes {
+    window: usize,
+    seen: usize,
+    grouped: usize,
+    group_rows: usize,
+    queries: (usize, usize),
+    head_scores: usize,
+    scores: usize,
+}
+
+impl Sizes {
+    fn of(config: &ModelConfig, shape: &CompressedConfig, options: &CpuOptions) -> Self {
+        let (tokens, dim) = (options.batch_tokens, config.attention.head_dim);
+        let row = options.kv_type.bytes_of_head(dim);
+        let (mut rows, mut scored, mut page_rows) = (0, 0, 0);
+        for layer in &config.layers {
+            let Mixer::Compressed(Some(Compression { ratio, overlap })) = layer.mixer else {
+                continue;
+            };
+            let all = options.context / ratio;
+            rows = rows.max(if overlap { all.min(shape.index.top) } else { all });
+            if overlap {
+                (scored, page_rows) = (scored.max(all), page_rows.max(PAGE_TOKENS / ratio));
+            }
+        }
+        let seen = (shape.window + rows).next_multiple_of(BLOCK_TOKENS);
+        Self {
+            window: (shape.window + tokens) * row,
+            seen: seen * row,
+            grouped: tokens * shape.output_groups * shape.output_rank,
+            group_rows: tokens * shape.output_groups,
+            queries: (shape.index.heads, shape.index.dim),
+            head_scores: shape.index.heads * PAGES_TOGETHER * page_rows,
+            scores: scored,
+        }
+    }
+}
+
+impl CompressedScratch {
+    pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Option<Self> {
+        let shape = config.compressed.as_ref()?;
+        let sizes = Sizes::of(config, shape, options);
+        let (heads, dim) = sizes.queries;
+        Some(Self {
+            plain: Rotation::new(&config.attention.rope),
+            compressed: Rotation::new(&shape.rope),
+            ones: vec![1.0; config.attention.head_dim],
+            window: vec![0; sizes.window],
+            seen: vec![0; sizes.seen],
+            grouped: vec![0.0; sizes.grouped],
+            group_rows: Vec::with_capacity(sizes.group_rows),
+            queries: Activations::with_capacity(heads, dim),
+            head_scores: vec![0.0; sizes.head_scores],
+            scores: vec![0.0; sizes.scores],
+            chosen: Vec::with_capacity(sizes.scores),
+            row: vec![0.0; config.attention.head_dim.max(shape.index.dim)],
+        })
+    }
+
+    /// Bytes that [`CompressedScratch::new`] will hold.
+    pub(super) fn bytes(config: &ModelConfig, options: &CpuOptions) -> usize {
+        let Some(shape) = &config.compressed else { return 0 };
+        let sizes = Sizes::of(config, shape, options);
+        let (heads, dim) = sizes.queries;
+        let floats = sizes.grouped + sizes.group_rows + sizes.head_scores + 2 * sizes.scores;
+        let small = 2 * config.attention.head_dim.max(dim) + shape.rope.dims;
+        sizes.window
+            + sizes.seen
+            + (floats + small) * size_of::<f32>()
+            + Activations::bytes_bound(heads, dim, 0)
+    }
+}
+
+impl CpuBackend {
+    fn compressed_shape(&self) -> CompressedConfig {
+        self.config.compressed.expect("only called for families with compressed attention")
+    }
+
+    pub(super) fn run_grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        let groups = self.compressed_shape().output_groups;
+        let (tokens, matrix) = (self.tokens.len(), self.weights.matrix(matrix));
+        let rank = matrix.rows / groups;
+        let scratch = self.compressed.as_mut().expect("a family with compressed attention");
+        let (input, out) = self.registers.pair(from, to);
+        self.compute.prepare(input, matrix.columns, &[matrix.encoding], &mut self.prepared);
+        let rows = &mut scratch.group_rows;
+        rows.clear();
+        let all = 0..(tokens * groups) as u32;
+        rows.extend((0..groups).flat_map(|group| all.clone().skip(group).step_by(groups)));
+        let parts = scratch.grouped[..tokens * groups * rank].chunks_exact_mut(tokens * rank);
+        let mut jobs: Vec<_> = parts
+            .zip(rows.chunks_exact(tokens))
+            .enumerate()
+            .map(|(group, (out, rows))| MatmulJob {
+                matrix: matrix.part(group * rank, rank),
+                x: &self.prepared,
+                tokens: Tokens::Rows(rows),
+                out,
+            })
+            .collect();
+        self.compute.matmul(&mut jobs);
+        for (token, out) in out.chunks_exact_mut(groups * rank).enumerate() {
+            for (group, out) in out.chunks_exact_mut(rank).enumerate() {
+                let start = (group * tokens + token) * rank;
+                out.copy_from_slice(&scratch.grouped[start..start + rank]);
+            }
+        }
+    }
+
+    pub(super) fn run_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
+        self.turn_heads(weights);
+        for run in 0..self.spans.len() {
+            let span = self.spans[run];
+            self.append_rows(layer, weights, span);
+            self.attend_span(layer, weights, span);
+            self.keep_window(layer, span);
+            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
+                let state = mark.state.as_deref_mut();
+                self.sequences.keep_compressed(span.sequence, layer, state);
+            }
+        }
+        let attention = &self.config.attention;
+        let heads = (attention.query_heads, attention.head_dim);
+        let scratch = self.compressed.as_ref().expect("a family with compressed attention");
+        let rotation = scratch.rotation(weights);
+        let context = self.registers.get_mut(Register::Context);
+        rotation.turn_all(&self.compute, context, heads, &self.positions, -1.0);
+    }
+
+    /// Norms and rotations of queries and keys.
+    fn turn_heads(&mut self, weights: &CompressedAttention) {
+        let (shape, epsilon) = (self.compressed_shape(), self.config.rms_epsilon);
+        let attention = &self.config.attention;
+        let (heads, dim) = (attention.query_heads, attention.head_dim);
+        let scratch = self.compressed.as_ref().expect("a family with compressed attention");
+        let rotation = scratch.rotation(weights);
+        let (compute, positions) = (&self.compute, &self.positions);
+        let query = self.registers.get_mut(Register::Query);
+        compute.rms_norm_in_place(query, &scratch.ones, epsilon);
+        rotation.turn_all(compute, query, (heads, dim), positions, 1.0);
+        let key = self.registers.get_mut(Register::Key);
+        compute.rms_norm_in_place(key, self.weights.vector(weights.key_norm), epsilon);
+        rotation.turn_all(compute, key, (1, dim), positions, 1.0);
+        if weights.indexer.is_some() {
+            let query = self.registers.get_mut(Register::IndexQuery);
+            let heads = (shape.index.heads, shape.index.dim);
+            rotation.turn_all(compute, query, heads, positions, 1.0);
+        }
+    }
+
+    /// Keeps values and gates of the span's tokens and makes the rows that they complete.
+    fn append_rows(&mut self, layer: LayerId, weights: &CompressedAttention, span: Span) {
+        let Some((compression, compressor)) = &weights.compressor else { return };
+        let index_dim = self.compressed_shape().index.dim;
+        let (dim, epsilon) = (self.config.attention.head_dim, self.config.rms_epsilon);
+        let kv_type = self.options.kv_type;
+        let scratch = self.compressed.as_mut().expect("a family with compressed attention");
+        let CompressedParts { layout, state, pages } =
+            self.sequences.compressed(span.sequence, layer);
+        let [_, values, gates, key_values, key_gates] = layout.parts(layer.index(), state);
+        let mut made = Rows {
+            compute: &self.compute,
+            weights: &self.weights,
+            rotation: &scratch.compressed,
+            epsilon,
+            row: &mut scratch.row,
+        };
+        for at in 0..span.tokens {
+            let (token, position) = (span.first + at, span.position + at);
+            let inputs = |register: Register, width: usize| {
+                &self.registers.get(register)[token * width..(token + 1) * width]
+            };
+            let width = compression.width(dim);
+            let given = (
+                inputs(Register::CompressedValues, width),
+                inputs(Register::CompressedGates, width),
+            );
+            made.keep(*compression, compressor, position, given, (values, gates));
+            if let Some(indexer) = &weights.indexer {
+                let width = compression.width(index_dim);
+                let given =
+                    (inputs(Register::IndexValues, width), inputs(Register::IndexGates, width));
+                let kept = (&mut *key_values, &mut *key_gates);
+                made.keep(*compression, &indexer.keys, position, given, kept);
+            }
+            if !(position + 1).is_multiple_of(compression.ratio) {
+                continue;
+            }
+            let first = position + 1 - compression.ratio;
+            let page = super::state::owned_page(&mut pages[first / PAGE_TOKENS]);
+            let row = first % PAGE_TOKENS / compression.ratio;
+            let tail = Tail { values, gates };
+            let place = &mut page[layout.row(layer.index(), row)];
+            made.make(*compression, compressor, first, (tail, dim), (kv_type, place));
+            if let Some(indexer) = &weights.indexer {
+                let tail = Tail { values: key_values, gates: key_gates };
+                let place = &mut page[layout.keys(layer.index(), row..row + 1)];
+                let kind = key_type(kv_type);
+                made.make(*compression, &indexer.keys, first, (tail, index_dim), (kind, place));
+            }
+        }
+    }
+
+    /// `Context` of the span's tokens.
+    fn attend_span(&mut self, layer: LayerId, weights: &CompressedAttention, span: Span) {
+        let shape = self.compressed_shape();
+        let attention = &self.config.attention;
+        let (heads, dim, kv_type) =
+            (attention.query_heads, attention.head_dim, self.options.kv_type);
+        let rows = AttentionShape {
+            query_heads: heads,
+            key_value_heads: 1,
+            head_dim: dim,
+            scale: (dim as f32).powf(-0.5),
+            kv_type,
+        };
+        let (bytes, block) = (kv_type.bytes_of_head(dim), rows.block_bytes());
+        let extras =
+            AttentionExtras { window: None, sinks: Some(self.weights.vector(weights.sinks)) };
+        let scratch = self.compressed.as_mut().expect("a family with compressed attention");
+        let CompressedParts { layout, state, pages } =
+            self.sequences.compressed(span.sequence, layer);
+        let [ring, ..] = layout.parts(layer.index(), state);
+        let start = span.position.saturating_sub(shape.window - 1);
+        let keys = self.registers.get(Register::Key);
+        for position in start..span.position + span.tokens {
+            let row = match position.checked_sub(span.position) {
+                None => &ring[position % shape.window * dim..][..dim],
+                Some(at) => &keys[(span.first + at) * dim..][..dim],
+            };
+            let at = (position - start) * bytes;
+            kv_type.encode(row, &mut scratch.window[at..at + bytes]);
+        }
+        for at in 0..span.tokens {
+            let (token, position) = (span.first + at, span.position + at);
+            let from = (position + 1).saturating_sub(shape.window);
+            let near = (from - start) * bytes..(position + 1 - start) * bytes;
+            let mut filled = near.len();
+            scratch.seen[..filled].copy_from_slice(&scratch.window[near]);
+            if let Some((compression, _)) = &weights.compressor {
+                let visible = (position + 1) / compression.ratio;
+                scratch.chosen.clear();
+                match &weights.indexer {
+                    Some(_) if visible > shape.index.top => {
+                        let width = (shape.index.heads * shape.index.dim, shape.index.heads);
+                        let query = &self.registers.get(Register::IndexQuery)[token * width.0..];
+                        let factors =
+                            &self.registers.get(Register::IndexWeights)[token * width.1..];
+                        let query = (&query[..width.0], &factors[..width.1]);
+                        let choice = Choice { compute: &self.compute, layout, kv_type, shape };
+                        let pages = &*pages;
+                        choice.choose(layer, compression.ratio, visible, query, pages, scratch);
+                    }
+                    _ => scratch.chosen.extend(0..visible as u32),
+                }
+                let per_page = PAGE_TOKENS / compression.ratio;
+                for &row in &scratch.chosen {
+                    let (page, row) = (row as usize / per_page, row as usize % per_page);
+                    let page = super::state::bytes(&pages[page]);
+                    let row = &page[layout.row(layer.index(), row)];
+                    scratch.seen[filled..filled + bytes].copy_from_slice(row);
+                    filled += bytes;
+                }
+            }
+            let blocks = scratch.seen[..filled.next_multiple_of(block)].chunks_exact(block);
+            let blocks = blocks.map(|rows| KeyValueBlock { keys: rows, values: rows });
+            let blocks: Vec<_> = blocks.collect();
+            let (query, context) = self.registers.pair(Register::Query, Register::Context);
+            let places = token * heads * dim..(token + 1) * heads * dim;
+            self.compute.attention_with(
+                &rows,
+                extras,
+                &query[places.clone()],
+                filled / bytes - 1,
+                &blocks,
+                &mut context[places],
+            );
+        }
+    }
+
+    /// Keeps the span's last rows as the window of the next.
+    fn keep_window(&mut self, layer: LayerId, span: Span) {
+        let (window, dim) = (self.compressed_shape().window, self.config.attention.head_dim);
+        let CompressedParts { layout, state, .. } = self.sequences.compressed(span.sequence, layer);
+        let [ring, ..] = layout.parts(layer.index(), state);
+        let keys = self.registers.get(Register::Key);
+        for at in span.tokens.saturating_sub(window)..span.tokens {
+            let row = &keys[(span.first + at) * dim..][..dim];
+            ring[(span.position + at) % window * dim..][..dim].copy_from_slice(row);
+        }
+    }
+}
+
+impl CompressedScratch {
+    /// The rotation of a layer.
+    fn rotation(&self, weights: &CompressedAttention) -> &Rotation {
+        if weights.compressor.is_some() { &self.compressed } else { &self.plain }
+    }
+}
+
+/// Makes compressed rows.
+struct Rows<'a> {
+    compute: &'a Compute,
+    weights: &'a Weights,
+    rotation: &'a Rotation,
+    epsilon: f32,
+    row: &'a mut [f32],
+}
+
+impl Rows<'_> {
+    /// Keeps one token's values, and its gates with what their place within the row adds.
+    fn keep(
+        &self,
+        compression: Compression,
+        compressor: &Compressor,
+        position: usize,
+        (values, gates): (&[f32], &[f32]),
+        (kept_values, kept_gates): (&mut [f32], &mut [f32]),
+    ) {
+        let width = values.len();
+        let place = position % compression.kept_tokens() * width;
+        kept_values[place..place + width].copy_from_slice(values);
+        let added = &self.weights.vector(compressor.positions)
+            [position % compression.ratio * width..][..width];
+        let sums = gates.iter().zip(added).map(|(gate, added)| gate + added);
+        kept_gates[place..place + width].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+    }
+
+    /// Pools, norms and turns the row whose first token has position `first`.
+    fn make(
+        &mut self,
+        compression: Compression,
+        compressor: &Compressor,
+        first: usize,
+        (tail, dim): (Tail<'_>, usize),
+        (kind, place): (KvType, &mut [u8]),
+    ) {
+        let (row, norm) = (&mut self.row[..dim], self.weights.vector(compressor.norm));
+        pool(compression, first, tail, row);
+        self.compute.rms_norm_in_place(row, norm, self.epsilon);
+        self.rotation.turn(row, dim, first as u32, 1.0);
+        kind.encode(row, place);
+    }
+}
+
+/// Chooses compressed rows.
+struct Choice<'a> {
+    compute: &'a Compute,
+    layout: &'a CompressedLayout,
+    kv_type: KvType,
+    shape: CompressedConfig,
+}
+
+impl Choice<'_> {
+    /// The rows of the best scores among the first `visible`, ascending; of equal scores the first row. A score is the
+    /// sum over heads of a weight times the positive part of query times key.
+    fn choose(
+        &self,
+        layer: LayerId,
+        ratio: usize,
+        visible: usize,
+        (query, factors): (&[f32], &[f32]),
+        pages: &[super::state::SharedPage],
+        scratch: &mut CompressedScratch,
+    ) {
+        let index = self.shape.index;
+        let float = match key_type(self.kv_type) {
+            KvType::F32 => FloatType::F32,
+            KvType::Bf16 => FloatType::Bf16,
+            KvType::F16 | KvType::Q8 => FloatType::F16,
+        };
+        let encoding = Encoding::Float(float);
+        self.compute.prepare(query, index.dim, &[encoding], &mut scratch.queries);
+        let per_page = PAGE_TOKENS / ratio;
+        let scores = &mut scratch.scores[..visible];
+        for (group, scores) in scores.chunks_mut(PAGES_TOGETHER * per_page).enumerate() {
+            let mut rest = &mut scratch.head_scores[..scores.len() * index.heads];
+            let mut jobs = Vec::with_capacity(PAGES_TOGETHER);
+            for (at, scores) in scores.chunks(per_page).enumerate() {
+                let page = super::state::bytes(&pages[group * PAGES_TOGETHER + at]);
+                let keys = &page[self.layout.keys(layer.index(), 0..scores.len())];
+                let matrix = Matrix::new(encoding, scores.len(), index.dim, keys, &[], &[]);
+                let matrix = matrix.expect("keys are whole rows");
+                let (out, others) = rest.split_at_mut(scores.len() * index.heads);
+                rest = others;
+                jobs.push(MatmulJob { matrix, x: &scratch.queries, tokens: Tokens::All, out });
+            }
+            self.compute.matmul(&mut jobs);
+            drop(jobs);
+            let mut rest = &scratch.head_scores[..];
+            for scores in scores.chunks_mut(per_page) {
+                let (of_heads, others) = rest.split_at(scores.len() * index.heads);
+                rest = others;
+                scores.fill(0.0);
+                for (products, factor) in of_heads.chunks_exact(scores.len()).zip(factors) {
+                    for (score, product) in scores.iter_mut().zip(products) {
+                        *score += factor * product.max(0.0);
+                    }
+                }
+            }
+        }
+        let (scores, chosen) = (&scratch.scores, &mut scratch.chosen);
+        chosen.extend(0..visible as u32);
+        chosen.select_nth_unstable_by(index.top - 1, |&a, &b| {
+            scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b))
+        });
+        chosen.truncate(index.top);
+        chosen.sort_unstable();
+    }
+}

@@ -1,0 +1,117 @@
+//! DeepSeek-V4 (Flash, Pro): several residual streams, attention over a window and compressed rows, experts of the
+//! first layers by token, clamped activations (reference: transformers `modeling_deepseek_v4.py`).
+
+use store::format::config::keys;
+use store::format::{Configuration, FormatError};
+
+use super::activation::{Activation, GateUpRows};
+use super::compressed_attention::{CompressedConfig, Compression, IndexConfig};
+use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::hyper_connections::HyperConfig;
+use super::rope::Rope;
+use super::router::{Router, Score};
+
+/// Tokens of a compressed row in layers whose rows overlap and are chosen.
+const OVERLAPPING: usize = 4;
+
+/// Reads the shapes.
+pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
+    let head_dim = from.required(&keys::HEAD_DIM)?;
+    let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
+    let shared = from.get(&keys::N_SHARED_EXPERTS)?.unwrap_or(1);
+    let (rope, compressed_rope) = ropes(from, rotated)?;
+    let width = from.expert_width()?;
+    Ok(ModelConfig {
+        family: Family::DeepseekV4,
+        hidden: from.required(&keys::HIDDEN_SIZE)?,
+        vocabulary: from.required(&keys::VOCAB_SIZE)?,
+        layers: layers(from)?,
+        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
+        attention: AttentionConfig {
+            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+            key_value_heads: from.get(&keys::NUM_KEY_VALUE_HEADS)?.unwrap_or(1),
+            head_dim,
+            rope,
+            output_gate: false,
+            head_norms: false,
+            biases: super::config::without_biases(from)?,
+            output_bias: false,
+            whole_norms: false,
+            sinks: true,
+        },
+        latent: None,
+        delta: None,
+        hyper: Some(HyperConfig {
+            streams: from.get(&keys::HC_MULT)?.unwrap_or(4),
+            iterations: from.get(&keys::HC_SINKHORN_ITERS)?.unwrap_or(20),
+            epsilon: from.get(&keys::HC_EPS)?.unwrap_or(1e-6) as f32,
+        }),
+        compressed: Some(CompressedConfig {
+            query_rank: from.required(&keys::Q_LORA_RANK)?,
+            output_rank: from.required(&keys::O_LORA_RANK)?,
+            output_groups: from.required(&keys::O_GROUPS)?,
+            window: from.required(&keys::SLIDING_WINDOW)?,
+            rope: compressed_rope,
+            index: IndexConfig {
+                heads: from.required(&keys::INDEX_N_HEADS)?,
+                dim: from.required(&keys::INDEX_HEAD_DIM)?,
+                top: from.required(&keys::INDEX_TOPK)?,
+            },
+        }),
+        moe: MoeConfig {
+            experts: from.routed_experts()?,
+            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+            intermediate: width,
+            shared_intermediate: (shared > 0).then_some(shared * width),
+            shared_gate: false,
+            router: Router {
+                score: Score::SqrtSoftplus {
+                    scale: from.get(&keys::ROUTED_SCALING_FACTOR)?.unwrap_or(1.5) as f32,
+                },
+                bias: true,
+                normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true),
+            },
+            activation: match from.get(&keys::SWIGLU_LIMIT)? {
+                Some(limit) => Activation::Limited { limit: limit as f32 },
+                None => Activation::Limited { limit: 10.0 },
+            },
+            rows: GateUpRows::Apart,
+            biases: false,
+            hashed_layers: from.get(&keys::NUM_HASH_LAYERS)?.unwrap_or(3),
+        },
+        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(1 << 20),
+        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+    })
+}
+
+/// Rotation of layers with a window alone, and of those with compressed rows, which alone is stretched, and never
+/// changes magnitudes.
+fn ropes(from: &Configuration, rotated: usize) -> Result<(Rope, Rope), FormatError> {
+    if from.get(&keys::ROPE_PARAMETERS)?.is_some_and(|rope| rope.contains_key("compress")) {
+        let found = "names rotations of its own (main, compress), as transformers saves them; \
+            only rope_theta, compress_rope_theta and rope_scaling are read";
+        return Err(from.invalid(&keys::ROPE_PARAMETERS, found));
+    }
+    let mut compressed = Rope::read(from, rotated, 10_000.0)?;
+    let plain = Rope { yarn: None, ..compressed };
+    compressed.theta = from.get(&keys::COMPRESS_ROPE_THETA)?.unwrap_or(160_000.0);
+    if let Some(yarn) = &mut compressed.yarn {
+        yarn.magnitude = from.get(&keys::ROPE_ATTENTION_FACTOR)?.unwrap_or(1.0) as f32;
+    }
+    Ok((plain, compressed))
+}
+
+/// The layers. `compress_ratios` goes on for draft layers, which are not computed.
+fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
+    let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
+    let ratios = from.required(&keys::COMPRESS_RATIOS)?;
+    if ratios.len() < count {
+        let found = format!("has {} entries for {count} layers", ratios.len());
+        return Err(from.invalid(&keys::COMPRESS_RATIOS, found));
+    }
+    let layer = |&ratio: &usize| match ratio {
+        0 => Mixer::Compressed(None),
+        ratio => Mixer::Compressed(Some(Compression { ratio, overlap: ratio == OVERLAPPING })),
+    };
+    Ok(ratios[..count].iter().map(layer).map(LayerSpec::from).collect())
+}

@@ -9,6 +9,7 @@
 mod experts;
 mod requirements;
 mod sequences;
+mod speed;
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ use self::experts::{Experts, MixtureBuffers};
 use self::requirements::Sizes;
 pub use self::requirements::{GpuOptions, GpuRequirements, check_kv_type, check_model, slot_bytes};
 use self::sequences::{Sequences, Span};
+pub use self::speed::bandwidths;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};

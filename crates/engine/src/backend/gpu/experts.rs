@@ -164,10 +164,11 @@ impl Experts {
     pub(super) fn new(
         gpu: &mut Gpu,
         config: &ModelConfig,
-        shapes: &[[ProjectionShape; 3]],
+        shapes: &[Option<[ProjectionShape; 3]>],
         memory: ExpertMemory,
     ) -> Result<Self, EngineError> {
-        let layouts = shapes.iter().map(layout).collect::<Option<Vec<_>>>();
+        let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
+        let layouts = layouts.collect::<Option<Vec<_>>>();
         let layouts = layouts.expect("`check_model` has asked for every layer's layout");
         let (count, slots) = (config.moe.experts, memory.slots);
         let records = shapes.len() * count;
@@ -284,10 +285,12 @@ impl GpuBackend {
         let shape = (tokens, moe.experts, k);
         router::launch(gpu, &buffers.router_logits, choice, shape, moe.router.normalise)?;
         if let Some(shared) = &mixture.shared {
-            let [factor, gate, up, down] =
-                [shared.gate_weight, shared.gate, shared.up, shared.down]
-                    .map(|id| self.trunk.matrix(id.index()));
-            product::launch(gpu, factor, normed, &buffers.shared_factor, tokens, false)?;
+            let [gate, up, down] =
+                [shared.gate, shared.up, shared.down].map(|id| self.trunk.matrix(id.index()));
+            if let Some(factor) = shared.gate_weight {
+                let factor = self.trunk.matrix(factor.index());
+                product::launch(gpu, factor, normed, &buffers.shared_factor, tokens, false)?;
+            }
             product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
             product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
             let count = tokens * gate.rows;

@@ -90,7 +90,7 @@ impl GpuBackend {
         catalog: &Catalog<'_>,
         mode: LoadMode,
         memory: ExpertMemory,
-        shapes: &[[ProjectionShape; 3]],
+        shapes: &[Option<[ProjectionShape; 3]>],
         (mut gpu, options): (Gpu, GpuOptions),
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {

@@ -171,8 +171,8 @@ pub(super) fn layout(shapes: &[ProjectionShape; 3]) -> Option<Layout> {
 }
 
 /// Bytes of a slot for the records of any layer.
-pub fn slot_bytes(experts: &[[ProjectionShape; 3]]) -> usize {
-    let bytes = experts.iter().filter_map(layout).map(|layout| layout.bytes());
+pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
+    let bytes = experts.iter().flatten().filter_map(layout).map(|layout| layout.bytes());
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
 }
 
@@ -185,7 +185,7 @@ pub fn slot_bytes(experts: &[[ProjectionShape; 3]]) -> usize {
 pub fn check_model(
     config: &ModelConfig,
     catalog: &Catalog<'_>,
-    experts: &[[ProjectionShape; 3]],
+    experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
     let parts: Vec<_> = config.parts().into_iter().map(Part::name).collect();
@@ -233,6 +233,7 @@ pub fn check_model(
         }
     }
     for (layer, shapes) in experts.iter().enumerate() {
+        let Some(shapes) = shapes else { continue };
         for (shape, projection) in shapes.iter().zip(["gate", "up", "down"]) {
             if !serves(shape.encoding, shape.columns) {
                 return refuse(&format!("layers.{layer}.experts.{projection}"), shape.encoding);

@@ -70,7 +70,7 @@ impl Sequences {
         let (mut attention_layers, mut delta_layers) = (0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
-                Mixer::Attention => &mut attention_layers,
+                Mixer::Attention | Mixer::Latent => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
             };
             *counter += 1;

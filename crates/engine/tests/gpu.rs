@@ -263,8 +263,8 @@ fn sequences_together_and_passes_put_aside_end_as_if_alone() {
             let runs = sequences.map(|sequence| Run { sequence, tokens });
             engine.forward(&runs, &Uncancelled).unwrap();
         }
-        for index in 0..2 {
-            assert!(bits(&mut engine, index) == expected[index], "{case}: sequence {index}");
+        for (index, expected) in expected.iter().enumerate() {
+            assert!(bits(&mut engine, index) == *expected, "{case}: sequence {index}");
         }
     }
 }

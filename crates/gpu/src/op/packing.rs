@@ -136,11 +136,17 @@ impl Packing {
                 ("fn number(word: u32, index: u32) -> f32 { return bitcast<f32>(word); }\n", 0)
             }
             Self::Affine { scale: Float::F16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {\n    return unpack2x16float(word >> ((index & 1u) * 16u)).x;\n}\n",
+                "fn number(word: u32, index: u32) -> f32 {
+    return unpack2x16float(word >> ((index & 1u) * 16u)).x;
+}
+",
                 1,
             ),
             Self::Affine { scale: Float::Bf16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {\n    return bitcast<f32>((word >> ((index & 1u) * 16u)) << 16u);\n}\n",
+                "fn number(word: u32, index: u32) -> f32 {
+    return bitcast<f32>((word >> ((index & 1u) * 16u)) << 16u);
+}
+",
                 1,
             ),
         }

@@ -59,6 +59,9 @@ pub enum EngineError {
     /// The GPU cannot be used or failed.
     #[error(transparent)]
     Cuda(#[from] cuda::CudaError),
+    /// A GPU of any maker cannot be used or failed.
+    #[error(transparent)]
+    Gpu(#[from] gpu::GpuError),
     /// Reading experts failed.
     #[error(transparent)]
     Store(StoreError),

@@ -7,6 +7,7 @@ use std::io;
 
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
+use engine::backend::gpu::GpuError;
 use hub::HubError;
 use store::cache::StoreError;
 use store::trunk::TrunkError;
@@ -104,6 +105,10 @@ impl Failure {
             EngineError::Format(_) | EngineError::Config { .. } | EngineError::Tensor { .. } => {
                 Self::Model(error.into())
             }
+            EngineError::Gpu(GpuError::OutOfMemory { .. } | GpuError::TooLarge { .. }) => {
+                Self::Memory(error.to_string())
+            }
+            EngineError::Gpu(_) => Self::Run(error.into()),
             EngineError::Cuda(CudaError::Memory { .. }) => Self::Memory(error.to_string()),
             EngineError::Cuda(_) => Self::Run(error.into()),
             EngineError::Compute(_) => Self::Usage(error.to_string()),

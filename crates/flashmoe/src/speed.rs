@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::backend::cuda::bandwidths;
+use engine::backend::{cuda, gpu};
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::Checkpoint;
 use store::split_mix::SplitMix64;
@@ -64,8 +64,18 @@ impl Speeds {
                 compute: products(plan)?,
             },
             Some(device) => {
-                let found = bandwidths(device.info.ordinal).map_err(Failure::engine)?;
-                Self { disk, memory: found.memory, bus: Some(found.bus), compute: 0.0 }
+                let (memory, bus) = match &device.portable {
+                    Some(adapter) => {
+                        let found = gpu::bandwidths(adapter).map_err(Failure::engine)?;
+                        (found.memory, found.bus)
+                    }
+                    None => {
+                        let ordinal = device.info.ordinal;
+                        let found = cuda::bandwidths(ordinal).map_err(Failure::engine)?;
+                        (found.memory, found.bus)
+                    }
+                };
+                Self { disk, memory, bus: Some(bus), compute: 0.0 }
             }
         })
     }

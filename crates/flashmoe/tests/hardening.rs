@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CRATES: [&str; 7] = ["kernels", "cuda", "store", "hub", "engine", "server", "flashmoe"];
+const CRATES: [&str; 8] =
+    ["kernels", "cuda", "gpu", "store", "hub", "engine", "server", "flashmoe"];
 /// Shorter names in backticks are keys and options.
 const NAME_BYTES_MIN: usize = 20;
 

@@ -9,6 +9,7 @@
 
 pub mod cpu;
 pub mod cuda;
+pub mod gpu;
 mod pool;
 mod snapshot;
 

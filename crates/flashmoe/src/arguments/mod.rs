@@ -225,6 +225,10 @@ pub(crate) struct PlanArguments {
 pub(crate) struct DoctorArguments {
     /// Model whose disk is tested
     pub(crate) model: Option<PathBuf>,
+    /// Hold the kernels of `--device gpu` against the scalar reference, on every GPU that Vulkan or Metal reaches, and
+    /// print a report for an issue
+    #[arg(long, conflicts_with_all = ["model", "json"])]
+    pub(crate) gpu_check: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,7 +25,8 @@ pub(crate) struct ModelArguments {
         value_parser = clap::value_parser!(u32).range(1..=1 << 24)
     )]
     pub(crate) context: Option<u32>,
-    /// What computes: `auto`, `cpu`, `cuda` or `cuda:N`; `auto` takes the first usable GPU, else the processor
+    /// What computes: `auto`, `cpu`, `cuda` or `cuda:N` (NVIDIA), `gpu` or `gpu:N` (any GPU through Vulkan or Metal);
+    /// `auto` takes the first usable NVIDIA GPU, else the processor
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: DeviceChoice,
     /// Threads that compute on the processor (default: its cores)

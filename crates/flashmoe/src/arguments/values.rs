@@ -117,6 +117,8 @@ pub(crate) enum DeviceChoice {
     Cpu,
     /// An NVIDIA GPU, by the driver's number.
     Cuda(usize),
+    /// A GPU of any maker through Vulkan or Metal, by its number; the first that is no software without one.
+    Gpu(Option<usize>),
 }
 
 impl FromStr for DeviceChoice {
@@ -127,10 +129,14 @@ impl FromStr for DeviceChoice {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
             "cuda" => Ok(Self::Cuda(0)),
+            "gpu" => Ok(Self::Gpu(None)),
             _ => {
-                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
-                number.map(Self::Cuda).ok_or_else(|| {
-                    format!("{} is not a device; write auto, cpu, cuda or cuda:1", quoted(text))
+                let number = |name| text.strip_prefix(name).and_then(|number| number.parse().ok());
+                let cuda = number("cuda:").map(Self::Cuda);
+                let device = cuda.or_else(|| number("gpu:").map(|number| Self::Gpu(Some(number))));
+                device.ok_or_else(|| {
+                    let names = "auto, cpu, cuda, cuda:1, gpu or gpu:1";
+                    format!("{} is not a device; write {names}", quoted(text))
                 })
             }
         }
@@ -143,6 +149,8 @@ impl fmt::Display for DeviceChoice {
             Self::Auto => write!(out, "auto"),
             Self::Cpu => write!(out, "cpu"),
             Self::Cuda(number) => write!(out, "cuda:{number}"),
+            Self::Gpu(None) => write!(out, "gpu"),
+            Self::Gpu(Some(number)) => write!(out, "gpu:{number}"),
         }
     }
 }
@@ -158,10 +166,12 @@ mod tests {
             ("cpu", DeviceChoice::Cpu),
             ("cuda", DeviceChoice::Cuda(0)),
             ("cuda:3", DeviceChoice::Cuda(3)),
+            ("gpu", DeviceChoice::Gpu(None)),
+            ("gpu:0", DeviceChoice::Gpu(Some(0))),
         ] {
             assert_eq!(text.parse(), Ok(device));
         }
-        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x"] {
+        for text in ["", "gpus", "gpu:", "cuda:", "cuda:-1", "cuda:x"] {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
         }
     }

@@ -1,9 +1,12 @@
 //! `flashmoe doctor`: what this machine offers a streaming engine, and what would help.
 
+mod gpu_check;
+
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use engine::backend::gpu as portable;
 use serde_json::{Value, json};
 
 use crate::arguments::{ByteSize, DoctorArguments};
@@ -22,8 +25,11 @@ struct Finding {
 }
 
 pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
+    if arguments.gpu_check {
+        return gpu_check::run(out);
+    }
     let mut findings =
-        vec![processor(), memory(), locked_memory(), huge_pages(), io_uring(), gpu()];
+        vec![processor(), memory(), locked_memory(), huge_pages(), io_uring(), gpu(), adapters()];
     if let Some(model) = &arguments.model {
         findings.push(disk(model)?);
     }
@@ -159,6 +165,20 @@ fn gpu() -> Finding {
             advice: None,
         },
     }
+}
+
+/// What `--device gpu:N` can name.
+fn adapters() -> Finding {
+    let (value, text) = match portable::adapters() {
+        Ok(found) => {
+            let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
+            let none = "none: Vulkan has no device";
+            let text = if lines.is_empty() { none.to_owned() } else { lines.join(" | ") };
+            (json!(lines), text)
+        }
+        Err(error) => (Value::Null, format!("none: {error}")),
+    };
+    Finding { name: "GPU by Vulkan", value, text, advice: None }
 }
 
 /// Five seconds of random reads at the model's record size.

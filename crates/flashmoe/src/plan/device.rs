@@ -3,6 +3,7 @@
 use anyhow::Result;
 use engine::EngineError;
 use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
+use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
 use store::cache::StorePlan;
@@ -10,8 +11,8 @@ use store::cache::StorePlan;
 use super::Part;
 use super::sweep::Room;
 use crate::arguments::{
-    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, ModelArguments, PredictChoice,
-    StorageChoice,
+    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
+    PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -24,6 +25,8 @@ const KEY_VALUES: &str = "key-value cache";
 /// A GPU that can be used.
 pub(crate) struct FoundDevice {
     pub(crate) info: DeviceInfo,
+    /// The adapter where the portable backend computes.
+    pub(crate) portable: Option<Adapter>,
     /// Bytes of its memory that may be taken.
     pub(crate) budget: u64,
 }
@@ -42,7 +45,7 @@ impl FoundDevice {
         let slots = |batch_tokens: usize| {
             let options = CudaOptions { batch_tokens, ..options.clone() };
             let left = |all| {
-                let needs = CudaRequirements::of(config, catalog, &options, slot_bytes, all);
+                let needs = self.needs(config, catalog, &options, slot_bytes, all);
                 Some((self.budget.checked_sub(needs.total())? / slot_bytes as u64) as usize)
             };
             left(true).filter(|&slots| slots >= experts).or_else(|| left(false))
@@ -50,6 +53,57 @@ impl FoundDevice {
         let (context, per_token) = (options.context, options.top_k * config.mixtures());
         Room { experts, per_token, context, slots }.chunk(options.batch_tokens)
     }
+
+    /// What a backend will hold, slots not counted.
+    fn needs(
+        &self,
+        config: &ModelConfig,
+        catalog: &Catalog<'_>,
+        options: &CudaOptions,
+        slot_bytes: usize,
+        all: bool,
+    ) -> CudaRequirements {
+        if self.portable.is_none() {
+            return CudaRequirements::of(config, catalog, options, slot_bytes, all);
+        }
+        let GpuRequirements { weights, key_values, recurrent, activations } =
+            GpuRequirements::of(config, catalog, &portable_options(options));
+        let (staging, prefetched) = (0, 0);
+        CudaRequirements { weights, key_values, recurrent, activations, staging, prefetched }
+    }
+}
+
+/// The limits of a batch as the portable backend takes them.
+pub(crate) fn portable_options(options: &CudaOptions) -> GpuOptions {
+    GpuOptions {
+        batch_tokens: options.batch_tokens,
+        logit_rows: options.logit_rows,
+        sequences: options.sequences,
+        snapshots: options.snapshots,
+        snapshot_pages: options.snapshot_pages,
+        context: options.context,
+        kv_type: options.kv_type,
+        top_k: options.top_k,
+    }
+}
+
+/// What is said of a device whichever backend computes on it.
+fn described(adapter: &Adapter, asked: Option<ByteSize>) -> Result<DeviceInfo> {
+    let Some(bytes) = adapter.memory_bytes.or(asked.map(|size| size.0)) else {
+        let name = &adapter.name;
+        let reason = format!("{name} does not say how much memory it has: give --vram");
+        return Err(Failure::usage(reason).into());
+    };
+    Ok(DeviceInfo {
+        ordinal: adapter.index,
+        name: format!("{} ({}, {})", adapter.name, adapter.api, adapter.driver),
+        capability: (0, 0),
+        multiprocessors: 0,
+        total_bytes: bytes,
+        free_bytes: bytes,
+        driver: (0, 0),
+        pages: false,
+    })
 }
 
 /// Bytes of the largest record.
@@ -67,6 +121,8 @@ pub(crate) struct DevicePlan {
     pub(crate) parts: Vec<Part>,
     /// Keys and values when every conversation has its full context.
     pub(crate) full_cache_bytes: u64,
+    /// The adapter where the portable backend computes.
+    pub(crate) portable: Option<Adapter>,
     /// Bytes of one slot.
     pub(crate) slot_bytes: usize,
     pub(crate) slots: SlotShare,
@@ -88,6 +144,7 @@ pub(crate) enum Choice {
 /// # Errors
 /// A device asked for by name that cannot be used, or options that it does not know.
 fn choose(arguments: &ModelArguments) -> Result<Choice> {
+    let mut portable = None;
     if arguments.io == IoChoice::Gds {
         let reason =
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
@@ -99,6 +156,17 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
             let info = probe(ordinal).map_err(|error| {
                 Failure::usage(format!("--device {}: {error}", arguments.device))
             })?;
+            (Some(info), true)
+        }
+        DeviceChoice::Gpu(number) => {
+            let adapter = gpu::choose(number).map_err(|error| {
+                Failure::usage(format!("--device {}: {error}", arguments.device))
+            })?;
+            if let Some(what) = beyond_portable(arguments) {
+                return Err(Failure::usage(format!("{what}: use --device cuda or cpu")).into());
+            }
+            let info = described(&adapter, arguments.vram)?;
+            portable = Some(adapter);
             (Some(info), true)
         }
         DeviceChoice::Auto => match probe(0) {
@@ -139,7 +207,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         Some(ByteSize(asked)) => asked,
         None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
-    Ok(Choice::Gpu(FoundDevice { info, budget }))
+    Ok(Choice::Gpu(FoundDevice { info, portable, budget }))
 }
 
 /// Takes the processor instead where the user left the choice open and the GPU's kernels do not serve the model.
@@ -160,6 +228,22 @@ pub(crate) fn choose_for(
         Choice::Gpu(_) => Err(Failure::engine(error).into()),
         found => Ok(found),
     }
+}
+
+/// The first option that the portable backend does not know.
+fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
+    let given = [
+        (arguments.predict != PredictChoice::Off, "--predict: --device gpu does not guess experts"),
+        (
+            arguments.routing == RoutingChoice::Calibrated,
+            "--routing calibrated: --device gpu routes by the model alone",
+        ),
+        (
+            !matches!(arguments.kv_type, None | Some(KvTypeChoice::F16 | KvTypeChoice::F32)),
+            "--kv-type: --device gpu stores keys and values as f16 or f32",
+        ),
+    ];
+    given.into_iter().find_map(|(given, what)| given.then_some(what))
 }
 
 /// The first option that means nothing without a GPU, and why where that is not plain.
@@ -193,7 +277,8 @@ fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
 }
 
 impl DevicePlan {
-    /// Shares the device's memory out: what a batch needs, then slots with what is left.
+    /// Shares the device's memory out: what a batch needs, then slots with what is left. On the portable backend a
+    /// slot has `portable_slot` bytes.
     ///
     /// # Errors
     /// Less than what a batch needs.
@@ -202,13 +287,14 @@ impl DevicePlan {
         config: &ModelConfig,
         catalog: &Catalog<'_>,
         records: &StorePlan,
+        portable_slot: Option<usize>,
         options: CudaOptions,
         kv: Option<KvChoice>,
     ) -> Result<Self> {
-        let FoundDevice { info, budget } = found;
-        let slot_bytes = slot_bytes(records);
+        let slot_bytes = portable_slot.unwrap_or_else(|| slot_bytes(records));
         let experts = records.experts();
-        let needs = |all| CudaRequirements::of(config, catalog, &options, slot_bytes, all);
+        let needs = |all| found.needs(config, catalog, &options, slot_bytes, all);
+        let budget = found.budget;
         let left =
             |needs: &CudaRequirements| budget.saturating_sub(needs.total()) / slot_bytes as u64;
         let mut requirements = needs(true);
@@ -227,8 +313,8 @@ impl DevicePlan {
         ];
         if requirements.total() > budget {
             let (needed, budget) = (ByteSize(requirements.total()), ByteSize(budget));
-            let mut reason =
-                format!("{} needs {needed} of GPU memory, the cap is {budget}:", info.name);
+            let name = &found.info.name;
+            let mut reason = format!("{name} needs {needed} of GPU memory, the cap is {budget}:");
             for part in parts.iter().filter(|part| part.bytes > 0) {
                 reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
             }
@@ -238,16 +324,38 @@ impl DevicePlan {
             );
             return Err(Failure::memory(reason).into());
         }
+        let FoundDevice { info, portable, budget } = found;
+        let mut slots = slots.min(experts);
+        if let Some(adapter) = &portable {
+            slots = slots.min(gpu::most_slots(adapter, slot_bytes));
+            if slots == 0 {
+                let (room, one) =
+                    (ByteSize(budget - requirements.total()), ByteSize(slot_bytes as u64));
+                let reason = format!("--vram leaves {room} for experts, one takes {one}: raise it");
+                return Err(Failure::memory(reason).into());
+            }
+        }
         let room = budget - requirements.total() + requirements.key_values;
+        let grows = portable.is_none() && info.pages && kv != Some(KvChoice::Ahead);
         let growing = SlotShare::growing(config, &options, room, slot_bytes, experts)
-            .filter(|_| info.pages && slots < experts && kv != Some(KvChoice::Ahead));
+            .filter(|_| grows && slots < experts);
         if let Some(share) = &growing {
             let cache = parts.iter_mut().filter(|part| part.name == KEY_VALUES);
             cache.for_each(|part| part.bytes = share.first_cache_bytes());
         }
-        let slots = growing.unwrap_or_else(|| SlotShare::fixed(slots.min(experts)));
+        let slots = growing.unwrap_or_else(|| SlotShare::fixed(slots));
         let full_cache_bytes = requirements.key_values;
-        Ok(Self { info, budget, options, parts, full_cache_bytes, slot_bytes, slots, experts })
+        Ok(Self {
+            info,
+            budget,
+            options,
+            parts,
+            full_cache_bytes,
+            portable,
+            slot_bytes,
+            slots,
+            experts,
+        })
     }
 
     /// True when every record always has a slot of its own in device memory.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use engine::backend::cpu::CpuBackend;
 use engine::backend::cuda::{CudaBackend, ExpertMemory, PREFILL_PART};
+use engine::backend::gpu::{self, Adapter, Gpu, GpuBackend};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
@@ -17,7 +18,7 @@ use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
 use store::io::IoEngine;
 use store::trunk::LoadMode;
 
-use super::device::DevicePlan;
+use super::device::{DevicePlan, portable_options};
 use super::{Plan, arithmetic};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
@@ -68,7 +69,10 @@ impl Plan {
             isa: Isa::Auto,
         };
         if let Some(device) = &self.device {
-            return self.load_on(device, routing, started, tell);
+            return match &device.portable {
+                Some(adapter) => self.load_on_any(device, adapter, started, tell),
+                None => self.load_on(device, routing, started, tell),
+            };
         }
         let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
         let mut catalog = self.catalog();
@@ -142,6 +146,51 @@ impl Plan {
             routing,
             device.info.ordinal,
             device.options.clone(),
+            &mut |done| {
+                progress.set(done as f64);
+                tell(done as f64 / all);
+                ControlFlow::Continue(())
+            },
+        );
+        progress.finish();
+        let backend = Box::new(backend.map_err(Failure::engine)?);
+        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
+        Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    /// As [`Plan::load_with`], on a GPU of any maker.
+    fn load_on_any(
+        &self,
+        device: &DevicePlan,
+        adapter: &Adapter,
+        started: Instant,
+        tell: &Tell,
+    ) -> Result<Loaded> {
+        let mut catalog = self.catalog();
+        let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
+        let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
+        let mode = match self.arguments.load {
+            LoadChoice::Read => LoadMode::Read,
+            LoadChoice::Mmap => LoadMode::Mmap,
+        };
+        let bytes = catalog.required_bytes() as f64;
+        let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
+        let memory = gpu::ExpertMemory {
+            store: Arc::new(store.map_err(Failure::store)?),
+            slot_bytes: device.slot_bytes,
+            slots: device.slots.full,
+            progress: Some(after(bytes, tell)),
+        };
+        let all = bytes + device.slots.full as f64 * device.slot_bytes as f64;
+        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
+        let opened = Gpu::open(adapter.clone()).map_err(|error| Failure::engine(error.into()))?;
+        let backend = GpuBackend::new(
+            self.config.clone(),
+            &catalog,
+            mode,
+            memory,
+            &shapes,
+            (opened, portable_options(&device.options)),
             &mut |done| {
                 progress.set(done as f64);
                 tell(done as f64 / all);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
-use engine::backend::cuda::{CudaOptions, Prediction, check_model};
+use engine::backend::cuda::{self, CudaOptions, Prediction};
+use engine::backend::gpu;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
@@ -25,8 +26,8 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, KvChoice, KvTypeChoice, ModelArguments, PredictChoice,
-    RoutingChoice, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, KvChoice, KvTypeChoice, ModelArguments,
+    PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::progress::tell;
@@ -150,7 +151,10 @@ impl Plan {
         Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let serves = check_model(&config, &catalog, &shapes);
+        let serves = match arguments.device {
+            DeviceChoice::Gpu(_) => gpu::check_model(&config, &catalog, &shapes),
+            _ => cuda::check_model(&config, &catalog, &shapes),
+        };
         let (found, no_device) = match device::choose_for(arguments, serves)? {
             Choice::Gpu(found) => (Some(found), None),
             Choice::Cpu { because } => (None, because),
@@ -168,8 +172,9 @@ impl Plan {
                     backend.batch_tokens = chunk.max(backend.sequences);
                 }
                 let options = cuda_options(arguments, &backend, pages);
+                let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes));
                 let kv = arguments.kv;
-                Some(DevicePlan::new(found, &config, &catalog, &records, options, kv)?)
+                Some(DevicePlan::new(found, &config, &catalog, &records, slot, options, kv)?)
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);

@@ -1,6 +1,12 @@
-//! What a batch of the CUDA backend consists of, and how its operations are carried out.
+//! What the operations of a batch name: how it runs, its parts, weights, rows of registers; and its end.
+
+use cuda::launch::TokenPlaces;
+use cuda::{Matrix, Span};
 
 use super::super::SequenceId;
+use super::{CudaBackend, Register};
+use crate::EngineError;
+use crate::weights::{MatrixId, VectorId};
 
 /// What is being done with the operations of the current batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,4 +27,46 @@ pub(super) struct Part {
     pub(super) tokens: usize,
     /// Of its first token in the sequence.
     pub(super) position: usize,
+}
+
+impl CudaBackend {
+    pub(super) fn matrix(&self, id: MatrixId) -> Matrix {
+        self.matrices[id.index()]
+    }
+
+    pub(super) fn vector(&self, id: VectorId) -> Span<f32> {
+        self.vectors[id.index()]
+    }
+
+    /// The rows of the batch in a register.
+    pub(super) fn register(&self, register: Register) -> Span<f32> {
+        let all = &self.buffers.registers[register as usize];
+        all.part(0, self.sizes.registers[register as usize] / self.sizes.tokens * self.tokens)
+    }
+
+    /// Words of the batch's inputs: tokens, positions and sequences in turn.
+    pub(super) fn input(&self, which: usize, first: usize, tokens: usize) -> Span<u32> {
+        self.buffers.inputs.span((which * self.tokens + first) * 4, tokens)
+    }
+
+    /// The runs of the batch: all tokens at once when each is its own run.
+    pub(super) fn places(&self) -> Vec<(usize, TokenPlaces)> {
+        let places = |first, tokens, single| TokenPlaces {
+            positions: self.input(1, first, tokens),
+            sequences: self.input(2, first, tokens),
+            single,
+        };
+        if self.single {
+            return vec![(0, places(0, self.tokens, true))];
+        }
+        self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
+    }
+
+    /// Waits until nothing is running.
+    pub(super) fn settle(&mut self) -> Result<(), EngineError> {
+        self.finish_step()?;
+        self.stream.wait()?;
+        self.steps.unended = false;
+        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
+    }
 }

@@ -36,7 +36,7 @@ use std::cell::Cell;
 use std::io::Read;
 use std::ops::ControlFlow;
 
-use cuda::launch::{self, TokenPlaces};
+use cuda::launch;
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
 use store::LayerId;
 use store::cache::StoreCounters;
@@ -215,46 +215,6 @@ impl CudaBackend {
             _trunk: trunk,
             _vectors: store,
         })
-    }
-
-    fn matrix(&self, id: MatrixId) -> Matrix {
-        self.matrices[id.index()]
-    }
-
-    fn vector(&self, id: VectorId) -> Span<f32> {
-        self.vectors[id.index()]
-    }
-
-    /// The rows of the batch in a register.
-    fn register(&self, register: Register) -> Span<f32> {
-        let all = &self.buffers.registers[register as usize];
-        all.part(0, self.sizes.registers[register as usize] / self.sizes.tokens * self.tokens)
-    }
-
-    /// Words of the batch's inputs: tokens, positions and sequences in turn.
-    fn input(&self, which: usize, first: usize, tokens: usize) -> Span<u32> {
-        self.buffers.inputs.span((which * self.tokens + first) * 4, tokens)
-    }
-
-    /// The runs of the batch: all tokens at once when each is its own run.
-    fn places(&self) -> Vec<(usize, TokenPlaces)> {
-        let places = |first, tokens, single| TokenPlaces {
-            positions: self.input(1, first, tokens),
-            sequences: self.input(2, first, tokens),
-            single,
-        };
-        if self.single {
-            return vec![(0, places(0, self.tokens, true))];
-        }
-        self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
-    }
-
-    /// Waits until nothing is running.
-    fn settle(&mut self) -> Result<(), EngineError> {
-        self.finish_step()?;
-        self.stream.wait()?;
-        self.steps.unended = false;
-        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

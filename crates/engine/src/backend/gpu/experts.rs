@@ -1,0 +1,437 @@
+//! Routed experts on a portable GPU: which are in its memory, how the others get there, and what runs when.
+//!
+//! Where every record has a slot, a step of few tokens runs as it was recorded: the device finds its experts through
+//! the table. Otherwise the choice is read back. Experts that have a slot run at once, while the store reads the
+//! others; those are written into slots as many as there are at a time, and run. Every pair of a token and an expert
+//! has a row of its own and rows are added by ascending expert id, so that where records were shows in no bit.
+
+use std::sync::Arc;
+
+use gpu::op::{elementwise, experts, product, router};
+use gpu::{Buffer, Gpu, Slabs};
+use store::cache::{DeviceCounters, ExpertStore, Phase, StoreCounters};
+use store::format::{Projection, ProjectionShape};
+use store::{ExpertId, LayerId};
+
+use super::super::{Cancel, Register};
+use super::GpuBackend;
+use super::requirements::layout;
+use crate::EngineError;
+use crate::model::config::ModelConfig;
+use crate::model::mixture::Mixture;
+
+/// Tokens of a batch whose choice is not read back where every record has a slot: more of them share experts, which
+/// are then worth grouping.
+const UNGROUPED_TOKENS: usize = 4;
+/// Records that are asked for at once when all are loaded.
+const LOADED_TOGETHER: usize = 8;
+
+/// Tiles of one launch: devices count workgroups in 16 bits.
+const TILES_TOGETHER: usize = 32768;
+
+/// Told about the loading: bytes there, bytes in all.
+pub type LoadProgress = Box<dyn Fn(u64, u64) + Send>;
+
+/// Where records come from and go to.
+pub struct ExpertMemory {
+    /// The host tier. With a slot for every record it is only passed through.
+    pub store: Arc<ExpertStore>,
+    /// Bytes of a slot ([`super::slot_bytes`]).
+    pub slot_bytes: usize,
+    /// Slots in the GPU's memory.
+    pub slots: usize,
+    /// Told about the loading.
+    pub progress: Option<LoadProgress>,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Index of the record in the table.
+    record: Option<usize>,
+    used: u64,
+}
+
+/// Slots, their contents, and how records of each layer lie in them.
+pub(super) struct Experts {
+    pub(super) store: Arc<ExpertStore>,
+    layouts: Vec<experts::Layout>,
+    slabs: Slabs,
+    slots: Vec<Slot>,
+    /// Slot of each record.
+    places: Vec<Option<u32>>,
+    /// Experts of a layer.
+    experts: usize,
+    /// Advances with every group of experts that runs.
+    clock: u64,
+    counters: DeviceCounters,
+}
+
+/// Pairs of one layer's batch by expert.
+struct Assignments {
+    /// Experts, ascending, and where their pairs begin in `order`; one more start than experts.
+    experts: Vec<u32>,
+    starts: Vec<usize>,
+    order: Vec<u32>,
+}
+
+impl Assignments {
+    /// Sorts pairs by the expert that each has.
+    fn new(chosen: &[u32], experts: usize) -> Self {
+        let mut of = vec![Vec::new(); experts];
+        for (pair, &expert) in chosen.iter().enumerate() {
+            of[expert as usize].push(pair as u32);
+        }
+        let (mut ids, mut starts, mut order) = (Vec::new(), vec![0], Vec::new());
+        for (expert, pairs) in of.iter().enumerate().filter(|(_, pairs)| !pairs.is_empty()) {
+            ids.push(expert as u32);
+            order.extend(pairs);
+            starts.push(order.len());
+        }
+        Self { experts: ids, starts, order }
+    }
+
+    /// Most pairs of an expert.
+    fn most(&self) -> usize {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+
+    /// Expert, first place and pairs of each tile of the members `of`.
+    fn tiles(&self, of: &[usize], pairs: usize) -> Vec<u32> {
+        let mut tiles = Vec::new();
+        for &member in of {
+            let (mut at, end) = (self.starts[member], self.starts[member + 1]);
+            while at < end {
+                let count = (end - at).min(pairs);
+                tiles.extend([self.experts[member], at as u32, count as u32]);
+                at += count;
+            }
+        }
+        tiles
+    }
+}
+
+/// Buffers of a mixture.
+pub(super) struct MixtureBuffers {
+    router_logits: Buffer,
+    ids: Buffer,
+    weights: Buffer,
+    /// As the router leaves them: each pair a tile, in their own order.
+    own_tiles: Buffer,
+    own_order: Buffer,
+    /// As the host sorts them.
+    tiles: Buffer,
+    order: Buffer,
+    pub(super) broken: Buffer,
+    inner: Buffer,
+    rows: Buffer,
+    shared_factor: Buffer,
+    shared_gate: Buffer,
+    shared_up: Buffer,
+    shared_rows: Buffer,
+}
+
+impl MixtureBuffers {
+    pub(super) fn new(
+        gpu: &mut Gpu,
+        sizes: &super::requirements::Sizes,
+    ) -> Result<Self, EngineError> {
+        let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
+        let buffers = Self {
+            router_logits: numbers("router logits", sizes.router_logits)?,
+            ids: numbers("chosen experts", sizes.pairs)?,
+            weights: numbers("weights of experts", sizes.pairs)?,
+            own_tiles: numbers("pairs", 3 * sizes.pairs)?,
+            own_order: numbers("pairs", sizes.pairs)?,
+            tiles: numbers("pairs by expert", 3 * sizes.pairs)?,
+            order: numbers("pairs by expert", sizes.pairs)?,
+            broken: numbers("status", 1)?,
+            inner: numbers("experts' inner rows", sizes.pair_inner)?,
+            rows: numbers("experts' rows", sizes.pair_hidden)?,
+            shared_factor: numbers("shared expert", sizes.shared_factor)?,
+            shared_gate: numbers("shared expert", sizes.shared_inner)?,
+            shared_up: numbers("shared expert", sizes.shared_inner)?,
+            shared_rows: numbers("shared expert", sizes.shared_hidden)?,
+        };
+        let identity: Vec<u32> = (0..sizes.pairs as u32).collect();
+        gpu.write_words(&buffers.own_order, 0, &identity)?;
+        Ok(buffers)
+    }
+}
+
+impl Experts {
+    /// Allocates the slots; with one for each record all are loaded.
+    pub(super) fn new(
+        gpu: &mut Gpu,
+        config: &ModelConfig,
+        shapes: &[Option<[ProjectionShape; 3]>],
+        memory: ExpertMemory,
+    ) -> Result<Self, EngineError> {
+        let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
+        let layouts = layouts.collect::<Option<Vec<_>>>();
+        let layouts = layouts.expect("`check_model` has asked for every layer's layout");
+        let (count, slots) = (config.moe.experts, memory.slots);
+        let records = shapes.len() * count;
+        let mut experts = Self {
+            store: memory.store,
+            layouts,
+            slabs: Slabs::new(gpu, slots, memory.slot_bytes, records)?,
+            slots: vec![Slot { record: None, used: 0 }; slots],
+            places: vec![None; records],
+            experts: count,
+            clock: 0,
+            counters: DeviceCounters::default(),
+        };
+        if slots >= records {
+            experts.load_all(gpu, memory.progress.as_deref())?;
+        }
+        Ok(experts)
+    }
+
+    fn load_all(
+        &mut self,
+        gpu: &mut Gpu,
+        progress: Option<&(dyn Fn(u64, u64) + Send)>,
+    ) -> Result<(), EngineError> {
+        let store = Arc::clone(&self.store);
+        let bytes = self.slabs.slot_bytes() as u64;
+        for layer in 0..self.layouts.len() {
+            for first in (0..self.experts).step_by(LOADED_TOGETHER) {
+                let last = (first + LOADED_TOGETHER).min(self.experts);
+                let ids: Vec<_> = (first..last).map(|expert| ExpertId(expert as u16)).collect();
+                let mut visit = store.visit(LayerId(layer as u16), &ids, Phase::Prefill)?;
+                for member in visit.order().to_vec() {
+                    let record = layer * self.experts + first + member;
+                    self.put(gpu, record, record, &visit.wait(member)?)?;
+                    visit.release(member);
+                }
+                if let Some(tell) = progress {
+                    let done = (layer * self.experts + last) as u64;
+                    tell(done * bytes, self.places.len() as u64 * bytes);
+                }
+            }
+        }
+        self.counters = DeviceCounters::default();
+        Ok(())
+    }
+
+    fn holds_all(&self) -> bool {
+        self.slots.len() >= self.places.len()
+    }
+
+    /// Writes a record into a slot; what the slot held is forgotten.
+    fn put(
+        &mut self,
+        gpu: &mut Gpu,
+        slot: usize,
+        record: usize,
+        bytes: &store::cache::ExpertBytes<'_>,
+    ) -> Result<(), EngineError> {
+        if let Some(old) = self.slots[slot].record.take() {
+            self.places[old] = None;
+            self.slabs.name(gpu, old, None)?;
+        }
+        let planes = [Projection::Gate, Projection::Up, Projection::Down]
+            .map(|which| [bytes.weight(which), bytes.scales(which), bytes.biases(which)]);
+        let layout = &self.layouts[record / self.experts];
+        self.slabs.fill(gpu, slot, &layout.record(planes))?;
+        self.slabs.name(gpu, record, Some(slot))?;
+        self.slots[slot] = Slot { record: Some(record), used: self.clock };
+        self.places[record] = Some(slot as u32);
+        self.counters.copied += 1;
+        Ok(())
+    }
+
+    /// The slot that was used longest ago, and not by the group in the making.
+    fn victim(&self) -> Option<usize> {
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.used < self.clock);
+        idle.min_by_key(|(_, slot)| (slot.record.is_some(), slot.used)).map(|(index, _)| index)
+    }
+
+    /// What the store counted, with the uses that never reached it.
+    pub(super) fn counters(&self) -> StoreCounters {
+        let mut counters = self.store.counters();
+        for (phase, found) in [
+            (&mut counters.decode, self.counters.hits),
+            (&mut counters.prefill, self.counters.resident),
+        ] {
+            phase.requests += found;
+            phase.hits += found;
+        }
+        counters.device = self.counters;
+        counters
+    }
+}
+
+impl GpuBackend {
+    /// `Residual += mixture(Normed)`.
+    pub(super) fn run_mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        let (tokens, k, moe) = (self.tokens, self.options.top_k, &self.config.moe);
+        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        let normed = &self.registers[Register::Normed as usize];
+        let router = self.trunk.matrix(mixture.router.index());
+        product::launch(gpu, router, normed, &buffers.router_logits, tokens, false)?;
+        let choice = router::Choice {
+            ids: &buffers.ids,
+            weights: &buffers.weights,
+            tiles: &buffers.own_tiles,
+            broken: &buffers.broken,
+        };
+        let shape = (tokens, moe.experts, k);
+        router::launch(gpu, &buffers.router_logits, choice, shape, moe.router.normalise)?;
+        if let Some(shared) = &mixture.shared {
+            let [gate, up, down] =
+                [shared.gate, shared.up, shared.down].map(|id| self.trunk.matrix(id.index()));
+            if let Some(factor) = shared.gate_weight {
+                let factor = self.trunk.matrix(factor.index());
+                product::launch(gpu, factor, normed, &buffers.shared_factor, tokens, false)?;
+            }
+            product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
+            product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
+            let count = tokens * gate.rows;
+            elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
+            product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
+        }
+        if self.experts.holds_all() && tokens <= UNGROUPED_TOKENS {
+            let work = experts::Work {
+                tiles: &buffers.own_tiles,
+                first: 0,
+                count: tokens * k,
+                pairs: 1,
+                order: &buffers.own_order,
+                k,
+                table_start: layer.index() * moe.experts,
+            };
+            run_tiles(gpu, &self.experts, layer, work, normed, buffers)?;
+            self.count(tokens * k);
+        } else {
+            self.run_grouped(layer, cancel)?;
+        }
+        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        let shared = mixture.shared.as_ref();
+        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
+        let residual = &self.registers[Register::Residual as usize];
+        let rows = (&buffers.rows, &buffers.weights);
+        let shape = (tokens, k, self.config.hidden);
+        experts::launch_combine(gpu, rows, shared, residual, shape)?;
+        Ok(())
+    }
+
+    /// Uses of records that were in the GPU's memory.
+    fn count(&mut self, uses: usize) {
+        match self.phase {
+            Phase::Decode => self.experts.counters.hits += uses as u64,
+            Phase::Prefill => self.experts.counters.resident += uses as u64,
+        }
+    }
+
+    /// Reads the choice back and runs the experts in groups: those that have slots, then the others as they land.
+    fn run_grouped(&mut self, layer: LayerId, cancel: &dyn Cancel) -> Result<(), EngineError> {
+        let pairs = self.tokens * self.options.top_k;
+        let bytes = 4 * pairs as u64;
+        let (ids, broken) = (&self.mixture.ids, &self.mixture.broken);
+        let words = self.gpu.read(&[(ids, 0, bytes), (broken, 0, 4)])?;
+        let words = words.as_chunks::<4>().0;
+        let mut chosen: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let broken = chosen.pop().unwrap_or(0);
+        if broken != 0 {
+            return Err(self.not_finite(broken));
+        }
+        let work = Assignments::new(&chosen, self.config.moe.experts);
+        let first = layer.index() * self.config.moe.experts;
+        let found =
+            |member: &usize| self.experts.places[first + work.experts[*member] as usize].is_some();
+        let (there, missing): (Vec<usize>, Vec<usize>) =
+            (0..work.experts.len()).partition(|member| found(member));
+        self.gpu.write_words(&self.mixture.order, 0, &work.order)?;
+        self.experts.clock += 1;
+        for &member in &there {
+            let place = self.experts.places[first + work.experts[member] as usize];
+            if let Some(slot) = place {
+                self.experts.slots[slot as usize].used = self.experts.clock;
+            }
+        }
+        self.count(there.len());
+        self.run_members(layer, &work, &there)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // What runs already is queued before anything that is written from here on.
+        self.gpu.submit()?;
+        let store = Arc::clone(&self.experts.store);
+        let ids: Vec<_> = missing.iter().map(|&it| ExpertId(work.experts[it] as u16)).collect();
+        let mut visit = store.visit(layer, &ids, self.phase)?;
+        let wanted = || !cancel.is_cancelled();
+        let mut group = Vec::new();
+        self.experts.clock += 1;
+        for place in visit.order().to_vec() {
+            let slot = match self.experts.victim() {
+                Some(slot) => slot,
+                None => {
+                    self.run_members(layer, &work, &group)?;
+                    group.clear();
+                    self.experts.clock += 1;
+                    self.experts.victim().expect("a plan has a slot at least")
+                }
+            };
+            let record = first + usize::from(ids[place].0);
+            let bytes = visit.wait_while(place, &wanted)?;
+            self.experts.put(&mut self.gpu, slot, record, &bytes)?;
+            visit.release(place);
+            group.push(missing[place]);
+        }
+        self.run_members(layer, &work, &group)
+    }
+
+    /// Runs experts that have slots.
+    fn run_members(
+        &mut self,
+        layer: LayerId,
+        work: &Assignments,
+        members: &[usize],
+    ) -> Result<(), EngineError> {
+        if members.is_empty() {
+            return Ok(());
+        }
+        let pairs = if work.most() == 1 { 1 } else { experts::TILE_TOKENS };
+        let tiles = work.tiles(members, pairs as usize);
+        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        gpu.write_words(&buffers.tiles, 0, &tiles)?;
+        let launched = experts::Work {
+            tiles: &buffers.tiles,
+            first: 0,
+            count: tiles.len() / 3,
+            pairs,
+            order: &buffers.order,
+            k: self.options.top_k,
+            table_start: layer.index() * self.config.moe.experts,
+        };
+        let normed = &self.registers[Register::Normed as usize];
+        run_tiles(gpu, &self.experts, layer, launched, normed, buffers)
+    }
+}
+
+/// Both halves of the experts of some tiles.
+fn run_tiles(
+    gpu: &mut Gpu,
+    of: &Experts,
+    layer: LayerId,
+    work: experts::Work<'_>,
+    normed: &Buffer,
+    buffers: &MixtureBuffers,
+) -> Result<(), EngineError> {
+    let record = of.layouts[layer.index()].record_shape();
+    let (inner, rows) = (&buffers.inner, &buffers.rows);
+    for first in (0..work.count).step_by(TILES_TOGETHER) {
+        let count = (work.count - first).min(TILES_TOGETHER);
+        let part = experts::Work { first, count, ..work };
+        experts::launch(gpu, experts::Half::GateUp, &record, &of.slabs, part, normed, inner)?;
+        experts::launch(gpu, experts::Half::Down, &record, &of.slabs, part, inner, rows)?;
+    }
+    Ok(())
+}

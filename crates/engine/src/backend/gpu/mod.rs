@@ -1,0 +1,509 @@
+//! The backend for GPUs of any maker, through Vulkan or Metal: the plain form of every operation.
+//!
+//! Work is recorded and handed over in pieces while more is recorded; the host waits for logits, and in a mixture where
+//! an expert may be missing or many tokens share experts ([`experts`]). A token's sums have one order whatever its
+//! batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
+//!
+//! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
+
+mod experts;
+mod requirements;
+mod sequences;
+mod speed;
+
+use std::io::Read;
+use std::ops::ControlFlow;
+
+use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
+pub use gpu::{Adapter, Gpu, GpuError, adapters, check, choose};
+use gpu::{Buffer, Trunk};
+use kernels::KvType;
+use store::LayerId;
+use store::cache::{Phase, StoreCounters};
+use store::format::ProjectionShape;
+use store::trunk::LoadMode;
+
+pub use self::experts::{ExpertMemory, LoadProgress};
+use self::experts::{Experts, MixtureBuffers};
+use self::requirements::Sizes;
+pub use self::requirements::{GpuOptions, GpuRequirements, check_kv_type, check_model, slot_bytes};
+use self::sequences::{Sequences, Span};
+pub use self::speed::bandwidths;
+use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
+use crate::EngineError;
+use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::mixture::Mixture;
+use crate::weights::{Catalog, MatrixId, VectorId};
+
+/// Most slots of this size that an adapter can reach.
+pub fn most_slots(adapter: &Adapter, slot_bytes: usize) -> usize {
+    gpu::Slabs::most(adapter, slot_bytes)
+}
+
+/// Most tokens of a batch: devices count workgroups in 16 bits.
+pub const BATCH_LIMIT: usize = 32768;
+
+/// Runs models on a GPU.
+pub struct GpuBackend {
+    config: ModelConfig,
+    options: GpuOptions,
+    gpu: Gpu,
+    trunk: Trunk,
+    vectors: Vec<Buffer>,
+    registers: Vec<Buffer>,
+    mixture: MixtureBuffers,
+    experts: Experts,
+    sequences: Sequences,
+    /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
+    token_ids: Buffer,
+    angles: Buffer,
+    selected: Buffer,
+    selected_normed: Buffer,
+    logits: Buffer,
+    host_logits: Vec<f32>,
+    frequencies: Vec<f32>,
+    spans: Vec<Span>,
+    ids: Vec<u32>,
+    tokens: usize,
+    phase: Phase,
+    failure: Option<GpuError>,
+}
+
+/// The kernels' view of a delta layer.
+fn delta_shape(config: &DeltaConfig) -> delta::Shape {
+    delta::Shape {
+        key_heads: config.key_heads,
+        value_heads: config.value_heads,
+        key_dim: config.key_dim,
+        value_dim: config.value_dim,
+        tiled: config.order == HeadOrder::Tiled,
+    }
+}
+
+impl GpuBackend {
+    /// Loads the dense weights, allocates everything that a batch needs, and the slots.
+    ///
+    /// # Errors
+    /// A failed read, or no memory left on the device.
+    pub fn new(
+        config: ModelConfig,
+        catalog: &Catalog<'_>,
+        mode: LoadMode,
+        memory: ExpertMemory,
+        shapes: &[Option<[ProjectionShape; 3]>],
+        (mut gpu, options): (Gpu, GpuOptions),
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
+        if options.batch_tokens > BATCH_LIMIT {
+            let asked = options.batch_tokens;
+            let found =
+                format!("--prefill-chunk {asked}: a GPU computes up to {BATCH_LIMIT} at once");
+            return Err(EngineError::Request(found));
+        }
+        check_kv_type(options.kv_type)?;
+        let sizes = Sizes::new(&config, &options);
+        let mut trunk = Trunk::default();
+        let mut names = catalog.encodings().map(|(name, _)| name);
+        let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
+            let name = names.next().unwrap_or("a matrix");
+            Ok(trunk.add(&mut gpu, name, &matrix)?)
+        })?;
+        let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
+        let mut held = Vec::with_capacity(vectors.len());
+        for values in &vectors {
+            held.push(numbers("a vector", values.len())?);
+        }
+        let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
+        let registers = registers.collect::<Result<Vec<_>, _>>()?;
+        let token_ids = numbers("tokens", sizes.tokens)?;
+        let angles = numbers("angles", sizes.angles)?;
+        let selected = numbers("rows", sizes.selected)?;
+        let selected_normed = numbers("rows", sizes.selected)?;
+        let logits = numbers("logits", sizes.logits)?;
+        for (buffer, values) in held.iter().zip(&vectors) {
+            gpu.write_floats(buffer, 0, values)?;
+        }
+        Ok(Self {
+            mixture: MixtureBuffers::new(&mut gpu, &sizes)?,
+            sequences: Sequences::new(&mut gpu, &config, &options, &sizes)?,
+            experts: Experts::new(&mut gpu, &config, shapes, memory)?,
+            trunk,
+            vectors: held,
+            registers,
+            token_ids,
+            angles,
+            selected,
+            selected_normed,
+            logits,
+            host_logits: vec![0.0; sizes.logits],
+            frequencies: config.attention.rope.inverse_frequencies(),
+            spans: Vec::new(),
+            ids: Vec::new(),
+            tokens: 0,
+            phase: Phase::Prefill,
+            failure: None,
+            config,
+            options,
+            gpu,
+        })
+    }
+
+    /// Runs what cannot fail, and remembers that it did.
+    fn attempt(&mut self, run: impl FnOnce(&mut Self) -> Result<(), GpuError>) {
+        if self.failure.is_none() {
+            self.failure = run(self).err();
+        }
+    }
+
+    /// What an operation that could not report it has met.
+    fn settle(&self) -> Result<(), EngineError> {
+        match &self.failure {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(self.gpu.check()?),
+        }
+    }
+
+    fn not_finite(&self, broken: u32) -> EngineError {
+        let token = broken as usize - 1;
+        let span = self
+            .spans
+            .iter()
+            .find(|span| (span.run.first..span.run.first + span.run.tokens).contains(&token));
+        let position = span.map_or(0, |span| span.run.position + token - span.run.first);
+        EngineError::NotFinite { position }
+    }
+
+    fn cache(&self) -> attention::Cache {
+        match self.options.kv_type {
+            KvType::F32 => attention::Cache::F32,
+            _ => attention::Cache::F16,
+        }
+    }
+
+    fn attention_shape(&self) -> attention::Shape {
+        let attention = &self.config.attention;
+        attention::Shape {
+            query_heads: attention.query_heads,
+            key_value_heads: attention.key_value_heads,
+            dim: attention.head_dim,
+        }
+    }
+
+    /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
+    fn tell_batch(&mut self) -> Result<(), GpuError> {
+        let positions = self.spans.iter().flat_map(|span| {
+            (span.run.position..span.run.position + span.run.tokens).map(|at| at as u32)
+        });
+        let mut angles = Vec::with_capacity(2 * self.tokens * self.frequencies.len());
+        for position in positions {
+            for frequency in &self.frequencies {
+                let angle = f64::from(position as f32 * frequency);
+                angles.extend([angle.cos() as f32, angle.sin() as f32]);
+            }
+        }
+        self.gpu.write_words(&self.token_ids, 0, &self.ids)?;
+        self.gpu.write_floats(&self.angles, 0, &angles)?;
+        self.gpu.write_words(&self.mixture.broken, 0, &[0])
+    }
+
+    fn products(
+        &mut self,
+        from: Register,
+        products: &[(MatrixId, Register)],
+        add: bool,
+    ) -> Result<(), GpuError> {
+        for (matrix, to) in products {
+            let matrix = self.trunk.matrix(matrix.index());
+            let [x, y] = [from, *to].map(|register| &self.registers[register as usize]);
+            product::launch(&mut self.gpu, matrix, x, y, self.tokens, add)?;
+        }
+        Ok(())
+    }
+}
+
+impl Backend for GpuBackend {
+    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+        self.settle()?;
+        self.sequences.create(&mut self.gpu)
+    }
+
+    fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.sequences.remove(sequence);
+    }
+
+    fn sequence_length(&self, sequence: SequenceId) -> usize {
+        self.sequences.length(sequence)
+    }
+
+    fn snapshot(
+        &mut self,
+        sequence: SequenceId,
+        _base: Option<&Snapshot>,
+    ) -> Result<Snapshot, EngineError> {
+        self.settle()?;
+        self.sequences.snapshot(&mut self.gpu, sequence)
+    }
+
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
+        self.settle()?;
+        self.sequences.restore(&mut self.gpu, sequence, snapshot)
+    }
+
+    fn room(&self) -> Room {
+        self.sequences.room()
+    }
+
+    fn batch_pages(&self, _tokens: usize) -> usize {
+        0
+    }
+
+    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        self.sequences.pages_needed(sequence, length)
+    }
+
+    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
+        self.sequences.read(length, input)
+    }
+
+    fn suspend(&mut self) -> Option<Suspended> {
+        let count = self.tokens * self.config.hidden;
+        let residual = &self.registers[Register::Residual as usize];
+        let residual = self.gpu.read_floats(residual, 0, count).ok()?;
+        let spans = self.spans.iter();
+        let spans = spans.map(|span| (span.sequence, span.run.position, span.run.tokens));
+        Some(Suspended {
+            spans: spans.collect(),
+            tokens: self.ids.clone(),
+            residual,
+            marks: std::mem::take(&mut self.sequences.marks),
+        })
+    }
+
+    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        let mut first = 0;
+        self.spans.clear();
+        for (sequence, position, tokens) in suspended.spans {
+            self.spans.push(Span { sequence, run: attention::Run { first, tokens, position } });
+            first += tokens;
+        }
+        (self.ids, self.tokens) = (suspended.tokens, first);
+        self.phase = Phase::Prefill;
+        self.sequences.marks = suspended.marks;
+        self.tell_batch()?;
+        let residual = &self.registers[Register::Residual as usize];
+        Ok(self.gpu.write_floats(residual, 0, &suspended.residual)?)
+    }
+
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
+        self.settle()?;
+        super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
+        self.spans = self.sequences.spans(runs)?;
+        self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
+        self.tokens = self.ids.len();
+        self.phase = match purpose {
+            Purpose::Prompt => Phase::Prefill,
+            Purpose::Answers => Phase::Decode,
+        };
+        self.sequences.marks.clear();
+        Ok(self.tell_batch()?)
+    }
+
+    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        self.sequences.mark(run)
+    }
+
+    fn check_files(&self) -> Result<(), EngineError> {
+        self.settle()?;
+        Ok(self.experts.store.check_files()?)
+    }
+
+    fn commit(&mut self) {
+        for span in &self.spans {
+            self.sequences.advance(span.sequence, span.run.tokens);
+        }
+        if let Err(error) = self.sequences.finish_marks(&mut self.gpu, &self.spans)
+            && let EngineError::Gpu(error) = error
+        {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    fn give_up(&mut self, layer: LayerId) {
+        self.experts.store.forget_ahead(layer);
+    }
+
+    fn take_marks(&mut self) -> Vec<Snapshot> {
+        self.sequences.take_marks()
+    }
+
+    fn embed(&mut self, table: MatrixId) {
+        self.attempt(|this| {
+            let table = this.trunk.matrix(table.index());
+            let residual = &this.registers[Register::Residual as usize];
+            embedding::launch(&mut this.gpu, table, &this.token_ids, residual, this.tokens)
+        });
+    }
+
+    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
+        self.attempt(|this| {
+            let [x, y] = [from, to].map(|register| &this.registers[register as usize]);
+            let weight = &this.vectors[weight.index()];
+            let shape = (this.tokens, this.config.hidden);
+            norm::launch(&mut this.gpu, (x, weight, y), shape, this.config.rms_epsilon)
+        });
+    }
+
+    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
+        self.attempt(|this| this.products(from, products, false));
+    }
+
+    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        self.attempt(|this| this.products(from, &[(matrix, to)], true));
+    }
+
+    fn split_query_gate(&mut self) {
+        self.attempt(|this| {
+            let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
+                .map(|register| &this.registers[register as usize]);
+            let attention = &this.config.attention;
+            let shape = (this.tokens, attention.query_heads, attention.head_dim);
+            heads::launch_split(&mut this.gpu, (both, query, gate), shape)
+        });
+    }
+
+    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
+        self.attempt(|this| {
+            let attention = &this.config.attention;
+            let count = match heads {
+                Register::Query => attention.query_heads,
+                _ => attention.key_value_heads,
+            };
+            let (x, weight) = (&this.registers[heads as usize], &this.vectors[weight.index()]);
+            let shape = (this.tokens, count, attention.head_dim);
+            let (pairs, epsilon) = (this.frequencies.len(), this.config.rms_epsilon);
+            heads::launch(&mut this.gpu, (x, weight, &this.angles), shape, pairs, epsilon)
+        });
+    }
+
+    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        debug_assert!(sinks.is_none(), "a model with sinks was refused");
+        self.attempt(|this| {
+            let (cache, shape) = (this.cache(), this.attention_shape());
+            let [query, key, value, context] =
+                [Register::Query, Register::Key, Register::Value, Register::Context]
+                    .map(|register| &this.registers[register as usize]);
+            for span in &this.spans {
+                let (keys, values) = this.sequences.cache(span.sequence, layer);
+                let (gpu, places) = (&mut this.gpu, (keys, values));
+                attention::launch_append(gpu, cache, (key, value), places, shape, span.run)?;
+                attention::launch(gpu, cache, query, places, context, shape, span.run)?;
+            }
+            Ok(())
+        });
+    }
+
+    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
+        self.attempt(|this| {
+            let attention = &this.config.attention;
+            let count = this.tokens * attention.query_heads * attention.head_dim;
+            let [x, gate] = [x, gate].map(|register| &this.registers[register as usize]);
+            elementwise::launch_sigmoid_gate(&mut this.gpu, gate, x, count)
+        });
+    }
+
+    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
+        self.attempt(|this| {
+            let Some(config) = &this.config.delta else { return Ok(()) };
+            let (channels, taps) = (config.channels(), config.convolution_kernel);
+            for (index, span) in this.spans.iter().enumerate() {
+                let (_, tail) = this.sequences.recurrent(span.sequence, layer);
+                let [x, y] = [Register::Mixed, Register::Convolved]
+                    .map(|register| &this.registers[register as usize]);
+                let buffers = (x, &this.vectors[weight.index()], tail, y);
+                convolution::launch(&mut this.gpu, buffers, channels, taps, span.run)?;
+                let run = (index, span.sequence);
+                this.sequences.keep(&mut this.gpu, run, layer, true)?;
+            }
+            Ok(())
+        });
+    }
+
+    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
+        self.attempt(|this| {
+            let Some(config) = &this.config.delta else { return Ok(()) };
+            let shape = delta_shape(config);
+            let [x, beta, decay, y] =
+                [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
+                    .map(|register| &this.registers[register as usize]);
+            delta::launch_heads(&mut this.gpu, x, shape, this.tokens)?;
+            let [rate, bias] = [decay_rate, decay_bias].map(|id| &this.vectors[id.index()]);
+            let inputs = delta::Inputs { x, beta, decay, rate, bias };
+            for (index, span) in this.spans.iter().enumerate() {
+                let (state, _) = this.sequences.recurrent(span.sequence, layer);
+                delta::launch(&mut this.gpu, inputs, state, y, shape, span.run)?;
+                let run = (index, span.sequence);
+                this.sequences.keep(&mut this.gpu, run, layer, false)?;
+            }
+            Ok(())
+        });
+    }
+
+    fn gated_norm(&mut self, weight: VectorId) {
+        self.attempt(|this| {
+            let Some(config) = &this.config.delta else { return Ok(()) };
+            let [z, context] =
+                [Register::Z, Register::Context].map(|register| &this.registers[register as usize]);
+            let shape = (this.tokens * config.value_heads, config.value_dim);
+            let buffers = (context, &this.vectors[weight.index()], z);
+            norm::launch_gated(&mut this.gpu, buffers, shape, this.config.rms_epsilon)
+        });
+    }
+
+    fn mixture(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        self.settle()?;
+        self.run_mixture(layer, mixture, cancel)
+    }
+
+    fn logits(
+        &mut self,
+        tokens: &[usize],
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Result<&mut [f32], EngineError> {
+        super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
+        self.settle()?;
+        let (count, hidden) = (tokens.len(), self.config.hidden);
+        let row = 4 * hidden as u64;
+        for (index, &token) in tokens.iter().enumerate() {
+            let residual = &self.registers[Register::Residual as usize];
+            let (start, at) = (token as u64 * row, index as u64 * row);
+            self.gpu.copy(residual, start, &self.selected, at, row);
+        }
+        let buffers = (&self.selected, &self.vectors[norm.index()], &self.selected_normed);
+        norm::launch(&mut self.gpu, buffers, (count, hidden), self.config.rms_epsilon)?;
+        let head = self.trunk.matrix(head.index());
+        product::launch(&mut self.gpu, head, &self.selected_normed, &self.logits, count, false)?;
+        let numbers = count * self.config.vocabulary;
+        let places = [(&self.mixture.broken, 0, 4), (&self.logits, 0, 4 * numbers as u64)];
+        let bytes = self.gpu.read(&places)?;
+        let (broken, bytes) = bytes.as_chunks::<4>().0.split_at(1);
+        let broken = u32::from_le_bytes(broken[0]);
+        if broken != 0 {
+            return Err(self.not_finite(broken));
+        }
+        for (logit, bytes) in self.host_logits.iter_mut().zip(bytes) {
+            *logit = f32::from_le_bytes(*bytes);
+        }
+        self.check_files()?;
+        Ok(&mut self.host_logits[..numbers])
+    }
+
+    fn counters(&self) -> StoreCounters {
+        self.experts.counters()
+    }
+}

@@ -1,0 +1,280 @@
+//! Goal: the portable GPU backend gives the reference's logits, and the same bits wherever experts were, however a
+//! text was cut, whoever shared the batch. Method: golden checkpoints on whatever GPU is there; lavapipe, a driver that
+//! computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::backend::cpu::KvType;
+use engine::backend::gpu::{
+    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, check_model, slot_bytes,
+};
+use engine::backend::{PAGE_TOKENS, Run, SequenceId, Snapshot, Uncancelled};
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
+use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::format::Checkpoint;
+use store::trunk::LoadMode;
+
+/// Golden cases that the kernels compute, and the bound of their relative error.
+const CASES: [(&str, f64); 6] = [
+    ("qwen35-calm-mlx-mixed", 1e-5),
+    ("qwen35-calm-mlxlm-4bit", 1e-5),
+    ("qwen3-calm-hf", 1e-5),
+    ("qwen3next-calm-hf", 1e-5),
+    ("qwen35-calm-hf", 1e-5),
+    ("qwen35-hf", 3e-4),
+];
+/// One of each way that tokens are mixed.
+const MIXERS: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
+const CONTEXT: usize = 640;
+const CHUNK: usize = 64;
+const ALL: usize = usize::MAX;
+
+fn adapter() -> Option<Adapter> {
+    match gpu::adapters().ok().and_then(|found| found.into_iter().next()) {
+        Some(adapter) => Some(adapter),
+        None if std::env::var_os("FLASHMOE_GPU_TESTS").is_some() => panic!("no Vulkan adapter"),
+        None => {
+            let told = b"skipped: no Vulkan adapter (Debian: apt install mesa-vulkan-drivers)\n";
+            std::io::stderr().write_all(told).unwrap();
+            None
+        }
+    }
+}
+
+fn folder(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
+}
+
+fn opened(case: &str) -> (Arc<Checkpoint>, ModelConfig) {
+    let checkpoint = Arc::new(store::format::open(&folder(case).join("model")).unwrap());
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    (checkpoint, config)
+}
+
+/// An engine with at most `slots` experts in GPU memory.
+fn engine(adapter: &Adapter, case: &str, slots: usize, kv_type: KvType, chunk: usize) -> Engine {
+    let (checkpoint, config) = opened(case);
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    check_model(&config, &catalog, &shapes).unwrap();
+    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
+    options.slots = SlotBudget::Steps(1);
+    let records = config.layers.len() * config.moe.experts;
+    let memory = ExpertMemory {
+        store: Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap()),
+        slot_bytes: slot_bytes(&shapes),
+        slots: slots.min(records),
+        progress: None,
+    };
+    let limits = GpuOptions {
+        batch_tokens: CHUNK,
+        logit_rows: 8,
+        sequences: 3,
+        snapshots: 6,
+        snapshot_pages: 24,
+        context: CONTEXT,
+        kv_type,
+        top_k: config.moe.top_k,
+    };
+    let device = (Gpu::open(adapter.clone()).unwrap(), limits);
+    let mut goes_on = |_| ControlFlow::Continue(());
+    let mode = LoadMode::Read;
+    let backend =
+        GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
+    Engine::new(config, model, Box::new(backend.unwrap()), chunk)
+}
+
+/// Logits of every token of a text, as bits.
+fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
+    let sequence = engine.create_sequence().unwrap();
+    let mut logits = Vec::new();
+    let each = &mut |engine: &mut Engine, _, length: usize| {
+        for token in (0..length).collect::<Vec<_>>().chunks(8) {
+            logits.extend(engine.logits(token)?.iter().map(|value| value.to_bits()));
+        }
+        Ok(())
+    };
+    engine.prefill(sequence, tokens, &Uncancelled, &mut |_| {}, each).unwrap();
+    engine.drop_sequence(sequence);
+    logits
+}
+
+/// The case's token ids, and the reference's logits of them.
+fn reference(case: &str) -> (Vec<u32>, Vec<f32>) {
+    let ids = std::fs::read(folder(case).join("ids.json")).unwrap();
+    let ids: Vec<u32> = serde_json::from_slice(&ids).unwrap();
+    let file = std::fs::read(folder(case).join("reference.safetensors")).unwrap();
+    let (length, rest) = file.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
+    let (header, data) = rest.split_at(length);
+    let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    let place = |end: usize| header["logits"]["data_offsets"][end].as_u64().unwrap() as usize;
+    let data = data[place(0)..place(1)].as_chunks::<4>().0;
+    (ids, data.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+#[test]
+fn logits_are_within_the_bounds_of_the_golden_checkpoints() {
+    let Some(adapter) = adapter() else { return };
+    for (case, bound) in CASES {
+        let (ids, expected) = reference(case);
+        let mut engine = engine(&adapter, case, ALL, KvType::F32, CHUNK);
+        let found = all_logits(&mut engine, &ids);
+        assert_eq!(found.len(), expected.len());
+        let (mut error, mut whole) = (0.0, 0.0);
+        for (found, expected) in found.iter().zip(&expected) {
+            let expected = f64::from(*expected);
+            error += (f64::from(f32::from_bits(*found)) - expected).powi(2);
+            whole += expected.powi(2);
+        }
+        let relative = (error / whole).sqrt();
+        assert!(relative <= bound, "{case}: relative error {relative:e} above {bound:e}");
+    }
+}
+
+#[test]
+fn neither_budgets_nor_chunks_show_in_a_bit() {
+    let Some(adapter) = adapter() else { return };
+    for case in MIXERS {
+        let (ids, _) = reference(case);
+        let (_, config) = opened(case);
+        let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let expected = all_logits(&mut whole, &ids);
+        for (slots, chunk) in [(ALL, 1), (ALL, 5), (config.moe.top_k + 2, CHUNK), (1, 7), (3, 1)] {
+            let mut other = engine(&adapter, case, slots, KvType::F16, chunk);
+            let found = all_logits(&mut other, &ids);
+            assert!(found == expected, "{case}: {slots} slots, chunks of {chunk}");
+            let device = other.counters().device;
+            assert_eq!(device.copied > 0, slots != ALL, "{case}: {slots} slots: {device:?}");
+        }
+    }
+}
+
+fn text(seed: u32, length: usize) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % 60
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn bits(engine: &mut Engine, token: usize) -> Vec<u32> {
+    engine.logits(&[token]).unwrap().iter().map(|value| value.to_bits()).collect()
+}
+
+fn feed(engine: &mut Engine, sequence: SequenceId, tokens: &[u32]) -> Vec<u32> {
+    let mut last = 0;
+    let each = &mut |_: &mut Engine, _, length| {
+        last = length - 1;
+        Ok(())
+    };
+    engine.prefill(sequence, tokens, &Uncancelled, &mut |_| {}, each).unwrap();
+    bits(engine, last)
+}
+
+/// Logits after `tokens`, computed alone.
+fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
+    let sequence = engine.create_sequence().unwrap();
+    let bits = feed(engine, sequence, tokens);
+    engine.drop_sequence(sequence);
+    bits
+}
+
+fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
+    let sequence = engine.create_sequence().unwrap();
+    engine.backend().restore(sequence, from).unwrap();
+    let bits = feed(engine, sequence, rest);
+    engine.drop_sequence(sequence);
+    bits
+}
+
+#[test]
+fn snapshots_and_marks_go_on_as_texts_from_the_start() {
+    let Some(adapter) = adapter() else { return };
+    for case in MIXERS {
+        let mut engine = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let trunk = text(1, PAGE_TOKENS + 60);
+        for cut in [3, PAGE_TOKENS, PAGE_TOKENS + 50] {
+            let sequence = engine.create_sequence().unwrap();
+            feed(&mut engine, sequence, &trunk[..cut]);
+            let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+            feed(&mut engine, sequence, &text(9, 20));
+            engine.drop_sequence(sequence);
+            let rest = text(20, 13);
+            let expected = alone(&mut engine, &[&trunk[..cut], &rest[..]].concat());
+            assert!(resumed(&mut engine, &snapshot, &rest) == expected, "{case}: cut {cut}");
+        }
+        let (tokens, rest) = (text(3, 60), text(4, 9));
+        let sequence = engine.create_sequence().unwrap();
+        let runs = [&tokens[..17], &tokens[17..18], &tokens[18..]];
+        let runs = runs.map(|tokens| Run { sequence, tokens });
+        let mut pass = engine.start(&runs, &[0, 1]).unwrap();
+        while !engine.advance(&mut pass, &Uncancelled).unwrap() {}
+        let marks = engine.backend().take_marks();
+        assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [17, 18]);
+        assert!(bits(&mut engine, 59) == alone(&mut engine, &tokens), "{case}: the marked batch");
+        for mark in &marks {
+            let expected = alone(&mut engine, &[&tokens[..mark.length()], &rest[..]].concat());
+            let found = resumed(&mut engine, mark, &rest);
+            assert!(found == expected, "{case}: mark at {}", mark.length());
+        }
+    }
+}
+
+#[test]
+fn sequences_together_and_passes_put_aside_end_as_if_alone() {
+    let Some(adapter) = adapter() else { return };
+    for case in MIXERS {
+        // Few slots: the layers of the two take turns with them.
+        let mut engine = engine(&adapter, case, 5, KvType::F16, CHUNK);
+        let texts = [text(5, 40), text(6, 31)];
+        let expected = [0, 1].map(|index| {
+            let more = [&texts[index][..], &[3, 1, 4]].concat();
+            alone(&mut engine, &more)
+        });
+        let sequences = [0, 1].map(|_| engine.create_sequence().unwrap());
+        let mut passes = [0, 1].map(|index| {
+            let run = Run { sequence: sequences[index], tokens: &texts[index] };
+            let mut pass = engine.start(&[run], &[]).unwrap();
+            assert!(engine.put_aside(&mut pass));
+            pass
+        });
+        let mut open = [true, true];
+        while open.contains(&true) {
+            for index in 0..2 {
+                if open[index] {
+                    open[index] = !engine.advance(&mut passes[index], &Uncancelled).unwrap();
+                    assert!(engine.put_aside(&mut passes[index]));
+                }
+            }
+        }
+        for token in [3, 1, 4] {
+            let tokens = &[token];
+            let runs = sequences.map(|sequence| Run { sequence, tokens });
+            engine.forward(&runs, &Uncancelled).unwrap();
+        }
+        for (index, expected) in expected.iter().enumerate() {
+            assert!(bits(&mut engine, index) == *expected, "{case}: sequence {index}");
+        }
+    }
+}
+
+#[test]
+fn other_families_are_refused_by_the_names_of_their_parts() {
+    let (checkpoint, config) = opened("gptoss-calm-mxfp4");
+    let mut catalog = Catalog::new(&checkpoint);
+    Model::declare(&config, &mut catalog).unwrap();
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let error = check_model(&config, &catalog, &shapes).unwrap_err().to_string();
+    assert!(error.contains("attention sinks") && error.contains("--device cpu"), "{error}");
+}

@@ -1,0 +1,189 @@
+//! Which GPUs there are, what each can do, and which one is meant.
+
+use std::fmt;
+
+use crate::GpuError;
+use crate::memory::heaps;
+
+/// How a GPU's memory and the host's relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryClass {
+    /// One memory for both.
+    Unified,
+    /// Memory of its own that the host can write in place.
+    Reachable,
+    /// Memory of its own that is filled by copies.
+    Discrete,
+}
+
+impl fmt::Display for MemoryClass {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Unified => "unified with the host's",
+            Self::Reachable => "its own, visible to the host",
+            Self::Discrete => "its own",
+        })
+    }
+}
+
+/// What an adapter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A card with memory of its own.
+    Discrete,
+    /// A part of the processor's chip.
+    Integrated,
+    /// A virtual machine's.
+    Virtual,
+    /// A driver that computes on the processor.
+    Software,
+    /// The driver does not say.
+    Unknown,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Discrete => "discrete",
+            Self::Integrated => "integrated",
+            Self::Virtual => "virtual",
+            Self::Software => "software",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// A GPU that could be used.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    pub(crate) raw: wgpu::Adapter,
+    /// Its number in the order of [`adapters`].
+    pub index: usize,
+    /// As its driver calls it.
+    pub name: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// `vulkan` or `metal`.
+    pub api: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of its memory, where they can be asked.
+    pub memory_bytes: Option<u64>,
+    /// How its memory and the host's relate.
+    pub memory: MemoryClass,
+    /// Most bytes that a kernel reads through one binding.
+    pub binding_bytes: u64,
+    /// Buffers that a kernel can use.
+    pub bindings: u32,
+    /// Bytes of memory that a workgroup shares.
+    pub workgroup_bytes: u32,
+    /// Lanes of a subgroup, least and most.
+    pub subgroup: Option<(u32, u32)>,
+    /// Whether kernels can compute in f16.
+    pub f16: bool,
+    /// Whether time stamps can be taken.
+    pub timestamps: bool,
+}
+
+/// An instance with the interfaces that are served.
+fn instance() -> wgpu::Instance {
+    wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL,
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    })
+}
+
+/// All GPUs, in the order of the drivers.
+///
+/// # Errors
+/// There is no Vulkan loader.
+pub fn adapters() -> Result<Vec<Adapter>, GpuError> {
+    let instance = instance();
+    let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    if found.is_empty() {
+        let asked = pollster::block_on(instance.request_adapter(&Default::default()));
+        if let Err(wgpu::RequestAdapterError::NotFound { active_backends, .. }) = asked
+            && active_backends.is_empty()
+        {
+            return Err(GpuError::NoLoader);
+        }
+    }
+    Ok(found.into_iter().enumerate().map(|(index, raw)| describe(index, raw)).collect())
+}
+
+fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
+    let (info, limits, features) = (raw.get_info(), raw.limits(), raw.features());
+    let heaps = heaps(&raw);
+    let kind = match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => Kind::Discrete,
+        wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
+        wgpu::DeviceType::VirtualGpu => Kind::Virtual,
+        wgpu::DeviceType::Cpu => Kind::Software,
+        wgpu::DeviceType::Other => Kind::Unknown,
+    };
+    let subgroup = features
+        .contains(wgpu::Features::SUBGROUP)
+        .then_some((info.subgroup_min_size, info.subgroup_max_size));
+    Adapter {
+        index,
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        api: info.backend.to_str().to_owned(),
+        kind,
+        memory_bytes: heaps.map(|(bytes, _)| bytes),
+        memory: heaps.map_or(MemoryClass::Unified, |(_, class)| class),
+        binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
+        bindings: limits.max_storage_buffers_per_shader_stage,
+        workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        subgroup,
+        f16: features.contains(wgpu::Features::SHADER_F16),
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        name: info.name,
+        raw,
+    }
+}
+
+/// The adapter of a number, or the first that is a GPU: discrete before integrated before others. A driver that
+/// computes on the processor is taken only by its number.
+///
+/// # Errors
+/// No loader, no GPU, or no adapter of this number.
+pub fn choose(index: Option<usize>) -> Result<Adapter, GpuError> {
+    let mut found = adapters()?;
+    let count = found.len();
+    if let Some(index) = index {
+        if index >= count {
+            return Err(GpuError::NoSuchAdapter { index, found: count });
+        }
+        return Ok(found.swap_remove(index));
+    }
+    let order = [Kind::Discrete, Kind::Integrated, Kind::Virtual, Kind::Unknown];
+    match order.iter().find_map(|kind| found.iter().position(|one| one.kind == *kind)) {
+        Some(place) => Ok(found.swap_remove(place)),
+        None => {
+            let named = |one: &Adapter| format!("{} (number {})", one.name, one.index);
+            Err(GpuError::NoAdapter { others: found.iter().map(named).collect() })
+        }
+    }
+}
+
+impl fmt::Display for Adapter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}: {} ({}, {}, {})",
+            self.index, self.name, self.kind, self.api, self.driver
+        )?;
+        write!(out, "; memory {}", self.memory)?;
+        if let Some(bytes) = self.memory_bytes {
+            write!(out, ", {} MiB", bytes >> 20)?;
+        }
+        write!(out, "; {} MiB a binding, {} bindings", self.binding_bytes >> 20, self.bindings)?;
+        write!(out, ", {} KiB a workgroup", self.workgroup_bytes >> 10)?;
+        if let Some((least, most)) = self.subgroup {
+            write!(out, ", subgroups {least} to {most}")?;
+        }
+        let yes = |given: bool| if given { "yes" } else { "no" };
+        write!(out, ", f16 {}, time stamps {}", yes(self.f16), yes(self.timestamps))
+    }
+}

@@ -1,0 +1,110 @@
+//! The kernels held against the scalar reference of `kernels`: what the tests run, and `flashmoe doctor --gpu-check`.
+//!
+//! Each check computes several tokens at once and one alone: the first must be within its bound of the reference, the
+//! second must be the first's row, bit for bit.
+
+use kernels::format::{Encoding, FloatType, Matrix, decode_row};
+use kernels::{bf16_from_f32, f16_from_f32};
+
+use crate::op::{
+    attention, convolution, delta, elementwise, embedding, experts, heads, norm, product, router,
+};
+use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
+
+mod layers;
+mod matrices;
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What was computed.
+    pub name: String,
+    /// The greatest difference from the reference, as a part of the reference's greatest number.
+    pub difference: f32,
+    /// What is allowed.
+    pub bound: f32,
+    /// Whether a token alone had the bits that it has among others.
+    pub alone_equal: bool,
+}
+
+impl Finding {
+    /// True when nothing is wrong.
+    pub fn holds(&self) -> bool {
+        self.difference <= self.bound && self.alone_equal
+    }
+}
+
+/// Pseudo-random numbers in -1 to 1 (SplitMix64).
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn next(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.next()).collect()
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.bits() as u8).collect()
+    }
+}
+
+/// The greatest difference, as a part of the greatest expected number.
+fn difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len(), "results");
+    let scale = expected.iter().fold(1e-6f32, |most, value| most.max(value.abs()));
+    let mut most = 0.0f32;
+    for (found, expected) in found.iter().zip(expected) {
+        let apart = (found - expected).abs() / scale;
+        most = if apart.is_finite() { most.max(apart) } else { f32::INFINITY };
+    }
+    most
+}
+
+/// A buffer of numbers.
+fn floats(gpu: &mut Gpu, values: &[f32]) -> Result<Buffer, GpuError> {
+    let buffer = gpu.buffer("check", 4 * values.len() as u64)?;
+    gpu.write_floats(&buffer, 0, values)?;
+    Ok(buffer)
+}
+
+/// A buffer of words.
+fn words(gpu: &mut Gpu, values: &[u32]) -> Result<Buffer, GpuError> {
+    let buffer = gpu.buffer("check", 4 * values.len() as u64)?;
+    gpu.write_words(&buffer, 0, values)?;
+    Ok(buffer)
+}
+
+/// An empty buffer for numbers.
+fn empty(gpu: &mut Gpu, count: usize) -> Result<Buffer, GpuError> {
+    gpu.buffer("check", 4 * count as u64)
+}
+
+/// Runs every check; `each` hears of them as they are done.
+///
+/// # Errors
+/// The device failed, or refused a kernel.
+pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>, GpuError> {
+    let mut findings = Vec::new();
+    let mut add = |finding: Finding| {
+        each(&finding);
+        findings.push(finding);
+    };
+    layers::run(gpu, &mut add)?;
+    matrices::run(gpu, &mut add)?;
+    Ok(findings)
+}

@@ -1,0 +1,314 @@
+//! What is not a product: norms, heads, attention, the delta rule, gates, the router.
+
+use kernels::{
+    Arithmetic, AttentionShape, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa,
+};
+use kernels::{BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KvType, store_keys_values};
+
+use super::*;
+
+const EPSILON: f32 = 1e-6;
+
+/// The processor's kernels, in f32 and without vector instructions.
+fn reference() -> Compute {
+    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::F32, isa: Isa::Scalar };
+    Compute::new(options).expect("the scalar kernels are always there")
+}
+
+pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    add(norms(gpu)?);
+    add(gated_norms(gpu)?);
+    add(rotations(gpu)?);
+    add(gates(gpu)?);
+    for cache in [attention::Cache::F32, attention::Cache::F16] {
+        for dim in [64, 96, 256] {
+            add(attends(gpu, cache, dim)?);
+        }
+    }
+    add(convolves(gpu)?);
+    for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
+        add(deltas(gpu, key_dim, value_dim, tiled)?);
+    }
+    for (experts, k, normalise) in [(256, 8, true), (7, 3, false), (1000, 32, true)] {
+        add(routes(gpu, experts, k, normalise)?);
+    }
+    add(combines(gpu)?);
+    Ok(())
+}
+
+fn norms(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (rows, width) = (3, 1000);
+    let mut numbers = Numbers::new(4);
+    let (x, weight) = (numbers.floats(rows * width), numbers.floats(width));
+    let mut expected = vec![0.0; x.len()];
+    reference().rms_norm(&x, &weight, EPSILON, &mut expected);
+    let (input, scale) = (floats(gpu, &x)?, floats(gpu, &weight)?);
+    let out = empty(gpu, x.len())?;
+    norm::launch(gpu, (&input, &scale, &out), (rows, width), EPSILON)?;
+    let found = gpu.read_floats(&out, 0, x.len())?;
+    let one = floats(gpu, &x[width..2 * width])?;
+    norm::launch(gpu, (&one, &scale, &out), (1, width), EPSILON)?;
+    let alone_equal = gpu.read_floats(&out, 0, width)? == found[width..2 * width];
+    let difference = difference(&found, &expected);
+    Ok(Finding { name: "norm".to_owned(), difference, bound: 1e-5, alone_equal })
+}
+
+fn gated_norms(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (rows, width) = (6, 128);
+    let mut numbers = Numbers::new(5);
+    let (x, gate) = (numbers.floats(rows * width), numbers.floats(rows * width));
+    let weight = numbers.floats(width);
+    let mut expected = x.clone();
+    reference().gated_rms_norm_in_place(&mut expected, &weight, &gate, EPSILON);
+    let (place, scale, gates) = (floats(gpu, &x)?, floats(gpu, &weight)?, floats(gpu, &gate)?);
+    norm::launch_gated(gpu, (&place, &scale, &gates), (rows, width), EPSILON)?;
+    let found = gpu.read_floats(&place, 0, x.len())?;
+    let difference = difference(&found, &expected);
+    Ok(Finding { name: "gated norm".to_owned(), difference, bound: 1e-5, alone_equal: true })
+}
+
+fn rotations(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (tokens, count, dim, rotated) = (3, 4, 96, 32);
+    let mut numbers = Numbers::new(6);
+    let both = numbers.floats(tokens * count * dim * 2);
+    let weight = numbers.floats(dim);
+    let frequencies: Vec<f32> = (0..rotated / 2).map(|pair| 0.7f32.powi(pair)).collect();
+    let positions = [0u32, 5, 100_000];
+    let angles: Vec<f32> = positions
+        .iter()
+        .flat_map(|&position| {
+            frequencies.iter().flat_map(move |frequency| {
+                let angle = f64::from(position as f32 * frequency);
+                [angle.cos() as f32, angle.sin() as f32]
+            })
+        })
+        .collect();
+    let parts = |half: usize| -> Vec<f32> {
+        both.chunks_exact(2 * dim).flat_map(|head| head[half * dim..][..dim].to_vec()).collect()
+    };
+    let mut expected = parts(0);
+    let compute = reference();
+    compute.rms_norm_in_place(&mut expected, &weight, EPSILON);
+    compute.rope(&mut expected, count, dim, rotated as usize, &positions, &frequencies);
+    expected.extend(parts(1));
+    let (mixed, scale, turns) = (floats(gpu, &both)?, floats(gpu, &weight)?, floats(gpu, &angles)?);
+    let size = tokens * count * dim;
+    let (query, gate) = (empty(gpu, size)?, empty(gpu, size)?);
+    heads::launch_split(gpu, (&mixed, &query, &gate), (tokens, count, dim))?;
+    let pairs = rotated as usize / 2;
+    heads::launch(gpu, (&query, &scale, &turns), (tokens, count, dim), pairs, EPSILON)?;
+    let mut found = gpu.read_floats(&query, 0, size)?;
+    found.extend(gpu.read_floats(&gate, 0, size)?);
+    let difference = difference(&found, &expected);
+    Ok(Finding { name: "heads".to_owned(), difference, bound: 1e-5, alone_equal: true })
+}
+
+fn gates(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let mut numbers = Numbers::new(7);
+    let (a, b) = (numbers.floats(1000), numbers.floats(1000));
+    let compute = reference();
+    let mut expected = vec![0.0; 1000];
+    compute.swiglu(&a, &b, &mut expected);
+    let mut scaled = a.clone();
+    compute.scale_by_sigmoid(&mut scaled, &b);
+    expected.extend(scaled);
+    let (first, second, other) = (floats(gpu, &a)?, floats(gpu, &a)?, floats(gpu, &b)?);
+    elementwise::launch_swiglu(gpu, &other, &first, 1000)?;
+    elementwise::launch_sigmoid_gate(gpu, &other, &second, 1000)?;
+    let mut found = gpu.read_floats(&first, 0, 1000)?;
+    found.extend(gpu.read_floats(&second, 0, 1000)?);
+    let difference = difference(&found, &expected);
+    Ok(Finding { name: "gates".to_owned(), difference, bound: 1e-5, alone_equal: true })
+}
+
+/// Runs that cross blocks of 256 positions; a token alone, and the run cut in two.
+fn attends(gpu: &mut Gpu, cache: attention::Cache, dim: usize) -> Result<Finding, GpuError> {
+    let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
+    let (tokens, context) = (300, 320usize);
+    let mut numbers = Numbers::new(8);
+    let query = numbers.floats(tokens * 4 * dim);
+    let (key, value) = (numbers.floats(tokens * 2 * dim), numbers.floats(tokens * 2 * dim));
+    let kv_type = match cache {
+        attention::Cache::F32 => KvType::F32,
+        attention::Cache::F16 => KvType::F16,
+    };
+    let on_processor = AttentionShape {
+        query_heads: 4,
+        key_value_heads: 2,
+        head_dim: dim,
+        scale: (dim as f32).powf(-0.5),
+        kv_type,
+    };
+    let bytes = 2 * BLOCK_TOKENS * kv_type.bytes_of_head(dim);
+    let mut blocks = vec![(vec![0; bytes], vec![0; bytes]); context.div_ceil(BLOCK_TOKENS)];
+    for (index, (keys, values)) in blocks.iter_mut().enumerate() {
+        let rows =
+            index * BLOCK_TOKENS * 2 * dim..((index + 1) * BLOCK_TOKENS).min(tokens) * 2 * dim;
+        let mut block = KeyValueBlockMut { keys, values };
+        store_keys_values(&on_processor, 0, &key[rows.clone()], &value[rows], &mut block);
+    }
+    let views: Vec<_> =
+        blocks.iter().map(|(keys, values)| KeyValueBlock { keys, values }).collect();
+    let mut expected = vec![0.0; query.len()];
+    reference().attention(&on_processor, &query, 0, &views, &mut expected);
+    let size = (context * 2 * dim * cache.bytes()) as u64;
+    let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
+    let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
+    let out = empty(gpu, query.len())?;
+    let whole = attention::Run { first: 0, tokens, position: 0 };
+    attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, whole)?;
+    attention::launch(gpu, cache, &q, (&keys, &values), &out, shape, whole)?;
+    let found = gpu.read_floats(&out, 0, query.len())?;
+    let again = empty(gpu, query.len())?;
+    let cut = attention::Run { first: 0, tokens: 270, position: 0 };
+    let rest = attention::Run { first: 270, tokens: tokens - 270, position: 270 };
+    for run in [cut, rest] {
+        attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, run)?;
+        attention::launch(gpu, cache, &q, (&keys, &values), &again, shape, run)?;
+    }
+    let alone_equal = gpu.read_floats(&again, 0, query.len())? == found;
+    let name = format!("attention {kv_type}, heads of {dim}");
+    let bound = if cache == attention::Cache::F16 { 2e-4 } else { 2e-5 };
+    Ok(Finding { name, difference: difference(&found, &expected), bound, alone_equal })
+}
+
+fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (tokens, channels, taps) = (9, 300, 4);
+    let mut numbers = Numbers::new(9);
+    let (x, weight) = (numbers.floats(tokens * channels), numbers.floats(channels * taps));
+    let tail = numbers.floats((taps - 1) * channels);
+    let (mut after, mut expected) = (tail.clone(), vec![0.0; x.len()]);
+    reference().causal_convolution(&mut after, &x, &weight, taps, &mut expected);
+    expected.extend(&after);
+    let (input, filter) = (floats(gpu, &x)?, floats(gpu, &weight)?);
+    let out = empty(gpu, x.len())?;
+    let mut results = Vec::new();
+    for cuts in [vec![(0, tokens)], vec![(0, 1), (1, 5), (6, 3)]] {
+        let kept = floats(gpu, &tail)?;
+        for (first, tokens) in cuts {
+            let run = attention::Run { first, tokens, position: first };
+            convolution::launch(gpu, (&input, &filter, &kept, &out), channels, taps, run)?;
+        }
+        let mut found = gpu.read_floats(&out, 0, x.len())?;
+        found.extend(gpu.read_floats(&kept, 0, tail.len())?);
+        results.push(found);
+    }
+    let alone_equal = results[0] == results[1];
+    let difference = difference(&results[0], &expected);
+    Ok(Finding { name: "convolution".to_owned(), difference, bound: 1e-5, alone_equal })
+}
+
+fn deltas(
+    gpu: &mut Gpu,
+    key_dim: usize,
+    value_dim: usize,
+    tiled: bool,
+) -> Result<Finding, GpuError> {
+    let (tokens, key_heads, value_heads) = (7, 2, 4);
+    let shape = delta::Shape { key_heads, value_heads, key_dim, value_dim, tiled };
+    let (channels, keys) = (shape.channels(), key_heads * key_dim);
+    let mut numbers = Numbers::new(10);
+    let x = numbers.floats(tokens * channels);
+    let (a, b) = (numbers.floats(tokens * value_heads), numbers.floats(tokens * value_heads));
+    let rate: Vec<f32> = numbers.floats(value_heads).iter().map(|value| value.abs()).collect();
+    let bias = numbers.floats(value_heads);
+    // The reference knows one key head for each value head here, whichever order that is.
+    let each = DeltaShape { key_heads: value_heads, value_heads, key_dim, value_dim };
+    let key_head =
+        |head: usize| if tiled { head % key_heads } else { head / (value_heads / key_heads) };
+    let spread = |start: usize| -> Vec<f32> {
+        x.chunks_exact(channels)
+            .flat_map(|row| {
+                (0..value_heads).flat_map(move |head| {
+                    row[start + key_head(head) * key_dim..][..key_dim].to_vec()
+                })
+            })
+            .collect()
+    };
+    let (q, k) = (spread(0), spread(keys));
+    let inputs = DeltaInputs {
+        q: &q,
+        k: &k,
+        v: &x[2 * keys..],
+        qk_stride: value_heads * key_dim,
+        v_stride: channels,
+        a: &a,
+        b: &b,
+        decay: &rate,
+        dt_bias: &bias,
+    };
+    let mut state = vec![0.0; each.state_len()];
+    let mut expected = vec![0.0; tokens * value_heads * value_dim];
+    reference().delta_rule(&each, &mut state, &inputs, DeltaForm::Step, &mut expected);
+    let size = expected.len();
+    let input = floats(gpu, &x)?;
+    let (beta, decay) = (floats(gpu, &b)?, floats(gpu, &a)?);
+    let (rate, bias) = (floats(gpu, &rate)?, floats(gpu, &bias)?);
+    delta::launch_heads(gpu, &input, shape, tokens)?;
+    let read = delta::Inputs { x: &input, beta: &beta, decay: &decay, rate: &rate, bias: &bias };
+    let out = empty(gpu, size)?;
+    let mut results = Vec::new();
+    for cuts in [vec![(0, tokens)], vec![(0, 1), (1, 4), (5, 2)]] {
+        let state = empty(gpu, shape.state_len())?;
+        for (first, tokens) in cuts {
+            let run = attention::Run { first, tokens, position: first };
+            delta::launch(gpu, read, &state, &out, shape, run)?;
+        }
+        results.push(gpu.read_floats(&out, 0, size)?);
+    }
+    let name = format!("delta rule, heads of {key_dim} and {value_dim}");
+    let alone_equal = results[0] == results[1];
+    Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
+}
+
+/// With ties, which go to the lowest id.
+fn routes(gpu: &mut Gpu, count: usize, k: usize, normalise: bool) -> Result<Finding, GpuError> {
+    let tokens = 3;
+    let mut numbers = Numbers::new(11);
+    let mut logits = numbers.floats(tokens * count);
+    logits.iter_mut().for_each(|logit| *logit = (*logit * 20.0).round() / 4.0);
+    let (mut ids, mut factors) = (vec![0u16; tokens * k], vec![0.0; tokens * k]);
+    reference().softmax_top_k(&logits, count, k, normalise, &mut ids, &mut factors);
+    let input = floats(gpu, &logits)?;
+    let [chosen, tiles, broken] = [tokens * k, 3 * tokens * k, 1].map(|size| empty(gpu, size));
+    let (chosen, tiles, broken) = (chosen?, tiles?, broken?);
+    let weights = empty(gpu, tokens * k)?;
+    let choice = router::Choice { ids: &chosen, weights: &weights, tiles: &tiles, broken: &broken };
+    router::launch(gpu, &input, choice, (tokens, count, k), normalise)?;
+    let found_ids = gpu.read_words(&chosen, 0, tokens * k)?;
+    let found = gpu.read_floats(&weights, 0, tokens * k)?;
+    let mut expected = Vec::new();
+    let mut alone_equal = gpu.read_words(&broken, 0, 1)? == [0];
+    for token in 0..tokens {
+        let mut pairs: Vec<_> =
+            (token * k..(token + 1) * k).map(|at| (ids[at], factors[at])).collect();
+        pairs.sort_by_key(|pair| pair.0);
+        let same = |(pair, id): (&(u16, f32), &u32)| u32::from(pair.0) == *id;
+        alone_equal &= pairs.iter().zip(&found_ids[token * k..]).all(same);
+        expected.extend(pairs.iter().map(|pair| pair.1));
+    }
+    let name = format!("router, {k} of {count}");
+    Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-5, alone_equal })
+}
+
+fn combines(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (tokens, k, width) = (2, 3, 300);
+    let mut numbers = Numbers::new(12);
+    let (rows, weights) = (numbers.floats(tokens * k * width), numbers.floats(tokens * k));
+    let (shared, factor) = (numbers.floats(tokens * width), numbers.floats(tokens));
+    let mut expected = numbers.floats(tokens * width);
+    let y = floats(gpu, &expected)?;
+    for (at, value) in expected.iter_mut().enumerate() {
+        let (token, column) = (at / width, at % width);
+        let pairs = token * k..(token + 1) * k;
+        let sum: f32 = pairs.map(|pair| rows[pair * width + column] * weights[pair]).sum();
+        *value += sum + shared[at] / (1.0 + (-factor[token]).exp());
+    }
+    let (rows, weights) = (floats(gpu, &rows)?, floats(gpu, &weights)?);
+    let (shared, factor) = (floats(gpu, &shared)?, floats(gpu, &factor)?);
+    let common = Some((&shared, &factor));
+    experts::launch_combine(gpu, (&rows, &weights), common, &y, (tokens, k, width))?;
+    let found = gpu.read_floats(&y, 0, expected.len())?;
+    let difference = difference(&found, &expected);
+    Ok(Finding { name: "combination".to_owned(), difference, bound: 1e-5, alone_equal: true })
+}

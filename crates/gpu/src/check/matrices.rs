@@ -1,0 +1,214 @@
+//! Products, rows of tables and experts, of every packing.
+
+use super::*;
+
+/// Tokens of a check: more than a tile and no multiple of it.
+const TOKENS: usize = 11;
+
+/// A matrix of random contents, held as a checkpoint would.
+struct Held {
+    encoding: Encoding,
+    rows: usize,
+    columns: usize,
+    planes: [Vec<u8>; 3],
+}
+
+impl Held {
+    fn random(encoding: Encoding, rows: usize, columns: usize, numbers: &mut Numbers) -> Self {
+        let [weights, scales, biases] = encoding.plane_bytes(rows, columns);
+        let planes = match encoding {
+            Encoding::Affine { scale, .. } => {
+                let values = |count: usize, numbers: &mut Numbers, size: f32| {
+                    let values = numbers.floats(count / scale.bytes());
+                    encode(scale, &values.iter().map(|value| value * size).collect::<Vec<_>>())
+                };
+                let bytes = numbers.bytes(weights);
+                [bytes, values(scales, numbers, 0.01), values(biases, numbers, 0.1)]
+            }
+            Encoding::Float(float) => {
+                [encode(float, &numbers.floats(rows * columns)), Vec::new(), Vec::new()]
+            }
+            _ => unreachable!("no check has blocks"),
+        };
+        Self { encoding, rows, columns, planes }
+    }
+
+    fn matrix(&self) -> Matrix<'_> {
+        let [weight, scales, biases] = &self.planes;
+        Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases)
+            .expect("planes of the encoding's sizes")
+    }
+
+    /// `W x` in double precision, for each row of `x`.
+    fn product(&self, x: &[f32]) -> Vec<f32> {
+        let (matrix, mut row) = (self.matrix(), vec![0.0; self.columns]);
+        let tokens = x.len() / self.columns;
+        let mut out = vec![0.0; tokens * self.rows];
+        for index in 0..self.rows {
+            decode_row(&matrix, index, &mut row);
+            for (token, x) in x.chunks_exact(self.columns).enumerate() {
+                let terms = row.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                out[token * self.rows + index] = terms.sum::<f64>() as f32;
+            }
+        }
+        out
+    }
+}
+
+fn encode(float: FloatType, values: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &value in values {
+        match float {
+            FloatType::F32 => bytes.extend(value.to_le_bytes()),
+            FloatType::F16 => bytes.extend(f16_from_f32(value).to_le_bytes()),
+            FloatType::Bf16 => bytes.extend(bf16_from_f32(value).to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+/// Every encoding that the kernels read.
+fn encodings() -> Vec<Encoding> {
+    let mut all: Vec<_> =
+        [FloatType::F32, FloatType::F16, FloatType::Bf16].map(Encoding::Float).into();
+    for bits in [2, 3, 4, 5, 6, 8] {
+        all.extend([32, 64, 128].map(|group| Encoding::Affine {
+            bits,
+            group,
+            scale: FloatType::Bf16,
+        }));
+    }
+    all.extend([FloatType::F16, FloatType::F32].map(|scale| Encoding::Affine {
+        bits: 4,
+        group: 64,
+        scale,
+    }));
+    all
+}
+
+pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    for encoding in encodings() {
+        add(products(gpu, encoding)?);
+        add(embeddings(gpu, encoding)?);
+    }
+    let scale = FloatType::Bf16;
+    for (bits, group) in [(4, 64), (3, 32), (6, 128), (8, 64)] {
+        add(routed(gpu, Encoding::Affine { bits, group, scale })?);
+    }
+    add(routed(gpu, Encoding::Float(FloatType::Bf16))?);
+    Ok(())
+}
+
+/// Odd rows, columns that are no power of two.
+fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
+    let (rows, columns) = (37, 384);
+    let mut numbers = Numbers::new(1);
+    let held = Held::random(encoding, rows, columns, &mut numbers);
+    let x = numbers.floats(TOKENS * columns);
+    let mut trunk = Trunk::default();
+    trunk.add(gpu, "check", &held.matrix())?;
+    let matrix = trunk.matrix(0);
+    let (input, out) = (floats(gpu, &x)?, empty(gpu, TOKENS * rows)?);
+    product::launch(gpu, matrix, &input, &out, TOKENS, false)?;
+    let found = gpu.read_floats(&out, 0, TOKENS * rows)?;
+    let mut alone_equal = true;
+    for token in 0..TOKENS {
+        let one = floats(gpu, &x[token * columns..(token + 1) * columns])?;
+        product::launch(gpu, matrix, &one, &out, 1, false)?;
+        let alone = gpu.read_floats(&out, 0, rows)?;
+        alone_equal &= alone == found[token * rows..(token + 1) * rows];
+    }
+    if matches!(encoding, Encoding::Affine { bits: 4, .. }) {
+        // Adding to what is there doubles it.
+        let one = floats(gpu, &x[..columns])?;
+        product::launch(gpu, matrix, &one, &out, 1, false)?;
+        product::launch(gpu, matrix, &one, &out, 1, true)?;
+        let twice = gpu.read_floats(&out, 0, rows)?;
+        alone_equal &= twice.iter().zip(&found).all(|(twice, once)| *twice == 2.0 * once);
+    }
+    let name = format!("product {}", encoding.name());
+    let difference = difference(&found, &held.product(&x));
+    Ok(Finding { name, difference, bound: 1e-5, alone_equal })
+}
+
+fn embeddings(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
+    let (rows, columns) = (9, 256);
+    let held = Held::random(encoding, rows, columns, &mut Numbers::new(2));
+    let mut trunk = Trunk::default();
+    trunk.add(gpu, "check", &held.matrix())?;
+    let tokens = [8u32, 0, 3];
+    let mut expected = vec![0.0; tokens.len() * columns];
+    for (row, &token) in expected.chunks_exact_mut(columns).zip(&tokens) {
+        decode_row(&held.matrix(), token as usize, row);
+    }
+    let (ids, out) = (words(gpu, &tokens)?, empty(gpu, tokens.len() * columns)?);
+    embedding::launch(gpu, trunk.matrix(0), &ids, &out, tokens.len())?;
+    let found = gpu.read_floats(&out, 0, tokens.len() * columns)?;
+    let name = format!("embedding {}", encoding.name());
+    Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-6, alone_equal: true })
+}
+
+/// A layer's experts in two slabs, as tiles of several pairs and as tiles of one.
+fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
+    let (hidden, inner, count, k, tokens) = (256, 128, 5usize, 2, 13);
+    let mut numbers = Numbers::new(3);
+    let all: Vec<[Held; 3]> = (0..count)
+        .map(|_| {
+            let mut held = |rows, columns| Held::random(encoding, rows, columns, &mut numbers);
+            [held(inner, hidden), held(inner, hidden), held(hidden, inner)]
+        })
+        .collect();
+    let shapes = [(inner, hidden), (inner, hidden), (hidden, inner)];
+    let layout =
+        experts::Layout::new([encoding; 3], shapes).expect("an encoding that the kernels read");
+    let slot_bytes = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
+    let slabs = Slabs::with_slab_slots(gpu, 6, slot_bytes, count, 3)?;
+    for (expert, held) in all.iter().enumerate() {
+        let planes = held.each_ref().map(|held| held.planes.each_ref().map(Vec::as_slice));
+        let slot = [1, 3, 5, 2, 4][expert];
+        slabs.fill(gpu, slot, &layout.record(planes))?;
+        slabs.name(gpu, expert, Some(slot))?;
+    }
+    let x = numbers.floats(tokens * hidden);
+    let chosen: Vec<u32> = (0..tokens as u32).flat_map(|t| [t % 3, 3 + t % 2]).collect();
+    let mut expected = vec![0.0; tokens * k * hidden];
+    for (pair, &expert) in chosen.iter().enumerate() {
+        let [gate, up, down] = &all[expert as usize];
+        let token = &x[pair / k * hidden..(pair / k + 1) * hidden];
+        let pairs = gate.product(token).into_iter().zip(up.product(token));
+        let activated: Vec<f32> =
+            pairs.map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect();
+        expected[pair * hidden..(pair + 1) * hidden].copy_from_slice(&down.product(&activated));
+    }
+    let input = floats(gpu, &x)?;
+    let (between, out) = (empty(gpu, tokens * k * inner)?, empty(gpu, tokens * k * hidden)?);
+    let mut results = Vec::new();
+    for pairs in [experts::TILE_TOKENS, 1] {
+        let (mut tiles, mut order) = (Vec::new(), Vec::new());
+        for expert in 0..count as u32 {
+            let of: Vec<u32> =
+                (0..chosen.len() as u32).filter(|&pair| chosen[pair as usize] == expert).collect();
+            for tile in of.chunks(pairs as usize) {
+                tiles.extend([expert, order.len() as u32, tile.len() as u32]);
+                order.extend(tile);
+            }
+        }
+        let (list, order) = (words(gpu, &tiles)?, words(gpu, &order)?);
+        let work = experts::Work {
+            tiles: &list,
+            first: 0,
+            count: tiles.len() / 3,
+            pairs,
+            order: &order,
+            k,
+            table_start: 0,
+        };
+        let record = layout.record_shape();
+        experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &input, &between)?;
+        experts::launch(gpu, experts::Half::Down, &record, &slabs, work, &between, &out)?;
+        results.push(gpu.read_floats(&out, 0, tokens * k * hidden)?);
+    }
+    let name = format!("experts {}", encoding.name());
+    let alone_equal = results[0] == results[1];
+    Ok(Finding { name, difference: difference(&results[0], &expected), bound: 3e-5, alone_equal })
+}

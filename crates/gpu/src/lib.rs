@@ -1,0 +1,23 @@
+//! Any GPU that Vulkan or Metal reaches, through wgpu, and the kernels of flashmoe for it in generated WGSL.
+//!
+//! [`adapters`] says what there is, [`Gpu`] is one of them in use: memory, a queue of recorded work, errors in plain
+//! words. What is computed is one file per operation in [`op`]; [`check`] holds the kernels against the scalar
+//! reference. Nothing here knows of models or files.
+//!
+//! Sums are explicit fused multiply-adds in a fixed order that does not depend on how many tokens are computed at
+//! once, so that on one device a token's bits do not depend on its batch. Between devices they differ in the last
+//! bits.
+
+mod adapter;
+pub mod check;
+mod error;
+mod memory;
+pub mod op;
+mod slab;
+mod source;
+mod stream;
+
+pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
+pub use error::GpuError;
+pub use slab::{Planes, Slabs, Trunk};
+pub use stream::{Buffer, Gpu, Span};

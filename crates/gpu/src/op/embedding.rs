@@ -1,0 +1,70 @@
+//! Rows of a matrix, decoded: the residual stream of a batch's tokens.
+
+use std::fmt::Write as _;
+
+use super::Op;
+use super::packing::Packing;
+use crate::source::Source;
+use crate::{Buffer, Gpu, GpuError, Planes};
+
+pub(crate) fn source(packing: Packing) -> (Source, String) {
+    let affine = packing.group() > 0;
+    let mut source = Source::new().read("w", "u32");
+    if affine {
+        source = source.read("scales", "u32").read("biases", "u32");
+    }
+    let source = source
+        .read("tokens", "u32")
+        .write("y", "f32")
+        .parameters(&["columns", "row_words", "row_groups"])
+        .function(packing.number().0);
+    let (unit, words, group) = (packing.unit(), packing.unit_words(), packing.group());
+    let (_, shift) = packing.number();
+    let mut body = format!(
+        "let row = tokens[wid.x];
+        for (var unit = lid; unit < p.columns / {unit}u; unit = unit + 256u) {{
+            let column = unit * {unit}u;
+            let at = wid.x * p.columns + column;
+            let first = row * p.row_words + unit * {words}u;
+        "
+    );
+    body.push_str(&packing.load("q", "first", &|index| format!("w[{index}]")));
+    if affine {
+        let _ = write!(
+            body,
+            "let g = row * p.row_groups + column / {group}u;
+            let scale = number(scales[g >> {shift}u], g);
+            let bias = number(biases[g >> {shift}u], g);
+            "
+        );
+    }
+    for (index, value) in packing.values("q").iter().enumerate() {
+        let value = if affine { format!("fma({value}, scale, bias)") } else { value.clone() };
+        let _ = writeln!(body, "y[at + {index}u] = {value};");
+    }
+    body.push_str("}\n");
+    (source, body)
+}
+
+/// `y[count, columns]` = rows `tokens[count]` of `table`.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    table: &Planes,
+    tokens: &Buffer,
+    y: &Buffer,
+    count: usize,
+) -> Result<(), GpuError> {
+    let packing = table.packing;
+    let columns = table.columns as u32;
+    let groups = if packing.group() == 0 { 0 } else { columns / packing.group() };
+    let parameters = [columns, columns / packing.unit() * packing.unit_words(), groups];
+    let mut spans = vec![table.weight()];
+    if packing.group() > 0 {
+        spans.extend([table.scales(), table.biases()]);
+    }
+    spans.extend([tokens.all(), y.all()]);
+    gpu.dispatch(Op::Embed(packing), &spans, &parameters, [count as u32, 1, 1])
+}

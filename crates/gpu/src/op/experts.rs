@@ -1,0 +1,354 @@
+//! The routed experts of a layer: gate and up with their activation, then down; each pair of a token and an expert
+//! has a row of its own, and [`launch_combine`] adds a token's rows up by ascending expert id.
+//!
+//! A workgroup serves one *tile*: some pairs of one expert. The expert's record is found through a table of words,
+//! `slab << 24 | slot + 1`; the text has one copy of its loop per slab.
+
+use std::fmt::Write as _;
+
+use kernels::format::Encoding;
+
+use super::Op;
+use super::packing::Packing;
+use super::product::{Sums, TEAMS};
+use crate::source::Source;
+use crate::{Buffer, Gpu, GpuError, Slabs};
+
+pub use super::product::TILE as TILE_TOKENS;
+
+/// Which products of an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// `silu(gate x) * up x`
+    GateUp,
+    /// `down x`
+    Down,
+}
+
+/// What the text depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    /// Which products.
+    pub half: Half,
+    /// The matrices.
+    pub packing: Packing,
+    /// Pairs of a tile at the most.
+    pub tokens: u32,
+    /// Slabs that hold records.
+    pub slabs: u32,
+}
+
+/// Where the planes of a matrix lie in a record, in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Packed values.
+    pub weight: u32,
+    /// Scales.
+    pub scales: u32,
+    /// Biases.
+    pub biases: u32,
+}
+
+/// Where the matrices of a layer's records lie, and their shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Gate, up, down.
+    pub places: [Place; 3],
+    /// How gate and up are packed.
+    pub gate_up: Packing,
+    /// How down is packed.
+    pub down: Packing,
+    /// Width of the stream.
+    pub hidden: usize,
+    /// Inner width.
+    pub inner: usize,
+}
+
+/// How a record of a layer lies in a slot: each plane at a whole vector of words, projections in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    encodings: [Encoding; 3],
+    shapes: [(usize, usize); 3],
+    /// Where each plane begins, in bytes.
+    starts: [[usize; 3]; 3],
+    bytes: usize,
+}
+
+impl Layout {
+    /// The layout of records with these matrices, gate, up, down, of `(rows, columns)`; `None` where the kernels do not
+    /// read them: gate and up are packed alike.
+    pub fn new(encodings: [Encoding; 3], shapes: [(usize, usize); 3]) -> Option<Self> {
+        let mut starts = [[0; 3]; 3];
+        let mut at = 0;
+        for ((encoding, (rows, columns)), starts) in encodings.iter().zip(shapes).zip(&mut starts) {
+            if !Packing::of(*encoding)?.serves(columns) {
+                return None;
+            }
+            for (bytes, start) in encoding.plane_bytes(rows, columns).into_iter().zip(starts) {
+                *start = at;
+                at += bytes.next_multiple_of(16);
+            }
+        }
+        let alike =
+            Packing::of(encodings[0]) == Packing::of(encodings[1]) && shapes[0] == shapes[1];
+        alike.then_some(Self { encodings, shapes, starts, bytes: at })
+    }
+
+    /// Bytes of a record.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A record from the planes of its matrices.
+    pub fn record(&self, planes: [[&[u8]; 3]; 3]) -> Vec<u8> {
+        let mut record = vec![0; self.bytes];
+        for (planes, starts) in planes.iter().zip(&self.starts) {
+            for (plane, &start) in planes.iter().zip(starts) {
+                record[start..start + plane.len()].copy_from_slice(plane);
+            }
+        }
+        record
+    }
+
+    /// What launches need of it.
+    ///
+    /// # Panics
+    /// Never: [`Layout::new`] asked for the packings.
+    pub fn record_shape(&self) -> Record {
+        let packing = |at: usize| Packing::of(self.encodings[at]).expect("`new` has asked");
+        let place = |starts: [usize; 3]| {
+            let [weight, scales, biases] = starts.map(|start| (start / 4) as u32);
+            Place { weight, scales, biases }
+        };
+        Record {
+            places: self.starts.map(place),
+            gate_up: packing(0),
+            down: packing(2),
+            hidden: self.shapes[0].1,
+            inner: self.shapes[0].0,
+        }
+    }
+}
+
+/// The pairs that a launch serves.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// Expert, first place in `order`, pairs: of each tile.
+    pub tiles: &'a Buffer,
+    /// First tile.
+    pub first: usize,
+    /// Tiles.
+    pub count: usize,
+    /// Pairs of a tile at the most: 1 or [`TILE_TOKENS`].
+    pub pairs: u32,
+    /// Pairs, those of an expert together.
+    pub order: &'a Buffer,
+    /// Experts of a token.
+    pub k: usize,
+    /// First word of the layer in the table.
+    pub table_start: usize,
+}
+
+pub(crate) fn source(spec: Spec) -> (Source, String) {
+    let sums = Sums { packing: spec.packing, tokens: spec.tokens };
+    let mut source = Source::new();
+    let slabs: Vec<String> = (0..spec.slabs).map(|at| format!("slab{at}")).collect();
+    for slab in &slabs {
+        source = source.read(slab, "u32");
+    }
+    let source = source
+        .read("table", "u32")
+        .read("tiles", "u32")
+        .read("order", "u32")
+        .read("x", sums.input())
+        .write("y", "f32")
+        .parameters(&[
+            "rows",
+            "columns",
+            "row_words",
+            "row_groups",
+            "first_tile",
+            "layer",
+            "slot_words",
+            "share",
+            "w0",
+            "s0",
+            "b0",
+            "w1",
+            "s1",
+            "b1",
+        ]);
+    let source = sums.declare(source);
+    let rows = sums.rows();
+    let gate_up = spec.half == Half::GateUp;
+    // Of gate and up together a team owns half as many rows each.
+    let own = if gate_up { rows / 2 } else { rows };
+    let source = match gate_up {
+        true => source.shared("fin", &format!("array<f32, {}>", TEAMS * 8)),
+        false => source,
+    };
+    let mut body = format!(
+        "let lane = lid & 31u;
+        let team = lid >> 5u;
+        let first = (wid.x * {TEAMS}u + team) * {own}u;
+        let units = p.columns / {unit}u;
+        let tile = (p.first_tile + wid.y) * 3u;
+        let start = tiles[tile + 1u];
+        let count = tiles[tile + 2u];
+        let word = table[p.layer + tiles[tile]];
+        let base = ((word & 0xffffffu) - 1u) * p.slot_words;
+        ",
+        unit = spec.packing.unit()
+    );
+    for row in 0..rows {
+        let matrix = if gate_up { row / own } else { 0 };
+        let _ = write!(
+            body,
+            "let row{row} = min(first + {local}u, p.rows - 1u);
+            let w{row} = base + p.w{matrix} + row{row} * p.row_words;
+            let s{row} = row{row} * p.row_groups;
+            let scales{row} = base + p.s{matrix};
+            let biases{row} = base + p.b{matrix};
+            ",
+            local = row % own
+        );
+    }
+    for token in 0..spec.tokens {
+        let _ = write!(
+            body,
+            "let pair{token} = order[start + min({token}u, count - 1u)];
+            let x{token} = (pair{token} / p.share) * p.columns;
+            "
+        );
+    }
+    body.push_str(&sums.zero());
+    body.push_str("switch word >> 24u {\n");
+    for (index, slab) in slabs.iter().enumerate() {
+        let _ = writeln!(body, "case {index}u: {{");
+        body.push_str(&sums.accumulate(&|plane, row, index| match plane {
+            0 => format!("{slab}[{index}]"),
+            1 => format!("{slab}[scales{row} + {index}]"),
+            _ => format!("{slab}[biases{row} + {index}]"),
+        }));
+        body.push_str("}\n");
+    }
+    body.push_str("default: {}\n}\n");
+    let mut pair = String::from("var pair = pair0;\n");
+    for token in 1..spec.tokens {
+        let _ = writeln!(pair, "if t == {token}u {{ pair = pair{token}; }}");
+    }
+    match spec.half {
+        Half::Down => body.push_str(&sums.finish(&format!(
+            "{pair}
+            if first + r < p.rows && t < count {{ y[pair * p.rows + first + r] = sum; }}"
+        ))),
+        Half::GateUp => body.push_str(&sums.finish_pairs(
+            "fin[team * 8u + lane] = sum;",
+            &format!(
+                "{pair}
+                let up = fin[min(team * 8u + lane + {own}u, 63u)];
+                let gate = fin[team * 8u + lane];
+                if r < {own}u && first + r < p.rows && t < count {{
+                    y[pair * p.rows + first + r] = gate / (1.0 + exp(-gate)) * up;
+                }}"
+            ),
+        )),
+    }
+    (source, body)
+}
+
+/// One half of the experts of `work` over their pairs. `x` has a row per token for the first half, per pair for the
+/// second; `y` has a row per pair.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    half: Half,
+    record: &Record,
+    slabs: &Slabs,
+    work: Work<'_>,
+    x: &Buffer,
+    y: &Buffer,
+) -> Result<(), GpuError> {
+    let (packing, rows, columns, share) = match half {
+        Half::GateUp => (record.gate_up, record.inner, record.hidden, work.k),
+        Half::Down => (record.down, record.hidden, record.inner, 1),
+    };
+    let [first, second] = match half {
+        Half::GateUp => [record.places[0], record.places[1]],
+        Half::Down => [record.places[2], Place::default()],
+    };
+    let spec = Spec { half, packing, tokens: work.pairs, slabs: slabs.count() as u32 };
+    let own =
+        Sums { packing, tokens: work.pairs }.rows() / if half == Half::GateUp { 2 } else { 1 };
+    let parameters = [
+        rows as u32,
+        columns as u32,
+        columns as u32 / packing.unit() * packing.unit_words(),
+        if packing.group() == 0 { 0 } else { columns as u32 / packing.group() },
+        work.first as u32,
+        work.table_start as u32,
+        slabs.slot_words(),
+        share as u32,
+        first.weight,
+        first.scales,
+        first.biases,
+        second.weight,
+        second.scales,
+        second.biases,
+    ];
+    let mut spans = slabs.spans();
+    let table = slabs.table();
+    spans.extend([table.all(), work.tiles.all(), work.order.all(), x.all(), y.all()]);
+    let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];
+    gpu.dispatch(Op::Experts(spec), &spans, &parameters, groups)
+}
+
+pub(crate) fn combine(shared: bool) -> (Source, String) {
+    let mut source = Source::new().read("rows", "f32").read("weights", "f32");
+    if shared {
+        source = source.read("always", "f32").read("factor", "f32");
+    }
+    let source = source.write("y", "f32").parameters(&["width", "k"]);
+    let common = match shared {
+        true => "sum = fma(always[at], 1.0 / (1.0 + exp(-factor[wid.y])), sum);",
+        false => "",
+    };
+    let body = format!(
+        "let column = wid.x * 256u + lid;
+        if column < p.width {{
+            let at = wid.y * p.width + column;
+            var sum = 0.0;
+            for (var rank = 0u; rank < p.k; rank = rank + 1u) {{
+                let pair = wid.y * p.k + rank;
+                sum = fma(rows[pair * p.width + column], weights[pair], sum);
+            }}
+            {common}
+            y[at] = y[at] + sum;
+        }}
+        "
+    );
+    (source, body)
+}
+
+/// `y[tokens, width] += sum_k weights[tokens, k] * rows[tokens, k, width] + sigmoid(factor[tokens]) * shared`.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_combine(
+    gpu: &mut Gpu,
+    (rows, weights): (&Buffer, &Buffer),
+    shared: Option<(&Buffer, &Buffer)>,
+    y: &Buffer,
+    (tokens, k, width): (usize, usize, usize),
+) -> Result<(), GpuError> {
+    let mut spans = vec![rows.all(), weights.all()];
+    if let Some((common, factor)) = shared {
+        spans.extend([common.all(), factor.all()]);
+    }
+    spans.push(y.all());
+    let op = Op::Combine { shared: shared.is_some() };
+    let groups = [(width as u32).div_ceil(256), tokens as u32, 1];
+    gpu.dispatch(op, &spans, &[width as u32, k as u32], groups)
+}

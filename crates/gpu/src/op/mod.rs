@@ -1,0 +1,93 @@
+//! The operations: for each a file with its text, its parameters and its launcher.
+
+pub mod attention;
+pub mod convolution;
+pub mod delta;
+pub mod elementwise;
+pub mod embedding;
+pub mod experts;
+pub mod heads;
+pub mod norm;
+pub mod packing;
+pub mod product;
+pub mod router;
+
+use crate::source::Source;
+use packing::Packing;
+
+/// A kernel: what it computes and the numbers that its text depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A matrix times each token's row.
+    Product(product::Spec),
+    /// One half of the experts of a layer.
+    Experts(experts::Spec),
+    /// The weighted sum of a token's experts, added to its row; with a shared expert or without.
+    Combine {
+        /// Whether there is a shared expert.
+        shared: bool,
+    },
+    /// Rows of a matrix, decoded.
+    Embed(Packing),
+    /// RMS norm of rows.
+    Norm,
+    /// RMS norm of heads times the SiLU of a gate.
+    GatedNorm,
+    /// RMS norm of heads, then rotation.
+    Heads,
+    /// Parts queries from gates.
+    Split,
+    /// `x *= sigmoid(gate)`
+    SigmoidGate,
+    /// `gate = silu(gate) * up`
+    SwiGlu,
+    /// Writes keys and values to a cache.
+    Append(attention::Cache),
+    /// Attention over a cache.
+    Attend(attention::Cache),
+    /// The causal convolution of a run.
+    Convolve {
+        /// Taps of the filter.
+        taps: u32,
+    },
+    /// Norms of the queries and keys of the delta rule.
+    DeltaHeads,
+    /// The gated delta rule over a run.
+    Delta {
+        /// Values of a key head.
+        key_dim: u32,
+    },
+    /// The choice of experts.
+    Router,
+}
+
+impl Op {
+    /// The declarations and the whole text.
+    pub(crate) fn source(self) -> (Source, String) {
+        let (source, body) = match self {
+            Self::Product(spec) => product::source(spec),
+            Self::Experts(spec) => experts::source(spec),
+            Self::Combine { shared } => experts::combine(shared),
+            Self::Embed(packing) => embedding::source(packing),
+            Self::Norm => norm::rows(),
+            Self::GatedNorm => norm::gated(),
+            Self::Heads => heads::source(),
+            Self::Split => heads::split(),
+            Self::SigmoidGate => elementwise::sigmoid_gate(),
+            Self::SwiGlu => elementwise::swiglu(),
+            Self::Append(cache) => attention::append(cache),
+            Self::Attend(cache) => attention::source(cache),
+            Self::Convolve { taps } => convolution::source(taps),
+            Self::DeltaHeads => delta::heads(),
+            Self::Delta { key_dim } => delta::source(key_dim),
+            Self::Router => router::source(),
+        };
+        let text = source.text(&body);
+        (source, text)
+    }
+
+    /// The text of the kernel, in WGSL.
+    pub fn text(self) -> String {
+        self.source().1
+    }
+}

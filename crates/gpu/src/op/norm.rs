@@ -1,0 +1,77 @@
+//! RMS norms: of rows, and of heads with a gate.
+
+use super::Op;
+use crate::source::{Source, TREE_SUM};
+use crate::{Buffer, Gpu, GpuError};
+
+pub(crate) fn rows() -> (Source, String) {
+    let source = Source::new()
+        .read("x", "f32")
+        .read("weight", "f32")
+        .write("y", "f32")
+        .parameters(&["width", "epsilon"])
+        .shared("red", "array<f32, 256>")
+        .function(TREE_SUM);
+    let body = "
+        let row = wid.x * p.width;
+        var squares = 0.0;
+        for (var i = lid; i < p.width; i = i + 256u) { squares = fma(x[row + i], x[row + i], squares); }
+        red[lid] = squares;
+        let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.width) + bitcast<f32>(p.epsilon));
+        for (var i = lid; i < p.width; i = i + 256u) { y[row + i] = x[row + i] * factor * weight[i]; }
+        ";
+    (source, body.to_owned())
+}
+
+/// `y[rows, width]` = `x / rms(x) * weight` by row.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    (x, weight, y): (&Buffer, &Buffer, &Buffer),
+    (rows, width): (usize, usize),
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    let parameters = [width as u32, epsilon.to_bits()];
+    let spans = [x.all(), weight.all(), y.all()];
+    gpu.dispatch(Op::Norm, &spans, &parameters, [rows as u32, 1, 1])
+}
+
+pub(crate) fn gated() -> (Source, String) {
+    let source = Source::new()
+        .read("weight", "f32")
+        .read("gate", "f32")
+        .write("x", "f32")
+        .parameters(&["width", "epsilon"])
+        .shared("red", "array<f32, 256>")
+        .function(TREE_SUM);
+    let body = "
+        let row = (wid.y * 65535u + wid.x) * p.width;
+        var squares = 0.0;
+        for (var i = lid; i < p.width; i = i + 256u) { squares = fma(x[row + i], x[row + i], squares); }
+        red[lid] = squares;
+        let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.width) + bitcast<f32>(p.epsilon));
+        for (var i = lid; i < p.width; i = i + 256u) {
+            let z = gate[row + i];
+            x[row + i] = x[row + i] * factor * weight[i] * (z / (1.0 + exp(-z)));
+        }
+        ";
+    (source, body.to_owned())
+}
+
+/// `x[rows, width]` = `x / rms(x) * weight * silu(gate)` by row, in place.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_gated(
+    gpu: &mut Gpu,
+    (x, weight, gate): (&Buffer, &Buffer, &Buffer),
+    (rows, width): (usize, usize),
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    let parameters = [width as u32, epsilon.to_bits()];
+    let spans = [weight.all(), gate.all(), x.all()];
+    let groups = [rows.min(65535) as u32, rows.div_ceil(65535) as u32, 1];
+    gpu.dispatch(Op::GatedNorm, &spans, &parameters, groups)
+}

@@ -1,0 +1,171 @@
+//! How a matrix's values lie in words, and the text that unpacks them.
+//!
+//! A *unit* is the least run of values that begins and ends with a word: 16 values of 2 bits, 32 of 3, 8 of 4, 32 of
+//! 5, 16 of 6, 4 of 8, 2 halves, 1 float. Units never cross a group of an affine encoding.
+
+use std::fmt::Write as _;
+
+use kernels::format::{Encoding, FloatType};
+
+/// Storage of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Float {
+    /// Binary32.
+    F32,
+    /// Binary16.
+    F16,
+    /// The upper half of binary32.
+    Bf16,
+}
+
+impl From<FloatType> for Float {
+    fn from(float: FloatType) -> Self {
+        match float {
+            FloatType::F32 => Self::F32,
+            FloatType::F16 => Self::F16,
+            FloatType::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// How values lie in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Packing {
+    /// One float each.
+    Float(Float),
+    /// Groups with a scale and a bias.
+    Affine {
+        /// Bits of a value.
+        bits: u8,
+        /// Values of a group.
+        group: u16,
+        /// Storage of scales and biases.
+        scale: Float,
+    },
+}
+
+impl Packing {
+    /// The packing of an encoding that the kernels read; `None` for others.
+    pub fn of(encoding: Encoding) -> Option<Self> {
+        match encoding {
+            Encoding::Float(float) => Some(Self::Float(float.into())),
+            Encoding::Affine { bits, group, scale } => {
+                Some(Self::Affine { bits, group, scale: scale.into() })
+            }
+            _ => None,
+        }
+    }
+
+    /// True when rows of `columns` are whole words.
+    pub fn serves(self, columns: usize) -> bool {
+        columns.is_multiple_of(self.unit() as usize)
+    }
+
+    /// Values of a unit.
+    pub(crate) fn unit(self) -> u32 {
+        match self {
+            Self::Float(Float::F32) => 1,
+            Self::Float(_) => 2,
+            Self::Affine { bits: 3 | 5, .. } => 32,
+            Self::Affine { bits: 2 | 6, .. } => 16,
+            Self::Affine { bits: 4, .. } => 8,
+            Self::Affine { .. } => 4,
+        }
+    }
+
+    /// Words of a unit.
+    pub(crate) fn unit_words(self) -> u32 {
+        match self {
+            Self::Float(_) => 1,
+            Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
+        }
+    }
+
+    /// Values of a group; 0 without groups.
+    pub(crate) fn group(self) -> u32 {
+        match self {
+            Self::Float(_) => 0,
+            Self::Affine { group, .. } => u32::from(group),
+        }
+    }
+
+    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on.
+    pub(crate) fn values(self, words: &str) -> Vec<String> {
+        match self {
+            Self::Float(Float::F32) => vec![format!("bitcast<f32>({words}0)")],
+            Self::Float(Float::F16) => {
+                vec![format!("unpack2x16float({words}0).x"), format!("unpack2x16float({words}0).y")]
+            }
+            Self::Float(Float::Bf16) => vec![
+                format!("bitcast<f32>({words}0 << 16u)"),
+                format!("bitcast<f32>({words}0 & 0xffff0000u)"),
+            ],
+            Self::Affine { bits, .. } => {
+                let (bits, mask) = (u32::from(bits), (1u32 << bits) - 1);
+                let value = |index: u32| {
+                    let (word, shift) = (index * bits / 32, index * bits % 32);
+                    match shift + bits > 32 {
+                        false => format!("f32(({words}{word} >> {shift}u) & {mask}u)"),
+                        true => format!(
+                            "f32((({words}{word} >> {shift}u) | ({words}{next} << {left}u)) & {mask}u)",
+                            next = word + 1,
+                            left = 32 - shift
+                        ),
+                    }
+                };
+                (0..self.unit()).map(value).collect()
+            }
+        }
+    }
+
+    /// Statements that read the words of a unit from `load(index)`, with `at` the first, into `{words}0` and so on.
+    pub(crate) fn load(self, words: &str, at: &str, load: &dyn Fn(&str) -> String) -> String {
+        let mut text = String::new();
+        for word in 0..self.unit_words() {
+            let _ = writeln!(text, "let {words}{word} = {};", load(&format!("{at} + {word}u")));
+        }
+        text
+    }
+
+    /// A function `number(word, index)` that gives the scale or bias of `index` from the word that holds it, and the
+    /// shift that turns an index into that of its word.
+    pub(crate) fn number(self) -> (&'static str, u32) {
+        match self {
+            Self::Float(_) => ("", 0),
+            Self::Affine { scale: Float::F32, .. } => {
+                ("fn number(word: u32, index: u32) -> f32 { return bitcast<f32>(word); }\n", 0)
+            }
+            Self::Affine { scale: Float::F16, .. } => (
+                "fn number(word: u32, index: u32) -> f32 {
+    return unpack2x16float(word >> ((index & 1u) * 16u)).x;
+}
+",
+                1,
+            ),
+            Self::Affine { scale: Float::Bf16, .. } => (
+                "fn number(word: u32, index: u32) -> f32 {
+    return bitcast<f32>((word >> ((index & 1u) * 16u)) << 16u);
+}
+",
+                1,
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_whole_words_and_never_cross_a_group() {
+        for bits in [2, 3, 4, 5, 6, 8] {
+            for group in [32, 64, 128] {
+                let packing = Packing::Affine { bits, group, scale: Float::Bf16 };
+                assert_eq!(packing.unit() * u32::from(bits), 32 * packing.unit_words());
+                assert_eq!(u32::from(group) % packing.unit(), 0);
+                assert_eq!(packing.values("w").len() as u32, packing.unit());
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The choice of experts: softmax of a router's logits, the `k` greatest, their weights.
+//!
+//! An invocation counts for each of its experts how many come before it, of equal ones the lower id: those that fewer
+//! than `k` precede are chosen. They are handed on by ascending id, the order in which they are added up.
+
+use super::Op;
+use crate::source::{Source, TREE_MAX, TREE_SUM};
+use crate::{Buffer, Gpu, GpuError};
+
+/// Most experts of a layer.
+pub const EXPERTS_LIMIT: usize = 1024;
+/// Most experts of a token.
+pub const TOP_K_LIMIT: usize = 32;
+
+pub(crate) fn source() -> (Source, String) {
+    let source = Source::new()
+        .read("logits", "f32")
+        .write("ids", "u32")
+        .write("weights", "f32")
+        .write("tiles", "u32")
+        .write("broken", "u32")
+        .parameters(&["experts", "k", "normalise"])
+        .shared("score", "array<f32, 1024>")
+        .shared("chosen", "array<u32, 1024>")
+        .shared("best", "array<f32, 32>")
+        .shared("red", "array<f32, 256>")
+        .function(TREE_SUM)
+        .function(TREE_MAX);
+    let body = "
+        let at = wid.x * p.experts;
+        var greatest = -3.0e38;
+        for (var e = lid; e < p.experts; e = e + 256u) {
+            var value = logits[at + e];
+            if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u {
+                broken[0] = wid.x + 1u;
+                value = -3.0e38;
+            }
+            score[e] = value;
+            greatest = max(greatest, value);
+        }
+        red[lid] = greatest;
+        greatest = tree_max(lid);
+        var sum = 0.0;
+        for (var e = lid; e < p.experts; e = e + 256u) {
+            let mine = score[e];
+            var before = 0u;
+            for (var other = 0u; other < p.experts; other = other + 1u) {
+                let theirs = score[other];
+                if theirs > mine || (theirs == mine && other < e) { before = before + 1u; }
+            }
+            chosen[e] = select(0u, 1u, before < p.k);
+            sum = sum + exp(mine - greatest);
+        }
+        red[lid] = sum;
+        sum = tree_sum(lid);
+        for (var e = lid; e < p.experts; e = e + 256u) {
+            if chosen[e] == 1u {
+                var place = 0u;
+                for (var other = 0u; other < e; other = other + 1u) { place = place + chosen[other]; }
+                let pair = wid.x * p.k + place;
+                best[place] = exp(score[e] - greatest);
+                ids[pair] = e;
+                tiles[pair * 3u] = e;
+                tiles[pair * 3u + 1u] = pair;
+                tiles[pair * 3u + 2u] = 1u;
+            }
+        }
+        workgroupBarrier();
+        if lid < p.k {
+            var all = sum;
+            if p.normalise != 0u {
+                all = 0.0;
+                for (var place = 0u; place < p.k; place = place + 1u) { all = all + best[place]; }
+            }
+            weights[wid.x * p.k + lid] = best[lid] / all;
+        }
+        ";
+    (source, body.to_owned())
+}
+
+/// What the choice is written to.
+#[derive(Clone, Copy)]
+pub struct Choice<'a> {
+    /// `[tokens, k]`, ascending for each token.
+    pub ids: &'a Buffer,
+    /// `[tokens, k]`
+    pub weights: &'a Buffer,
+    /// `[tokens * k, 3]`: each pair as a tile of its own ([`super::experts::Work`]).
+    pub tiles: &'a Buffer,
+    /// One word: a token whose logits are not numbers, plus one.
+    pub broken: &'a Buffer,
+}
+
+/// Chooses `k` of `experts` for each token of `logits[tokens, experts]`; with `normalise` their weights sum to one.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    logits: &Buffer,
+    choice: Choice<'_>,
+    (tokens, experts, k): (usize, usize, usize),
+    normalise: bool,
+) -> Result<(), GpuError> {
+    assert!(experts <= EXPERTS_LIMIT && k <= TOP_K_LIMIT && k <= experts, "{k} of {experts}");
+    let parameters = [experts as u32, k as u32, u32::from(normalise)];
+    let Choice { ids, weights, tiles, broken } = choice;
+    let spans = [logits, ids, weights, tiles, broken].map(Buffer::all);
+    gpu.dispatch(Op::Router, &spans, &parameters, [tokens as u32, 1, 1])
+}

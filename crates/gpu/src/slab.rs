@@ -1,0 +1,221 @@
+//! Weights in a GPU's memory: dense matrices, and slots for experts' records with the table that finds them.
+
+use kernels::format::Matrix;
+
+use crate::op::packing::Packing;
+use crate::{Adapter, Buffer, Gpu, GpuError, Span};
+
+/// A dense matrix in a GPU's memory.
+#[derive(Clone, Debug)]
+pub struct Planes {
+    /// How its values lie in words.
+    pub packing: Packing,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub columns: usize,
+    buffer: Buffer,
+    /// Where weights, scales and biases begin, and their bytes.
+    places: [(u64, u64); 3],
+}
+
+impl Planes {
+    pub(crate) fn weight(&self) -> Span<'_> {
+        self.span(0)
+    }
+
+    pub(crate) fn scales(&self) -> Span<'_> {
+        self.span(1)
+    }
+
+    pub(crate) fn biases(&self) -> Span<'_> {
+        self.span(2)
+    }
+
+    fn span(&self, plane: usize) -> Span<'_> {
+        let (start, bytes) = self.places[plane];
+        self.buffer.span(start, bytes)
+    }
+}
+
+/// Dense matrices in the order in which they were added.
+#[derive(Default)]
+pub struct Trunk {
+    matrices: Vec<Planes>,
+}
+
+impl Trunk {
+    /// Bytes that a matrix of these planes takes.
+    pub fn bytes(planes: [usize; 3]) -> u64 {
+        planes.into_iter().map(padded).sum()
+    }
+
+    /// Copies a matrix to the GPU's memory. Its rows are whole words.
+    ///
+    /// # Errors
+    /// No memory left, a matrix larger than a binding, or the device failed.
+    ///
+    /// # Panics
+    /// If the kernels do not read its encoding.
+    pub fn add(&mut self, gpu: &mut Gpu, name: &str, matrix: &Matrix<'_>) -> Result<(), GpuError> {
+        let packing = Packing::of(matrix.encoding).expect("the caller asked `Packing::of`");
+        let planes = [matrix.weight, matrix.scales, matrix.biases];
+        let bytes = Self::bytes(planes.map(<[u8]>::len));
+        let buffer = gpu.buffer(name, bytes)?;
+        let (mut places, mut at) = ([(0, 0); 3], 0);
+        for (plane, place) in planes.into_iter().zip(&mut places) {
+            *place = (at, plane.len() as u64);
+            write_padded(gpu, &buffer, at, plane)?;
+            at += padded(plane.len());
+        }
+        let (rows, columns) = (matrix.rows, matrix.columns);
+        self.matrices.push(Planes { packing, rows, columns, buffer, places });
+        Ok(())
+    }
+
+    /// The matrix that was added as number `index`.
+    pub fn matrix(&self, index: usize) -> &Planes {
+        &self.matrices[index]
+    }
+}
+
+fn padded(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(Gpu::ALIGNMENT)
+}
+
+/// Writes bytes of any number; those up to a whole word are zero.
+fn write_padded(gpu: &mut Gpu, buffer: &Buffer, start: u64, bytes: &[u8]) -> Result<(), GpuError> {
+    /// Bytes of one write, so that what is staged stays bounded.
+    const PART: usize = 16 << 20;
+    let mut at = start;
+    for part in bytes.chunks(PART) {
+        match part.len() % 4 {
+            0 => gpu.write(buffer, at, part)?,
+            _ => {
+                let mut whole = part.to_vec();
+                whole.resize(part.len().next_multiple_of(4), 0);
+                gpu.write(buffer, at, &whole)?;
+            }
+        }
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Slots for experts' records in a few large buffers, and the table that says which record is where.
+pub struct Slabs {
+    buffers: Vec<Buffer>,
+    per_slab: usize,
+    slots: usize,
+    slot_bytes: usize,
+    table: Buffer,
+}
+
+impl Slabs {
+    /// Most slabs of a device: what Metal can bind beside a kernel's other buffers.
+    pub const LIMIT: usize = 24;
+    /// Buffers of the experts' kernels beside the slabs.
+    const OTHERS: u32 = 5;
+
+    /// Slots of a slab, and most slabs.
+    fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {
+        // A word of the table counts slots in 24 bits, and kernels count words in 32.
+        let reach = adapter.binding_bytes.min(8 << 30);
+        let per_slab = (reach / slot_bytes as u64).min((1 << 24) - 1) as usize;
+        let slabs = (adapter.bindings.saturating_sub(Self::OTHERS) as usize).min(Self::LIMIT);
+        (per_slab, slabs)
+    }
+
+    /// Most slots of this size that an adapter can reach.
+    pub fn most(adapter: &Adapter, slot_bytes: usize) -> usize {
+        let (per_slab, slabs) = Self::shape(adapter, slot_bytes);
+        per_slab * slabs
+    }
+
+    /// Allocates `slots` slots of `slot_bytes`, a multiple of [`Gpu::ALIGNMENT`], and a table of `records` words.
+    ///
+    /// # Errors
+    /// No memory left, or more slots than [`Slabs::most`].
+    pub fn new(
+        gpu: &mut Gpu,
+        slots: usize,
+        slot_bytes: usize,
+        records: usize,
+    ) -> Result<Self, GpuError> {
+        let (per_slab, _) = Self::shape(gpu.adapter(), slot_bytes);
+        Self::with_slab_slots(gpu, slots, slot_bytes, records, per_slab)
+    }
+
+    /// As [`Slabs::new`], with fewer slots in a slab.
+    pub(crate) fn with_slab_slots(
+        gpu: &mut Gpu,
+        slots: usize,
+        slot_bytes: usize,
+        records: usize,
+        per_slab: usize,
+    ) -> Result<Self, GpuError> {
+        let (_, most) = Self::shape(gpu.adapter(), slot_bytes);
+        if per_slab == 0 || slots > per_slab * most {
+            let bytes = (slots * slot_bytes) as u64;
+            let limit = (per_slab * most * slot_bytes) as u64;
+            return Err(GpuError::TooLarge { what: "room for experts".to_owned(), bytes, limit });
+        }
+        let mut buffers = Vec::new();
+        let mut left = slots.max(1);
+        while left > 0 {
+            let here = left.min(per_slab);
+            buffers.push(gpu.buffer("experts", (here * slot_bytes) as u64)?);
+            left -= here;
+        }
+        let table = gpu.buffer("table of experts", 4 * records as u64)?;
+        Ok(Self { buffers, per_slab, slots, slot_bytes, table })
+    }
+
+    /// Slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    pub(crate) fn slot_words(&self) -> u32 {
+        (self.slot_bytes / 4) as u32
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.buffers.len()
+    }
+
+    pub(crate) fn spans(&self) -> Vec<Span<'_>> {
+        self.buffers.iter().map(Buffer::all).collect()
+    }
+
+    pub(crate) fn table(&self) -> &Buffer {
+        &self.table
+    }
+
+    /// Writes a record into a slot.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn fill(&self, gpu: &mut Gpu, slot: usize, record: &[u8]) -> Result<(), GpuError> {
+        assert!(slot < self.slots && record.len() <= self.slot_bytes, "slot {slot}");
+        let start = (slot % self.per_slab * self.slot_bytes) as u64;
+        write_padded(gpu, &self.buffers[slot / self.per_slab], start, record)
+    }
+
+    /// Says in the table that the record `index` is in `slot`, or nowhere.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn name(&self, gpu: &mut Gpu, index: usize, slot: Option<usize>) -> Result<(), GpuError> {
+        let word = match slot {
+            None => 0,
+            Some(slot) => ((slot / self.per_slab) << 24 | (slot % self.per_slab + 1)) as u32,
+        };
+        gpu.write_words(&self.table, 4 * index as u64, &[word])
+    }
+}

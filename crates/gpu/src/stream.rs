@@ -1,0 +1,501 @@
+//! A GPU in use: its memory, the work recorded for it, and what it answers.
+//!
+//! Work is recorded by [`Gpu::dispatch`] and [`Gpu::copy`] and runs in that order once it is submitted. What the host
+//! writes lands before work that is recorded later and after work that was recorded earlier.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::adapter::Adapter;
+use crate::op::Op;
+use crate::source::Access;
+use crate::{GpuError, Kind};
+
+/// Work that is recorded before it is handed over, so that the GPU begins while more is recorded.
+const SUBMIT_EVERY: usize = 96;
+/// Bytes that the host writes before it waits for them to be copied.
+const STAGED_BYTES: usize = 64 << 20;
+
+/// Memory of a GPU.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    raw: wgpu::Buffer,
+    id: u32,
+    bytes: u64,
+}
+
+impl Buffer {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Span<'_> {
+        Span { buffer: self, start: 0, bytes: self.bytes }
+    }
+
+    /// A part of it that begins at a multiple of [`Gpu::ALIGNMENT`].
+    pub fn span(&self, start: u64, bytes: u64) -> Span<'_> {
+        debug_assert!(start.is_multiple_of(Gpu::ALIGNMENT) && start + bytes <= self.bytes);
+        Span { buffer: self, start, bytes }
+    }
+}
+
+/// A part of a buffer that a kernel uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    buffer: &'a Buffer,
+    start: u64,
+    bytes: u64,
+}
+
+struct Pipeline {
+    raw: wgpu::ComputePipeline,
+    layout: wgpu::BindGroupLayout,
+    id: u32,
+}
+
+/// A GPU in use.
+pub struct Gpu {
+    adapter: Adapter,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    pipelines: HashMap<Op, Pipeline>,
+    /// By pipeline, then buffer, start and bytes of each binding.
+    groups: HashMap<Vec<u64>, wgpu::BindGroup>,
+    encoder: Option<wgpu::CommandEncoder>,
+    pass: Option<wgpu::ComputePass<'static>>,
+    recorded: usize,
+    /// Bytes written since work was last handed over.
+    unsubmitted: usize,
+    /// Where answers are read; grows.
+    landing: Option<wgpu::Buffer>,
+    failure: Arc<Mutex<Option<GpuError>>>,
+    next_buffer: u32,
+    held: u64,
+    dispatches: u64,
+    submissions: u64,
+}
+
+impl Gpu {
+    /// Parts of buffers that kernels use begin at multiples of this.
+    pub const ALIGNMENT: u64 = 256;
+
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// It lacks what the kernels need, or its driver refuses.
+    pub fn open(adapter: Adapter) -> Result<Self, GpuError> {
+        let limits = adapter.raw.limits();
+        let lacks = |what: &str| {
+            Err(GpuError::Lacks { adapter: adapter.name.clone(), what: what.to_owned() })
+        };
+        if !adapter.raw.features().contains(wgpu::Features::IMMEDIATES)
+            || limits.max_immediate_size < 128
+        {
+            return lacks("128 bytes of push constants");
+        }
+        if limits.max_compute_invocations_per_workgroup < 256
+            || limits.max_compute_workgroup_size_x < 256
+        {
+            return lacks("workgroups of 256");
+        }
+        if limits.max_compute_workgroup_storage_size < 16384 {
+            return lacks("16 KiB of workgroup memory");
+        }
+        if limits.max_storage_buffers_per_shader_stage < 8
+            || u64::from(limits.min_storage_buffer_offset_alignment) > Self::ALIGNMENT
+        {
+            return lacks("8 storage buffers at multiples of 256 bytes");
+        }
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("flashmoe"),
+            required_features: wgpu::Features::IMMEDIATES,
+            required_limits: limits,
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Manual {
+                suballocated_device_memory_block_size: 32 << 20..64 << 20,
+            },
+            trace: wgpu::Trace::Off,
+        };
+        let opened = pollster::block_on(adapter.raw.request_device(&descriptor));
+        let (device, queue) = opened.map_err(|error| GpuError::Open {
+            adapter: adapter.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let failure = Arc::new(Mutex::new(None));
+        let seen = Arc::clone(&failure);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            remember(&seen, GpuError::Refused(one_line(&error.to_string())));
+        }));
+        let seen = Arc::clone(&failure);
+        device.set_device_lost_callback(move |_, reason| {
+            remember(&seen, GpuError::Lost(one_line(&reason)));
+        });
+        Ok(Self {
+            adapter,
+            device,
+            queue,
+            pipelines: HashMap::new(),
+            groups: HashMap::new(),
+            encoder: None,
+            pass: None,
+            recorded: 0,
+            unsubmitted: 0,
+            landing: None,
+            failure,
+            next_buffer: 0,
+            held: 0,
+            dispatches: 0,
+            submissions: 0,
+        })
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// True for a driver that computes on the processor.
+    pub fn is_software(&self) -> bool {
+        self.adapter.kind == Kind::Software
+    }
+
+    /// Bytes of memory that buffers hold.
+    pub fn held_bytes(&self) -> u64 {
+        self.held
+    }
+
+    /// Dispatches and submissions since the start.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.dispatches, self.submissions)
+    }
+
+    /// Allocates zeroed memory. `what` names it where it is too large.
+    ///
+    /// # Errors
+    /// More than a kernel can bind, or no memory left.
+    pub fn buffer(&mut self, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
+        let bytes = bytes.max(4).next_multiple_of(Self::ALIGNMENT);
+        if bytes > self.adapter.binding_bytes {
+            let limit = self.adapter.binding_bytes;
+            return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit });
+        }
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let usages = wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST;
+        let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(what),
+            size: bytes,
+            usage: usages,
+            mapped_at_creation: false,
+        });
+        if pollster::block_on(scope.pop()).is_some() {
+            return Err(GpuError::OutOfMemory { asked: bytes, held: self.held });
+        }
+        self.check()?;
+        let id = self.next_buffer;
+        self.next_buffer += 1;
+        self.held += bytes;
+        Ok(Buffer { raw, id, bytes })
+    }
+
+    /// Writes bytes, a multiple of 4 at a multiple of 4, after all work that is recorded so far.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write(&mut self, buffer: &Buffer, start: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.submit()?;
+        if !bytes.is_empty() {
+            self.queue.write_buffer(&buffer.raw, start, bytes);
+            self.unsubmitted += bytes.len();
+            if self.unsubmitted > STAGED_BYTES {
+                // What is written waits in memory of the host until it is handed over.
+                self.queue.submit([]);
+                self.unsubmitted = 0;
+                let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+                self.check()?;
+                waited.map_err(|error| GpuError::Lost(error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Gpu::write`] of words.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_words(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        words: &[u32],
+    ) -> Result<(), GpuError> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.write(buffer, start, &bytes)
+    }
+
+    /// [`Gpu::write`] of numbers.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_floats(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        values: &[f32],
+    ) -> Result<(), GpuError> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.write(buffer, start, &bytes)
+    }
+
+    /// Compiles an operation, if it is not yet.
+    ///
+    /// # Errors
+    /// The driver refused it.
+    pub fn prepare(&mut self, op: Op) -> Result<(), GpuError> {
+        if self.pipelines.contains_key(&op) {
+            return Ok(());
+        }
+        let (source, text) = op.source();
+        let entries = source.accesses.iter().enumerate();
+        let entries: Vec<_> = entries
+            .map(|(index, access)| wgpu::BindGroupLayoutEntry {
+                binding: index as u32,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Storage { read_only: *access == Access::Read },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                },
+                count: None,
+            })
+            .collect();
+        let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: None,
+            entries: &entries,
+        });
+        let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: source.parameter_bytes(),
+        });
+        let name = format!("{op:?}");
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(&name),
+            source: wgpu::ShaderSource::Wgsl(text.into()),
+        };
+        let module = self.device.create_shader_module(descriptor);
+        let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&name),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        self.check()?;
+        let id = self.pipelines.len() as u32;
+        self.pipelines.insert(op, Pipeline { raw, layout, id });
+        Ok(())
+    }
+
+    /// Records an operation over `groups` workgroups.
+    ///
+    /// # Errors
+    /// The driver refused to compile it, or the device failed.
+    pub(crate) fn dispatch(
+        &mut self,
+        op: Op,
+        bindings: &[Span<'_>],
+        parameters: &[u32],
+        groups: [u32; 3],
+    ) -> Result<(), GpuError> {
+        self.prepare(op)?;
+        let Some(pipeline) = self.pipelines.get(&op) else {
+            unreachable!("{op:?} was prepared above");
+        };
+        let mut key = Vec::with_capacity(1 + 3 * bindings.len());
+        key.push(u64::from(pipeline.id));
+        key.extend(bindings.iter().flat_map(|it| [u64::from(it.buffer.id), it.start, it.bytes]));
+        let device = &self.device;
+        let group = self.groups.entry(key).or_insert_with(|| {
+            let entries = bindings.iter().enumerate();
+            let entries: Vec<_> = entries
+                .map(|(index, span)| wgpu::BindGroupEntry {
+                    binding: index as u32,
+                    resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                        buffer: &span.buffer.raw,
+                        offset: span.start,
+                        size: std::num::NonZero::new(span.bytes.next_multiple_of(4)),
+                    }),
+                })
+                .collect();
+            device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &pipeline.layout,
+                entries: &entries,
+            })
+        });
+        if self.pass.is_none() {
+            let encoder = self.encoder.get_or_insert_with(|| {
+                device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+            });
+            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: None };
+            self.pass = Some(encoder.begin_compute_pass(&descriptor).forget_lifetime());
+        }
+        let Some(pass) = &mut self.pass else { unreachable!("a pass was begun above") };
+        pass.set_pipeline(&pipeline.raw);
+        pass.set_bind_group(0, &*group, &[]);
+        if !parameters.is_empty() {
+            let bytes: Vec<u8> = parameters.iter().flat_map(|word| word.to_le_bytes()).collect();
+            pass.set_immediates(0, &bytes);
+        }
+        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        self.dispatches += 1;
+        self.recorded += 1;
+        if self.recorded >= SUBMIT_EVERY {
+            self.submit()?;
+        }
+        Ok(())
+    }
+
+    /// Records a copy; places and sizes are multiples of 4.
+    pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
+        self.pass = None;
+        let device = &self.device;
+        let encoder = self.encoder.get_or_insert_with(|| {
+            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+        });
+        encoder.copy_buffer_to_buffer(&from.raw, start, &to.raw, at, bytes);
+    }
+
+    /// Records that bytes become zero.
+    pub fn clear(&mut self, buffer: &Buffer) {
+        self.pass = None;
+        let device = &self.device;
+        let encoder = self.encoder.get_or_insert_with(|| {
+            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+        });
+        encoder.clear_buffer(&buffer.raw, 0, None);
+    }
+
+    /// Hands over what is recorded, without waiting.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn submit(&mut self) -> Result<(), GpuError> {
+        self.pass = None;
+        self.recorded = 0;
+        if let Some(encoder) = self.encoder.take() {
+            self.queue.submit([encoder.finish()]);
+            self.unsubmitted = 0;
+            self.submissions += 1;
+        }
+        self.check()
+    }
+
+    /// Waits for everything recorded and gives bytes of several places, one after the other; each is a multiple of 4.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read(&mut self, places: &[(&Buffer, u64, u64)]) -> Result<Vec<u8>, GpuError> {
+        let total: u64 = places.iter().map(|(_, _, bytes)| bytes).sum();
+        if total == 0 {
+            return Ok(Vec::new());
+        }
+        let device = &self.device;
+        let landing = match self.landing.take() {
+            Some(landing) if landing.size() >= total => landing,
+            _ => device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("landing"),
+                size: total.next_power_of_two().max(4096),
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            }),
+        };
+        self.pass = None;
+        let encoder = self.encoder.get_or_insert_with(|| {
+            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+        });
+        let mut at = 0;
+        for (buffer, start, bytes) in places {
+            encoder.copy_buffer_to_buffer(&buffer.raw, *start, &landing, at, *bytes);
+            at += bytes;
+        }
+        self.submit()?;
+        let slice = landing.slice(..total);
+        let (tell, told) = std::sync::mpsc::channel();
+        slice.map_async(wgpu::MapMode::Read, move |result| {
+            // There is no receiver only where the wait below has failed.
+            let _ = tell.send(result);
+        });
+        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.check()?;
+        let mapped = waited.is_ok() && matches!(told.try_recv(), Ok(Ok(())));
+        if !mapped {
+            return Err(GpuError::Lost("an answer did not arrive".to_owned()));
+        }
+        let bytes = match slice.get_mapped_range() {
+            Ok(view) => view.to_vec(),
+            Err(error) => return Err(GpuError::Refused(error.to_string())),
+        };
+        landing.unmap();
+        self.landing = Some(landing);
+        Ok(bytes)
+    }
+
+    /// [`Gpu::read`] of `count` numbers of one buffer.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_floats(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        count: usize,
+    ) -> Result<Vec<f32>, GpuError> {
+        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    }
+
+    /// [`Gpu::read`] of `count` words of one buffer.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_words(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        count: usize,
+    ) -> Result<Vec<u32>, GpuError> {
+        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    /// What the device or its driver reported since the start; it stays.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<(), GpuError> {
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Keeps the first failure; those that follow are its consequences.
+fn remember(failure: &Mutex<Option<GpuError>>, error: GpuError) {
+    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+}
+
+/// The driver's words without line breaks, cut to what a message can hold.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect()
+}

@@ -88,8 +88,8 @@ impl FromStr for StoredAs {
             "fp8:128:f32" => Ok(Self::Fp8(ScaleType::Float(FloatType::F32))),
             "fp8:128:e8m0" => Ok(Self::Fp8(ScaleType::E8m0)),
             _ => BlockFormat::parse(text).map(Self::Blocks).ok_or_else(|| {
-                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0, bf16, f16, f32, \
-                 or a block encoding such as q4_k"
+                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0, bf16, f16, \
+                 f32, or a block encoding such as q4_k"
                     .to_owned()
             }),
         }

@@ -26,7 +26,7 @@ BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k")
           ("iq4_xs", "q8_0"), ("q5_1", "q4_0"), ("f16", "q4_k"), ("4bit", "q6_k"), ("q4_k", "8bit"),
           ("iq2_xxs", "iq3_xxs"), ("iq2_xs", "iq2_s"), ("iq3_s", "iq1_s"), ("tq2_0", "q5_k"), ("q4_k", "tq1_0")]
 # Golden checkpoints whose families a GPU refuses.
-REFUSED = ("deepseek", "glm")
+REFUSED = ("deepseek", "dsv4", "glm")
 PREDICTED = [[*budget, "--predict", "on"] for budget in BUDGETS[:2]]
 
 

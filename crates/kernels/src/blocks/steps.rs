@@ -8,11 +8,9 @@ use crate::task::IntegerTask;
 const PREFETCH_BYTES: usize = 48 * 64;
 
 /// The same for scales in a plane of their own: some rows, as for the codes.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
 const SCALES_PREFETCH_BYTES: usize = 6 * 64;
 
 /// Bytes of 32 codes of 4 bits.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
 const GROUP_BYTES: usize = 16;
 
 /// Columns of half a step of groups of 32, or of a step of groups of 16.
@@ -31,7 +29,6 @@ pub(crate) struct StepBlocks<'a> {
     half_bytes: usize,
     halves: usize,
     copies: [[u8; COPY_BYTES]; 2],
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
     scales: [u8; GROUP_LANES],
 }
 

@@ -18,8 +18,8 @@ pub(super) trait Format {
     /// See the trait.
     unsafe fn codes(from: *const u8, v: usize) -> __m256i;
 
-    /// Scale and bias of sixteen groups, of the exponents of eight at each pointer where they are planes, else: of the blocks at the first pointer in formats with groups of 16, of the
-    /// blocks at both otherwise.
+    /// Scale and bias of sixteen groups: of the exponents of eight at each pointer where they are planes, of the blocks
+    /// at the first pointer in formats with groups of 16, of the blocks at both otherwise.
     ///
     /// # Safety
     ///

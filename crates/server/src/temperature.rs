@@ -46,6 +46,7 @@ fn of_sensor(folder: &Path) -> Option<Temperature> {
 mod tests {
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn only_disks_that_tell_are_listed() {
         let root = tempfile::tempdir().expect("a folder for the test");

@@ -42,11 +42,10 @@ fn of_sensor(folder: &Path) -> Option<Temperature> {
     Some(Temperature { device, celsius: f64::from(thousandths) / 1000.0 })
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
-    #[cfg(unix)]
     #[test]
     fn only_disks_that_tell_are_listed() {
         let root = tempfile::tempdir().expect("a folder for the test");

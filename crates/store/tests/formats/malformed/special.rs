@@ -1,6 +1,7 @@
 //! Paths that are no files: pipes, devices, folders, sparse terabytes, and folders that are no checkpoints.
 
 use std::fs::{self, File};
+#[cfg(unix)]
 use std::path::Path;
 
 use super::refused;

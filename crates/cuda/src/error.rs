@@ -2,13 +2,17 @@
 
 use thiserror::Error;
 
+/// The driver's interface, as the system calls it.
+const DRIVER_LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+
 /// A GPU that cannot be used, or a call that failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CudaError {
     /// There is no driver.
     #[error(
-        "no NVIDIA driver: the library libcuda.so.1 cannot be loaded; install the driver (580 or newer), \
-         or use --device cpu"
+        "no NVIDIA driver: the library {library} cannot be loaded; install the driver (580 or newer), \
+         or use --device cpu",
+        library = DRIVER_LIBRARY
     )]
     NoDriver,
     /// The driver has no such device.

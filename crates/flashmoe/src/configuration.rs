@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
+use store::io::platform::HOME;
 use store::shown::{self, quoted};
 use toml::{Table, Value};
 
@@ -67,8 +68,7 @@ pub(crate) fn path() -> Option<PathBuf> {
         |name| std::env::var_os(name).map(PathBuf::from).filter(|it| !it.as_os_str().is_empty());
     set("FLASHMOE_CONFIG").or_else(|| {
         let absolute = |name| set(name).filter(|path| path.is_absolute());
-        let folder =
-            absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+        let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute(HOME)?.join(".config")));
         Some(folder?.join("flashmoe/config.toml"))
     })
 }

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 
+use crate::signals;
+
 /// Set by Ctrl-C.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
@@ -21,13 +23,7 @@ impl Interrupt {
         }
         let interrupt = LISTENING.get_or_init(Self::default).clone();
         let flag = interrupt.0.clone();
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // Registered first, so that it sees the flag before the second registration sets it.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
-                .context("cannot listen for signals")?;
-            signal_hook::flag::register(signal, flag.clone())
-                .context("cannot listen for signals")?;
-        }
+        signals::set_flag(flag).context("cannot listen for signals")?;
         Ok(interrupt)
     }
 

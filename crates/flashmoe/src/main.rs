@@ -15,6 +15,7 @@ mod progress;
 mod prompt;
 mod requantisation;
 mod sampling;
+mod signals;
 mod speed;
 mod state;
 mod supervisor;

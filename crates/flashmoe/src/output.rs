@@ -54,10 +54,10 @@ mod tests {
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(rustix::io::Errno::NOSPC.into())
+                Err(io::ErrorKind::StorageFull.into())
             }
             fn flush(&mut self) -> io::Result<()> {
-                Err(rustix::io::Errno::PIPE.into())
+                Err(io::ErrorKind::BrokenPipe.into())
             }
         }
         let mut full = Named::new("a/b.jsonl", Full);

@@ -1,7 +1,6 @@
 //! The prompt of `flashmoe run`: what was typed, what came on standard input, or both.
 
 use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,9 +33,18 @@ pub(crate) fn prompt(typed: Option<&str>) -> Result<Option<String>> {
 }
 
 /// Whether standard input is a pipe or a file: a terminal, a device or a socket was not meant as a prompt.
+#[cfg(unix)]
 fn has_input() -> bool {
+    use std::os::unix::fs::FileTypeExt;
     let kind = std::path::Path::new("/dev/stdin").metadata().map(|input| input.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_file())
+}
+
+/// Whether standard input is no terminal. Devices cannot be told from files there; the null device is empty.
+#[cfg(windows)]
+fn has_input() -> bool {
+    use std::io::IsTerminal;
+    !std::io::stdin().is_terminal()
 }
 
 fn standard_input() -> Result<String> {

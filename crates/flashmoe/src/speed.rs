@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use anyhow::{Context, Result};
 use engine::backend::{cuda, gpu};
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::Checkpoint;
+use store::io::platform::FileExt;
 use store::split_mix::SplitMix64;
 
 use crate::failure::Failure;

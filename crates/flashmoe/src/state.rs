@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-/// `$XDG_STATE_HOME/flashmoe`, else `~/.local/state/flashmoe`; `None` without a home.
+use store::io::platform::HOME;
+
+/// `$XDG_STATE_HOME/flashmoe`, else `.local/state/flashmoe` in the user's folder; `None` without a home.
 pub(crate) fn folder() -> Option<PathBuf> {
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute(HOME)?.join(".local/state")));
     Some(state?.join("flashmoe"))
 }

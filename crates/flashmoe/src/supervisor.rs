@@ -1,10 +1,8 @@
 //! What a supervisor such as systemd is told: ready, how far, stopping, alive (sd_notify(3), over a datagram socket).
 //!
 //! Where `NOTIFY_SOCKET` names no socket, nothing is said. A message that does not arrive is no failure: the supervisor
-//! may have gone.
+//! may have gone. Windows has no such supervisor.
 
-use std::ffi::OsStr;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,31 +10,65 @@ use server::work::Loading;
 
 /// Whom to tell.
 #[derive(Clone, Debug)]
-pub(crate) struct Supervisor(Option<Arc<(UnixDatagram, SocketAddr)>>);
+pub(crate) struct Supervisor(Option<Arc<system::Socket>>);
 
-/// A path, or on Linux a name outside of the file system, written with `@`.
-fn address(path: &OsStr) -> Option<SocketAddr> {
-    #[cfg(target_os = "linux")]
-    if let Some(name) = path.as_encoded_bytes().strip_prefix(b"@") {
-        use std::os::linux::net::SocketAddrExt;
-        return SocketAddr::from_abstract_name(name).ok();
+#[cfg(unix)]
+mod system {
+    use std::ffi::OsStr;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    /// A socket, and the supervisor's.
+    #[derive(Debug)]
+    pub(super) struct Socket(UnixDatagram, SocketAddr);
+
+    impl Socket {
+        pub(super) fn of_environment() -> Option<Self> {
+            let address = address(&std::env::var_os("NOTIFY_SOCKET")?)?;
+            Some(Self(UnixDatagram::unbound().ok()?, address))
+        }
+
+        pub(super) fn tell(&self, message: &str) {
+            let _gone = self.0.send_to_addr(message.as_bytes(), &self.1);
+        }
     }
-    SocketAddr::from_pathname(path).ok()
+
+    /// A path, or on Linux a name outside of the file system, written with `@`.
+    fn address(path: &OsStr) -> Option<SocketAddr> {
+        #[cfg(target_os = "linux")]
+        if let Some(name) = path.as_encoded_bytes().strip_prefix(b"@") {
+            use std::os::linux::net::SocketAddrExt;
+            return SocketAddr::from_abstract_name(name).ok();
+        }
+        SocketAddr::from_pathname(path).ok()
+    }
+}
+
+#[cfg(windows)]
+mod system {
+    /// There is none.
+    #[derive(Debug)]
+    pub(super) enum Socket {}
+
+    impl Socket {
+        pub(super) fn of_environment() -> Option<Self> {
+            None
+        }
+
+        pub(super) fn tell(&self, _message: &str) {
+            match *self {}
+        }
+    }
 }
 
 impl Supervisor {
     /// The one that the environment names.
     pub(crate) fn of_environment() -> Self {
-        Self(std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
-            let address = address(&path)?;
-            Some(Arc::new((UnixDatagram::unbound().ok()?, address)))
-        }))
+        Self(system::Socket::of_environment().map(Arc::new))
     }
 
     fn tell(&self, message: &str) {
-        if let Some(told) = &self.0 {
-            let (socket, address) = &**told;
-            let _gone = socket.send_to_addr(message.as_bytes(), address);
+        if let Some(socket) = &self.0 {
+            socket.tell(message);
         }
     }
 

@@ -4,10 +4,10 @@
 
 mod support;
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use store::io::platform::FileExt;
 use support::flashmoe;
 
 fn synth(folder: &Path, name: &str, layout: &str) -> PathBuf {

@@ -5,11 +5,11 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use store::format::{Checkpoint, Tensor, open};
+use store::io::platform::FileExt;
 use support::{Scored, flashmoe, golden};
 
 const CASE: &str = "dsv4-calm-hf";

@@ -102,6 +102,7 @@ fn files_that_cannot_be_used_are_named() {
     assert!(code == Some(2) && message.contains("line 1: missing field"), "{message}");
 }
 
+#[cfg(unix)]
 #[test]
 fn an_interrupted_evaluation_prints_what_it_has() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");

@@ -5,11 +5,11 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::Value;
 use store::format::{Checkpoint, Extent, Projection, open};
+use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue, Q8_0};
 use support::{Scored, flashmoe, golden};
 

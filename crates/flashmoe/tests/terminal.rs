@@ -1,5 +1,6 @@
 //! Goal: what a newcomer meets in a terminal and in a pipe is what other programs have taught. Method: the real binary
 //! with the demo model, with pipes and with a pseudo-terminal.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::fs::File;

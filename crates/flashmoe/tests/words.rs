@@ -1,6 +1,7 @@
 //! Goal: a failure is one short line that names the file or stream, says nothing twice, and brings nothing of a
 //! stranger's file to the terminal but a short, printable piece. Method: the real binary with closed and full outputs,
 //! and copies of the demo model whose files say something long or evil.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::path::{Path, PathBuf};

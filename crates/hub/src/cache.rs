@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::SystemTime;
@@ -208,7 +208,7 @@ impl Cache {
                     _ => {}
                 }
             }
-            match std::os::unix::fs::symlink(&target, &link) {
+            match make_link(&target, &link) {
                 // Another program has linked the same meanwhile.
                 Err(_) if fs::read_link(&link).is_ok_and(|found| found == target) => {}
                 linked => linked.map_err(|error| HubError::io(&link, "create", error))?,
@@ -227,6 +227,23 @@ impl Cache {
         written.map_err(|error| HubError::io(&reference, "write", error))?;
         Ok(snapshot)
     }
+}
+
+/// Makes the snapshot's name of a blob, which is `target` seen from the folder of `link`.
+#[cfg(unix)]
+fn make_link(target: &Path, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
+}
+
+/// As on Unix where the user may make links, which is a privilege on Windows. Else the blob gets a second name, and on
+/// file systems without that it is copied.
+#[cfg(windows)]
+fn make_link(target: &Path, link: &Path) -> io::Result<()> {
+    if std::os::windows::fs::symlink_file(target, link).is_ok() {
+        return Ok(());
+    }
+    let blob = link.parent().unwrap_or(Path::new(".")).join(target);
+    fs::hard_link(&blob, link).or_else(|_| fs::copy(&blob, link).map(|_| ()))
 }
 
 fn find_in(repository: &Path, quant: Option<&Quant>) -> Found {

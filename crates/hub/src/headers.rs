@@ -5,9 +5,10 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+
+use store::io::platform::FileExt;
 
 use crate::client::{Hub, Request};
 use crate::error::HubError;

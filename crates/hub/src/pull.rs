@@ -206,9 +206,8 @@ fn check_disk(folder: &Path, needed: u64) -> Result<(), HubError> {
     // The folder may not exist yet: its nearest parent has the same file system.
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
-    let found = rustix::fs::statvfs(existing);
-    let found = found.map_err(|error| HubError::io(existing, "examine", error.into()))?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let found = store::io::platform::space(existing);
+    let free = found.map_err(|error| HubError::io(existing, "examine", error))?.free;
     if needed > free {
         return Err(HubError::Disk { folder: folder.to_owned(), needed, free });
     }

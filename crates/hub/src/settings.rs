@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use store::io::platform::HOME;
+
 use crate::error::HubError;
 
 /// The hub where nothing is said.
@@ -80,13 +82,13 @@ impl Settings {
             |name: &str| variable(name).map(|value| value.to_string_lossy().trim().to_owned());
         let home = path("HF_HOME").or_else(|| {
             let cache = path("XDG_CACHE_HOME");
-            Some(cache.or_else(|| Some(path("HOME")?.join(".cache")))?.join("huggingface"))
+            Some(cache.or_else(|| Some(path(HOME)?.join(".cache")))?.join("huggingface"))
         });
         let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
         let cache = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));
         let cache = cache.or_else(|| in_home("hub")).ok_or_else(|| HubError::Setting {
             name: "HF_HUB_CACHE".to_owned(),
-            reason: "neither it nor HF_HOME nor HOME is set: say where models belong".to_owned(),
+            reason: format!("neither it nor HF_HOME nor {HOME} is set: say where models belong"),
         })?;
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let endpoint = endpoint.trim_end_matches('/').to_owned();
@@ -128,7 +130,7 @@ impl Settings {
 
 /// `~` as the hub's tools expand it.
 fn expanded(path: PathBuf, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    match (path.strip_prefix("~"), variable("HOME")) {
+    match (path.strip_prefix("~"), variable(HOME)) {
         (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
         _ => path,
     }

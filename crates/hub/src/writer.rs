@@ -6,11 +6,10 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
+use store::io::platform::open_no_link;
 
 use crate::error::HubError;
 use crate::repository::{BlobId, RepositoryFile};
@@ -190,14 +189,14 @@ impl BlobWriter {
 /// Opens a file of the cache, made if it is not there. It follows no link and does not wait at a pipe.
 fn open(path: &Path, appending: bool) -> Result<File, HubError> {
     let mut options = OpenOptions::new();
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    options.read(true).create(true).custom_flags(flags.bits().cast_signed());
+    options.read(true).create(true);
     if appending {
         options.append(true);
     } else {
         options.write(true);
     }
-    let file = options.open(path).map_err(|error| HubError::io(path, "open", error))?;
+    let file = open_no_link(&mut options, path);
+    let file = file.map_err(|error| HubError::io(path, "open", error))?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err(HubError::io(path, "open", std::io::Error::other("it is no file")));
     }

@@ -1,5 +1,6 @@
 //! Goal: whatever lies in the hub's cache, names that are shown are plain, nothing outside it is removed or written,
 //! and looking at it costs no more than it has files. Method: caches as other programs and strangers may leave them.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod support;

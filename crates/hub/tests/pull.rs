@@ -253,6 +253,7 @@ fn listings_of_a_hostile_hub_are_bounded_and_refused() {
     assert!(matches!(error, HubError::Disk { needed, .. } if needed == 1 << 43), "{error}");
 }
 
+#[cfg(unix)]
 #[test]
 fn a_link_in_the_place_of_a_blob_is_not_written_through() {
     let test = TestHub::start(files());

@@ -42,7 +42,7 @@ fn of_sensor(folder: &Path) -> Option<Temperature> {
     Some(Temperature { device, celsius: f64::from(thousandths) / 1000.0 })
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

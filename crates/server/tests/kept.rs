@@ -203,6 +203,7 @@ fn no_request_waits_for_what_is_being_written() {
 }
 
 /// Links that somebody has left in the folder while it was open to others.
+#[cfg(unix)]
 #[test]
 fn planted_links_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,14 +10,14 @@
 //! [`Target`]s that travel with the read requests. Whatever the cache above does wrong, bytes under a
 //! reader never change: it would be refused a lease. The `unsafe` of this file rests on that alone.
 
-use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(target_os = "linux")]
 use rustix::mm::Advice;
-use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::io::platform::{Pages, reserved_pages};
 
 /// Alignment and granularity of the mapping: the huge page of x86-64 and of 4 KiB-page aarch64.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -45,6 +45,8 @@ pub enum HugePages {
 struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// Unmapped when this is dropped, and no lease outlives the arena (they hold it).
+    _pages: Pages,
 }
 
 // SAFETY: the mapping is plain memory owned by this value; access is regulated by the leases.
@@ -155,44 +157,14 @@ unsafe impl kernels::memory::StableMemory for SlotArena {
 impl Mapping {
     fn new(bytes: usize, pages: HugePages) -> std::io::Result<Self> {
         if pages == HugePages::Reserved {
-            return Self::reserved(bytes);
+            let reserved = reserved_pages(bytes)?;
+            return Ok(Self { base: reserved.base(), bytes, _pages: reserved });
         }
-        // One huge page too many, so that an aligned run of `bytes` lies inside.
-        let wide = bytes + HUGE_PAGE_BYTES;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing.
-        let raw = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), wide, protection, MapFlags::PRIVATE)
-        }? as usize;
-        let base = raw.next_multiple_of(HUGE_PAGE_BYTES);
-        let (head, tail) = (base - raw, raw + wide - (base + bytes));
-        for (start, length) in [(raw, head), (base + bytes, tail)] {
-            if length > 0 {
-                // SAFETY: the range lies inside the mapping made above and outside the part kept.
-                unsafe { rustix::mm::munmap(start as *mut c_void, length) }?;
-            }
-        }
-        let base = NonNull::new(base as *mut u8).expect("a mapping never starts at zero");
-        let mapping = Self { base, bytes };
+        let aligned = Pages::aligned(bytes, HUGE_PAGE_BYTES)?;
+        let mapping = Self { base: aligned.base(), bytes, _pages: aligned };
         mapping.advise_pages(pages);
         mapping.populate();
         Ok(mapping)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn reserved(bytes: usize) -> std::io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::POPULATE;
-        // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing.
-        let raw =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
-        let base = NonNull::new(raw.cast::<u8>()).expect("a mapping never starts at zero");
-        Ok(Self { base, bytes })
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn reserved(_bytes: usize) -> std::io::Result<Self> {
-        Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
     }
 
     /// Asks for huge pages. A kernel without them answers with an error that changes nothing:
@@ -236,14 +208,6 @@ impl Mapping {
             // SAFETY: inside the mapping, which is writable and not shared yet.
             unsafe { first.add(offset).write_volatile(0) };
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and no lease outlives the arena (they hold it).
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own range cannot fail");
     }
 }
 

@@ -7,15 +7,15 @@
 //! at the price of a dependency in C.
 
 /// From this size on a block is mapped for itself, and given back as soon as it is freed.
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: libc::c_int = 512 << 10;
 /// Arenas: threads that serve seldom meet, and those that compute do not allocate.
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ARENAS: libc::c_int = 2;
 
 /// Bounds what the heap keeps. To be called before the first thread is started.
 pub fn configure() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt takes two integers, touches the allocator's own parameters only and may be called at any time;
     // a parameter that it does not know leaves everything as it is.
     unsafe {
@@ -27,7 +27,7 @@ pub fn configure() {
 
 /// Gives back what is free. Takes milliseconds: for use after work that took much memory.
 pub fn give_back() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim locks the arenas it looks at and returns only pages of free blocks; no pointer is involved.
     unsafe {
         libc::malloc_trim(0);

@@ -15,7 +15,6 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +28,7 @@ use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum, record_che
 use crate::io::FileChange;
 use crate::io::guard::GuardedMap;
 use crate::io::identity::Identity;
-use crate::io::platform::{forget_pages, open_uncached, want_huge_pages};
+use crate::io::platform::{FileExt, forget_pages, open_uncached, want_huge_pages};
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +105,7 @@ struct MappedFile {
 impl MappedFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        let identity = Identity::of(&file.metadata()?);
+        let identity = Identity::of(&file)?;
         let map = GuardedMap::new(&file)?;
         Ok(Self { path: path.to_owned(), file, identity, map })
     }

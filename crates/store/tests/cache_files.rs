@@ -6,7 +6,6 @@
 mod cache_support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -138,7 +137,9 @@ fn a_file_written_over_whose_times_were_set_back_is_an_error() {
 fn links_and_permissions_change_no_weights() {
     let link = |path: &Path| fs::hard_link(path, path.with_extension("link")).unwrap();
     let protect = |path: &Path| {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
+        let mut permissions = path.metadata().unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(path, permissions).unwrap();
     };
     after(link, |name, cause| assert_eq!(cause, None, "{name}, linked"));
     after(protect, |name, cause| assert_eq!(cause, None, "{name}, protected"));

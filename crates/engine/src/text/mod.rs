@@ -40,6 +40,8 @@ pub use ids::EncodeLimit;
 pub use language::{ChatPrompt, Language, LanguageError, dialect};
 pub use least::TextLimit;
 pub use messages::{Message, Role, ToolCall, arrange_system, parse_arguments};
+#[cfg(windows)]
+pub use program::memory_is_bounded;
 pub use program::{TemplateHost, is_template_process, template_process};
 pub use replay::{SampledTurn, SampledTurns};
 pub use stop::{STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, StopOutcome, StopStrings};

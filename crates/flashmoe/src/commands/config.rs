@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::CommandFactory;
+use store::io::platform::HOME;
 
 use crate::arguments::{Arguments, ConfigCommand};
 use crate::configuration::{self, Origin};
@@ -13,7 +14,8 @@ pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()>
     match command {
         ConfigCommand::Path => {
             let place = configuration::place();
-            let (path, exists) = place.ok_or_else(|| Failure::usage("HOME is not set"))?;
+            let (path, exists) =
+                place.ok_or_else(|| Failure::usage(format!("{HOME} is not set")))?;
             let note = if exists { "" } else { " (not there yet)" };
             writeln!(out, "{}{note}", path.display()).map_err(Failure::io)?;
         }

@@ -30,6 +30,8 @@ pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result
     }
     let mut findings =
         vec![processor(), memory(), locked_memory(), huge_pages(), io_uring(), gpu(), adapters()];
+    #[cfg(windows)]
+    findings.push(templates());
     if let Some(model) = &arguments.model {
         findings.push(disk(model)?);
     }
@@ -87,6 +89,29 @@ fn memory() -> Finding {
     }
 }
 
+/// Templates come with models, from strangers.
+#[cfg(windows)]
+fn templates() -> Finding {
+    let bounded = engine::text::memory_is_bounded();
+    Finding {
+        name: "templates",
+        value: json!({"memory_bounded": bounded}),
+        text: match bounded {
+            true => "the memory of their processes is bounded by a job object",
+            false => "the memory of their processes is NOT bounded: the system keeps no such limit",
+        }
+        .to_owned(),
+        advice: (!bounded).then(|| "run only models whose chat template you trust".to_owned()),
+    }
+}
+
+#[cfg(windows)]
+fn locked_memory() -> Finding {
+    let text = NOT_HERE.to_owned();
+    Finding { name: "locked memory", value: Value::Null, text, advice: None }
+}
+
+#[cfg(unix)]
 fn locked_memory() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let text = limit.map_or("no limit".to_owned(), |bytes| ByteSize(bytes).to_string());

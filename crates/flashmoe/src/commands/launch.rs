@@ -7,7 +7,6 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -205,12 +204,28 @@ fn run(launch: &Launch, further: &[OsString]) -> Failure {
     let mut command = Command::new(launch.program);
     command.args(&launch.arguments).args(further);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    let error = command.exec();
+    let error = become_it(&mut command);
     let Launch { program, install, .. } = launch;
     Failure::usage(match error.kind() {
         std::io::ErrorKind::NotFound => format!("{program} is not installed: {install}"),
         _ => format!("cannot run {program}: {error}"),
     })
+}
+
+#[cfg(unix)]
+fn become_it(command: &mut Command) -> std::io::Error {
+    std::os::unix::process::CommandExt::exec(command)
+}
+
+/// A process cannot become another there: it waits, and ends with the same code. The client gets Ctrl-C as well, and
+/// decides what that means.
+#[cfg(windows)]
+fn become_it(command: &mut Command) -> std::io::Error {
+    let ran = crate::signals::listen(|| {}).and_then(|()| command.status());
+    match ran {
+        Ok(status) => std::process::exit(status.code().unwrap_or(1)),
+        Err(error) => error,
+    }
 }
 
 /// Lines for a shell.

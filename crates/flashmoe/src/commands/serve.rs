@@ -1,9 +1,7 @@
 //! `flashmoe serve`: a model behind the protocols of the clients.
 
-use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -199,20 +197,15 @@ fn small_file(option: &str, file: &Path) -> Result<String> {
 
 /// The first signal ends the server; a second one does not wait for answers in progress.
 fn stop_at_signals(stopper: Stopper, supervisor: Supervisor) -> Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(Failure::io)?;
-    std::thread::spawn(move || {
-        let mut arrived = signals.forever();
-        if arrived.next().is_some() {
-            supervisor.stopping();
-            stopper.stop();
-        }
-        if arrived.next().is_some() {
+    let mut stopping = false;
+    let told = move || {
+        if std::mem::replace(&mut stopping, true) {
             std::process::exit(130);
         }
-    });
-    Ok(())
+        supervisor.stopping();
+        stopper.stop();
+    };
+    crate::signals::listen(told).map_err(|error| Failure::io(error).into())
 }
 
 /// The folder that servers share. The model's contents are read for it where no pack or note has their sums.
@@ -224,7 +217,7 @@ fn shared_options(
     let Some(folder) = arguments.cache_shared.clone() else { return Ok(None) };
     let note = arguments.cache_disk.as_ref().map(|folder| folder.join("contents"));
     if let Some(folder) = &arguments.cache_disk {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let made = store::io::platform::create_private_folder(folder);
         made.map_err(Failure::io).with_context(|| folder.display().to_string())?;
     }
     if plan.checkpoint.contents_bytes() > TOLD_BYTES {

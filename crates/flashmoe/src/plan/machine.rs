@@ -3,13 +3,17 @@
 
 #[cfg(target_vendor = "apple")]
 mod apple;
-#[cfg(not(target_vendor = "apple"))]
+#[cfg(not(any(target_vendor = "apple", windows)))]
 mod proc;
+#[cfg(windows)]
+mod windows;
 
 #[cfg(target_vendor = "apple")]
 use apple as system;
-#[cfg(not(target_vendor = "apple"))]
+#[cfg(not(any(target_vendor = "apple", windows)))]
 use proc as system;
+#[cfg(windows)]
+use windows as system;
 
 /// Memory of the machine and of our control group, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::app::App;
+use super::descriptors;
 use super::drain::Phase;
 use super::heads::Watched;
 use super::identify::{Identify, System};
@@ -35,8 +35,6 @@ const HEADERS_MAX: usize = 100;
 const READ_AHEAD_BYTES: usize = 32 << 10;
 /// How long answers that were ended may take to arrive.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Descriptors for everything but connections: shards of checkpoints, rings, timers.
-const OTHER_DESCRIPTORS: u64 = 1024;
 /// Pause before a connection is tried again for which there was no room, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// How long an idle connection may take to close.
@@ -136,7 +134,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
-        let connections = raise_descriptor_limit(self.options.limits.connections);
+        let connections = descriptors::raise_limit(self.options.limits.connections);
         let app = Arc::new(App::new(&self.options, worker, identify));
         let result = runtime.block_on(self.serve(app, connections));
         runtime.shutdown_background();
@@ -165,7 +163,7 @@ impl Server {
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    if is_lack_of_descriptors(&error) {
+                    if descriptors::are_lacking(&error) {
                         idle.close_longest();
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -243,27 +241,6 @@ async fn admit(room: &Arc<Semaphore>, idle: &Idle) -> Option<OwnedSemaphorePermi
             Err(_) => idle.close_longest(),
         };
     }
-}
-
-fn is_lack_of_descriptors(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let lacking = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    error.raw_os_error().is_some_and(|number| lacking.contains(&number))
-}
-
-/// Lets the process have a descriptor for every connection, as far as the system allows: the usual soft limit of
-/// 1,024 is for programs that use `select`. How many connections there can be, so that something is left for the rest
-/// of the process: half of the descriptors, where there are so few.
-fn raise_descriptor_limit(connections: usize) -> usize {
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = connections as u64 + OTHER_DESCRIPTORS;
-    if limit.current.is_some_and(|current| current < wanted) {
-        limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        let _unchanged = setrlimit(Resource::Nofile, limit);
-    }
-    let Some(most) = getrlimit(Resource::Nofile).current else { return connections };
-    let most = most - OTHER_DESCRIPTORS.min(most / 2);
-    connections.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
 async fn connection(

@@ -7,6 +7,7 @@
 mod answer;
 mod app;
 mod body;
+mod descriptors;
 mod drain;
 mod error;
 mod follow;

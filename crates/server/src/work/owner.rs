@@ -7,12 +7,12 @@
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use store::io::platform::private;
 
 /// Whose request it is: the holder of a key, or everybody where kept prompts are shared.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Salt {
         let salt = Self::random()?;
         let aside = path.with_extension("new");
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        let mut file = private(options.write(true).create(true).truncate(true)).open(&aside)?;
         file.write_all(&salt.0)?;
         file.sync_all()?;
         fs::rename(&aside, path)?;
@@ -100,7 +100,7 @@ impl Salt {
     pub(super) fn common(path: &Path) -> io::Result<Self> {
         let salt = Self::random()?;
         let mut options = OpenOptions::new();
-        match options.write(true).create_new(true).mode(0o600).open(path) {
+        match private(options.write(true).create_new(true)).open(path) {
             Ok(mut file) => {
                 file.write_all(&salt.0)?;
                 file.sync_all()?;

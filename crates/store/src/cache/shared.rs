@@ -15,6 +15,7 @@ use crate::cache::members::{Scratch, VisitState};
 use crate::cache::options::{StorageMode, StoreOptions};
 use crate::cache::state::{Load, Purpose, Residency};
 use crate::format::{Checkpoint, record_checksum};
+use crate::io::platform::PASSING_ERRORS;
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
 use crate::record::{BLOCK_BYTES, RecordPlan};
 use crate::timeline;
@@ -308,8 +309,7 @@ impl CompletionSink for Shared {
     fn complete(&self, mut request: ReadRequest, outcome: Outcome) -> Option<ReadRequest> {
         let bytes = match outcome {
             Outcome::Failed(number) => {
-                let error = rustix::io::Errno::from_raw_os_error(number);
-                let passing = matches!(error, rustix::io::Errno::INTR | rustix::io::Errno::AGAIN);
+                let passing = PASSING_ERRORS.contains(&number);
                 if passing && request.attempts < INTERRUPTIONS_MAX {
                     request.attempts += 1;
                     self.lock().counters.retries += 1;

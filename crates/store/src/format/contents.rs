@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
 
 use super::{Checkpoint, CheckpointFile, PackInfo};
-use crate::io::platform::forget_pages;
+use crate::io::platform::{forget_pages, private};
 use crate::shown;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -119,7 +118,8 @@ impl Noted {
     fn write(&self, path: &Path) -> io::Result<()> {
         let aside: PathBuf = path.with_extension(format!("{}.new", std::process::id()));
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        options.write(true).create(true).truncate(true);
+        let mut file = private(&mut options).open(&aside)?;
         let lines = self.sums.iter().map(|(identity, sum)| format!("{identity:016x} {sum:016x}\n"));
         file.write_all(lines.collect::<String>().as_bytes())?;
         fs::rename(&aside, path)

@@ -5,14 +5,12 @@
 //! limit; names that come out of a file must be plain names; links may stay in the folder or lead into
 //! the `blobs` folder of a Hugging Face cache, nowhere else.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, FileType};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-
 use super::error::FormatError;
+use crate::io::platform::{facts, is_regular, open_without_waiting, special_kind};
 
 /// Longest file name accepted from inside a file: what file systems allow.
 const NAME_BYTES_MAX: usize = 255;
@@ -32,36 +30,24 @@ pub(crate) struct Opened {
 pub(crate) fn open_regular(path: &Path) -> Result<Opened, FormatError> {
     // A look before the open: opening some devices has effects.
     let before = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
-    refuse_special(path, &before)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-        .open(path)
-        .map_err(|error| FormatError::io(path, "open", error))?;
+    if !before.is_file() {
+        return Err(special(path, &before.file_type()));
+    }
+    let file = open_without_waiting(path).map_err(|error| FormatError::io(path, "open", error))?;
     // And one after it: the path may have been replaced in between.
-    let metadata = file.metadata().map_err(|error| FormatError::io(path, "examine", error))?;
-    refuse_special(path, &metadata)?;
-    let nanoseconds =
-        |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    let modified_ns = nanoseconds(metadata.mtime(), metadata.mtime_nsec());
-    let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
-    Ok(Opened { file, length: metadata.len(), modified_ns, changed_ns })
+    let examined = |error| FormatError::io(path, "examine", error);
+    if !is_regular(&file).map_err(examined)? {
+        let kind = file.metadata().map_err(examined)?.file_type();
+        return Err(special(path, &kind));
+    }
+    let found = facts(&file).map_err(examined)?;
+    let (modified_ns, changed_ns) = (found.modified_ns, found.changed_ns);
+    Ok(Opened { file, length: found.length, modified_ns, changed_ns })
 }
 
-fn refuse_special(path: &Path, metadata: &Metadata) -> Result<(), FormatError> {
-    let kind = metadata.file_type();
-    let found = if kind.is_file() {
-        return Ok(());
-    } else if kind.is_dir() {
-        "folder"
-    } else if kind.is_fifo() {
-        "named pipe"
-    } else if kind.is_socket() {
-        "socket"
-    } else {
-        "device"
-    };
-    Err(FormatError::NotAFile { file: path.to_owned(), found })
+fn special(path: &Path, kind: &FileType) -> FormatError {
+    let found = if kind.is_dir() { "folder" } else { special_kind(kind) };
+    FormatError::NotAFile { file: path.to_owned(), found }
 }
 
 /// Reads a whole file of at most `limit` bytes.
@@ -103,6 +89,8 @@ pub(crate) fn find_named(
         && name != ".."
         && name.len() <= NAME_BYTES_MAX
         && !name.contains(['/', '\\', '\0'])
+        // A drive or a stream of another file there.
+        && !(cfg!(windows) && name.contains(':'))
         && !name.chars().any(char::is_control);
     if !plain {
         return Err(FormatError::invalid(

@@ -7,14 +7,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arena::{HugePages, PAGE_BYTES, SlotArena, Target};
 use crate::format::{CheckpointFile, FileId};
 use crate::io::Outcome;
 use crate::io::identity::{FileChange, Identity};
-use crate::io::platform::{forget_pages, open_uncached};
+use crate::io::platform::{FileExt, HANDLES_PER_FILE, forget_pages, open_uncached};
 
 /// Whether reads bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,10 @@ struct OpenFile {
     /// Opened for direct I/O, when that was asked for and works.
     direct: Option<File>,
     buffered: File,
+    /// The same once more for reads at the same time, on systems where an open file has one at a time.
+    more: Vec<File>,
+    /// Which of them takes the next read.
+    turn: AtomicUsize,
     identity: Identity,
 }
 
@@ -63,11 +67,11 @@ impl FileSet {
             }
             let name = |cause| (known.path.clone(), cause);
             let buffered = File::open(&known.path).map_err(name)?;
-            let metadata = buffered.metadata().map_err(name)?;
-            if metadata.len() != known.length {
+            let identity = Identity::of(&buffered).map_err(name)?;
+            if identity.length() != known.length {
                 let cause = format!(
                     "the file has {} bytes, {} when the checkpoint was opened",
-                    metadata.len(),
+                    identity.length(),
                     known.length
                 );
                 return Err(name(io::Error::other(cause)));
@@ -78,11 +82,21 @@ impl FileSet {
                 DirectIo::Always => Some(open_direct(&known.path).map_err(name)?),
             };
             all_direct &= handle.is_some();
-            let identity = Identity::of(&metadata);
+            let again = || match handle {
+                Some(_) => open_uncached(&known.path),
+                None => File::open(&known.path),
+            };
+            let more: io::Result<Vec<File>> = (1..HANDLES_PER_FILE).map(|_| again()).collect();
+            let more = more.map_err(name)?;
+            if !more.iter().all(|file| Identity::of(file).is_ok_and(|it| it == identity)) {
+                return Err(name(io::Error::other(FileChange::Replaced.to_string())));
+            }
             opened.push(Some(OpenFile {
                 path: known.path.clone(),
                 direct: handle,
                 buffered,
+                more,
+                turn: AtomicUsize::new(0),
                 identity,
             }));
         }
@@ -127,7 +141,10 @@ impl FileSet {
 
     /// One positional read, blocking.
     pub fn read(&self, file: FileId, offset: u64, target: &mut Target) -> Outcome {
-        match self.handle(file).read_at(target.as_mut_slice(), offset) {
+        let open = self.get(file);
+        let turn = open.turn.fetch_add(1, Ordering::Relaxed) % (open.more.len() + 1);
+        let handle = open.more.get(turn).unwrap_or(self.handle(file));
+        match handle.read_at(target.as_mut_slice(), offset) {
             Ok(bytes) => Outcome::Read(bytes),
             Err(error) => Outcome::Failed(error.raw_os_error().unwrap_or(0)),
         }
@@ -157,8 +174,7 @@ impl FileSet {
             return Some(change);
         }
         let open = self.get(file);
-        let named = std::fs::metadata(&open.path).map(|metadata| Identity::of(&metadata));
-        match named {
+        match Identity::at(&open.path) {
             Ok(named) if named.is_same_file(&open.identity) => None,
             _ => Some(FileChange::Replaced),
         }

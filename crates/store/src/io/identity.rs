@@ -1,8 +1,11 @@
 //! What makes a file the file that was opened, and what happened to it since.
 
 use std::fmt;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::platform::{Facts, facts, facts_at};
 
 /// What happened to a file since it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,31 +37,22 @@ impl fmt::Display for FileChange {
 
 /// What a file was at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    /// Links, mode and owners: what else a time of change may be about.
-    others: (u64, u32, u32, u32),
-}
+pub(crate) struct Identity(Facts);
 
 impl Identity {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            others: (metadata.nlink(), metadata.mode(), metadata.uid(), metadata.gid()),
-        }
+    /// That of an open file.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        facts(file).map(Self)
+    }
+
+    /// That of the file which bears a name.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        facts_at(path).map(Self)
     }
 
     /// Bytes of the file.
     pub(crate) fn length(&self) -> u64 {
-        self.length
+        self.0.length
     }
 
     /// What happened to the open file since, if anything. One `fstat`, 0.2 us.
@@ -67,18 +61,18 @@ impl Identity {
     /// the time of change back. That time also moves when a file is linked, unlinked or gets other permissions:
     /// where these differ, they explain it, and the time of modification has to do.
     pub(crate) fn change(&self, file: &File) -> Option<FileChange> {
-        let Ok(now) = file.metadata().map(|metadata| Self::of(&metadata)) else {
-            return Some(FileChange::Replaced);
-        };
-        if now.length != self.length {
-            return Some(FileChange::Resized { before: self.length, now: now.length });
+        let before = &self.0;
+        let Ok(now) = facts(file) else { return Some(FileChange::Replaced) };
+        if now.length != before.length {
+            return Some(FileChange::Resized { before: before.length, now: now.length });
         }
-        let touched = now.changed != self.changed && now.others == self.others;
-        (now.modified != self.modified || touched).then_some(FileChange::Modified)
+        let explained = (now.links, now.others) != (before.links, before.others);
+        let touched = now.changed_ns != before.changed_ns && !explained;
+        (now.modified_ns != before.modified_ns || touched).then_some(FileChange::Modified)
     }
 
     /// True when both are the same file, whatever it holds.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
+        self.0.place == other.0.place
     }
 }

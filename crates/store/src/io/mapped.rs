@@ -6,9 +6,8 @@
 //! before a result is handed on ([`MappedFiles::check_all`]). Files replaced by renaming are no danger: the mapping
 //! keeps the old one.
 
-use memmap2::{Advice, UncheckedAdvice};
-
 use super::guard::GuardedMap;
+use super::platform::{forget_mapped, want_mapped};
 use super::{FileChange, FileSet};
 use crate::format::{Extent, FileId};
 
@@ -62,8 +61,7 @@ impl MappedFiles {
     pub fn advise_needed(&self, extent: Extent) {
         if let Some(Some(map)) = self.maps.get(extent.file.0 as usize) {
             let (offset, length) = (extent.offset as usize, extent.length as usize);
-            // Advice: where it is declined, pages arrive by faults.
-            let _ = map.map().advise_range(Advice::WillNeed, offset, length);
+            want_mapped(map.map(), offset, length);
         }
     }
 
@@ -71,11 +69,7 @@ impl MappedFiles {
     pub fn advise_done(&self, extent: Extent) {
         if let Some(Some(map)) = self.maps.get(extent.file.0 as usize) {
             let (offset, length) = (extent.offset as usize, extent.length as usize);
-            // SAFETY: the mapping is of a file and never written: pages dropped come back from the
-            // file with the same bytes.
-            let _ = unsafe {
-                map.map().unchecked_advise_range(UncheckedAdvice::DontNeed, offset, length)
-            };
+            forget_mapped(map.map(), offset, length);
         }
     }
 }

@@ -12,7 +12,7 @@ mod files;
 pub(crate) mod guard;
 pub(crate) mod identity;
 mod mapped;
-pub(crate) mod platform;
+pub mod platform;
 mod pread;
 mod queue;
 mod schedule;

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::platform::{PASSING_ERRORS, READ_ERROR};
 use super::{CompletionSink, FileSet, Outcome, ReadRequest, RequestQueue, Storage};
 use crate::arena::SlotArena;
 use crate::format::FileId;
@@ -96,10 +97,9 @@ impl FaultRates {
             let most = self.latest.as_micros() as u64;
             Fault::Late(Duration::from_micros(random.below(most + 1)))
         } else if hit(self.error) {
-            Fault::Error(rustix::io::Errno::IO.raw_os_error())
+            Fault::Error(READ_ERROR)
         } else if hit(self.interrupted) {
-            let passing = [rustix::io::Errno::INTR, rustix::io::Errno::AGAIN];
-            Fault::Error(passing[random.below(2) as usize].raw_os_error())
+            Fault::Error(PASSING_ERRORS[random.below(2) as usize])
         } else if hit(self.short) {
             Fault::Short(1 + random.below(operation.length) as usize)
         } else if hit(self.empty) {

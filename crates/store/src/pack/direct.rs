@@ -6,11 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::arena::PAGE_BYTES;
 use crate::io::open_direct;
+use crate::io::platform::{FileExt, facts};
 
 /// Shorter reads go through the page cache: rounding them to whole blocks would cost more than it saves.
 const DIRECT_BYTES_MIN: usize = 256 << 10;
@@ -61,8 +61,8 @@ impl SourceFile {
     pub(super) fn new(buffered: File, path: &Path) -> Self {
         // The name may lead elsewhere by now: only the same file will do.
         let same = |direct: &File| {
-            let identity = |file: &File| rustix::fs::fstat(file).map(|s| (s.st_dev, s.st_ino)).ok();
-            identity(direct).is_some() && identity(direct) == identity(&buffered)
+            let place = |file: &File| facts(file).map(|facts| facts.place).ok();
+            place(direct).is_some() && place(direct) == place(&buffered)
         };
         let direct = open_direct(path).ok().filter(same);
         Self { buffered, direct }

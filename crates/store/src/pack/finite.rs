@@ -4,12 +4,12 @@
 //! that says what their bytes should be, but this damage shows in the bytes themselves.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use kernels::format::Encoding;
 
 use super::{PackError, PackProgress, Progress};
 use crate::format::{Checkpoint, Extent, files};
+use crate::io::platform::FileExt;
 
 /// About how many bytes are read at a time.
 const READ_BYTES: usize = 4 << 20;

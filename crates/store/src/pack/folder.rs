@@ -5,18 +5,16 @@
 //! Only a real folder of the same user is gone on with, and either it is empty or its journal is of this work and all
 //! that it holds are plain files of the plan. What is written to again is made anew (`fs.rs`).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use super::PackError;
 use super::fs::PackFs;
 use super::journal::{Finished, Journal};
 use super::plan::Plan;
 use crate::format::{JOURNAL, layout, sidecar};
+use crate::io::platform::{facts_at, has_owner_of, lock_folder};
 
 /// Where a journal is begun; a run that was killed just then leaves it and nothing else.
 const UNFINISHED_JOURNAL: &str = "journal.new";
@@ -41,10 +39,10 @@ pub(super) fn claim(
     if !partial.symlink_metadata().map_err(at("examine"))?.is_dir() {
         return Err(foreign(partial, "is not a folder"));
     }
-    let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
-    let lock = OpenOptions::new().read(true).custom_flags(flags).open(partial);
-    let lock = lock.map_err(at("open"))?;
-    lock.try_lock().map_err(|_| PackError::Locked { path: partial.to_owned() })?;
+    let lock = lock_folder(partial).map_err(|error| match error {
+        TryLockError::WouldBlock => PackError::Locked { path: partial.to_owned() },
+        TryLockError::Error(error) => at("lock")(error),
+    })?;
     check_entries(partial, plan)?;
     check_owner(partial)?;
     let journal = partial.join(JOURNAL);
@@ -80,11 +78,9 @@ fn check_owner(partial: &Path) -> Result<(), PackError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(error)),
         _ => {}
     }
-    let ours = OpenOptions::new().write(true).create_new(true).open(&path);
-    let ours = ours.and_then(|file| file.metadata()).map_err(at)?;
-    let folder = partial.symlink_metadata();
-    let folder = folder.map_err(|error| PackError::io(partial, "examine", error))?;
-    if folder.uid() == ours.uid() {
+    OpenOptions::new().write(true).create_new(true).open(&path).map_err(at)?;
+    let same = has_owner_of(partial, &path);
+    if same.map_err(|error| PackError::io(partial, "examine", error))? {
         return Ok(());
     }
     fs::remove_file(&path).map_err(at)?;
@@ -122,7 +118,9 @@ fn check_entries(partial: &Path, plan: &Plan) -> Result<(), PackError> {
         let path: PathBuf = partial.join(&name);
         let found = path.symlink_metadata();
         let found = found.map_err(|error| PackError::io(&path, "examine", error))?;
-        if !known(&name) || !found.is_file() || found.nlink() != 1 {
+        let links = || facts_at(&path).map(|facts| facts.links);
+        let ours = known(&name) && found.is_file();
+        if !ours || links().map_err(|error| PackError::io(&path, "examine", error))? != 1 {
             return Err(foreign(partial, format!("holds {name:?}, which pack did not write")));
         }
     }

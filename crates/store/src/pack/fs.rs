@@ -2,13 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::statvfs;
-
 use crate::arena::PAGE_BYTES;
-use crate::io::platform::{create_uncached, forget_pages};
+use crate::io::platform::{self, FileExt, create_uncached, forget_pages};
 
 /// A file being written from its start or its end.
 pub trait PackFile: Send {
@@ -111,11 +108,10 @@ impl PackFs for RealFs {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        platform::sync_folder(path)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        let statistics = statvfs(path)?;
-        Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
+        Ok(platform::space(path)?.free)
     }
 }

@@ -250,6 +250,8 @@ pub fn pack_on(
         files: &plan.files[done.len()..],
     };
     let written = write_files(&work, &mut journal, &journal_path, &mut state, progress)?;
+    // Windows renames no folder in which a file is open.
+    drop(journal);
     done.extend(written);
     report.requantised = requantised(&plan, &done);
     finish(fs, plan, copied, &partial, &done, &report.requantised)?;

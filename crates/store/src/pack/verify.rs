@@ -1,10 +1,10 @@
 //! Checking every byte of a checkpoint against its checksums.
 
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 
 use super::{PackError, PackProgress, Progress, finite};
 use crate::format::{Checkpoint, Extent, FormatError, SourceKind, files, record_checksum, sidecar};
+use crate::io::platform::FileExt;
 
 /// What was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,6 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,6 +25,7 @@ use thiserror::Error;
 use twox_hash::XxHash3_64;
 
 use crate::format::{Projection, ProjectionShape};
+use crate::io::platform::{self, FileExt};
 use crate::record::Piece;
 
 /// Bytes that a thread makes before it writes them.
@@ -189,8 +189,7 @@ type Finish = Box<dyn FnOnce(&[u64]) -> Vec<(String, Vec<u8>)>>;
 /// # Errors
 /// The path does not exist or cannot be asked.
 pub fn free_bytes(path: &Path) -> Result<u64, GenerateError> {
-    let system = rustix::fs::statvfs(path).map_err(|error| failed(path)(error.into()))?;
-    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+    Ok(platform::space(path).map_err(failed(path))?.free)
 }
 
 fn lay_out(model: &GeneratedModel, layout: GeneratedLayout) -> Result<Output, GenerateError> {
@@ -252,7 +251,7 @@ pub fn write(
 }
 
 fn sync_folder(folder: &Path) -> Result<(), GenerateError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed(folder))
+    platform::sync_folder(folder).map_err(failed(folder))
 }
 
 fn fill_folder(

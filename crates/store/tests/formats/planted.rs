@@ -1,5 +1,6 @@
 //! Packing over what somebody has planted: nothing outside the pack is written to, and what this packer did not begin
 //! is refused with the name of the folder.
+#![cfg(unix)]
 
 use std::fs;
 use std::ops::ControlFlow;

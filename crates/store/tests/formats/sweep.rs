@@ -4,13 +4,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Folder, Noise, TINY, Tensors, Tiny, go};
 use crate::malformed::ancestor::ancestor;
 use serde_json::json;
 use store::format::{Extent, Tensor, open};
+use store::io::platform::FileExt;
 use store::pack::{PackOptions, pack, verify};
 use store::synthetic::gguf::{F32, GgufFile, Q8_0};
 use store::trunk::{LoadMode, Trunk, TrunkError};

@@ -1,20 +1,17 @@
-//! The process that runs one chat template: it compiles and renders what its parent sends over standard input,
-//! which is a socket.
+//! The process that runs one chat template: it compiles and renders what its parent sends (`channel`).
 //!
-//! Whatever the template does, the parent loses this process at most. So the process bounds its own memory
-//! before each request, offers itself first when the machine runs out of it, leaves no core file with a
+//! Whatever the template does, the parent loses this process at most. So the process's memory is bounded
+//! before each request, it offers itself first when the machine runs out of it, leaves no core file with a
 //! conversation in it, and ends itself if it takes far longer than its parent would wait.
 
+use super::channel::Parent;
 use super::interpreter::Interpreter;
 use super::wire::{self, Head};
 use super::{STACK_BYTES, TEMPLATE_TIME};
 use crate::text::TextError;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
@@ -33,13 +30,9 @@ pub fn template_process() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    socket.peer_addr()?;
+    let mut parent = Parent::join()?;
     // Panics are answers here (`Interpreter`); what they print would end up in the parent's report.
     std::panic::set_hook(Box::new(|_| {}));
-    limit(Resource::Core, 0);
-    // Advice to the system: end this process before its parent.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let (work, orders) = mpsc::channel::<(Head, Vec<u8>)>();
     let (results, answers) = mpsc::channel();
     // Not the main thread, whose stack is as large as the user's shell has it.
@@ -53,12 +46,12 @@ fn serve() -> io::Result<()> {
         }
     })?;
     loop {
-        let head = match Head::read(&mut socket) {
+        let head = match Head::read(&mut parent) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             other => other?,
         };
-        limit(Resource::As, head.memory_bytes);
-        let body = wire::read_body(&mut socket, head.length)?;
+        parent.bound_memory(head.memory_bytes);
+        let body = wire::read_body(&mut parent, head.length)?;
         let gone = |_| io::Error::from(io::ErrorKind::TimedOut);
         work.send((head, body)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let (kind, text) = match answers.recv_timeout(2 * TEMPLATE_TIME).map_err(gone)? {
@@ -70,8 +63,9 @@ fn serve() -> io::Result<()> {
             Err(other) => (wire::FAILED, other.to_string()),
         };
         let length = text.len() as u64;
-        Head { kind, memory_bytes: 0, output_bytes: 0, length }.write(&mut socket)?;
-        socket.write_all(text.as_bytes())?;
+        Head { kind, memory_bytes: 0, output_bytes: 0, length }.write(&mut parent)?;
+        parent.write_all(text.as_bytes())?;
+        parent.flush()?;
     }
 }
 
@@ -92,14 +86,6 @@ fn obey(
     reader.disable_recursion_limit();
     let context = Value::deserialize(&mut reader).map_err(|error| failed(&error.to_string()))?;
     interpreter.run(&context, usize::try_from(head.output_bytes).unwrap_or(usize::MAX))
-}
-
-/// Lowers or raises a limit of this process, as far as the hard one allows.
-fn limit(resource: Resource, bytes: u64) {
-    let maximum = getrlimit(resource).maximum;
-    let current = Some(maximum.map_or(bytes, |maximum| bytes.min(maximum)));
-    // Without it the parent's patience is still a limit; there is no one to tell.
-    let _ = setrlimit(resource, Rlimit { current, maximum });
 }
 
 /// What a process has said on its standard error, as far as it is of use.

@@ -5,11 +5,14 @@
 //! `run`, `serve` and `eval` run them in a process with little memory, a known stack and a deadline
 //! (`process.rs`, `child.rs`); its end is an error like any other.
 
+mod channel;
 mod child;
 mod interpreter;
 mod process;
 mod wire;
 
+#[cfg(windows)]
+pub use channel::memory_is_bounded;
 pub use child::{is_template_process, template_process};
 
 use super::TextError;

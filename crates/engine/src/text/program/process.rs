@@ -4,19 +4,16 @@
 //! is late, or has taken a large request (its memory would stay large). A process that has ended while it was idle
 //! costs nothing but a new one; one that ends with its first request was ended by the template.
 
+use super::channel::Channel;
 use super::child::last_words;
 use super::wire::{self, Head};
 use super::{STACK_BYTES, TEMPLATE_TIME, memory_bytes, output_bytes};
 use crate::text::TextError;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Processes of one template at a time: a slow conversation does not hold up a short one.
 const PROCESSES_MAX: usize = 2;
@@ -154,7 +151,7 @@ impl Drop for Place<'_> {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    socket: UnixStream,
+    channel: Channel,
 }
 
 /// Why a process gave no answer.
@@ -189,25 +186,22 @@ impl Ended {
 
 impl Process {
     fn spawn(processes: &Processes) -> io::Result<Self> {
-        let (socket, theirs) = UnixStream::pair()?;
-        let child = Command::new(&processes.program)
+        let mut command = Command::new(&processes.program);
+        command
             .args(&processes.arguments)
             .env_clear()
             // glibc: one heap for both threads, so that what they use is what is counted.
             .env("MALLOC_ARENA_MAX", "1")
-            // The terminal's signals are meant for the program.
-            .process_group(0)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        Ok(Self { child, socket })
+            .stderr(Stdio::piped());
+        let (child, channel) = Channel::start(&mut command)?;
+        Ok(Self { child, channel })
     }
 
     /// Sends a request; the process comes back with the answer.
     fn ask(mut self, head: Head, body: &[u8]) -> Result<(Self, u8, String), Ended> {
-        let mut timed = Timed { socket: &self.socket, deadline: Instant::now() + TEMPLATE_TIME };
-        let answer = converse(&mut timed, head, body);
+        let answer = self
+            .channel
+            .converse(TEMPLATE_TIME, head.memory_bytes, |channel| converse(channel, head, body));
         match answer {
             Ok((kind, text)) => Ok((self, kind, text)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Ended::Late),
@@ -238,54 +232,20 @@ impl Drop for Process {
     }
 }
 
-fn converse(timed: &mut Timed<'_>, head: Head, body: &[u8]) -> io::Result<(u8, String)> {
-    head.write(timed)?;
-    timed.write_all(body)?;
-    let answer = Head::read(timed)?;
+fn converse(
+    channel: &mut (impl Read + Write),
+    head: Head,
+    body: &[u8],
+) -> io::Result<(u8, String)> {
+    head.write(channel)?;
+    channel.write_all(body)?;
+    channel.flush()?;
+    let answer = Head::read(channel)?;
     // A message is short; an output keeps to the limit that it was given.
     if answer.length > head.output_bytes.max(64 << 10) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let text = wire::read_body(timed, answer.length)?;
+    let text = wire::read_body(channel, answer.length)?;
     let text = String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok((answer.kind, text))
-}
-
-/// A socket whose reads and writes end at a deadline.
-struct Timed<'a> {
-    socket: &'a UnixStream,
-    deadline: Instant,
-}
-
-impl Timed<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-}
-
-/// What the system calls the end of a socket's patience.
-fn late(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(self.left()?))?;
-        self.socket.read(buffer).map_err(late)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(self.left()?))?;
-        self.socket.write(buffer).map_err(late)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -7,19 +7,21 @@
 //! the day, restarts included.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::backend::Snapshot;
+use store::io::platform::{create_private_folder, space};
 
 use super::super::owner::{Domain, Salt};
-use super::format::{self, ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, file_name, key_of};
+use super::format::{
+    self, ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, There, file_name, key_of,
+};
 use super::writer::Refused;
-use super::{DiskOptions, at, private};
+use super::{DiskOptions, at, followed, private};
 
 /// Names in a model's folder.
 pub(super) const LOCK: &str = "lock";
@@ -90,14 +92,12 @@ impl Folder {
     /// The folder cannot be made, is open to others, is used by another server, or cannot be read.
     pub(super) fn open(options: DiskOptions) -> io::Result<Self> {
         let root = options.folder.join(format!("{:016x}", options.fingerprint));
-        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(at(&root))?;
+        create_private_folder(&root).map_err(at(&root))?;
         // The folder itself may be a link that its user has set; what is in it is the server's own.
-        let found = fs::metadata(&options.folder).map_err(at(&options.folder))?;
-        private(&options.folder, &found, "--cache-disk")?;
-        let own = fs::symlink_metadata(&root).map_err(at(&root))?;
-        private(&root, &own, "--cache-disk")?;
+        private(&followed(&options.folder)?, "--cache-disk")?;
+        private(&root, "--cache-disk")?;
         let lock_path = root.join(LOCK);
-        let lock = format::writable().truncate(false).open(&lock_path).map_err(at(&lock_path))?;
+        let lock = format::open_to_write(&lock_path, There::Keep).map_err(at(&lock_path))?;
         if !try_lock(&lock).map_err(at(&lock_path))? {
             let reason = format!(
                 "{} is used by another server of this model: give this one another --cache-disk",
@@ -106,7 +106,7 @@ impl Folder {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
         }
         let about = root.join(ABOUT);
-        let file = format::writable().truncate(true).open(&about);
+        let file = format::open_to_write(&about, There::Empty);
         let written = file.and_then(|mut file| file.write_all(options.model.as_bytes()));
         written.map_err(at(&about))?;
         let salt = root.join(SALT);
@@ -239,7 +239,7 @@ impl Folder {
         let known = &mut self.files[index];
         known.used = self.uses;
         // For the next server and for `flashmoe cache`.
-        if let Ok(file) = File::open(&known.path) {
+        if let Ok(file) = File::options().write(true).open(&known.path) {
             let _ = file.set_modified(SystemTime::now());
         }
         let (pages, path) = (known.pages.clone(), known.path.clone());
@@ -305,10 +305,8 @@ impl Folder {
         if self.written_today() + more > self.options.bytes_per_day {
             return Ok(Err(Refused::Daily));
         }
-        let system =
-            rustix::fs::statvfs(&self.root).map_err(|error| at(&self.root)(error.into()))?;
-        let (free, whole) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
-        if free < more.saturating_add(self.options.reserve(whole)) {
+        let disk = space(&self.root).map_err(at(&self.root))?;
+        if disk.free < more.saturating_add(self.options.reserve(disk.whole)) {
             return Ok(Err(Refused::NoSpace));
         }
         Ok(Ok(Order { pages, missing, path, bytes, page_bytes }))
@@ -406,7 +404,7 @@ impl Folder {
     fn note_written(&self, bytes: u64) -> io::Result<()> {
         let aside = self.root.join(WRITTEN).with_extension(ASIDE_SUFFIX);
         let write = || {
-            let mut file = format::writable().truncate(true).open(&aside)?;
+            let mut file = format::open_to_write(&aside, There::Empty)?;
             file.write_all(format!("{} {bytes}\n", today()).as_bytes())?;
             fs::rename(&aside, self.options.folder.join(WRITTEN))
         };
@@ -421,10 +419,10 @@ fn today() -> u64 {
 
 /// Takes a lock, unless somebody has it.
 fn try_lock(file: &File) -> io::Result<bool> {
-    match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    match file.try_lock() {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

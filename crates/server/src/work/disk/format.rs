@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::backend::{PAGE_TOKENS, Snapshot};
+use store::io::platform::{self, forget_pages, open_no_link, private};
 use twox_hash::XxHash3_64;
 
 use super::super::owner::Domain;
@@ -127,8 +127,7 @@ impl Paced<'_> {
     /// Brings what was written to the disk, and out of the page cache: experts need the memory.
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        #[cfg(target_os = "linux")]
-        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
+        forget_pages(&self.file, 0, 0);
         Ok(())
     }
 }
@@ -145,13 +144,28 @@ impl Write for Output<'_> {
     }
 }
 
+/// What there is to do with a file that may be there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum There {
+    /// It is opened as it is.
+    Keep,
+    /// It is emptied.
+    Empty,
+    /// It is an error.
+    Refuse,
+}
+
 /// How files of the folder are made: for their owner alone, and never through a link that was left there while
 /// others could still write to the folder.
-pub(super) fn writable() -> OpenOptions {
+pub(super) fn open_to_write(path: &Path, there: There) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    options.write(true).create(true).mode(0o600).custom_flags(no_links);
-    options
+    private(options.write(true).create(true));
+    options.create_new(there == There::Refuse);
+    let file = open_no_link(&mut options, path)?;
+    if there == There::Empty {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Writes a file at `path` or nothing. Its name until it is whole is its own: another server may write the same.
@@ -164,7 +178,7 @@ fn write_file(
     getrandom::fill(&mut own).map_err(io::Error::other)?;
     let aside = path.with_extension(format!("{:016x}.{ASIDE_SUFFIX}", u64::from_le_bytes(own)));
     let write = || {
-        let file = writable().create_new(true).open(&aside)?;
+        let file = open_to_write(&aside, There::Refuse)?;
         let mut forward = |bytes: usize| gate(bytes);
         let paced = Paced { file, gate: &mut forward, unsynced: 0 };
         let file = BufWriter::with_capacity(BUFFER_BYTES, paced);
@@ -240,7 +254,7 @@ pub(super) fn file_sizes(tokens: usize, snapshot: &Snapshot) -> (u64, u64) {
 
 /// Brings the names in the folder of `path` to the disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    path.parent().map_or(Ok(()), platform::sync_folder)
 }
 
 /// Domain and tokens of a snapshot's file, whose length must be what its header says.

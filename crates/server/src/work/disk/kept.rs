@@ -14,8 +14,8 @@ use thiserror::Error;
 
 use super::folder::{ABOUT, PURGED, in_use, is_kept, model_folders};
 use super::format::{
-    ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, check_file, key_of, keys, read_tokens,
-    token_count, writable,
+    ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, There, check_file, key_of, keys,
+    open_to_write, read_tokens, token_count,
 };
 
 /// Why kept prompts cannot be looked at.
@@ -235,7 +235,7 @@ pub fn purge(
         }
         // For a server that works: it forgets what is gone.
         let marker = kept.folder.join(PURGED);
-        writable().truncate(true).open(&marker).map_err(failed(&marker))?;
+        open_to_write(&marker, There::Empty).map_err(failed(&marker))?;
     }
     Ok(purged)
 }

@@ -14,11 +14,10 @@ mod shared;
 mod tier;
 mod writer;
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use store::io::platform::{Access, MAKE_PRIVATE, access};
 use store::shown;
 
 pub use shared::SharedOptions;
@@ -30,16 +29,25 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", shown::path(path)))
 }
 
-/// Refuses a folder that others could read or write; `option` is what its user gave.
-fn private(path: &Path, found: &Metadata, option: &str) -> io::Result<()> {
-    let reason = if !found.is_dir() {
+/// Where a path leads that may be a link.
+fn followed(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize().map_err(at(path))
+}
+
+/// Refuses a folder that others could read or write, and a link; `option` is what its user gave.
+fn private(path: &Path, option: &str) -> io::Result<()> {
+    let reason = if !path.symlink_metadata().map_err(at(path))?.is_dir() {
         "what lies in the place of kept prompts is not a folder: remove it".to_owned()
-    } else if found.uid() != rustix::process::geteuid().as_raw() {
-        format!("the folder of kept prompts belongs to another user: give another {option}")
-    } else if found.mode() & 0o077 != 0 {
-        "the folder of kept prompts can be read by others: chmod 700 it".to_owned()
     } else {
-        return Ok(());
+        match access(path).map_err(at(path))? {
+            Access::OwnerOnly => return Ok(()),
+            Access::OtherOwner => {
+                format!("the folder of kept prompts belongs to another user: give another {option}")
+            }
+            Access::Others => {
+                format!("the folder of kept prompts can be read by others: {MAKE_PRIVATE}")
+            }
+        }
     };
     Err(at(path)(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
 }

@@ -4,11 +4,11 @@
 //! about one value where another writes a list of equal ones. Every error names the key.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::format::error::{DOWNLOAD_AGAIN, FormatError};
 use crate::format::files;
+use crate::io::platform::FileExt;
 use crate::shown::shown;
 
 /// Entries of a list of numbers: one per layer is the longest that is read.

@@ -11,6 +11,8 @@ use std::path::Path;
 use memmap2::MmapMut;
 use rustix::fs::{Mode, OFlags};
 
+use super::Pages;
+
 pub(super) fn open_uncached(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     uncached(&file)?;
@@ -37,3 +39,7 @@ fn uncached(file: &File) -> io::Result<()> {
 pub(super) fn forget_pages(_file: &File, _offset: u64, _length: u64) {}
 
 pub(super) fn want_huge_pages(_memory: &MmapMut) {}
+
+pub(super) fn reserved_pages(_bytes: usize) -> io::Result<Pages> {
+    Err(io::ErrorKind::Unsupported.into())
+}

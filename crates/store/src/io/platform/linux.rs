@@ -1,4 +1,4 @@
-//! Linux: `O_DIRECT`, `posix_fadvise`, transparent huge pages.
+//! Linux: `O_DIRECT`, `posix_fadvise`, transparent and reserved huge pages.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +7,9 @@ use std::path::Path;
 
 use memmap2::MmapMut;
 use rustix::fs::{Advice, Mode, OFlags};
+use rustix::mm::MapFlags;
+
+use super::Pages;
 
 pub(super) fn open_uncached(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -24,4 +27,8 @@ pub(super) fn forget_pages(file: &File, offset: u64, length: u64) {
 
 pub(super) fn want_huge_pages(memory: &MmapMut) {
     let _ = memory.advise(memmap2::Advice::HugePage);
+}
+
+pub(super) fn reserved_pages(bytes: usize) -> io::Result<Pages> {
+    Pages::special(bytes, MapFlags::HUGETLB | MapFlags::POPULATE)
 }

@@ -1,32 +1,191 @@
-//! What each system calls the same thing: files past the page cache, and advice about pages.
+//! What each system calls the same thing: files and what is known of them, files past the page cache, memory of the
+//! system, folders of one user.
 //!
-//! One file per system with the same four functions: `open_uncached` and `create_uncached` (files whose reads and
-//! writes bypass the page cache), `forget_pages` (pages of a range that need not stay cached) and `want_huge_pages`
-//! (anonymous memory). The last two are advice: a system that declines it costs page cache or page-table walks, not
-//! correctness.
+//! `unix` and `windows` have what their families share. One more file per Unix system has what it alone can do:
+//! `open_uncached` and `create_uncached` (files whose reads and writes bypass the page cache), `forget_pages` (pages
+//! of a range that need not stay cached), `want_huge_pages` and `reserved_pages`. What is called advice costs page
+//! cache or page-table walks where a system declines it, not correctness.
 
 #[cfg(target_vendor = "apple")]
 mod apple;
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+#[cfg(not(any(target_os = "linux", target_vendor = "apple", windows)))]
 mod other;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
 
 #[cfg(target_vendor = "apple")]
 use apple as system;
 #[cfg(target_os = "linux")]
 use linux as system;
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+#[cfg(not(any(target_os = "linux", target_vendor = "apple", windows)))]
 use other as system;
+#[cfg(unix)]
+use unix as family;
+#[cfg(windows)]
+use {windows as system, windows as family};
 
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
-use memmap2::MmapMut;
+use memmap2::{Mmap, MmapMut};
 
-/// Opens a file so that its reads bypass the page cache. On Linux offsets, lengths and memory must then be multiples
-/// of the logical block, and a file system may still refuse the first read.
+/// Reads and writes at a place: the standard library's own trait on Unix, the same methods on Windows.
+pub use family::FileExt;
+/// The variable that names the user's own folder.
+pub use family::HOME;
+pub(crate) use family::{HANDLES_PER_FILE, PASSING_ERRORS, Pages, READ_ERROR};
+#[cfg(windows)]
+pub use windows::{Job, peak_memory};
+
+/// What a system says of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The file system, and the file in it.
+    pub(crate) place: (u64, u64),
+    /// Bytes.
+    pub(crate) length: u64,
+    /// Last modification, nanoseconds since 1970.
+    pub(crate) modified_ns: i128,
+    /// Last change of anything, nanoseconds since 1970.
+    pub(crate) changed_ns: i128,
+    /// Names that the file has.
+    pub(crate) links: u64,
+    /// Mode or attributes, owners where they are numbers: what else a time of change may be about.
+    pub(crate) others: [u32; 3],
+}
+
+/// Facts of an open file. One system call, two on Windows.
+///
+/// # Errors
+/// The system does not say.
+pub(crate) fn facts(file: &File) -> io::Result<Facts> {
+    family::facts(file)
+}
+
+/// Facts of the file that a path leads to, through links.
+///
+/// # Errors
+/// There is none, or it cannot be examined.
+pub(crate) fn facts_at(path: &Path) -> io::Result<Facts> {
+    family::facts_at(path)
+}
+
+/// What a file is that is neither a regular one nor a folder.
+pub(crate) fn special_kind(kind: &FileType) -> &'static str {
+    family::special_kind(kind)
+}
+
+/// Opens a file for reading without waiting for the other end of a pipe. What was opened may still be special.
+///
+/// # Errors
+/// The file cannot be opened.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    family::open_without_waiting(path)
+}
+
+/// True for a file with contents of its own; devices and pipes have none. `Metadata::is_file` does not tell them apart
+/// on Windows.
+///
+/// # Errors
+/// The system does not say.
+pub(crate) fn is_regular(file: &File) -> io::Result<bool> {
+    family::is_regular(file)
+}
+
+/// Opens a file with `options`, not through a link that lies in its place, and without waiting at a pipe.
+///
+/// # Errors
+/// A link lies there, or the file cannot be opened.
+pub fn open_no_link(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    family::open_no_link(options, path)
+}
+
+/// Says that a file which `options` make is for its owner alone. On Windows the folder decides that
+/// ([`create_private_folder`]).
+pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    family::private(options)
+}
+
+/// Makes a folder for its owner alone, and those above it that are missing.
+///
+/// # Errors
+/// It cannot be made.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    family::create_private_folder(path)
+}
+
+/// Who may use a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Its owner, who runs this process, and the system's administrators.
+    OwnerOnly,
+    /// It belongs to another user.
+    OtherOwner,
+    /// It is ours, and others may read it or write to it.
+    Others,
+}
+
+/// Says who may use the folder or file at a path; of a link, the link itself.
+///
+/// # Errors
+/// It cannot be examined.
+pub fn access(path: &Path) -> io::Result<Access> {
+    family::access(path)
+}
+
+/// How a user takes the rights of all others to a folder away.
+pub const MAKE_PRIVATE: &str = family::MAKE_PRIVATE;
+
+/// Whether a folder has the owner of a file that was made in it just now. Some file systems give every file another
+/// owner than the process has, or the same one whichever user makes it.
+///
+/// # Errors
+/// One of them cannot be examined.
+pub(crate) fn has_owner_of(folder: &Path, file: &Path) -> io::Result<bool> {
+    family::has_owner_of(folder, file)
+}
+
+/// Locks a folder until the file is dropped: the folder itself, on Windows a file next to it, because a folder in
+/// which a handle is open cannot be renamed there. A link to a folder is refused.
+///
+/// # Errors
+/// `WouldBlock` when another process has the lock.
+pub(crate) fn lock_folder(path: &Path) -> Result<File, TryLockError> {
+    family::lock_folder(path)
+}
+
+/// Makes the names in a folder survive a power loss, where the system leaves that to its programs.
+///
+/// # Errors
+/// The folder cannot be opened or written.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    family::sync_folder(path)
+}
+
+/// Bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What the user may still write.
+    pub free: u64,
+    /// All.
+    pub whole: u64,
+}
+
+/// The room of the file system of a path.
+///
+/// # Errors
+/// The path does not exist or cannot be asked.
+pub fn space(path: &Path) -> io::Result<Space> {
+    family::space(path)
+}
+
+/// Opens a file so that its reads bypass the page cache. On Linux and Windows offsets, lengths and memory must then be
+/// multiples of the logical block, and a file system may still refuse the first read.
 ///
 /// # Errors
 /// The file cannot be opened, or the system has no such reads.
@@ -43,11 +202,120 @@ pub(crate) fn create_uncached(path: &Path) -> io::Result<File> {
 }
 
 /// Says that `length` bytes from `offset` on, or all from there where `length` is 0, need not stay cached.
-pub(crate) fn forget_pages(file: &File, offset: u64, length: u64) {
+pub fn forget_pages(file: &File, offset: u64, length: u64) {
     system::forget_pages(file, offset, length);
 }
 
 /// Asks that memory be backed by huge pages.
 pub(crate) fn want_huge_pages(memory: &MmapMut) {
     system::want_huge_pages(memory);
+}
+
+/// Memory of reserved huge pages.
+///
+/// # Errors
+/// There are too few, or the system has none.
+pub(crate) fn reserved_pages(bytes: usize) -> io::Result<Pages> {
+    system::reserved_pages(bytes)
+}
+
+/// Asks that a range of a mapped file be read in.
+pub(crate) fn want_mapped(map: &Mmap, offset: usize, length: usize) {
+    family::want_mapped(map, offset, length);
+}
+
+/// Says that a range of a mapped file is not needed for a while.
+pub(crate) fn forget_mapped(map: &Mmap, offset: usize, length: usize) {
+    family::forget_mapped(map, offset, length);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other, link] = ["one", "other", "link"].map(|name| folder.path().join(name));
+        fs::write(&one, "seven b").unwrap();
+        fs::write(&other, "seven b").unwrap();
+        let opened = File::open(&one).unwrap();
+        let found = facts(&opened).unwrap();
+        assert_eq!(found, facts_at(&one).unwrap());
+        assert_eq!((found.length, found.links), (7, 1));
+        assert_ne!(found.place, facts_at(&other).unwrap().place);
+        let modified = one.metadata().unwrap().modified().unwrap();
+        let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+        assert_eq!(found.modified_ns, since.cast_signed());
+        fs::hard_link(&one, &link).unwrap();
+        let linked = facts(&opened).unwrap();
+        assert_eq!((linked.links, linked.place), (2, facts_at(&link).unwrap().place));
+        assert!(facts_at(&folder.path().join("none")).is_err());
+        assert!(is_regular(&opened).unwrap());
+        assert!(has_owner_of(folder.path(), &one).unwrap());
+    }
+
+    #[test]
+    fn a_null_device_is_no_regular_file() {
+        let device = File::open(if cfg!(windows) { "NUL" } else { "/dev/null" }).unwrap();
+        assert!(!is_regular(&device).unwrap());
+    }
+
+    #[test]
+    fn bytes_are_read_and_written_at_their_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let file = open_no_link(private(&mut options), &path).unwrap();
+        file.write_all_at(b"abcdef", 2).unwrap();
+        file.write_all_at(b"xy", 0).unwrap();
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, 1).unwrap();
+        assert_eq!(&bytes, b"yabc");
+        assert_eq!(file.read_at(&mut bytes, 6).unwrap(), 2);
+        assert_eq!(file.read_at(&mut bytes, 8).unwrap(), 0);
+        let short = file.read_exact_at(&mut bytes, 6).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(open_no_link(&mut options, &path).is_err(), "it is there already");
+    }
+
+    #[test]
+    fn a_folder_is_locked_once_and_can_be_renamed_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, renamed] = ["work", "done"].map(|name| folder.path().join(name));
+        fs::create_dir(&path).unwrap();
+        let lock = lock_folder(&path).unwrap();
+        assert!(matches!(lock_folder(&path), Err(TryLockError::WouldBlock)));
+        drop(lock);
+        let again = lock_folder(&path).unwrap();
+        fs::rename(&path, &renamed).unwrap();
+        drop(again);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no lock is left");
+        assert!(lock_folder(&path).is_err());
+        sync_folder(&renamed).unwrap();
+    }
+
+    #[test]
+    fn a_private_folder_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        create_private_folder(&path).unwrap();
+        create_private_folder(&path).unwrap();
+        assert_eq!(access(&path).unwrap(), Access::OwnerOnly);
+        fs::write(path.join("file"), "is readable").unwrap();
+        assert_eq!(fs::read(path.join("file")).unwrap(), b"is readable");
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(create_private_folder(&folder.path().join("file")).is_err());
+    }
+
+    #[test]
+    fn a_file_system_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = space(folder.path()).unwrap();
+        assert!(0 < found.free && found.free <= found.whole);
+        assert!(space(&folder.path().join("none/at all")).is_err());
+    }
 }

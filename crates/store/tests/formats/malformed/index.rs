@@ -111,6 +111,7 @@ fn names_that_lead_elsewhere() {
     refused("five thousand shards", folder.path(), INDEX, &["weight_map.t0", "missing"]);
 }
 
+#[cfg(unix)]
 #[test]
 fn links() {
     use std::os::unix::fs::symlink;

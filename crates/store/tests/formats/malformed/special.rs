@@ -1,17 +1,20 @@
 //! Paths that are no files: pipes, devices, folders, sparse terabytes, and folders that are no checkpoints.
 
 use std::fs::{self, File};
+#[cfg(unix)]
 use std::path::Path;
 
 use super::refused;
 use crate::common::{Folder, TINY};
 
+#[cfg(unix)]
 fn pipe(path: &Path) {
     // The command: macOS has no `mknodat`.
     let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
     assert!(made.success(), "mkfifo {}", path.display());
 }
 
+#[cfg(unix)]
 #[test]
 fn pipes_devices_and_folders() {
     // Opening a pipe for reading would wait for a writer for ever.

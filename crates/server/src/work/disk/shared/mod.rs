@@ -10,23 +10,25 @@
 
 mod sweep;
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use engine::backend::{PAGE_TOKENS, Snapshot};
+use store::io::platform::create_private_folder;
 
 use self::sweep::sweep;
 use super::super::lock::hold;
 use super::super::owner::{Domain, Salt};
 use super::folder::ABOUT;
-use super::format::{self, Gate, Key, PAGE_SUFFIX, Pieces, SNAPSHOT_SUFFIX, file_name, key_of};
+use super::format::{
+    self, Gate, Key, PAGE_SUFFIX, Pieces, SNAPSHOT_SUFFIX, There, file_name, key_of,
+};
 use super::writer::{Refused, Shelf};
-use super::{at, private};
+use super::{at, followed, private};
 
 /// In the folder above, for all models: keys have one domain everywhere.
 const SALT: &str = "salt";
@@ -88,12 +90,12 @@ impl SharedFolder {
         let root = options.folder.join(format!("{:016x}", options.fingerprint));
         make(&root).map_err(at(&root))?;
         for path in [&options.folder, &root] {
-            private(path, &fs::metadata(path).map_err(at(path))?, "--cache-shared")?;
+            private(&followed(path)?, "--cache-shared")?;
         }
         let salt = options.folder.join(SALT);
         let salt = Salt::common(&salt).map_err(at(&salt))?;
         let about = root.join(ABOUT);
-        match format::writable().create_new(true).open(&about) {
+        match format::open_to_write(&about, There::Refuse) {
             Ok(mut file) => file.write_all(options.model.as_bytes()).map_err(at(&about))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(at(&about)(error)),
@@ -284,7 +286,7 @@ fn tail_and_key(path: &Path) -> Option<(usize, Key)> {
 }
 
 fn make(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    create_private_folder(folder)
 }
 
 /// Whether a whole object lies there; one of another length is written again. It counts as used.
@@ -302,7 +304,7 @@ fn touch(path: &Path) {
     let used = fs::metadata(path).and_then(|file| file.modified());
     let old = |used| now.duration_since(used).is_ok_and(|age| age >= TOUCH_AGE);
     if used.is_ok_and(old)
-        && let Ok(file) = File::open(path)
+        && let Ok(file) = File::options().write(true).open(path)
     {
         let _ = file.set_modified(now);
     }

@@ -1,0 +1,54 @@
+//! What asks the program to stop: SIGINT and SIGTERM on Unix; Ctrl-C, Ctrl-Break and the end of the session on
+//! Windows.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Calls `told` for every signal, on a thread of its own.
+#[cfg(unix)]
+pub(crate) fn listen(mut told: impl FnMut() + Send + 'static) -> io::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || signals.forever().for_each(|_| told()));
+    Ok(())
+}
+
+/// Sets `flag` at a signal; ends the program, with the code of an interrupted one, where it is set already.
+#[cfg(unix)]
+pub(crate) fn set_flag(flag: Arc<AtomicBool>) -> io::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM] {
+        // Registered first, so that it sees the flag before the second registration sets it.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    Ok(())
+}
+
+/// As on Unix.
+#[cfg(windows)]
+pub(crate) fn set_flag(flag: Arc<AtomicBool>) -> io::Result<()> {
+    listen(move || {
+        if flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+}
+
+/// As on Unix. The system's handler is one for the process: it calls all that listen.
+#[cfg(windows)]
+pub(crate) fn listen(told: impl FnMut() + Send + 'static) -> io::Result<()> {
+    use std::sync::{Mutex, PoisonError};
+    static LISTENERS: Mutex<Vec<Box<dyn FnMut() + Send>>> = Mutex::new(Vec::new());
+    let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if listeners.is_empty() {
+        let handle = || {
+            let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter_mut().for_each(|told| told());
+        };
+        ctrlc::set_handler(handle).map_err(io::Error::other)?;
+    }
+    listeners.push(Box::new(told));
+    Ok(())
+}

@@ -104,7 +104,7 @@ mod tests {
         );
         (spent.device.given_up, spent.device.slots, spent.device.cache_bytes) = (24, 900, 40 << 20);
         let line = tiers(&spent);
-        let grown = ", 3 in both, 24 gave way to keys and values (40.0 MiB): 900 slots";
+        let grown = ", 3 in both, 24 gave way to keys and values (40.00 MiB): 900 slots";
         assert!(line.ends_with(grown), "{line}");
     }
 

@@ -10,21 +10,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 use store::format::{Checkpoint, Tensor, open};
 use store::io::platform::FileExt;
-use support::{Scored, flashmoe, golden};
+use support::{Scored, copy_folder, distance, flashmoe, golden};
 
 const CASE: &str = "dsv4-calm-hf";
 /// Least difference that counts: fifty times what the case is held to.
 const MATTERS: f64 = 1e-3;
 
 fn score(model: &Path, options: &[&str]) -> Scored {
-    let folder = tempfile::tempdir().unwrap();
-    let (ids, out) = (golden().join(CASE).join("ids.json"), folder.path().join("out.safetensors"));
-    let [model, ids, file] = [model, &ids, &out].map(|path| path.to_str().unwrap());
-    let mut arguments = vec!["score", model, "--ids", ids, "--logits", file, "--greedy", "12"];
-    arguments.extend(options);
-    let output = flashmoe(&arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Scored::read(&out)
+    Scored::with_ids_of(CASE, model, options)
 }
 
 /// The one line of a refusal.
@@ -32,22 +25,6 @@ fn refusal(arguments: &[&str]) -> String {
     let output = flashmoe(arguments);
     assert!(!output.status.success(), "{arguments:?} was accepted");
     String::from_utf8(output.stderr).unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
-}
-
-fn distance(found: &Scored, reference: &Scored) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f32>| {
-        values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
-    };
-    let pairs = found.logits.iter().zip(&reference.logits);
-    norm(&mut pairs.map(|(a, b)| a - b)) / norm(&mut reference.logits.iter().copied())
 }
 
 fn bytes(source: &Checkpoint, tensor: &Tensor) -> Vec<u8> {
@@ -63,7 +40,7 @@ fn bytes(source: &Checkpoint, tensor: &Tensor) -> Vec<u8> {
 fn every_part_changes_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    copy(&golden().join(CASE).join("model"), &model);
+    copy_folder(&golden().join(CASE).join("model"), &model);
     let reference = score(&model, &[]);
     let source = open(&model).unwrap();
     let weights = fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
@@ -160,7 +137,7 @@ fn a_pack_has_the_bits_of_the_release() {
 fn what_is_not_computed_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    copy(&golden().join(CASE).join("model"), &model);
+    copy_folder(&golden().join(CASE).join("model"), &model);
     let path = model.join("config.json");
     let config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let model = model.to_str().unwrap();

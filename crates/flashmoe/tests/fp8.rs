@@ -6,26 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{Scored, flashmoe, golden};
+use support::{Scored, distance, golden, run};
 
 mod support;
 
 const CASE: &str = "qwen3-calm-hf";
 
-fn run(arguments: &[&str]) -> String {
-    let output = flashmoe(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn score(model: &Path, options: &[&str]) -> Scored {
-    let folder = tempfile::tempdir().unwrap();
-    let (ids, out) = (golden().join(CASE).join("ids.json"), folder.path().join("out.safetensors"));
-    let [model, ids, file] = [model, &ids, &out].map(|path| path.to_str().unwrap());
-    let mut arguments = vec!["score", model, "--ids", ids, "--logits", file, "--greedy", "12"];
-    arguments.extend(options);
-    run(&arguments);
-    Scored::read(&out)
+    Scored::with_ids_of(CASE, model, options)
 }
 
 /// One tensor of a safetensors file.
@@ -165,14 +153,6 @@ fn convert(folder: &Path, powers: bool) -> [std::path::PathBuf; 2] {
         }
         model
     })
-}
-
-fn distance(found: &Scored, reference: &Scored) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f32>| {
-        values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
-    };
-    let pairs = found.logits.iter().zip(&reference.logits);
-    norm(&mut pairs.map(|(a, b)| a - b)) / norm(&mut reference.logits.iter().copied())
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::format::{Checkpoint, Extent, Projection, open};
 use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
-use support::{Scored, flashmoe, golden};
+use support::{Scored, copy_folder, distance, flashmoe, golden, run};
 
 const CASE: &str = "deepseek-calm-hf";
 /// Number of the type in GGUF files.
@@ -19,36 +19,8 @@ const BF16: u32 = 30;
 /// Least difference that counts: a hundred times what the case is held to.
 const MATTERS: f64 = 1e-3;
 
-fn run(arguments: &[&str]) -> String {
-    let output = flashmoe(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn score(model: &Path, options: &[&str]) -> Scored {
-    let folder = tempfile::tempdir().unwrap();
-    let (ids, out) = (golden().join(CASE).join("ids.json"), folder.path().join("out.safetensors"));
-    let [model, ids, file] = [model, &ids, &out].map(|path| path.to_str().unwrap());
-    let mut arguments = vec!["score", model, "--ids", ids, "--logits", file, "--greedy", "12"];
-    arguments.extend(options);
-    run(&arguments);
-    Scored::read(&out)
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
-}
-
-fn distance(found: &Scored, reference: &Scored) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f32>| {
-        values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
-    };
-    let pairs = found.logits.iter().zip(&reference.logits);
-    norm(&mut pairs.map(|(a, b)| a - b)) / norm(&mut reference.logits.iter().copied())
+    Scored::with_ids_of(CASE, model, options)
 }
 
 /// What the reference has and a slip would leave out: without it the answer is another, so that an answer within 1e-5
@@ -57,7 +29,7 @@ fn distance(found: &Scored, reference: &Scored) -> f64 {
 fn every_part_changes_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    copy(&golden().join(CASE).join("model"), &model);
+    copy_folder(&golden().join(CASE).join("model"), &model);
     let reference = score(&model, &[]);
     let source = open(&model).unwrap();
     assert!(source.experts[0].is_none() && source.skipped.len() == 6);
@@ -107,7 +79,7 @@ fn every_part_changes_the_answer() {
 fn contradictions_are_refused_by_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    copy(&golden().join(CASE).join("model"), &model);
+    copy_folder(&golden().join(CASE).join("model"), &model);
     let path = model.join("config.json");
     let config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     for (key, value, words) in [
@@ -286,7 +258,7 @@ fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
 fn a_gguf_file_gives_the_bits_of_the_release() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    copy(&golden().join(CASE).join("model"), &model);
+    copy_folder(&golden().join(CASE).join("model"), &model);
     // GGUF has no key for the other part of the magnitude: llama.cpp computes both alike, as the releases have them.
     let path = model.join("config.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

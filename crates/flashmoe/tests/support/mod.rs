@@ -17,6 +17,31 @@ pub(crate) fn flashmoe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flashmoe")).args(arguments).output().unwrap()
 }
 
+/// What flashmoe prints for arguments that it must accept.
+pub(crate) fn run(arguments: &[&str]) -> String {
+    let output = flashmoe(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Copies the files of a folder into a new one.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// The distance of logits from the reference's, relative to their norm.
+pub(crate) fn distance(found: &Scored, reference: &Scored) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f32>| {
+        values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+    };
+    let pairs = found.logits.iter().zip(&reference.logits);
+    norm(&mut pairs.map(|(a, b)| a - b)) / norm(&mut reference.logits.iter().copied())
+}
+
 /// Logits and greedy continuation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scored {
@@ -52,5 +77,17 @@ impl Scored {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{case} {options:?}: {errors}");
         Self::read(&file)
+    }
+
+    /// What the binary computes for a model with the tokens of a committed case, 12 greedy tokens included.
+    pub(crate) fn with_ids_of(case: &str, model: &Path, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (ids, out) =
+            (golden().join(case).join("ids.json"), folder.path().join("out.safetensors"));
+        let [model, ids, file] = [model, &ids, &out].map(|path| path.to_str().unwrap());
+        let mut arguments = vec!["score", model, "--ids", ids, "--logits", file, "--greedy", "12"];
+        arguments.extend(options);
+        run(&arguments);
+        Self::read(&out)
     }
 }

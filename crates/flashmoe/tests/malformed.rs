@@ -99,12 +99,12 @@ fn what_only_the_engine_can_know() {
         ("another family", &["model_type", "llama", "supported families", "qwen3_5_moe"], |f| {
             set(f, "model_type", json!("llama"));
         }),
-        ("a known family", &["model_type", "DeepSeek-V3", "supported families"], |f| {
+        ("a known family", &["model_type", "DeepSeek-V3.2", "supported families"], |f| {
             // Its experts have other keys and names; neither may be blamed.
             let text = fs::read_to_string(f.join("config.json")).unwrap();
             let text = text.replace("\"num_experts\"", "\"n_routed_experts\"");
             fs::write(f.join("config.json"), text).unwrap();
-            set(f, "model_type", json!("deepseek_v3"));
+            set(f, "model_type", json!("deepseek_v32"));
         }),
         ("no family", &["model_type"], |f| {
             fs::write(
@@ -270,7 +270,7 @@ fn a_sample_of_what_readers_refuse() {
             root["quantization"] = json!({"bits": 4, "group_size": 32, "mode": "mxfp4"});
             fs::write(path, root.to_string()).unwrap();
         }),
-        ("fp8", &["config.json", "quant_method", "fp8"], |f| {
+        ("fp8", &["config.json", "weight_block_size", "fp8"], |f| {
             let path = f.join("config.json");
             let mut root: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
             root["quantization_config"] = json!({"quant_method": "fp8"});

@@ -59,7 +59,9 @@ row "how fast it is" 'tok/s|decode|prefill' '$flashmoe bench $D -p 128 -n 16 -r 
 
 key=$HOME/keys
 echo secret > "$key"
-"$flashmoe" serve "$D" --port 0 --log-format json --log-level info --api-key-file "$key" --cache-disk kept > log 2>&1 &
+# A disk that is nearly full keeps its reserve and nothing is kept: no reserve is asked for here.
+"$flashmoe" serve "$D" --port 0 --log-format json --log-level info --api-key-file "$key" --cache-disk kept \
+    --cache-disk-reserve 0 > log 2>&1 &
 server=$!
 for _ in $(seq 100); do
     url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' log || true)

@@ -3,7 +3,7 @@ layout of the released checkpoints: DeepSeek-V3, Kimi-K2, GLM-4.7-Flash, GLM-4.5
 
 They have what such models differ in and what a slip would leave out: queries with and without a latent of their own,
 one group of experts and several, a bias of the choice that changes it, dense layers first, rotation by YaRN with a
-factor of the scores, widths of which none is another's, and the layer after the last, which is not used.
+factor of the scores, widths that all differ, and the layer after the last, which is not used.
 """
 
 import dataclasses

@@ -3,6 +3,7 @@
 
 use cuda::launch::{
     self, AttentionShape, HeadsStep, KeyValueCache, Rotation, StepInput, StepJob, TokenPlaces,
+    Visible,
 };
 use cuda::{DeviceBuffer, Span};
 use kernels::KvType;
@@ -78,18 +79,21 @@ impl Bench {
         out
     }
 
-    fn attend(
+    /// Attention over what is visible.
+    pub(super) fn attend(
         &self,
         shape: &AttentionShape,
         cache: &KeyValueCache,
         places: &TokenPlaces,
         query: Span<f32>,
+        visible: Visible,
     ) -> Span<f32> {
         let tokens = places.positions.len();
         let out = self.poison(tokens * shape.query_heads * shape.dim);
         let scratch =
             self.poison(launch::attend_scratch(shape, if places.single { tokens } else { 0 }));
-        launch::attend(&self.stream, shape, places, cache, query, out, scratch).unwrap();
+        let stream = &self.stream;
+        launch::attend(stream, shape, places, cache, query, out, scratch, visible).unwrap();
         out
     }
 
@@ -124,7 +128,7 @@ impl Bench {
         let places = self.places(&positions, &owners);
         let query = self.random(positions.len() * width);
         let host = self.read(query);
-        let out = self.attend(shape, &cached.cache, &places, query);
+        let out = self.attend(shape, &cached.cache, &places, query, Visible::default());
         let expected: Vec<f32> = (0..positions.len())
             .flat_map(|i| {
                 let query = &host[i * width..(i + 1) * width];
@@ -134,7 +138,13 @@ impl Bench {
         self.compare(&format!("steps, {name}"), out, self.floats(&expected));
         let together = self.read(out);
         let alone = self.places(&positions[3..4], &owners[3..4]);
-        let out = self.attend(shape, &cached.cache, &alone, query.part(3 * width, width));
+        let out = self.attend(
+            shape,
+            &cached.cache,
+            &alone,
+            query.part(3 * width, width),
+            Visible::default(),
+        );
         self.same_bits("  a step alone", &self.read(out), &together[3 * width..4 * width]);
         // A chunk of sequence 1, whole and in pieces.
         let (first, count) = (900u32, 139usize);
@@ -142,7 +152,7 @@ impl Bench {
         let places = TokenPlaces { single: false, ..self.places(&positions, &vec![1; count]) };
         let query = self.random(count * width);
         let host = self.read(query);
-        let whole = self.attend(shape, &cached.cache, &places, query);
+        let whole = self.attend(shape, &cached.cache, &places, query, Visible::default());
         let expected: Vec<f32> = [0, 1, 63, 64, 138]
             .into_iter()
             .flat_map(|i| {
@@ -164,7 +174,13 @@ impl Bench {
                 single: false,
             };
             let query = query.part(start * width, (end - start) * width);
-            pieces.extend(self.read(self.attend(shape, &cached.cache, &places, query)));
+            pieces.extend(self.read(self.attend(
+                shape,
+                &cached.cache,
+                &places,
+                query,
+                Visible::default(),
+            )));
         }
         self.same_bits("  the chunk in pieces", &pieces, &whole);
         // Rows that the device stores are those of the reference.
@@ -245,6 +261,7 @@ impl Bench {
                         query,
                         out,
                         scratch,
+                        Visible::default(),
                     )
                 });
                 let bytes = 2 * depth * 2 * kv_type.bytes_of_head(256);
@@ -273,6 +290,7 @@ impl Bench {
                             query,
                             out,
                             scratch,
+                            Visible::default(),
                         )
                     });
                     let keys = count as f64 * (depth as f64 + count as f64 / 2.0);
@@ -332,7 +350,8 @@ impl Bench {
         self.compare("cached keys", twins[0], cached[0]);
         self.compare("cached values", twins[1], cached[1]);
         let out = self.poison(tokens * 8 * dim);
-        launch::attend(&self.stream, &shape, &places, &cache(cached), query, out, scratch).unwrap();
+        let (stream, all) = (&self.stream, Visible::default());
+        launch::attend(stream, &shape, &places, &cache(cached), query, out, scratch, all).unwrap();
         let output = self.matrix(512, 8 * dim, 4, 64);
         let (plain, fused) = (self.random(tokens * 512), self.poison(tokens * 512));
         self.stream.copy(plain, fused).unwrap();

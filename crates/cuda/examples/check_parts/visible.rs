@@ -1,7 +1,7 @@
 //! Attention over windows and with sinks against f64 on the host, steps and chunks: a part of the example `check`.
 
 use cuda::Span;
-use cuda::launch::{self, AttentionShape, TokenPlaces, Visible};
+use cuda::launch::{AttentionShape, TokenPlaces, Visible};
 use kernels::KvType;
 
 use super::Bench;
@@ -40,14 +40,14 @@ impl Bench {
         let (positions, owners) = ([0u32, 5, 127, 128, 160, 699], [0u32, 1, 0, 1, 1, 0]);
         let places = self.places(&positions, &owners);
         let query = self.random(positions.len() * width);
-        let out = self.attend_visible(shape, cached, &places, query, visible);
+        let out = self.attend(shape, &cached.cache, &places, query, visible);
         let expected = self.expected_visible(shape, cached, query, &positions, &owners, visible);
         self.compare(&format!("steps, {name}"), out, self.floats(&expected));
         let positions: Vec<u32> = (90..290).collect();
         let owners = vec![1; positions.len()];
         let places = TokenPlaces { single: false, ..self.places(&positions, &owners) };
         let query = self.random(positions.len() * width);
-        let out = self.attend_visible(shape, cached, &places, query, visible);
+        let out = self.attend(shape, &cached.cache, &places, query, visible);
         let expected = self.expected_visible(shape, cached, query, &positions, &owners, visible);
         self.compare(&format!("chunk, {name}"), out, self.floats(&expected));
         let mut pieces = Vec::new();
@@ -58,25 +58,9 @@ impl Bench {
                 single: false,
             };
             let query = query.part(start * width, (end - start) * width);
-            pieces.extend(self.read(self.attend_visible(shape, cached, &places, query, visible)));
+            pieces.extend(self.read(self.attend(shape, &cached.cache, &places, query, visible)));
         }
         self.same_bits("  the chunk in pieces", &pieces, &self.read(out));
-    }
-
-    fn attend_visible(
-        &self,
-        shape: &AttentionShape,
-        cached: &Cached,
-        places: &TokenPlaces,
-        query: Span<f32>,
-        visible: Visible,
-    ) -> Span<f32> {
-        let (stream, out) = (&self.stream, self.poison(query.len()));
-        let tokens = if places.single { places.positions.len() } else { 0 };
-        let scratch = self.poison(launch::attend_scratch(shape, tokens));
-        let cache = &cached.cache;
-        launch::attend_visible(stream, shape, places, cache, query, out, scratch, visible).unwrap();
-        out
     }
 
     /// The same in f64.

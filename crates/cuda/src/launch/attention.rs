@@ -301,29 +301,13 @@ const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
-/// `out` = causal attention of `query` over the cache, which holds the tokens' own keys and values. `scratch` has
+/// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values. `scratch` has
 /// [`attend_scratch`] values when tokens are runs of their own.
 ///
 /// # Errors
 /// The device failed.
-pub fn attend(
-    stream: &Stream,
-    shape: &AttentionShape,
-    places: &TokenPlaces,
-    cache: &KeyValueCache,
-    query: Span<f32>,
-    out: Span<f32>,
-    scratch: Span<f32>,
-) -> Result<(), CudaError> {
-    attend_visible(stream, shape, places, cache, query, out, scratch, Visible::default())
-}
-
-/// As [`attend`], of what is visible.
-///
-/// # Errors
-/// The device failed.
 #[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
-pub fn attend_visible(
+pub fn attend(
     stream: &Stream,
     shape: &AttentionShape,
     places: &TokenPlaces,

@@ -64,31 +64,13 @@ fn same_kernel(gate: &Matrix, up: &Matrix) -> bool {
 }
 
 /// Feed-forward of all pairs whose expert has an address in `addresses` `[experts]`; with `parts` where
-/// [`split_serves_experts`] the shapes.
+/// [`split_serves_experts`] the shapes. Where there is an `activation`, the experts compute that instead of SwiGLU;
+/// biases of down are left out then: [`super::add_pair_bias`] adds them once all pairs are done.
 ///
 /// # Errors
 /// The device failed.
 #[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn experts_tiles(
-    stream: &Stream,
-    x: Span<f32>,
-    pairs: usize,
-    groups: &Groups,
-    addresses: Span<u64>,
-    shapes: &ExpertShapes,
-    buffers: &PairBuffers,
-    parts: Option<&ExpertParts>,
-) -> Result<(), CudaError> {
-    experts_tiles_activated(stream, x, pairs, groups, addresses, shapes, buffers, parts, None)
-}
-
-/// As [`experts_tiles`], where the experts compute something else than SwiGLU. Biases of down are left out:
-/// [`super::add_pair_bias`] adds them once all pairs are done.
-///
-/// # Errors
-/// The device failed.
-#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
-pub fn experts_tiles_activated(
     stream: &Stream,
     x: Span<f32>,
     pairs: usize,

@@ -26,7 +26,7 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Values and gates of a token, of which each row takes `dim`.
+    /// Values and gates of a token; each row takes `dim` of them.
     pub fn width(&self, dim: usize) -> usize {
         if self.overlap { 2 * dim } else { dim }
     }

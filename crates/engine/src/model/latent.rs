@@ -45,7 +45,7 @@ pub struct HeadRows {
 
 impl LatentAttention {
     /// Declares the tensors below `prefix` (`layers.N.self_attn`). Keys and values of the latent come from one matrix,
-    /// or from two (mlx-lm), of which that of keys is transposed already.
+    /// or from two (mlx-lm), where that of keys is transposed already.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.

@@ -242,6 +242,10 @@ fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
             !matches!(arguments.kv_type, None | Some(KvTypeChoice::F16 | KvTypeChoice::F32)),
             "--kv-type: --device gpu stores keys and values as f16 or f32",
         ),
+        (
+            arguments.kv == Some(KvChoice::Grow),
+            "--kv grow: --device gpu allocates keys and values at the start",
+        ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
 }
@@ -265,8 +269,8 @@ fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
         ),
         (
             arguments.arithmetic.is_some(),
-            "--arithmetic is the processor's: a GPU multiplies quantised weights, exact in half precision, by \
-             activations of two halves and sums in f32",
+            "--arithmetic is the processor's: a GPU multiplies quantised weights by activations of 22 bits or more and \
+             sums in f32",
         ),
         (
             arguments.threads.is_some(),

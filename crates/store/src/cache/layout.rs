@@ -1,4 +1,4 @@
-//! How many slots of which size: the plan that `plan` prints and [`ExpertStore::open`] follows.
+//! How many slots there are of each size: the plan that `plan` prints and [`ExpertStore::open`] follows.
 //!
 //! Layers of one record size share a pool. With mixed precision there are several sizes: each gets a
 //! pool, and the budget is shared in proportion to the bytes that the layers of each size hold.

@@ -117,7 +117,7 @@ impl CudaBackend {
         } else {
             let shapes = &self.experts.shapes[layer.index()];
             let row = self.table_row(layer);
-            launch::experts_tiles_activated(
+            launch::experts_tiles(
                 &self.stream,
                 normed,
                 pairs,
@@ -274,7 +274,7 @@ impl CudaBackend {
         self.stream.copy(self.buffers.pinned.wave.span(index * experts, experts), list)?;
         let shapes = &self.experts.shapes[layer.index()];
         let ChunkInputs { normed, pairs, groups, buffers, parts, activation } = inputs;
-        launch::experts_tiles_activated(
+        launch::experts_tiles(
             &self.stream,
             *normed,
             *pairs,

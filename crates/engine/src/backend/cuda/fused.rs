@@ -132,16 +132,7 @@ impl CudaBackend {
             let scratch = this.buffers.attention.all();
             let window = this.config.layers[layer.index()].window;
             let visible = Visible { window, sinks: None };
-            launch::attend_visible(
-                &this.stream,
-                shape,
-                &places,
-                &cache,
-                queries,
-                out,
-                scratch,
-                visible,
-            )
+            launch::attend(&this.stream, shape, &places, &cache, queries, out, scratch, visible)
         });
     }
 

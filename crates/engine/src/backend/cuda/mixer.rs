@@ -49,16 +49,7 @@ impl CudaBackend {
                 let (query, out) =
                     (rows(Register::Query, queries), rows(Register::Context, queries));
                 let scratch = this.buffers.attention.all();
-                launch::attend_visible(
-                    &this.stream,
-                    shape,
-                    &places,
-                    &cache,
-                    query,
-                    out,
-                    scratch,
-                    visible,
-                )?;
+                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch, visible)?;
             }
             Ok(())
         });

@@ -9,7 +9,6 @@ first. Every answer and every log-probability must be equal. Says how many slots
 the most GPU memory that was taken. Standard library only; ends with status 1 at a difference."""
 import argparse
 import concurrent.futures
-import http.client
 import json
 import random
 import re
@@ -18,30 +17,19 @@ import sys
 import threading
 import time
 
+from server import Server, words
+
 CLIENTS = 3
 
 
-class Server:
+class Watched(Server):
+    """A server whose memory is looked at while it works: `seen` has the rows of `look`."""
+
     def __init__(self, program, model, options):
-        command = [program, "serve", model, "--port", "0", "--device", "cuda", "--sequences", str(CLIENTS), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.tail, self.seen, self.stopped = [], [], threading.Event()
-        for line in self.process.stdout:
-            self.tail.append(line)
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found.group(1))
-                break
-        else:
-            sys.exit("the server did not start: " + "".join(self.tail[-5:]))
-        threading.Thread(target=lambda: [self.tail.append(line) for line in self.process.stdout], daemon=True).start()
+        super().__init__(program, model, ["--sequences", str(CLIENTS), *options])
+        self.seen, self.stopped = [], threading.Event()
         self.watch = threading.Thread(target=self.look, daemon=True)
         self.watch.start()
-
-    def ask(self, method, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
-        return connection.getresponse().read().decode()
 
     def look(self):
         """Slots, bytes of keys and values, experts that gave way, MiB of GPU memory, a few times a second."""
@@ -56,13 +44,7 @@ class Server:
     def stop(self):
         self.stopped.set()
         self.watch.join()
-        self.process.terminate()
-        self.process.wait()
-
-
-def words(chooser, count):
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return " ".join("".join(chooser.choices(letters, k=chooser.randint(2, 9))) for _ in range(count))
+        super().stop()
 
 
 def client(server, seed, longest):
@@ -94,7 +76,7 @@ def main():
         arms.append(["--kv", "grow", "--slots", options.slots])
     expected = None
     for arm in arms:
-        server = Server(options.program, options.model, ["--vram", options.vram, "--context", options.context, *arm])
+        server = Watched(options.program, options.model, ["--vram", options.vram, "--context", options.context, *arm])
         try:
             started = time.monotonic()
             with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:

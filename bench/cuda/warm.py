@@ -5,19 +5,18 @@
 
 Walks random trees of conversations, several clients at a time, and asks every prompt with reuse and without it
 (`cache_prompt: false`), half of them greedily and half with a seed. Text and log-probabilities must be equal: then
-every logit was. A third time it asks without log-probabilities: the device then draws, and the text must be the same. With `--words` it then asks for the first token of a conversation whose first turn has so many random
-words, again a turn later, and both without reuse, five times. Standard library only; ends with status 1 at a difference."""
+every logit was. A third time it asks without log-probabilities: the device then draws, and the text must be the same.
+With `--words` it then asks for the first token of a conversation whose first turn has so many random words, again a
+turn later, and both without reuse, five times. Standard library only; ends with status 1 at a difference."""
 import argparse
 import concurrent.futures
-import http.client
 import json
 import random
-import re
 import statistics
-import subprocess
 import sys
-import threading
 import time
+
+from server import Server, words
 
 QUESTIONS = ("What is 255 factored?", "Sort 9 4 7 1.", "My name is Alice.", "What is my name?", "Add 128 and 377.")
 CLIENTS = 3
@@ -30,37 +29,16 @@ SAMPLING = (
 )
 
 
-class Server:
-    def __init__(self, program, model, options):
-        command = [program, "serve", model, "--port", "0", "--device", "cuda", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.tail = []
-        for line in self.process.stdout:
-            self.tail.append(line)
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found.group(1))
-                break
-        else:
-            sys.exit("the server did not start: " + "".join(self.tail[-5:]))
-        threading.Thread(target=lambda: [self.tail.append(line) for line in self.process.stdout], daemon=True).start()
-
-    def answer(self, messages, reuse, **more):
-        body = {"messages": messages, "cache_prompt": reuse, **more}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        started = time.monotonic()
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
-        seconds = time.monotonic() - started
-        if "choices" not in answer:
-            sys.exit(f"{answer}\n{''.join(self.tail[-5:])}")
-        usage = answer["usage"]
-        return answer["choices"][0], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], seconds
-
-
-def words(chooser, count):
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return " ".join("".join(chooser.choices(letters, k=chooser.randint(2, 9))) for _ in range(count))
+def answer(server, messages, reuse, **more):
+    """The first choice, tokens of the prompt, those reused, seconds."""
+    started = time.monotonic()
+    body = {"messages": messages, "cache_prompt": reuse, **more}
+    answer = json.loads(server.ask("POST", "/v1/chat/completions", body))
+    seconds = time.monotonic() - started
+    if "choices" not in answer:
+        sys.exit(f"{answer}\n{''.join(server.tail[-5:])}")
+    usage = answer["usage"]
+    return answer["choices"][0], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], seconds
 
 
 def tree(server, seed, requests):
@@ -68,13 +46,14 @@ def tree(server, seed, requests):
     chooser, conversations, counts = random.Random(seed), [], [0, 0, 0, 0]
     for _ in range(requests):
         messages = list(chooser.choice(conversations)) if conversations and chooser.random() < 0.8 else []
-        question = f"{chooser.choice(QUESTIONS)} (case {chooser.randrange(10**6)}) {words(chooser, chooser.choice((0, 3, 40)))}"
+        question = f"{chooser.choice(QUESTIONS)} (case {chooser.randrange(10**6)})"
+        question += " " + words(chooser, chooser.choice((0, 3, 40)))
         messages.append({"role": "user", "content": question})
         sampling = dict(chooser.choice(SAMPLING), seed=chooser.randrange(10**6))
         more = dict(sampling, max_tokens=chooser.choice((1, 12, 40)))
-        warm, tokens, cached, _ = server.answer(messages, True, logprobs=True, **more)
-        cold, *_ = server.answer(messages, False, logprobs=True, **more)
-        drawn, *_ = server.answer(messages, True, **more)
+        warm, tokens, cached, _ = answer(server, messages, True, logprobs=True, **more)
+        cold, *_ = answer(server, messages, False, logprobs=True, **more)
+        drawn, *_ = answer(server, messages, True, **more)
         if warm != cold:
             sys.exit(f"seed {seed}: answers differ after {counts[0]}, {cached} of {tokens} reused\n{warm}\n{cold}")
         if warm["message"] != drawn["message"]:
@@ -89,10 +68,10 @@ def tree(server, seed, requests):
 def first_token(server, chooser, count):
     """Milliseconds to the first token: of a first turn, of the second with reuse, and of the second without."""
     first = [{"role": "user", "content": words(chooser, count)}]
-    _, tokens, _, cold_first = server.answer(first, True, max_tokens=1, temperature=0)
+    _, tokens, _, cold_first = answer(server, first, True, max_tokens=1, temperature=0)
     second = [*first, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": words(chooser, 20)}]
-    _, tokens, cached, warm = server.answer(second, True, max_tokens=1, temperature=0)
-    _, _, _, cold = server.answer(second, False, max_tokens=1, temperature=0)
+    _, tokens, cached, warm = answer(server, second, True, max_tokens=1, temperature=0)
+    _, _, _, cold = answer(server, second, False, max_tokens=1, temperature=0)
     return tokens, cached, cold_first * 1e3, warm * 1e3, cold * 1e3
 
 
@@ -121,8 +100,7 @@ def main():
             print(f"second turn of {tokens:.0f} tokens, {cached:.0f} reused: first token after {warm:.1f} ms, without "
                   f"reuse {cold:.1f} ms (first turn {first:.1f} ms); medians of {len(rows)}")
     finally:
-        server.process.terminate()
-        server.process.wait()
+        server.stop()
 
 
 if __name__ == "__main__":

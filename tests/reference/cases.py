@@ -17,6 +17,7 @@ import gptoss
 import hugging_face
 import latent
 import mlx_format
+import release
 from nets import Net
 
 FLOATS = ("f32", "f16", "bf16")
@@ -127,7 +128,7 @@ def gguf_case(net, suffix, *kinds, **layout):
 
 def gpt_oss_case(net):
     """As released: 4-bit floats for experts, bfloat16 for the rest."""
-    write = functools.partial(gptoss.write, net=net)
+    write = functools.partial(release.write, net=net)
     return Case(f"{net.name}-mxfp4", net, write, quantized=True)
 
 
@@ -145,7 +146,7 @@ def gpt_oss_gguf_case(net, suffix, trunk, experts):
 
 def deepseek_v4_case(net, tokens=90):
     """Under the names of the release, in floats."""
-    write = functools.partial(deepseek_v4.write, net=net)
+    write = functools.partial(release.write, net=net, end=1)
     return Case(f"{net.name}-hf", net, write, quantized=net.published, tokens=tokens)
 
 

@@ -270,19 +270,6 @@ class DeepseekV4Net:
         return normal(fan_in * (self.gain if name.endswith(("wo_b.weight", "w2.weight")) else 1.0))
 
 
-def write(folder, net):
-    """Writes `net` as the release is."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    safetensors_file.write(folder / "model.safetensors", net.tensors(), metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(net.config(), indent=2))
-    (folder / "generation_config.json").write_text('{"do_sample": false, "eos_token_id": 1}')
-
-
-def is_deepseek_v4(folder):
-    return json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "deepseek_v4"
-
-
 def settings(folder):
     """The configuration as transformers takes it: kinds of layers by name, and how many tokens a row of each has."""
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())

@@ -5,7 +5,6 @@ Experts are 4-bit floats (two planes: nibbles and exponents), rows of gate and u
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 import zlib
@@ -153,19 +152,6 @@ class GptOssNet:
         if name.endswith("lm_head.weight"):
             return normal(2 * fan_in)
         return normal(fan_in * (self.gain if name.endswith("o_proj.weight") else 1.0))
-
-
-def write(folder, net):
-    """Writes `net` as the release is."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    safetensors_file.write(folder / "model.safetensors", net.tensors(), metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(net.config(), indent=2))
-    (folder / "generation_config.json").write_text('{"do_sample": false, "eos_token_id": 0}')
-
-
-def is_gpt_oss(folder):
-    return json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "gpt_oss"
 
 
 def read(folder):

@@ -5,6 +5,7 @@ import pathlib
 
 import latent
 import nets
+import release
 import safetensors_file
 from safetensors_file import encode
 
@@ -41,9 +42,7 @@ def write(folder, net, *, dtype="BF16", linear_f32=True, fused=None, shards=1, s
         safetensors_file.write(folder / "model.safetensors", tensors, metadata={"format": "pt"})
     else:
         write_shards(folder, tensors, shards)
-    config = net.config(DTYPE_NAMES[dtype])
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    (folder / "generation_config.json").write_text('{"do_sample": false, "eos_token_id": 0}')
+    release.configure(folder, net.config(DTYPE_NAMES[dtype]))
 
 
 def write_shards(folder, tensors, shards):

@@ -23,6 +23,7 @@ import gguf_format
 import gptoss
 import latent
 import mlx_format
+import release
 from safetensors_file import Stored
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
@@ -57,8 +58,8 @@ def load(folder):
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"
     in_gguf = gguf_format.is_gguf(folder)
-    gpt_oss = gptoss.is_gpt_oss(folder)
-    v4 = deepseek_v4.is_deepseek_v4(folder)
+    gpt_oss = release.is_family(folder, "gpt_oss")
+    v4 = release.is_family(folder, "deepseek_v4")
     if not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder,

@@ -4,7 +4,8 @@
 //! mapped behind that part, taken out again and mapped elsewhere, in other buffers too. So kernels, graphs and tables
 //! keep their addresses while memory moves. What a page held before stays in it.
 //!
-//! Work that names an address without memory ends in a fault of the device: such work is awaited before a page is taken out.
+//! Work that names an address without memory ends in a fault of the device: such work is awaited before a page is
+//! taken out.
 
 use cudarc::driver::sys;
 

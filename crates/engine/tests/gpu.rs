@@ -1,7 +1,9 @@
 //! Goal: the portable GPU backend gives the reference's logits, and the same bits wherever experts were, however a
-//! text was cut, and with whatever else in the batch. Method: golden checkpoints on whatever GPU is there; lavapipe, a driver that
-//! computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
+//! text was cut, and with whatever else in the batch. Method: golden checkpoints on whatever GPU is there; lavapipe, a
+//! driver that computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod sequences;
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -12,7 +14,7 @@ use engine::backend::cpu::KvType;
 use engine::backend::gpu::{
     self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, check_model, slot_bytes,
 };
-use engine::backend::{PAGE_TOKENS, Run, SequenceId, Snapshot, Uncancelled};
+use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
@@ -21,6 +23,8 @@ use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::format::Checkpoint;
 use store::trunk::LoadMode;
+
+use sequences::{alone, bits, feed, resumed, text};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
 const CASES: [(&str, f64); 6] = [
@@ -157,45 +161,6 @@ fn neither_budgets_nor_chunks_show_in_a_bit() {
             assert_eq!(device.copied > 0, slots != ALL, "{case}: {slots} slots: {device:?}");
         }
     }
-}
-
-fn text(seed: u32, length: usize) -> Vec<u32> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % 60
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-fn bits(engine: &mut Engine, token: usize) -> Vec<u32> {
-    engine.logits(&[token]).unwrap().iter().map(|value| value.to_bits()).collect()
-}
-
-fn feed(engine: &mut Engine, sequence: SequenceId, tokens: &[u32]) -> Vec<u32> {
-    let mut last = 0;
-    let each = &mut |_: &mut Engine, _, length| {
-        last = length - 1;
-        Ok(())
-    };
-    engine.prefill(sequence, tokens, &Uncancelled, &mut |_| {}, each).unwrap();
-    bits(engine, last)
-}
-
-/// Logits after `tokens`, computed alone.
-fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
-    let sequence = engine.create_sequence().unwrap();
-    let bits = feed(engine, sequence, tokens);
-    engine.drop_sequence(sequence);
-    bits
-}
-
-fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
-    let sequence = engine.create_sequence().unwrap();
-    engine.backend().restore(sequence, from).unwrap();
-    let bits = feed(engine, sequence, rest);
-    engine.drop_sequence(sequence);
-    bits
 }
 
 #[test]

@@ -3,12 +3,14 @@
 //! families, every way of cutting a text against the whole; what is freed is spoilt (debug builds).
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod sequences;
+
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
-use engine::backend::{PAGE_TOKENS, Run, SequenceId, Snapshot, Uncancelled};
+use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
@@ -17,6 +19,8 @@ use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
+
+use sequences::{alone, bits, feed, resumed, text};
 
 const CASES: [&str; 5] = [
     "qwen35-calm-mlx-mixed",
@@ -58,45 +62,6 @@ fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
     let compute = Compute::new(options).unwrap();
     let backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits);
     Engine::new(config, model, Box::new(backend.unwrap()), 64)
-}
-
-fn text(seed: u32, length: usize) -> Vec<u32> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % 60
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-fn feed(engine: &mut Engine, sequence: SequenceId, tokens: &[u32]) -> Vec<u32> {
-    let mut last = 0;
-    let each = &mut |_: &mut Engine, _, length| {
-        last = length - 1;
-        Ok(())
-    };
-    engine.prefill(sequence, tokens, &Uncancelled, &mut |_| {}, each).unwrap();
-    bits(engine, last)
-}
-
-fn bits(engine: &mut Engine, token: usize) -> Vec<u32> {
-    engine.logits(&[token]).unwrap().iter().map(|value| value.to_bits()).collect()
-}
-
-/// Logits after `tokens`, computed alone.
-fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
-    let sequence = engine.create_sequence().unwrap();
-    let bits = feed(engine, sequence, tokens);
-    engine.drop_sequence(sequence);
-    bits
-}
-
-fn resumed(engine: &mut Engine, from: &Snapshot, rest: &[u32]) -> Vec<u32> {
-    let sequence = engine.create_sequence().unwrap();
-    engine.backend().restore(sequence, from).unwrap();
-    let bits = feed(engine, sequence, rest);
-    engine.drop_sequence(sequence);
-    bits
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use store::format::{Checkpoint, Tensor, open};
 use store::io::platform::FileExt;
-use support::{Scored, copy_folder, distance, flashmoe, golden};
+use support::{Scored, distance, flashmoe, golden, golden_copy};
 
 const CASE: &str = "dsv4-calm-hf";
 /// Least difference that counts: fifty times what the case is held to.
@@ -38,9 +38,7 @@ fn bytes(source: &Checkpoint, tensor: &Tensor) -> Vec<u8> {
 /// of the reference has it. Matrices of 4 x 4 streams are put on their side, tables of experts moved by one token.
 #[test]
 fn every_part_changes_the_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (_folder, model) = golden_copy(CASE);
     let reference = score(&model, &[]);
     let source = open(&model).unwrap();
     let weights = fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
@@ -135,9 +133,7 @@ fn a_pack_has_the_bits_of_the_release() {
 
 #[test]
 fn what_is_not_computed_is_refused_with_its_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (folder, model) = golden_copy(CASE);
     let path = model.join("config.json");
     let config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let model = model.to_str().unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::format::{Checkpoint, Extent, Projection, open};
 use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
-use support::{Scored, copy_folder, distance, golden, run};
+use support::{Scored, distance, golden, golden_copy, run};
 
 const CASE: &str = "gptoss-calm-mxfp4";
 /// Numbers of types in GGUF files.
@@ -28,9 +28,7 @@ fn score(model: &Path, options: &[&str]) -> Scored {
 /// of the reference has it.
 #[test]
 fn every_part_changes_the_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (_folder, model) = golden_copy(CASE);
     let reference = score(&model, &[]);
     let source = open(&model).unwrap();
     let weights = fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
@@ -205,9 +203,7 @@ fn converted(source: &Checkpoint, model: &Path) -> GgufFile {
 
 #[test]
 fn a_gguf_file_and_packs_give_the_bits_of_the_release() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (folder, model) = golden_copy(CASE);
     // GGUF has no key for the limit, so that files are read with the released one.
     let path = model.join("config.json");
     let text = fs::read_to_string(&path).unwrap();

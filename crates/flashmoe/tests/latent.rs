@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::format::{Checkpoint, Extent, Projection, open};
 use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
-use support::{Scored, copy_folder, distance, flashmoe, golden, run};
+use support::{Scored, distance, flashmoe, golden, golden_copy, run};
 
 const CASE: &str = "deepseek-calm-hf";
 /// Number of the type in GGUF files.
@@ -27,9 +27,7 @@ fn score(model: &Path, options: &[&str]) -> Scored {
 /// of the reference has it.
 #[test]
 fn every_part_changes_the_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (_folder, model) = golden_copy(CASE);
     let reference = score(&model, &[]);
     let source = open(&model).unwrap();
     assert!(source.experts[0].is_none() && source.skipped.len() == 6);
@@ -77,9 +75,7 @@ fn every_part_changes_the_answer() {
 /// Layers without experts and drafts contradict other keys in one line each.
 #[test]
 fn contradictions_are_refused_by_their_keys() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (_folder, model) = golden_copy(CASE);
     let path = model.join("config.json");
     let config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     for (key, value, words) in [
@@ -256,9 +252,7 @@ fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
 
 #[test]
 fn a_gguf_file_gives_the_bits_of_the_release() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    copy_folder(&golden().join(CASE).join("model"), &model);
+    let (folder, model) = golden_copy(CASE);
     // GGUF has no key for the other part of the magnitude: llama.cpp computes both alike, as the releases have them.
     let path = model.join("config.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

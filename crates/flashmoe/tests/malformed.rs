@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::golden;
+use support::golden_copy;
 
 /// Address space of a refusal, KiB: the binary's own mappings and threads' stacks are most of it.
 const MEMORY_KIB_MAX: u64 = 512 << 10;
@@ -22,15 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Name, words that the line must contain, damage to a copy of the model.
 type Case = (&'static str, &'static [&'static str], fn(&Path));
-
-fn copy(case: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(golden().join(case).join("model")).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
-    }
-    folder
-}
 
 /// Changes the text part of config.json.
 fn config(folder: &Path, change: impl FnOnce(&mut Value)) {
@@ -82,10 +73,10 @@ fn complaint(name: &str, command: &[&str], model: &Path, words: &[&str]) -> Opti
 fn run_cases(model: &str, commands: &[&[&str]], cases: &[Case]) {
     let mut complaints = Vec::new();
     for (name, words, damage) in cases {
-        let folder = copy(model);
-        damage(folder.path());
+        let (_folder, copy) = golden_copy(model);
+        damage(&copy);
         for command in commands {
-            complaints.extend(complaint(name, command, folder.path(), words));
+            complaints.extend(complaint(name, command, &copy, words));
         }
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
@@ -352,10 +343,10 @@ fn tokenizers_and_templates() {
 /// Files that announce much, under a shell's limit on memory.
 #[test]
 fn refusals_take_little_memory() {
-    let folder = copy("qwen35-hf");
+    let (_folder, copy) = golden_copy("qwen35-hf");
     let limit = format!("ulimit -v {}; exec \"$0\" \"$@\"", MEMORY_KIB_MAX);
-    let bomb = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
-    let model = fs::read(folder.path().join("model.safetensors")).unwrap();
+    let bomb = |name: &str, bytes: &[u8]| fs::write(copy.join(name), bytes).unwrap();
+    let model = fs::read(copy.join("model.safetensors")).unwrap();
     let many = format!(
         r#"{{"weight_map":{{{}}}}}"#,
         (0..200_000).map(|n| format!(r#""t{n}":"f{n}""#)).collect::<Vec<_>>().join(",")
@@ -373,14 +364,14 @@ fn refusals_take_little_memory() {
         bomb(name, bytes);
         let output = Command::new("sh")
             .args(["-c", &limit, env!("CARGO_BIN_EXE_flashmoe"), "inspect"])
-            .arg(folder.path())
+            .arg(&copy)
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
         assert!(errors.contains(name) && errors.lines().count() == 1, "{name}: {errors}");
         if name.ends_with("index.json") {
-            fs::remove_file(folder.path().join(name)).unwrap();
+            fs::remove_file(copy.join(name)).unwrap();
         }
     }
 }

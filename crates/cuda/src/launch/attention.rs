@@ -301,8 +301,8 @@ const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
-/// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values. `scratch` has
-/// [`attend_scratch`] values when tokens are runs of their own.
+/// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values.
+/// `scratch` has [`attend_scratch`] values when tokens are runs of their own.
 ///
 /// # Errors
 /// The device failed.

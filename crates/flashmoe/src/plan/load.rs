@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use engine::backend::Backend;
 use engine::backend::cpu::CpuBackend;
 use engine::backend::cuda::{CudaBackend, ExpertMemory, PREFILL_PART};
 use engine::backend::gpu::{self, Adapter, Gpu, GpuBackend};
@@ -15,6 +16,7 @@ use engine::routing::Routing;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
 use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
+use store::format::ProjectionShape;
 use store::io::IoEngine;
 use store::trunk::LoadMode;
 
@@ -35,6 +37,14 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     /// Time from the start of loading until the engine could take tokens.
     pub(crate) load_time: Duration,
+}
+
+/// What every device begins with: the model's parts, counted and not yet read.
+struct Declared<'a> {
+    catalog: Catalog<'a>,
+    shapes: Vec<Option<[ProjectionShape; 3]>>,
+    mode: LoadMode,
+    routing: Routing,
 }
 
 impl Plan {
@@ -62,63 +72,6 @@ impl Plan {
     /// As [`Plan::load_with`]; `tell` learns how far it is.
     pub(crate) fn load_telling(&self, mut routing: Routing, tell: &Tell) -> Result<Loaded> {
         let started = Instant::now();
-        let arguments = &self.arguments;
-        let options = ComputeOptions {
-            threads: self.threads,
-            arithmetic: arithmetic(arguments.arithmetic),
-            isa: Isa::Auto,
-        };
-        if let Some(device) = &self.device {
-            return match &device.portable {
-                Some(adapter) => self.load_on_any(device, adapter, started, tell),
-                None => self.load_on(device, routing, started, tell),
-            };
-        }
-        let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
-        let mut catalog = self.catalog();
-        let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
-        let mode = match arguments.load {
-            LoadChoice::Read => LoadMode::Read,
-            LoadChoice::Mmap => LoadMode::Mmap,
-        };
-        let bytes = catalog.required_bytes() as f64;
-        let mut options = self.store_options();
-        let all = bytes + self.loaded_expert_bytes();
-        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
-        let weights = catalog.load(mode, &mut |done| {
-            progress.set(done as f64);
-            tell(done as f64 / all);
-            ControlFlow::Continue(())
-        });
-        progress.finish();
-        let weights = weights.map_err(Failure::engine)?;
-        options.progress = Some(after(bytes, tell));
-        let experts = ExpertStore::open(self.checkpoint.clone(), options);
-        let experts = Arc::new(experts.map_err(Failure::store)?);
-        let backend = CpuBackend::new(
-            self.config.clone(),
-            weights,
-            experts,
-            expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?,
-            compute,
-            self.backend.clone(),
-        );
-        let mut backend = Box::new(backend.map_err(Failure::engine)?);
-        routing.set_routers(model.routers(), model.router_biases());
-        backend.set_routing(routing);
-        let chunk = self.backend.batch_tokens;
-        let engine = Engine::new(self.config.clone(), model, backend, chunk);
-        Ok(Loaded { engine, load_time: started.elapsed() })
-    }
-
-    /// As [`Plan::load_with`], on a GPU.
-    fn load_on(
-        &self,
-        device: &DevicePlan,
-        mut routing: Routing,
-        started: Instant,
-        tell: &Tell,
-    ) -> Result<Loaded> {
         let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
         routing.set_routers(model.routers(), model.router_biases());
@@ -127,6 +80,52 @@ impl Plan {
             LoadChoice::Read => LoadMode::Read,
             LoadChoice::Mmap => LoadMode::Mmap,
         };
+        let declared = Declared { catalog, shapes, mode, routing };
+        let backend = match &self.device {
+            None => self.on_processors(declared, tell)?,
+            Some(device) => match &device.portable {
+                Some(adapter) => self.on_any_gpu(declared, device, adapter, tell)?,
+                None => self.on_cuda(declared, device, tell)?,
+            },
+        };
+        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
+        Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    fn on_processors(
+        &self,
+        declared: Declared<'_>,
+        tell: &Tell,
+    ) -> Result<Box<dyn Backend + Send>> {
+        let options = ComputeOptions {
+            threads: self.threads,
+            arithmetic: arithmetic(self.arguments.arithmetic),
+            isa: Isa::Auto,
+        };
+        let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
+        let Declared { catalog, shapes, mode, routing } = declared;
+        let bytes = catalog.required_bytes() as f64;
+        let all = bytes + self.loaded_expert_bytes();
+        let weights = read_trunk(bytes, all, tell, |watch| catalog.load(mode, watch))
+            .map_err(Failure::engine)?;
+        let mut options = self.store_options();
+        options.progress = Some(after(bytes, tell));
+        let experts = ExpertStore::open(self.checkpoint.clone(), options);
+        let experts = Arc::new(experts.map_err(Failure::store)?);
+        let (config, limits) = (self.config.clone(), self.backend.clone());
+        let backend = CpuBackend::new(config, weights, experts, shapes, compute, limits);
+        let mut backend = Box::new(backend.map_err(Failure::engine)?);
+        backend.set_routing(routing);
+        Ok(backend)
+    }
+
+    fn on_cuda(
+        &self,
+        declared: Declared<'_>,
+        device: &DevicePlan,
+        tell: &Tell,
+    ) -> Result<Box<dyn Backend + Send>> {
+        let Declared { catalog, shapes, mode, routing } = declared;
         let bytes = catalog.required_bytes() as f64;
         let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = ExpertMemory {
@@ -136,43 +135,31 @@ impl Plan {
             progress: Some(after(bytes, tell)),
         };
         let all = bytes + device.slots.start as f64 * device.slot_bytes as f64;
-        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
-        let backend = CudaBackend::new(
-            self.config.clone(),
-            &catalog,
-            mode,
-            memory,
-            &shapes,
-            routing,
-            device.info.ordinal,
-            device.options.clone(),
-            &mut |done| {
-                progress.set(done as f64);
-                tell(done as f64 / all);
-                ControlFlow::Continue(())
-            },
-        );
-        progress.finish();
-        let backend = Box::new(backend.map_err(Failure::engine)?);
-        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
-        Ok(Loaded { engine, load_time: started.elapsed() })
+        let backend = read_trunk(bytes, all, tell, |watch| {
+            CudaBackend::new(
+                self.config.clone(),
+                &catalog,
+                mode,
+                memory,
+                &shapes,
+                routing,
+                device.info.ordinal,
+                device.options.clone(),
+                watch,
+            )
+        });
+        Ok(Box::new(backend.map_err(Failure::engine)?))
     }
 
-    /// As [`Plan::load_with`], on a GPU of any maker.
-    fn load_on_any(
+    /// On a GPU of any maker. Calibrated routing was refused by the plan.
+    fn on_any_gpu(
         &self,
+        declared: Declared<'_>,
         device: &DevicePlan,
         adapter: &Adapter,
-        started: Instant,
         tell: &Tell,
-    ) -> Result<Loaded> {
-        let mut catalog = self.catalog();
-        let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
-        let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
-        let mode = match self.arguments.load {
-            LoadChoice::Read => LoadMode::Read,
-            LoadChoice::Mmap => LoadMode::Mmap,
-        };
+    ) -> Result<Box<dyn Backend + Send>> {
+        let Declared { catalog, shapes, mode, .. } = declared;
         let bytes = catalog.required_bytes() as f64;
         let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = gpu::ExpertMemory {
@@ -182,25 +169,12 @@ impl Plan {
             progress: Some(after(bytes, tell)),
         };
         let all = bytes + device.slots.full as f64 * device.slot_bytes as f64;
-        let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
         let opened = Gpu::open(adapter.clone()).map_err(|error| Failure::engine(error.into()))?;
-        let backend = GpuBackend::new(
-            self.config.clone(),
-            &catalog,
-            mode,
-            memory,
-            &shapes,
-            (opened, portable_options(&device.options)),
-            &mut |done| {
-                progress.set(done as f64);
-                tell(done as f64 / all);
-                ControlFlow::Continue(())
-            },
-        );
-        progress.finish();
-        let backend = Box::new(backend.map_err(Failure::engine)?);
-        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
-        Ok(Loaded { engine, load_time: started.elapsed() })
+        let opened = (opened, portable_options(&device.options));
+        let backend = read_trunk(bytes, all, tell, |watch| {
+            GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
+        });
+        Ok(Box::new(backend.map_err(Failure::engine)?))
     }
 
     /// An empty catalogue that compares what it loads with its checksums, unless that was declined.
@@ -253,6 +227,23 @@ impl Plan {
         options.residency_advice = arguments.residency_advice;
         options
     }
+}
+
+/// Reads `bytes` of dense weights of `all` that are read before the first token, with progress on standard error.
+fn read_trunk<T>(
+    bytes: f64,
+    all: f64,
+    tell: &Tell,
+    read: impl FnOnce(&mut dyn FnMut(u64) -> ControlFlow<()>) -> T,
+) -> T {
+    let mut progress = Progress::new("loading trunk", Unit::Bytes, bytes);
+    let done = read(&mut |done| {
+        progress.set(done as f64);
+        tell(done as f64 / all);
+        ControlFlow::Continue(())
+    });
+    progress.finish();
+    done
 }
 
 /// Tells of experts that come after `before` bytes of other weights.

@@ -33,6 +33,14 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// A copy of a golden case's model, to be changed, in a folder that goes with the first value.
+pub(crate) fn golden_copy(case: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    copy_folder(&golden().join(case).join("model"), &model);
+    (folder, model)
+}
+
 /// The distance of logits from the reference's, relative to their norm.
 pub(crate) fn distance(found: &Scored, reference: &Scored) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f32>| {

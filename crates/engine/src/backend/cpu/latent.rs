@@ -123,13 +123,15 @@ impl LatentScratch {
     ) {
         let dims = rope.dims;
         let rotated = &mut self.rotated[..positions.len() * heads * dims];
-        for (row, to) in rows.chunks_exact(width).zip(rotated.chunks_exact_mut(dims)) {
-            rope.pairs.part(&row[at..], to);
-        }
+        compute.each_row(rotated, dims, |row, to| {
+            rope.pairs.part(&rows[row * width + at..][..width - at], to);
+        });
         compute.rope(rotated, heads, dims, dims, positions, frequencies);
         let magnitude = rope.magnitude();
         if magnitude != 1.0 {
-            rotated.iter_mut().for_each(|value| *value *= magnitude);
+            compute.each_row(rotated, dims, |_, to| {
+                to.iter_mut().for_each(|value| *value *= magnitude)
+            });
         }
     }
 }
@@ -183,20 +185,22 @@ impl CpuBackend {
         let (row, width) = (scratch.sizes.row(), plain + rotated);
         let all = heads * width;
         let query = &self.registers.get(Register::Query)[first * all..(first + count) * all];
-        for (head, to) in query.chunks_exact(width).zip(scratch.inputs.chunks_exact_mut(plain)) {
-            to.copy_from_slice(&head[..plain]);
-        }
+        let pairs = count * heads;
+        self.compute.each_row(&mut scratch.inputs[..pairs * plain], plain, |pair, to| {
+            to.copy_from_slice(&query[pair * width..][..plain]);
+        });
         let matrix = self.weights.matrix(weights.absorb.matrix);
         scratch.by_head(&self.compute, &matrix, weights.absorb, count);
         let rotation = (&self.compute, &self.config.attention.rope, &*self.inverse_frequencies);
         let positions = &self.positions[first..first + count];
         scratch.rotate(rotation, query, (heads, width, plain), positions);
-        for pair in 0..count * heads {
+        let (staged, rotations) = (&scratch.staged, &scratch.rotated);
+        self.compute.each_row(&mut scratch.query[..pairs * row], row, |pair, to| {
             let at = (pair % heads * count + pair / heads) * rank;
-            let (latent, key) = scratch.query[pair * row..(pair + 1) * row].split_at_mut(rank);
-            latent.copy_from_slice(&scratch.staged[at..at + rank]);
-            key.copy_from_slice(&scratch.rotated[pair * rotated..(pair + 1) * rotated]);
-        }
+            let (latent, key) = to.split_at_mut(rank);
+            latent.copy_from_slice(&staged[at..at + rank]);
+            key.copy_from_slice(&rotations[pair * rotated..(pair + 1) * rotated]);
+        });
     }
 
     /// Appends the rows to the layer's cache and lets the queries meet what each may see.
@@ -246,18 +250,19 @@ impl CpuBackend {
         count: usize,
     ) {
         let Sizes { heads, rank, values, .. } = scratch.sizes;
-        let contexts = scratch.context.chunks_exact(scratch.sizes.row()).take(count * heads);
-        for (context, to) in contexts.zip(scratch.inputs.chunks_exact_mut(rank)) {
-            to.copy_from_slice(&context[..rank]);
-        }
+        let (pairs, row, contexts) = (count * heads, scratch.sizes.row(), &scratch.context);
+        self.compute.each_row(&mut scratch.inputs[..pairs * rank], rank, |pair, to| {
+            to.copy_from_slice(&contexts[pair * row..][..rank]);
+        });
         let matrix = self.weights.matrix(weights.expand.matrix);
         scratch.by_head(&self.compute, &matrix, weights.expand, count);
         let all = heads * values;
-        let out = &mut self.registers.get_mut(Register::Context)[first * all..];
-        for (pair, out) in out.chunks_exact_mut(values).take(count * heads).enumerate() {
+        let out = &mut self.registers.get_mut(Register::Context)[first * all..][..pairs * values];
+        let staged = &scratch.staged;
+        self.compute.each_row(out, values, |pair, to| {
             let at = (pair % heads * count + pair / heads) * values;
-            out.copy_from_slice(&scratch.staged[at..at + values]);
-        }
+            to.copy_from_slice(&staged[at..at + values]);
+        });
     }
 
     /// What norms of latents add to the mean square; where there are none, what all norms add.

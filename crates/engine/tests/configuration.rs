@@ -139,52 +139,66 @@ fn judge(key: &dyn AnyKey, value: &Value, found: Result<String, String>, right: 
     format!("refused in {} bytes: {}", line.len(), line.chars().take(300).collect::<String>())
 }
 
+/// Family, changes tried, and what was wrong with them.
+fn try_every_value(model: &Path) -> (String, usize, Vec<String>) {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    let folder = copy(model);
+    let checkpoint = open(folder.path()).unwrap();
+    let right = meaning(folder.path()).unwrap();
+    for key in keys::all() {
+        let (file, pointers) = objects(&checkpoint, key.place());
+        let path = folder.path().join(file);
+        let (existed, json) = (path.exists(), read(&path));
+        for pointer in pointers {
+            let of = |value: Option<&Value>| {
+                let changed = with(&json, &pointer, key.name(), value);
+                fs::write(&path, changed.to_string()).unwrap();
+                meaning(folder.path())
+            };
+            for value in values() {
+                // A value that fits is another model, not a mistake.
+                let null = value.is_null() && key.nullable();
+                if key.complaint(&value).is_none() && !null {
+                    continue;
+                }
+                tried += 1;
+                let found = of(Some(&value));
+                // Where null is as good as absent, it means what absence means.
+                let absent = if null { of(None).unwrap_or_default() } else { String::new() };
+                let verdict = judge(key.as_ref(), &value, found, &[&right, &absent]);
+                if !verdict.is_empty() {
+                    let shown: String = value.to_string().chars().take(40).collect();
+                    let place = format!("{}: {file}{pointer}/{}", model.display(), key.name());
+                    wrong.push(format!("{place} = {shown}: {verdict}"));
+                }
+            }
+        }
+        if existed {
+            fs::write(&path, json.to_string()).unwrap();
+        } else {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    assert_eq!(meaning(folder.path()).unwrap(), right, "{}: put back", model.display());
+    let family = checkpoint.config.supported_family().unwrap();
+    (format!("{family:?}"), tried, wrong)
+}
+
 #[test]
 fn no_wrong_type_or_range_is_taken_for_something_else() {
     let (mut tried, mut wrong) = (0, Vec::new());
     let mut families = BTreeMap::new();
-    for model in models() {
-        let before = tried;
-        let folder = copy(&model);
-        let checkpoint = open(folder.path()).unwrap();
-        let right = meaning(folder.path()).unwrap();
-        for key in keys::all() {
-            let (file, pointers) = objects(&checkpoint, key.place());
-            let path = folder.path().join(file);
-            let (existed, json) = (path.exists(), read(&path));
-            for pointer in pointers {
-                let of = |value: Option<&Value>| {
-                    let changed = with(&json, &pointer, key.name(), value);
-                    fs::write(&path, changed.to_string()).unwrap();
-                    meaning(folder.path())
-                };
-                for value in values() {
-                    // A value that fits is another model, not a mistake.
-                    let null = value.is_null() && key.nullable();
-                    if key.complaint(&value).is_none() && !null {
-                        continue;
-                    }
-                    tried += 1;
-                    let found = of(Some(&value));
-                    // Where null is as good as absent, it means what absence means.
-                    let absent = if null { of(None).unwrap_or_default() } else { String::new() };
-                    let verdict = judge(key.as_ref(), &value, found, &[&right, &absent]);
-                    if !verdict.is_empty() {
-                        let shown: String = value.to_string().chars().take(40).collect();
-                        let place = format!("{}: {file}{pointer}/{}", model.display(), key.name());
-                        wrong.push(format!("{place} = {shown}: {verdict}"));
-                    }
-                }
-            }
-            if existed {
-                fs::write(&path, json.to_string()).unwrap();
-            } else {
-                let _ = fs::remove_file(&path);
-            }
-        }
-        assert_eq!(meaning(folder.path()).unwrap(), right, "{}: put back", model.display());
-        let family = checkpoint.config.supported_family().unwrap();
-        *families.entry(format!("{family:?}")).or_insert(0) += tried - before;
+    let models = models();
+    // Ninety seconds on one core.
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let each = |model| scope.spawn(move || try_every_value(model));
+        let running: Vec<_> = models.iter().map(|model: &PathBuf| each(model.as_path())).collect();
+        running.into_iter().map(|running| running.join().unwrap()).collect()
+    });
+    for (family, its, complaints) in found {
+        tried += its;
+        wrong.extend(complaints);
+        *families.entry(family).or_insert(0) += its;
     }
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(families.values().all(|&tried| tried >= 1000), "too few were tried: {families:?}");

@@ -4,7 +4,8 @@
 #
 #   tests/windows.sh FLASHMOE.EXE FLASHMOE [STORE_UNIT_TESTS.EXE]
 #
-# Without Wine nothing is run, and that is said. Wine is no Windows: reads past the page cache, speed, NTFS and memory limits of job objects are not tested by it.
+# Without Wine nothing is run, and that is said. Wine is no Windows: reads past the page cache, speed, NTFS and memory
+# limits of job objects are not tested by it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 windows=$(realpath "$1")
@@ -22,8 +23,8 @@ demo=$PWD/models/demo
 asked="What is 255 factored?"
 failed=0
 
-# Wine has bcryptprimitives.dll, which Rust's standard library takes its random numbers from, since version 9: older ones
-# get one that asks the function behind it.
+# Wine has bcryptprimitives.dll, which Rust's standard library takes its random numbers from, since version 9: older
+# ones get one that asks the function behind it.
 prepare() {
     local system=$WINEPREFIX/drive_c/windows/system32
     timeout 300 "$wine" wineboot --init > /dev/null 2>&1 < /dev/null
@@ -85,8 +86,9 @@ damaged_is_found() {
 # `serve_until FUNCTION`: a server with kept prompts, and what is asked of it.
 serve_until() {
     local url='' ok=0
+    # A disk that is nearly full keeps its reserve, and nothing would be kept.
     "$wine" "$windows" serve "$demo" --port 0 --device cpu --log-level info --cache-disk "$work/kept" \
-        > "$work/log" 2>&1 < /dev/null &
+        --cache-disk-reserve 0 > "$work/log" 2>&1 < /dev/null &
     for _ in $(seq 300); do
         url=$(grep -a -o -m 1 'http://127.0.0.1:[0-9]*' "$work/log" || true)
         [ -z "$url" ] || break

@@ -3,7 +3,7 @@
 //! Each check computes several tokens at once and one alone: the first must be within its bound of the reference, the
 //! second must be the first's row, bit for bit.
 
-use kernels::format::{Encoding, FloatType, Matrix, decode_row};
+use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, decode_row};
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{

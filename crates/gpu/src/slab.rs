@@ -50,7 +50,7 @@ impl Trunk {
         planes.into_iter().map(padded).sum()
     }
 
-    /// Copies a matrix to the GPU's memory. Its rows are whole words.
+    /// Copies a matrix to the GPU's memory.
     ///
     /// # Errors
     /// No memory left, a matrix larger than a binding, or the device failed.
@@ -64,7 +64,8 @@ impl Trunk {
         let buffer = gpu.buffer(name, bytes)?;
         let (mut places, mut at) = ([(0, 0); 3], 0);
         for (plane, place) in planes.into_iter().zip(&mut places) {
-            *place = (at, plane.len() as u64);
+            // Words are bound: the last of a plane may be a part of one.
+            *place = (at, plane.len().next_multiple_of(4) as u64);
             write_padded(gpu, &buffer, at, plane)?;
             at += padded(plane.len());
         }
@@ -115,7 +116,7 @@ impl Slabs {
     /// Most slabs of a device: what Metal can bind beside a kernel's other buffers.
     pub const LIMIT: usize = 24;
     /// Buffers of the experts' kernels beside the slabs.
-    const OTHERS: u32 = 5;
+    const OTHERS: u32 = 6;
 
     /// Slots of a slab, and most slabs.
     fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {

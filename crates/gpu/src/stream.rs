@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kernels::format::BlockFormat;
+
 use crate::adapter::Adapter;
 use crate::op::Op;
 use crate::source::Access;
@@ -62,6 +64,7 @@ pub struct Gpu {
     device: wgpu::Device,
     queue: wgpu::Queue,
     pipelines: HashMap<Op, Pipeline>,
+    grids: HashMap<BlockFormat, Buffer>,
     /// By pipeline, then buffer, start and bytes of each binding.
     groups: HashMap<Vec<u64>, wgpu::BindGroup>,
     encoder: Option<wgpu::CommandEncoder>,
@@ -138,6 +141,7 @@ impl Gpu {
             device,
             queue,
             pipelines: HashMap::new(),
+            grids: HashMap::new(),
             groups: HashMap::new(),
             encoder: None,
             pass: None,
@@ -249,6 +253,28 @@ impl Gpu {
     ) -> Result<(), GpuError> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.write(buffer, start, &bytes)
+    }
+
+    /// The points of a format's grid, words of four coordinates each.
+    ///
+    /// # Errors
+    /// The device failed.
+    ///
+    /// # Panics
+    /// If the format has no grid.
+    pub(crate) fn grid(&mut self, format: BlockFormat) -> Result<Buffer, GpuError> {
+        if let Some(grid) = self.grids.get(&format) {
+            return Ok(grid.clone());
+        }
+        let (points, coordinates) = format.grid().expect("the packing has asked");
+        let words = |point: &u64| [*point as u32, (*point >> 32) as u32];
+        let words: Vec<u32> = points.iter().flat_map(words).collect();
+        let words: Vec<u32> =
+            words.into_iter().step_by(if coordinates == 4 { 2 } else { 1 }).collect();
+        let grid = self.buffer(format.name(), 4 * words.len() as u64)?;
+        self.write_words(&grid, 0, &words)?;
+        self.grids.insert(format, grid.clone());
+        Ok(grid)
     }
 
     /// Compiles an operation, if it is not yet.

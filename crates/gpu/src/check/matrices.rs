@@ -28,7 +28,10 @@ impl Held {
             Encoding::Float(float) => {
                 [encode(float, &numbers.floats(rows * columns)), Vec::new(), Vec::new()]
             }
-            _ => unreachable!("no check has blocks"),
+            Encoding::Block(format) => {
+                [plausible(format, weights, numbers), Vec::new(), Vec::new()]
+            }
+            _ => unreachable!("the kernels read no other"),
         };
         Self { encoding, rows, columns, planes }
     }
@@ -53,6 +56,21 @@ impl Held {
         }
         out
     }
+}
+
+/// Random blocks whose values are of a magnitude near 1.
+fn plausible(format: BlockFormat, bytes: usize, numbers: &mut Numbers) -> Vec<u8> {
+    let mut values = vec![0.0f32; format.values()];
+    let mut all = Vec::with_capacity(bytes);
+    while all.len() < bytes {
+        let block = numbers.bytes(format.bytes());
+        format.decode(&block, &mut values);
+        let square = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+        if (0.01..16.0).contains(&square) {
+            all.extend(block);
+        }
+    }
+    all
 }
 
 fn encode(float: FloatType, values: &[f32]) -> Vec<u8> {
@@ -83,6 +101,7 @@ fn encodings() -> Vec<Encoding> {
         group: 64,
         scale,
     }));
+    all.extend(BlockFormat::ALL.iter().copied().map(Encoding::Block));
     all
 }
 
@@ -96,12 +115,15 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         add(routed(gpu, Encoding::Affine { bits, group, scale })?);
     }
     add(routed(gpu, Encoding::Float(FloatType::Bf16))?);
+    for &format in BlockFormat::ALL {
+        add(routed(gpu, Encoding::Block(format))?);
+    }
     Ok(())
 }
 
 /// Odd rows, columns that are no power of two.
 fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
-    let (rows, columns) = (37, 384);
+    let (rows, columns) = (37, 768);
     let mut numbers = Numbers::new(1);
     let held = Held::random(encoding, rows, columns, &mut numbers);
     let x = numbers.floats(TOKENS * columns);
@@ -150,7 +172,7 @@ fn embeddings(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
 
 /// A layer's experts in two slabs, as tiles of several pairs and as tiles of one.
 fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
-    let (hidden, inner, count, k, tokens) = (256, 128, 5usize, 2, 13);
+    let (hidden, inner, count, k, tokens) = (512, 256, 5usize, 2, 13);
     let mut numbers = Numbers::new(3);
     let all: Vec<[Held; 3]> = (0..count)
         .map(|_| {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::Op;
 use super::packing::Packing;
+use super::{Op, blocks};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Planes};
 
@@ -13,11 +13,14 @@ pub(crate) fn source(packing: Packing) -> (Source, String) {
     if affine {
         source = source.read("scales", "u32").read("biases", "u32");
     }
+    if packing.grid().is_some() {
+        source = source.read("grid", "u32");
+    }
     let source = source
         .read("tokens", "u32")
         .write("y", "f32")
         .parameters(&["columns", "row_words", "row_groups"])
-        .function(packing.number().0);
+        .function(&packing.functions());
     let (unit, words, group) = (packing.unit(), packing.unit_words(), packing.group());
     let (_, shift) = packing.number();
     let mut body = format!(
@@ -25,9 +28,28 @@ pub(crate) fn source(packing: Packing) -> (Source, String) {
         for (var unit = lid; unit < p.columns / {unit}u; unit = unit + 256u) {{
             let column = unit * {unit}u;
             let at = wid.x * p.columns + column;
-            let first = row * p.row_words + unit * {words}u;
         "
     );
+    if let Some(format) = packing.block() {
+        let parts = format.values() as u32 / blocks::UNIT;
+        let _ = write!(
+            body,
+            "let part = unit % {parts}u;
+            let first = row * p.row_words + unit / {parts}u * {}u;
+            ",
+            format.bytes()
+        );
+        let unit = blocks::unit(format, "q", "first", &|index| format!("w[{index}]"));
+        body.push_str(&unit.text);
+        let _ = writeln!(body, "let scale = {};", unit.scale);
+        let _ = writeln!(body, "let bias = {};", unit.minimum.as_deref().unwrap_or("0.0"));
+        for (index, value) in unit.values.iter().enumerate() {
+            let _ = writeln!(body, "y[at + {index}u] = fma({value}, scale, bias);");
+        }
+        body.push_str("}\n");
+        return (source, body);
+    }
+    let _ = writeln!(body, "let first = row * p.row_words + unit * {words}u;");
     body.push_str(&packing.load("q", "first", &|index| format!("w[{index}]")));
     if affine {
         let _ = write!(
@@ -60,11 +82,13 @@ pub fn launch(
     let packing = table.packing;
     let columns = table.columns as u32;
     let groups = if packing.group() == 0 { 0 } else { columns / packing.group() };
-    let parameters = [columns, columns / packing.unit() * packing.unit_words(), groups];
+    let parameters = [columns, packing.row_step(table.columns), groups];
     let mut spans = vec![table.weight()];
     if packing.group() > 0 {
         spans.extend([table.scales(), table.biases()]);
     }
+    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
+    spans.extend(grid.iter().map(Buffer::all));
     spans.extend([tokens.all(), y.all()]);
     gpu.dispatch(Op::Embed(packing), &spans, &parameters, [count as u32, 1, 1])
 }

@@ -156,6 +156,9 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     for slab in &slabs {
         source = source.read(slab, "u32");
     }
+    if spec.packing.grid().is_some() {
+        source = source.read("grid", "u32");
+    }
     let source = source
         .read("table", "u32")
         .read("tiles", "u32")
@@ -200,17 +203,21 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
         ",
         unit = spec.packing.unit()
     );
+    // Bytes of blocks are counted from the matrix, so that they stay below 2^32.
+    let blocks = spec.packing.block().is_some();
     for row in 0..rows {
         let matrix = if gate_up { row / own } else { 0 };
         let _ = write!(
             body,
             "let row{row} = min(first + {local}u, p.rows - 1u);
-            let w{row} = base + p.w{matrix} + row{row} * p.row_words;
+            let m{row} = base + p.w{matrix};
+            let w{row} = {from}row{row} * p.row_words;
             let s{row} = row{row} * p.row_groups;
             let scales{row} = base + p.s{matrix};
             let biases{row} = base + p.b{matrix};
             ",
-            local = row % own
+            local = row % own,
+            from = if blocks { String::new() } else { format!("m{row} + ") }
         );
     }
     for token in 0..spec.tokens {
@@ -226,6 +233,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     for (index, slab) in slabs.iter().enumerate() {
         let _ = writeln!(body, "case {index}u: {{");
         body.push_str(&sums.accumulate(&|plane, row, index| match plane {
+            0 if blocks => format!("{slab}[m{row} + {index}]"),
             0 => format!("{slab}[{index}]"),
             1 => format!("{slab}[scales{row} + {index}]"),
             _ => format!("{slab}[biases{row} + {index}]"),
@@ -285,7 +293,7 @@ pub fn launch(
     let parameters = [
         rows as u32,
         columns as u32,
-        columns as u32 / packing.unit() * packing.unit_words(),
+        packing.row_step(columns),
         if packing.group() == 0 { 0 } else { columns as u32 / packing.group() },
         work.first as u32,
         work.table_start as u32,
@@ -298,7 +306,9 @@ pub fn launch(
         second.scales,
         second.biases,
     ];
+    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
     let mut spans = slabs.spans();
+    spans.extend(grid.iter().map(Buffer::all));
     let table = slabs.table();
     spans.extend([table.all(), work.tiles.all(), work.order.all(), x.all(), y.all()]);
     let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];

@@ -1,6 +1,7 @@
 //! The operations: for each a file with its text, its parameters and its launcher.
 
 pub mod attention;
+mod blocks;
 pub mod convolution;
 pub mod delta;
 pub mod elementwise;

@@ -1,11 +1,14 @@
 //! How a matrix's values lie in words, and the text that unpacks them.
 //!
-//! A *unit* is the least run of values that begins and ends with a word: 16 values of 2 bits, 32 of 3, 8 of 4, 32 of
-//! 5, 16 of 6, 4 of 8, 2 halves, 1 float. Units never cross a group of an affine encoding.
+//! Blocks are in `op::blocks`, where a unit is eight values. Of the others a *unit* is the least run of values that
+//! begins and ends with a word: 16 values of 2 bits, 32 of 3, 8 of 4, 32 of 5, 16 of 6, 4 of 8, 2 halves, 1 float.
+//! Units never cross a group of an affine encoding.
 
 use std::fmt::Write as _;
 
-use kernels::format::{Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType};
+
+use super::blocks;
 
 /// Storage of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,8 @@ pub enum Packing {
         /// Storage of scales and biases.
         scale: Float,
     },
+    /// Blocks of GGUF.
+    Block(BlockFormat),
 }
 
 impl Packing {
@@ -52,13 +57,39 @@ impl Packing {
             Encoding::Affine { bits, group, scale } => {
                 Some(Self::Affine { bits, group, scale: scale.into() })
             }
+            Encoding::Block(format) => Some(Self::Block(format)),
             _ => None,
         }
     }
 
-    /// True when rows of `columns` are whole words.
+    /// True when rows of `columns` are whole words, or blocks.
     pub fn serves(self, columns: usize) -> bool {
-        columns.is_multiple_of(self.unit() as usize)
+        let least = match self {
+            Self::Block(format) => format.values(),
+            _ => self.unit() as usize,
+        };
+        columns.is_multiple_of(least)
+    }
+
+    /// The step from a row to the next: words, or bytes of blocks.
+    pub(crate) fn row_step(self, columns: usize) -> u32 {
+        match self {
+            Self::Block(format) => (columns / format.values() * format.bytes()) as u32,
+            _ => columns as u32 / self.unit() * self.unit_words(),
+        }
+    }
+
+    /// The format of blocks.
+    pub(crate) fn block(self) -> Option<BlockFormat> {
+        match self {
+            Self::Block(format) => Some(format),
+            _ => None,
+        }
+    }
+
+    /// The format whose grid a kernel reads.
+    pub(crate) fn grid(self) -> Option<BlockFormat> {
+        self.block().filter(|format| format.grid().is_some())
     }
 
     /// Values of a unit.
@@ -69,29 +100,32 @@ impl Packing {
             Self::Affine { bits: 3 | 5, .. } => 32,
             Self::Affine { bits: 2 | 6, .. } => 16,
             Self::Affine { bits: 4, .. } => 8,
+            Self::Block(_) => blocks::UNIT,
             Self::Affine { .. } => 4,
         }
     }
 
-    /// Words of a unit.
+    /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
             Self::Float(_) => 1,
+            Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
     }
 
-    /// Values of a group; 0 without groups.
+    /// Values of a group with a scale and a bias in planes of their own; 0 without.
     pub(crate) fn group(self) -> u32 {
         match self {
-            Self::Float(_) => 0,
+            Self::Float(_) | Self::Block(_) => 0,
             Self::Affine { group, .. } => u32::from(group),
         }
     }
 
-    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on.
+    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on; none of blocks.
     pub(crate) fn values(self, words: &str) -> Vec<String> {
         match self {
+            Self::Block(_) => Vec::new(),
             Self::Float(Float::F32) => vec![format!("bitcast<f32>({words}0)")],
             Self::Float(Float::F16) => {
                 vec![format!("unpack2x16float({words}0).x"), format!("unpack2x16float({words}0).y")]
@@ -127,11 +161,19 @@ impl Packing {
         text
     }
 
+    /// The functions that a kernel's text needs to unpack.
+    pub(crate) fn functions(self) -> String {
+        match self {
+            Self::Block(format) => blocks::functions(format),
+            _ => self.number().0.to_owned(),
+        }
+    }
+
     /// A function `number(word, index)` that gives the scale or bias of `index` from the word that holds it, and the
     /// shift that turns an index into that of its word.
     pub(crate) fn number(self) -> (&'static str, u32) {
         match self {
-            Self::Float(_) => ("", 0),
+            Self::Float(_) | Self::Block(_) => ("", 0),
             Self::Affine { scale: Float::F32, .. } => {
                 ("fn number(word: u32, index: u32) -> f32 { return bitcast<f32>(word); }\n", 0)
             }

@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use super::Op;
 use super::packing::Packing;
+use super::{Op, blocks};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Planes};
 
@@ -60,7 +60,7 @@ impl Sums {
         source
             .shared("red", &format!("array<f32, {}>", TEAMS * round * 32))
             .shared("part", &format!("array<f32, {}>", TEAMS * round * 4))
-            .function(self.packing.number().0)
+            .function(&self.packing.functions())
     }
 
     /// Declares the sums.
@@ -68,16 +68,40 @@ impl Sums {
         (0..self.sums()).map(|sum| format!("var acc{sum} = 0.0;\n")).collect()
     }
 
-    /// The loop over units. Row `r` begins at word `w{r}` and, in scales, at number `s{r}`; token `t`'s input begins at
-    /// value `x{t}`. `load` reads a word of weights, scales or biases: plane, row and index.
-    pub(crate) fn accumulate(&self, load: &dyn Fn(u32, u32, &str) -> String) -> String {
+    /// Reads the units of the rows into `v{row}_{index}`, and `scale{row}` and `bias{row}` where there are any. True
+    /// for each of these.
+    fn read_units(
+        &self,
+        text: &mut String,
+        load: &dyn Fn(u32, u32, &str) -> String,
+    ) -> (bool, bool) {
         let (packing, rows) = (self.packing, self.rows());
-        let (unit, words, group) = (packing.unit(), packing.unit_words(), packing.group());
+        let (words, group) = (packing.unit_words(), packing.group());
         let (_, shift) = packing.number();
-        let mut text = String::from("for (var unit = lane; unit < units; unit = unit + 32u) {\n");
-        let _ = writeln!(text, "let column = unit * {unit}u;");
+        let (mut scaled, mut biased) = (group > 0, group > 0);
+        if let Some(format) = packing.block() {
+            let parts = format.values() as u32 / blocks::UNIT;
+            let _ = writeln!(text, "let part = unit % {parts}u;");
+            let _ = writeln!(text, "let start = unit / {parts}u * {}u;", format.bytes());
+        }
         for row in 0..rows {
             let name = format!("q{row}_");
+            if let Some(format) = packing.block() {
+                let at = format!("at{row}");
+                let _ = writeln!(text, "let {at} = w{row} + start;");
+                let unit = blocks::unit(format, &name, &at, &|index| load(0, row, index));
+                text.push_str(&unit.text);
+                for (index, value) in unit.values.iter().enumerate() {
+                    let _ = writeln!(text, "let v{row}_{index} = {value};");
+                }
+                let _ = writeln!(text, "let scale{row} = {};", unit.scale);
+                scaled = true;
+                if let Some(minimum) = unit.minimum {
+                    let _ = writeln!(text, "let bias{row} = {minimum};");
+                    biased = true;
+                }
+                continue;
+            }
             let at = format!("w{row} + unit * {words}u");
             text.push_str(&packing.load(&name, &at, &|index| load(0, row, index)));
             for (index, value) in packing.values(&name).iter().enumerate() {
@@ -91,6 +115,17 @@ impl Sums {
                 }
             }
         }
+        (scaled, biased)
+    }
+
+    /// The loop over units. Row `r` begins at word `w{r}`, of blocks at that byte, and, in scales, at number `s{r}`;
+    /// token `t`'s input begins at value `x{t}`. `load` reads a word of weights, scales or biases: plane, row and
+    /// index.
+    pub(crate) fn accumulate(&self, load: &dyn Fn(u32, u32, &str) -> String) -> String {
+        let (rows, unit) = (self.rows(), self.packing.unit());
+        let mut text = String::from("for (var unit = lane; unit < units; unit = unit + 32u) {\n");
+        let _ = writeln!(text, "let column = unit * {unit}u;");
+        let (scaled, biased) = self.read_units(&mut text, load);
         for token in 0..self.tokens {
             text.push_str("{\n");
             if unit >= 4 {
@@ -103,7 +138,7 @@ impl Sums {
                 true => format!("i{}.{}", index / 4, ["x", "y", "z", "w"][(index % 4) as usize]),
                 false => format!("x[x{token} + column + {index}u]"),
             };
-            if group > 0 {
+            if biased {
                 let _ = writeln!(text, "var all = {};", input(0));
                 for index in 1..unit {
                     let _ = writeln!(text, "all = all + {};", input(index));
@@ -111,7 +146,7 @@ impl Sums {
             }
             for row in 0..rows {
                 let sum = token * rows + row;
-                if group == 0 {
+                if !scaled {
                     for index in 0..unit {
                         let _ = writeln!(
                             text,
@@ -129,10 +164,11 @@ impl Sums {
                         input(index)
                     );
                 }
-                let _ = writeln!(
-                    text,
-                    "acc{sum} = fma(scale{row}, dot{row}, fma(bias{row}, all, acc{sum}));"
-                );
+                let before = match biased {
+                    true => format!("fma(bias{row}, all, acc{sum})"),
+                    false => format!("acc{sum}"),
+                };
+                let _ = writeln!(text, "acc{sum} = fma(scale{row}, dot{row}, {before});");
             }
             text.push_str("}\n");
         }
@@ -204,6 +240,9 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     if affine {
         source = source.read("scales", "u32").read("biases", "u32");
     }
+    if spec.packing.grid().is_some() {
+        source = source.read("grid", "u32");
+    }
     let source = source.read("x", sums.input()).write("y", "f32").parameters(&[
         "rows",
         "columns",
@@ -274,13 +313,15 @@ pub fn launch(
         matrix.rows as u32,
         matrix.columns as u32,
         tokens as u32,
-        matrix.columns as u32 / packing.unit() * packing.unit_words(),
+        packing.row_step(matrix.columns),
         if packing.group() == 0 { 0 } else { matrix.columns as u32 / packing.group() },
     ];
     let mut spans = vec![matrix.weight()];
     if packing.group() > 0 {
         spans.extend([matrix.scales(), matrix.biases()]);
     }
+    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
+    spans.extend(grid.iter().map(Buffer::all));
     spans.extend([x.all(), y.all()]);
     let groups = [(matrix.rows as u32).div_ceil(TEAMS * rows), (tokens as u32).div_ceil(tile), 1];
     gpu.dispatch(Op::Product(spec), &spans, &parameters, groups)

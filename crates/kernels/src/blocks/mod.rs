@@ -190,6 +190,29 @@ impl BlockFormat {
         self.layout().group
     }
 
+    /// The sixteen values that codes stand for, and what is taken off each; `None` for formats without a table.
+    pub const fn table(self) -> Option<([u8; 16], u8)> {
+        match self {
+            Self::Iq4Nl | Self::Iq4Xs => Some((tables::IQ4, 128)),
+            Self::Mxfp4 | Self::Nvfp4 => Some((tables::FP4, 16)),
+            _ => None,
+        }
+    }
+
+    /// The points of the format's grid, a coordinate to a byte, and how many coordinates there are: 4 or 8; `None` for
+    /// formats without a grid. Magnitudes, or in IQ1 the levels 0, 1, 2 that stand for -1, 0, 1.
+    pub fn grid(self) -> Option<(&'static [u64], usize)> {
+        match self {
+            Self::Iq1S | Self::Iq1M => Some((&grids::IQ1, 8)),
+            Self::Iq2Xxs => Some((&grids::IQ2_XXS, 8)),
+            Self::Iq2Xs => Some((&grids::IQ2_XS, 8)),
+            Self::Iq2S => Some((&grids::IQ2_S, 8)),
+            Self::Iq3Xxs => Some((&grids::IQ3_XXS, 4)),
+            Self::Iq3S => Some((&grids::IQ3_S, 4)),
+            _ => None,
+        }
+    }
+
     /// How the codes become values.
     pub(crate) const fn range(self) -> CodeRange {
         self.layout().range

@@ -18,6 +18,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/store/src/heap.rs",
     "crates/store/src/io/",
     "crates/cuda/src/",
+    "crates/gpu/src/compile.rs",
+    "crates/gpu/src/instance.rs",
     "crates/gpu/src/memory.rs",
 ];
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::GpuError;
+use crate::instance::instance;
 use crate::memory::heaps;
 
 /// How a GPU's memory and the host's relate.
@@ -85,30 +86,12 @@ pub struct Adapter {
     pub timestamps: bool,
 }
 
-/// An instance with the interfaces that are served.
-fn instance() -> wgpu::Instance {
-    wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL,
-        flags: wgpu::InstanceFlags::empty(),
-        ..wgpu::InstanceDescriptor::new_without_display_handle()
-    })
-}
-
 /// All GPUs, in the order of the drivers.
 ///
 /// # Errors
-/// There is no Vulkan loader.
+/// There is no Vulkan loader, or it found no driver.
 pub fn adapters() -> Result<Vec<Adapter>, GpuError> {
-    let instance = instance();
-    let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
-    if found.is_empty() {
-        let asked = pollster::block_on(instance.request_adapter(&Default::default()));
-        if let Err(wgpu::RequestAdapterError::NotFound { active_backends, .. }) = asked
-            && active_backends.is_empty()
-        {
-            return Err(GpuError::NoLoader);
-        }
-    }
+    let found = pollster::block_on(instance()?.enumerate_adapters(wgpu::Backends::all()));
     Ok(found.into_iter().enumerate().map(|(index, raw)| describe(index, raw)).collect())
 }
 
@@ -147,7 +130,7 @@ fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
 /// computes on the processor is taken only by its number.
 ///
 /// # Errors
-/// No loader, no GPU, or no adapter of this number.
+/// No loader, no driver, no GPU, or no adapter of this number.
 pub fn choose(index: Option<usize>) -> Result<Adapter, GpuError> {
     let mut found = adapters()?;
     let count = found.len();

@@ -5,11 +5,22 @@ use thiserror::Error;
 /// A GPU that cannot be used, or that failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum GpuError {
-    /// Neither Vulkan nor Metal is there.
+    /// Vulkan's library is not there.
     #[error(
-        "no Vulkan loader was found: install it (Debian: apt install libvulkan1) and the GPU's driver"
+        "no Vulkan loader was found: install it (Debian: apt install libvulkan1) and the GPU's driver, or use --device \
+         cpu"
     )]
     NoLoader,
+    /// Vulkan's library is there, and found no driver.
+    #[error(
+        "the Vulkan loader found no driver{}: install the GPU's (Debian: apt install mesa-vulkan-drivers for AMD and \
+         Intel; NVIDIA's comes with its own), or use --device cpu",
+        named.as_ref().map(|named| format!(" by {named}")).unwrap_or_default()
+    )]
+    NoDriver {
+        /// The variable that names the drivers, where one does.
+        named: Option<String>,
+    },
     /// No GPU is there, or only a driver that computes on the processor.
     #[error(
         "no GPU was found{}: install the GPU's Vulkan driver, or use --device cpu",
@@ -54,6 +65,9 @@ pub enum GpuError {
         /// Bytes held already.
         held: u64,
     },
+    /// Memory that the driver needs for its own work is used up.
+    #[error("GPU memory is used up ({0}); lower --vram, --context or --prefill-chunk")]
+    Exhausted(String),
     /// More bytes than the device reads at once.
     #[error("{what} is {bytes} bytes, this GPU binds at most {limit} at once: use --device cpu")]
     TooLarge {
@@ -65,7 +79,7 @@ pub enum GpuError {
         limit: u64,
     },
     /// The device is gone: it was reset, removed or timed out.
-    #[error("the GPU was lost ({0}): start flashmoe again; the driver's log says why")]
+    #[error("the GPU was lost ({0}): start flashmoe again; the system's log says why (dmesg)")]
     Lost(String),
     /// The driver or wgpu refused something: a defect of flashmoe or of the driver.
     #[error(

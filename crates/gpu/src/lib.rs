@@ -10,7 +10,9 @@
 
 mod adapter;
 pub mod check;
+mod compile;
 mod error;
+mod instance;
 mod memory;
 pub mod op;
 mod slab;
@@ -20,4 +22,4 @@ mod stream;
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
 pub use error::GpuError;
 pub use slab::{Planes, Slabs, Trunk};
-pub use stream::{Buffer, Gpu, Span};
+pub use stream::{Buffer, Ender, Gpu, Span};

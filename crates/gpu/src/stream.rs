@@ -11,12 +11,16 @@ use kernels::format::BlockFormat;
 use crate::adapter::Adapter;
 use crate::op::Op;
 use crate::source::Access;
-use crate::{GpuError, Kind};
+use crate::{GpuError, Kind, MemoryClass};
 
 /// Work that is recorded before it is handed over, so that the GPU begins while more is recorded.
 const SUBMIT_EVERY: usize = 96;
-/// Bytes that the host writes before it waits for them to be copied.
-const STAGED_BYTES: usize = 64 << 20;
+/// Bytes that the host writes before it waits for them to be copied, and most of one write, where they lie in memory of
+/// the device until then; and where they lie in the host's.
+const STAGED_BYTES: [u64; 2] = [8 << 20, 64 << 20];
+/// Bytes that the driver is asked for at once where buffers are smaller; larger ones are asked for one by one, so that
+/// little is allocated that no buffer uses.
+const BLOCK_BYTES: u64 = 4 << 20;
 
 /// Memory of a GPU.
 #[derive(Clone, Debug)]
@@ -58,6 +62,16 @@ struct Pipeline {
     id: u32,
 }
 
+/// Ends a device from any thread: what is under way or comes later fails as when a driver loses it.
+pub struct Ender(wgpu::Device);
+
+impl Ender {
+    /// Ends the device.
+    pub fn end(&self) {
+        self.0.destroy();
+    }
+}
+
 /// A GPU in use.
 pub struct Gpu {
     adapter: Adapter,
@@ -70,8 +84,8 @@ pub struct Gpu {
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
     recorded: usize,
-    /// Bytes written since work was last handed over.
-    unsubmitted: usize,
+    /// Bytes written since the device was last waited for: they may still lie in memory that both share.
+    staged: u64,
     /// Where answers are read; grows.
     landing: Option<wgpu::Buffer>,
     failure: Arc<Mutex<Option<GpuError>>>,
@@ -118,7 +132,7 @@ impl Gpu {
             required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Manual {
-                suballocated_device_memory_block_size: 32 << 20..64 << 20,
+                suballocated_device_memory_block_size: BLOCK_BYTES..BLOCK_BYTES,
             },
             trace: wgpu::Trace::Off,
         };
@@ -130,7 +144,12 @@ impl Gpu {
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            remember(&seen, GpuError::Refused(one_line(&error.to_string())));
+            let said = one_line(&error.to_string());
+            let error = match error {
+                wgpu::Error::OutOfMemory { .. } => GpuError::Exhausted(said),
+                _ => GpuError::Refused(said),
+            };
+            remember(&seen, error);
         }));
         let seen = Arc::clone(&failure);
         device.set_device_lost_callback(move |_, reason| {
@@ -146,7 +165,7 @@ impl Gpu {
             encoder: None,
             pass: None,
             recorded: 0,
-            unsubmitted: 0,
+            staged: 0,
             landing: None,
             failure,
             next_buffer: 0,
@@ -161,6 +180,11 @@ impl Gpu {
         &self.adapter
     }
 
+    /// What ends this device: tests of what becomes of those who use it.
+    pub fn ender(&self) -> Ender {
+        Ender(self.device.clone())
+    }
+
     /// True for a driver that computes on the processor.
     pub fn is_software(&self) -> bool {
         self.adapter.kind == Kind::Software
@@ -169,6 +193,17 @@ impl Gpu {
     /// Bytes of memory that buffers hold.
     pub fn held_bytes(&self) -> u64 {
         self.held
+    }
+
+    /// Most bytes that wait to be copied into buffers.
+    fn staged_bytes(class: MemoryClass) -> u64 {
+        STAGED_BYTES[usize::from(class != MemoryClass::Unified)]
+    }
+
+    /// Bytes that the driver was asked for, where they can be asked: buffers, what is written and read through, and what
+    /// is left of blocks.
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        Some(self.device.generate_allocator_report()?.total_reserved_bytes)
     }
 
     /// Dispatches and submissions since the start.
@@ -212,19 +247,26 @@ impl Gpu {
     /// The device failed.
     pub fn write(&mut self, buffer: &Buffer, start: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.submit()?;
-        if !bytes.is_empty() {
-            self.queue.write_buffer(&buffer.raw, start, bytes);
-            self.unsubmitted += bytes.len();
-            if self.unsubmitted > STAGED_BYTES {
-                // What is written waits in memory of the host until it is handed over.
+        let (mut at, most) = (start, Self::staged_bytes(self.adapter.memory));
+        for part in bytes.chunks(most as usize) {
+            if self.staged + part.len() as u64 > most {
+                // What is written lies in memory of its own until it was copied.
                 self.queue.submit([]);
-                self.unsubmitted = 0;
-                let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-                self.check()?;
-                waited.map_err(|error| GpuError::Lost(error.to_string()))?;
+                self.wait()?;
             }
+            self.queue.write_buffer(&buffer.raw, at, part);
+            self.staged += part.len() as u64;
+            at += part.len() as u64;
         }
         Ok(())
+    }
+
+    /// Waits for everything submitted.
+    fn wait(&mut self) -> Result<(), GpuError> {
+        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.staged = 0;
+        self.check()?;
+        waited.map(|_| ()).map_err(|error| GpuError::Lost(error.to_string()))
     }
 
     /// [`Gpu::write`] of words.
@@ -285,6 +327,7 @@ impl Gpu {
         if self.pipelines.contains_key(&op) {
             return Ok(());
         }
+        debug_assert!(crate::op::all::all().any(|it| it == op), "op/all.rs does not list {op:?}");
         let (source, text) = op.source();
         let entries = source.accesses.iter().enumerate();
         let entries: Vec<_> = entries
@@ -309,11 +352,7 @@ impl Gpu {
             immediate_size: source.parameter_bytes(),
         });
         let name = format!("{op:?}");
-        let descriptor = wgpu::ShaderModuleDescriptor {
-            label: Some(&name),
-            source: wgpu::ShaderSource::Wgsl(text.into()),
-        };
-        let module = self.device.create_shader_module(descriptor);
+        let module = crate::compile::module(&self.device, &name, text);
         let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(&name),
             layout: Some(&pipeline_layout),
@@ -420,7 +459,6 @@ impl Gpu {
         self.recorded = 0;
         if let Some(encoder) = self.encoder.take() {
             self.queue.submit([encoder.finish()]);
-            self.unsubmitted = 0;
             self.submissions += 1;
         }
         self.check()
@@ -461,9 +499,8 @@ impl Gpu {
             // There is no receiver only where the wait below has failed.
             let _ = tell.send(result);
         });
-        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-        self.check()?;
-        let mapped = waited.is_ok() && matches!(told.try_recv(), Ok(Ok(())));
+        self.wait()?;
+        let mapped = matches!(told.try_recv(), Ok(Ok(())));
         if !mapped {
             return Err(GpuError::Lost("an answer did not arrive".to_owned()));
         }
@@ -516,9 +553,14 @@ impl Gpu {
     }
 }
 
-/// Keeps the first failure; those that follow are its consequences.
+/// Keeps the first failure, those that follow are its consequences; or that the device was lost, which wgpu may report
+/// after work that it refuses for that.
 fn remember(failure: &Mutex<Option<GpuError>>, error: GpuError) {
-    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    let mut kept = failure.lock().unwrap_or_else(PoisonError::into_inner);
+    let lost = |error: &GpuError| matches!(error, GpuError::Lost(_));
+    if kept.is_none() || lost(&error) && !kept.as_ref().is_some_and(lost) {
+        *kept = Some(error);
+    }
 }
 
 /// The driver's words without line breaks, cut to what a message can hold.

@@ -1,5 +1,6 @@
 //! The operations: for each a file with its text, its parameters and its launcher.
 
+pub mod all;
 pub mod attention;
 mod blocks;
 pub mod convolution;

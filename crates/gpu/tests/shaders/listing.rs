@@ -1,0 +1,106 @@
+//! The committed listing of Metal texts, `tests/msl/`: the text of one specialisation of each kernel, and in `hashes`
+//! a line for each group of all the others. `FLASHMOE_REWRITE_MSL=1` writes it anew.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use gpu::op::packing::{Float, Packing};
+use gpu::op::{Op, attention, experts, product};
+use twox_hash::XxHash3_64;
+
+use crate::translate::Translated;
+
+/// A packing as file names and `hashes` have it.
+fn packing_name(packing: Packing) -> String {
+    match packing {
+        Packing::Float(float) => format!("{float:?}").to_lowercase(),
+        Packing::Affine { bits, .. } => format!("{bits}-bit"),
+    }
+}
+
+/// What a line of `hashes` stands for: all specialisations with these words.
+pub(crate) fn group(op: Op) -> String {
+    let name = match op {
+        Op::Product(spec) => format!("product {}", packing_name(spec.packing)),
+        Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
+        Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
+        Op::Embed(packing) => format!("embed {}", packing_name(packing)),
+        Op::Delta { .. } => "delta".to_owned(),
+        Op::Convolve { .. } => "convolve".to_owned(),
+        other => format!("{other:?}").replace(['(', '{', ':'], " ").replace([')', '}'], ""),
+    };
+    name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// The specialisations whose texts are listed, by file.
+pub(crate) fn shown() -> Vec<(&'static str, Op)> {
+    let packing = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
+    let half = |half| Op::Experts(experts::Spec { half, packing, tokens: 1, slabs: 2 });
+    vec![
+        ("append", Op::Append(attention::Cache::F16)),
+        ("attend", Op::Attend(attention::Cache::F16)),
+        ("combine", Op::Combine { shared: true }),
+        ("convolve", Op::Convolve { taps: 4 }),
+        ("delta", Op::Delta { key_dim: 16 }),
+        ("delta_heads", Op::DeltaHeads),
+        ("embed", Op::Embed(packing)),
+        ("experts_down", half(experts::Half::Down)),
+        ("experts_gate_up", half(experts::Half::GateUp)),
+        ("gated_norm", Op::GatedNorm),
+        ("heads", Op::Heads),
+        ("norm", Op::Norm),
+        ("product", Op::Product(product::Spec { packing, tokens: 1, add: false })),
+        ("router", Op::Router),
+        ("sigmoid_gate", Op::SigmoidGate),
+        ("split", Op::Split),
+        ("swiglu", Op::SwiGlu),
+    ]
+}
+
+/// Lines of `hashes` in the making.
+#[derive(Default)]
+pub(crate) struct Hashes(BTreeMap<String, (usize, u64)>);
+
+impl Hashes {
+    /// Adds a kernel; kernels come in a fixed order.
+    pub(crate) fn add(&mut self, kernel: &Translated) {
+        let (count, hash) = self.0.entry(group(kernel.op)).or_default();
+        *count += 1;
+        *hash = XxHash3_64::oneshot_with_seed(*hash, kernel.metal[0].as_bytes());
+    }
+
+    /// The file.
+    pub(crate) fn text(&self) -> String {
+        let lines = self.0.iter();
+        lines.map(|(group, (count, hash))| format!("{hash:016x} {count:4} {group}\n")).collect()
+    }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/msl")
+}
+
+/// How a file of the listing differs from what was made, or nothing; it is written where that was asked for.
+pub(crate) fn compare(file: &str, made: &str) -> Option<String> {
+    let path = folder().join(file);
+    if std::env::var_os("FLASHMOE_REWRITE_MSL").is_some() {
+        return std::fs::write(&path, made).err().map(|error| format!("tests/msl/{file}: {error}"));
+    }
+    let listed = std::fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+    if listed == made {
+        return None;
+    }
+    let (mut old, mut new) = (listed.lines(), made.lines());
+    let mut line = 0;
+    loop {
+        line += 1;
+        let (old, new) = (old.next(), new.next());
+        if old != new {
+            let [old, new] = [old, new].map(|it| it.unwrap_or("(the end)"));
+            return Some(format!("tests/msl/{file}:{line}: \"{old}\" is now \"{new}\""));
+        }
+        if old.is_none() {
+            return Some(format!("tests/msl/{file}: line ends differ"));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Goal: every kernel that a backend can ask for is a shader that Vulkan and Metal take, as far as can be known without
+//! their GPUs. Method: naga as a library: parse, validate, emit; SPIR-V through `spirv-val`, Metal's language by rules
+//! and against the committed listing. No Metal compiler has seen these texts: docs/apple.md.
+//!
+//! `FLASHMOE_REWRITE_MSL=1` writes the listing anew; `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpu::op::packing::{Float, Packing};
+use gpu::op::{Op, all::all, experts};
+
+mod listing;
+mod rules;
+mod translate;
+
+use translate::{SPIRV, Translated, translate};
+
+/// Kernels that are translated: all, but of experts in several slabs one packing. Their texts repeat the loop of one
+/// slab, as `experts_of_several_slabs_repeat_the_loop_of_one` shows for every packing.
+fn translated_ops() -> Vec<Op> {
+    let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
+    let covered = |op: &Op| match op {
+        Op::Experts(spec) => spec.slabs == 1 || spec.packing == one,
+        _ => true,
+    };
+    all().filter(covered).collect()
+}
+
+/// Runs `each` over all kernels on as many threads as there are processors; results keep the kernels' order.
+fn over_all<T: Send>(ops: &[Op], each: impl Fn(Op) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(ops.len())));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(op) = ops.get(index) else { return };
+                    let result = each(*op);
+                    done.lock().expect("no thread panicked with it").push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panicked with it");
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn translated(op: Op) -> Translated {
+    translate(op).unwrap_or_else(|error| panic!("{op:?}:\n{error}"))
+}
+
+fn skipped(why: &str) {
+    let _ =
+        std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: {why}\n").as_bytes());
+}
+
+#[test]
+fn every_kernel_keeps_the_rules_and_its_metal_text_is_the_listed_one() {
+    let ops = translated_ops();
+    let found = over_all(&ops, |op| {
+        let kernel = translated(op);
+        let breaches = rules::breaches(&kernel);
+        (kernel, breaches)
+    });
+    let mut hashes = listing::Hashes::default();
+    let mut problems = Vec::new();
+    for (kernel, breaches) in &found {
+        hashes.add(kernel);
+        problems.extend(breaches.iter().map(|breach| format!("{:?}: {breach}", kernel.op)));
+    }
+    for (file, op) in listing::shown() {
+        let kernel = found.iter().find(|(kernel, _)| kernel.op == op);
+        let (kernel, _) = kernel.unwrap_or_else(|| panic!("{op:?} is listed and not translated"));
+        problems.extend(listing::compare(&format!("{file}.metal"), &kernel.metal[0]));
+    }
+    problems.extend(listing::compare("hashes", &hashes.text()));
+    assert!(
+        problems.is_empty(),
+        "{}\n(FLASHMOE_REWRITE_MSL=1 writes the listing anew)",
+        problems.join("\n")
+    );
+}
+
+#[test]
+fn every_kind_of_kernel_has_a_listed_text() {
+    let kind = |op: Op| {
+        let name = format!("{op:?}");
+        let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
+        match op {
+            Op::Experts(spec) => format!("{name} {:?}", spec.half),
+            _ => name,
+        }
+    };
+    let shown: Vec<_> = listing::shown().into_iter().map(|(_, op)| kind(op)).collect();
+    for op in all() {
+        assert!(shown.contains(&kind(op)), "tests/msl has no text of {op:?}");
+    }
+}
+
+/// The rules have to catch what they are for: the texts with wgpu's checks break them.
+#[test]
+fn the_rules_catch_the_checks_that_wgpu_adds() {
+    let (mut caught, ops) = (String::new(), [Op::Norm, Op::Split, Op::Router, Op::Heads]);
+    for op in ops {
+        let text = translate::with_checks(op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
+        caught.push_str(&rules::in_text(&text).join("\n"));
+    }
+    for word in ["loop_bound", "naga_div", "naga_mod", "clamps", "size of a buffer", "zeroes"] {
+        assert!(caught.contains(word), "no rule caught {word}:\n{caught}");
+    }
+}
+
+/// The case of a slab in the text for several is the text's for one, with the slab's name.
+#[test]
+fn experts_of_several_slabs_repeat_the_loop_of_one() {
+    let case = |text: &str, slab: usize| {
+        let start = text.find(&format!("case {slab}u: {{")).expect("a case for each slab");
+        let rest = &text[start..];
+        let next = rest["case".len()..].find("case ").map(|at| at + "case".len());
+        let end = next.or_else(|| rest.find("default: ")).expect("a case ends");
+        rest[..end]
+            .replace(&format!("case {slab}u"), "case")
+            .replace(&format!("slab{slab}["), "slab[")
+    };
+    let singles = all().filter_map(|op| match op {
+        Op::Experts(spec) if spec.slabs == 1 => Some(spec),
+        _ => None,
+    });
+    for spec in singles {
+        let one = case(&Op::Experts(spec).text(), 0);
+        let most = gpu::Slabs::LIMIT as u32;
+        let many = Op::Experts(experts::Spec { slabs: most, ..spec }).text();
+        for slab in 0..most as usize {
+            assert_eq!(case(&many, slab), one, "{spec:?}, slab {slab}");
+        }
+    }
+}
+
+fn validate(folder: &Path, kernel: &Translated) -> Option<String> {
+    for (words, (version, environment)) in kernel.spirv.iter().zip(SPIRV) {
+        let thread = format!("{:?}", std::thread::current().id());
+        let file = folder.join(thread.replace(['(', ')'], ""));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(&file, bytes).expect("the test's folder takes a file");
+        let ran = Command::new("spirv-val").args(["--target-env", environment]).arg(&file).output();
+        let ran = ran.expect("spirv-val runs");
+        if !ran.status.success() {
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            return Some(format!("{:?}, SPIR-V {version:?}: {}", kernel.op, said.trim()));
+        }
+    }
+    None
+}
+
+#[test]
+fn spirv_val_accepts_every_kernel() {
+    if Command::new("spirv-val").arg("--version").output().is_err() {
+        assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no spirv-val");
+        return skipped("no spirv-val (Debian: apt install spirv-tools)");
+    }
+    let folder = tempfile::tempdir().expect("a folder for files");
+    // Of the delta rule's 256 sizes those that end an eighth: the validator is a process for each module.
+    let mut ops = translated_ops();
+    ops.retain(|op| !matches!(op, Op::Delta { key_dim } if key_dim % 8 != 0));
+    let found = over_all(&ops, |op| validate(folder.path(), &translated(op)));
+    let refused: Vec<_> = found.into_iter().flatten().collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}

@@ -105,10 +105,19 @@ impl Failure {
             EngineError::Format(_) | EngineError::Config { .. } | EngineError::Tensor { .. } => {
                 Self::Model(error.into())
             }
-            EngineError::Gpu(GpuError::OutOfMemory { .. } | GpuError::TooLarge { .. }) => {
-                Self::Memory(error.to_string())
-            }
-            EngineError::Gpu(_) => Self::Run(error.into()),
+            EngineError::Gpu(ref cause) => match cause {
+                GpuError::OutOfMemory { .. }
+                | GpuError::TooLarge { .. }
+                | GpuError::Exhausted(_) => Self::Memory(error.to_string()),
+                GpuError::NoLoader
+                | GpuError::NoDriver { .. }
+                | GpuError::NoAdapter { .. }
+                | GpuError::NoSuchAdapter { .. }
+                | GpuError::Lacks { .. } => Self::Usage(error.to_string()),
+                GpuError::Open { .. } | GpuError::Lost(_) | GpuError::Refused(_) => {
+                    Self::Run(error.into())
+                }
+            },
             EngineError::Cuda(CudaError::Memory { .. }) => Self::Memory(error.to_string()),
             EngineError::Cuda(_) => Self::Run(error.into()),
             EngineError::Compute(_) => Self::Usage(error.to_string()),

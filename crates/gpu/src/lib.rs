@@ -12,6 +12,7 @@ mod adapter;
 pub mod check;
 mod compile;
 mod error;
+mod footprint;
 mod instance;
 mod memory;
 pub mod op;
@@ -21,5 +22,6 @@ mod stream;
 
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
 pub use error::GpuError;
+pub use footprint::Footprint;
 pub use slab::{Planes, Slabs, Trunk};
-pub use stream::{Buffer, Ender, Gpu, Span};
+pub use stream::{Buffer, Gpu, Handle, Span};

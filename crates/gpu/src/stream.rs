@@ -9,19 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kernels::format::BlockFormat;
 
 use crate::adapter::Adapter;
+use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::Op;
 use crate::source::Access;
-use crate::{GpuError, Kind, MemoryClass};
+use crate::{GpuError, Kind};
 
 /// Work that is recorded before it is handed over, so that the GPU begins while more is recorded.
 const SUBMIT_EVERY: usize = 96;
-/// Bytes that the host writes before it waits for them to be copied, and most of one write, where they lie in memory of
-/// the device until then; and where they lie in the host's.
-const STAGED_BYTES: [u64; 2] = [8 << 20, 64 << 20];
-/// Bytes that the driver is asked for at once where buffers are smaller; larger ones are asked for one by one, so that
-/// little is allocated that no buffer uses.
-const BLOCK_BYTES: u64 = 4 << 20;
-
 /// Memory of a GPU.
 #[derive(Clone, Debug)]
 pub struct Buffer {
@@ -62,13 +56,20 @@ struct Pipeline {
     id: u32,
 }
 
-/// Ends a device from any thread: what is under way or comes later fails as when a driver loses it.
-pub struct Ender(wgpu::Device);
+/// A device seen from outside, from any thread.
+#[derive(Clone)]
+pub struct Handle(wgpu::Device);
 
-impl Ender {
-    /// Ends the device.
+impl Handle {
+    /// Ends the device: what is under way or comes later fails as when a driver loses it.
     pub fn end(&self) {
         self.0.destroy();
+    }
+
+    /// Bytes that the driver was asked for, where they can be asked: buffers, what is written and read through, and what
+    /// is left of blocks.
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        Some(self.0.generate_allocator_report()?.total_reserved_bytes)
     }
 }
 
@@ -180,9 +181,9 @@ impl Gpu {
         &self.adapter
     }
 
-    /// What ends this device: tests of what becomes of those who use it.
-    pub fn ender(&self) -> Ender {
-        Ender(self.device.clone())
+    /// This device, for those who watch it.
+    pub fn handle(&self) -> Handle {
+        Handle(self.device.clone())
     }
 
     /// True for a driver that computes on the processor.
@@ -195,15 +196,9 @@ impl Gpu {
         self.held
     }
 
-    /// Most bytes that wait to be copied into buffers.
-    fn staged_bytes(class: MemoryClass) -> u64 {
-        STAGED_BYTES[usize::from(class != MemoryClass::Unified)]
-    }
-
-    /// Bytes that the driver was asked for, where they can be asked: buffers, what is written and read through, and what
-    /// is left of blocks.
-    pub fn allocated_bytes(&self) -> Option<u64> {
-        Some(self.device.generate_allocator_report()?.total_reserved_bytes)
+    /// Bytes of the place where `read` bytes are read at once.
+    pub(crate) fn landing_bytes(read: u64) -> u64 {
+        read.next_power_of_two().max(4096)
     }
 
     /// Dispatches and submissions since the start.
@@ -216,7 +211,7 @@ impl Gpu {
     /// # Errors
     /// More than a kernel can bind, or no memory left.
     pub fn buffer(&mut self, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
-        let bytes = bytes.max(4).next_multiple_of(Self::ALIGNMENT);
+        let bytes = Footprint::padded(bytes);
         if bytes > self.adapter.binding_bytes {
             let limit = self.adapter.binding_bytes;
             return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit });
@@ -247,7 +242,7 @@ impl Gpu {
     /// The device failed.
     pub fn write(&mut self, buffer: &Buffer, start: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.submit()?;
-        let (mut at, most) = (start, Self::staged_bytes(self.adapter.memory));
+        let (mut at, most) = (start, staged_bytes(self.adapter.memory));
         for part in bytes.chunks(most as usize) {
             if self.staged + part.len() as u64 > most {
                 // What is written lies in memory of its own until it was copied.
@@ -478,7 +473,7 @@ impl Gpu {
             Some(landing) if landing.size() >= total => landing,
             _ => device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("landing"),
-                size: total.next_power_of_two().max(4096),
+                size: Self::landing_bytes(total),
                 usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             }),

@@ -103,6 +103,7 @@ pub(crate) fn health(loading: &Loading, phase: Phase) -> Response<Answer> {
         Failing::FileChanged => {
             "a file of the model changed while it was served; restart the server"
         }
+        Failing::DeviceLost => "the GPU was lost; restart the server",
         Failing::Ended => "the engine's thread has ended; restart the server",
     }
     .into();

@@ -156,9 +156,12 @@ fn health_is_not_ok_while_requests_fail() {
         (response.status, response.json())
     };
     assert_eq!(health(None).0, 200);
-    for (failing, word) in
-        [(Failing::LastJob, "log"), (Failing::FileChanged, "restart"), (Failing::Ended, "restart")]
-    {
+    for (failing, word) in [
+        (Failing::LastJob, "log"),
+        (Failing::FileChanged, "restart"),
+        (Failing::DeviceLost, "restart"),
+        (Failing::Ended, "restart"),
+    ] {
         let (status, body) = health(Some(failing));
         assert_eq!((status, &body["status"]), (503, &json!("failing")));
         assert!(body["reason"].as_str().unwrap().contains(word), "{body}");

@@ -17,16 +17,16 @@ const MORE: &str = r#".SH "EXIT STATUS"
 done
 .TP
 1
-failed while running
+failed while running; a GPU that was lost, too
 .TP
 2
-wrong usage, or a name that leads nowhere
+wrong usage, a name that leads nowhere, or a device that is not there
 .TP
 3
 the model is invalid or not supported
 .TP
 4
-not enough memory or disk
+not enough memory or disk, a GPU's memory included
 .TP
 5
 input or output failed, the network included

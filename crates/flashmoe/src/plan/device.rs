@@ -3,7 +3,7 @@
 use anyhow::Result;
 use engine::EngineError;
 use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
-use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements};
+use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
 use store::cache::StorePlan;
@@ -32,6 +32,15 @@ pub(crate) struct FoundDevice {
 }
 
 impl FoundDevice {
+    /// Where the GPU's memory is the machine's own, takes at most this part of what the process may use, unless another
+    /// was asked for.
+    pub(crate) fn within(mut self, arguments: &ModelArguments, budget: u64) -> Self {
+        if is_shared(self.portable.as_ref()) && arguments.vram.is_none() {
+            self.budget = self.budget.min(budget / 4 * 3);
+        }
+        self
+    }
+
     /// Tokens of a prefill chunk where the user asked for none; `options` have the usual number.
     pub(crate) fn chunk(
         &self,
@@ -63,14 +72,19 @@ impl FoundDevice {
         slot_bytes: usize,
         all: bool,
     ) -> CudaRequirements {
-        if self.portable.is_none() {
+        let Some(adapter) = &self.portable else {
             return CudaRequirements::of(config, catalog, options, slot_bytes, all);
-        }
-        let GpuRequirements { weights, key_values, recurrent, activations } =
-            GpuRequirements::of(config, catalog, &portable_options(options));
-        let (staging, prefetched) = (0, 0);
+        };
+        let GpuRequirements { weights, key_values, recurrent, activations, staging } =
+            GpuRequirements::of(config, catalog, &portable_options(options), adapter.memory);
+        let prefetched = 0;
         CudaRequirements { weights, key_values, recurrent, activations, staging, prefetched }
     }
+}
+
+/// Whether the GPU's memory is the machine's own.
+fn is_shared(adapter: Option<&Adapter>) -> bool {
+    adapter.is_some_and(|adapter| adapter.memory == MemoryClass::Unified)
 }
 
 /// The limits of a batch as the portable backend takes them.
@@ -312,7 +326,7 @@ impl DevicePlan {
             Part { name: KEY_VALUES, bytes: requirements.key_values },
             Part { name: "recurrent state", bytes: requirements.recurrent },
             Part { name: "activations", bytes: requirements.activations },
-            Part { name: "expert staging", bytes: requirements.staging },
+            Part { name: "staging", bytes: requirements.staging },
             Part { name: "prefetched experts", bytes: requirements.prefetched },
         ];
         if requirements.total() > budget {
@@ -374,6 +388,11 @@ impl DevicePlan {
             true => parts - self.slots.first_cache_bytes() + self.slots.shared_bytes(),
             false => parts + self.slot_bytes_at_start(),
         }
+    }
+
+    /// The bytes among them that are the machine's own memory.
+    pub(crate) fn shared_bytes(&self) -> u64 {
+        if is_shared(self.portable.as_ref()) { self.total_bytes() } else { 0 }
     }
 
     /// Bytes of the slots that there are at the start.

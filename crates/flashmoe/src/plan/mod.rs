@@ -156,7 +156,7 @@ impl Plan {
             _ => cuda::check_model(&config, &catalog, &shapes),
         };
         let (found, no_device) = match device::choose_for(arguments, serves)? {
-            Choice::Gpu(found) => (Some(found), None),
+            Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
             Choice::Cpu { because } => (None, because),
         };
         let sizing = found.as_ref().map_or(budget, |found| found.budget);
@@ -188,7 +188,8 @@ impl Plan {
         let requests = RequestPlan::of(seats, budget, &backend);
         let mut parts = match &device {
             None => floor::parts(&config, &backend, constant),
-            Some(_) => vec![
+            Some(device) => vec![
+                Part { name: "GPU's buffers, slots and all", bytes: device.shared_bytes() },
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
                 Part { name: "snapshots", bytes: snapshots },
                 Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use engine::EngineError;
+use engine::backend::gpu::GpuError;
 use engine::backend::{PAGE_TOKENS, Room};
 use store::cache::{ReadCause, StoreError};
 use store::timeline;
@@ -91,6 +92,7 @@ impl Scheduler {
         let sequence = match self.engine.create_sequence() {
             Ok(sequence) => sequence,
             Err(error) => {
+                self.note_failing(&error);
                 let mut outbox = waiting.outbox;
                 outbox.send(Event::Failed(JobError::Engine(error.to_string())));
                 self.draining.push(outbox);
@@ -282,8 +284,13 @@ impl Scheduler {
             error,
             EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
         );
-        let lasting = changed || self.status.failing == Some(Failing::FileChanged);
-        let failing = if lasting { Failing::FileChanged } else { Failing::LastJob };
+        let lost = matches!(error, EngineError::Gpu(GpuError::Lost(_)));
+        let failing = match self.status.failing {
+            Some(lasting @ (Failing::FileChanged | Failing::DeviceLost)) => lasting,
+            _ if changed => Failing::FileChanged,
+            _ if lost => Failing::DeviceLost,
+            _ => Failing::LastJob,
+        };
         self.status.failing = Some(failing);
         // Before the client hears of its error: one that asks for the health then is told.
         self.shared.publish_failing(failing);

@@ -86,6 +86,8 @@ pub enum Failing {
     /// A file of the model is not what it was when it was opened. Putting it back does not help: what else was
     /// written is unknown, so all that is not in memory stays refused until a restart.
     FileChanged,
+    /// The GPU was lost: nothing is computed until a restart.
+    DeviceLost,
     /// The engine's thread has ended.
     Ended,
 }

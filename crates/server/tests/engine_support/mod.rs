@@ -97,7 +97,6 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         }
     };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
-    let vocabulary = config.vocabulary;
     let limits = CpuOptions {
         batch_tokens: setting.chunk,
         logit_rows: 8,
@@ -112,11 +111,16 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
-    let words = store::format::open(&demo()).unwrap();
-    let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
-    let engine = Engine::new(config, model, Box::new(backend), setting.chunk);
+    start(Engine::new(config, model, Box::new(backend), setting.chunk), setting)
+}
+
+/// A worker over an engine that has the setting's limits, with the demo model's words.
+pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
+    let vocabulary = engine.config().vocabulary;
+    let words = store::format::open(&demo()).unwrap();
+    let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let options = WorkerOptions {
         model: ModelCard {
             id: "demo".into(),

@@ -15,7 +15,7 @@ use std::io::Read;
 use std::ops::ControlFlow;
 
 use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
-pub use gpu::{Adapter, Gpu, GpuError, adapters, check, choose};
+pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choose};
 use gpu::{Buffer, Trunk};
 use kernels::KvType;
 use store::LayerId;

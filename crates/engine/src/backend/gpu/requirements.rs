@@ -4,12 +4,13 @@
 use gpu::op::experts::Layout;
 use gpu::op::packing::Packing;
 use gpu::op::{convolution, delta, heads, router};
-use gpu::{Gpu, Trunk};
+use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
 use store::format::ProjectionShape;
 
 use super::super::Register;
+use super::super::snapshot::PAGE_TOKENS;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::part::Part;
@@ -47,6 +48,9 @@ pub struct GpuRequirements {
     pub recurrent: u64,
     /// Activations, logits, tables.
     pub activations: u64,
+    /// What is written and read through where the device's memory is the host's, and what blocks of small buffers
+    /// leave unused.
+    pub staging: u64,
 }
 
 /// Numbers of the buffers that a batch needs, in their order.
@@ -108,57 +112,73 @@ impl Sizes {
         }
     }
 
-    /// Bytes of all buffers of a batch, each rounded up as it is allocated.
-    fn batch_bytes(&self) -> u64 {
-        let once = [
-            self.logits,
+    /// Bytes of all buffers of a batch.
+    fn batch(&self) -> impl Iterator<Item = u64> {
+        let mixture = [
             self.router_logits,
             self.pair_inner,
             self.pair_hidden,
             self.shared_factor,
+            self.shared_inner,
+            self.shared_inner,
             self.shared_hidden,
-            self.tokens,
-            self.angles,
-            self.table,
-            1,
         ];
-        let twice = [self.selected, self.shared_inner];
-        // Ids, weights, and order twice; tiles of three words twice.
-        let pairs = 4 * padded(4 * self.pairs as u64) + 2 * padded(12 * self.pairs as u64);
-        let bytes = |numbers: &usize| padded(4 * *numbers as u64);
-        self.registers.iter().chain(&once).map(bytes).sum::<u64>()
-            + 2 * twice.iter().map(bytes).sum::<u64>()
-            + pairs
+        // Ids, weights, and order twice; tiles of three words twice; the status.
+        let pairs = [self.pairs; 4].into_iter().chain([3 * self.pairs; 2]).chain([1]);
+        let batch =
+            [self.tokens, self.angles, self.selected, self.selected, self.logits, self.table];
+        let registers = self.registers.into_iter();
+        registers.chain(batch).chain(mixture).chain(pairs).map(|numbers| 4 * numbers as u64)
+    }
+
+    /// Most bytes that are read at once: logits of a call, a page of a snapshot, a state, the residual of a chunk.
+    fn read(&self, config: &ModelConfig, options: &GpuOptions) -> u64 {
+        let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
+        let page = 2 * page * config.count(Mixer::Attention) as u64;
+        let states = (self.state + self.tail) * config.count(Mixer::DeltaNet);
+        let numbers = (self.logits + 1).max(states).max(self.tokens * config.hidden);
+        page.max(4 * numbers.max(self.pairs + 1) as u64)
     }
 }
 
-/// Bytes that a buffer takes.
-fn padded(bytes: u64) -> u64 {
-    bytes.max(4).next_multiple_of(Gpu::ALIGNMENT)
-}
-
 impl GpuRequirements {
-    /// What `GpuBackend::new` with these options will hold, slots for experts not counted.
-    pub fn of(config: &ModelConfig, catalog: &Catalog<'_>, options: &GpuOptions) -> Self {
+    /// What `GpuBackend::new` with these options will hold on a device of this class, slots for experts not counted.
+    pub fn of(
+        config: &ModelConfig,
+        catalog: &Catalog<'_>,
+        options: &GpuOptions,
+        class: MemoryClass,
+    ) -> Self {
         let sizes = Sizes::new(config, options);
+        let mut footprint = Footprint::default();
+        let mut sum = |buffers: &mut dyn Iterator<Item = u64>| -> u64 {
+            let add = |bytes| {
+                footprint.add(bytes);
+                Footprint::padded(bytes)
+            };
+            buffers.map(add).sum()
+        };
         let matrices = catalog.matrices();
         let matrices =
             matrices.map(|(rows, columns, it)| Trunk::bytes(it.plane_bytes(rows, columns)));
-        let vectors = catalog.vector_lengths().map(|length| padded(4 * length as u64));
-        let sequences = options.sequences as u64;
-        let layers = |mixer| config.count(mixer) as u64 * sequences;
-        let recurrent = padded(4 * sizes.state as u64) + padded(4 * sizes.tail as u64);
-        Self {
-            weights: matrices.sum::<u64>() + vectors.sum::<u64>(),
-            key_values: 2 * layers(Mixer::Attention) * padded(sizes.cache_bytes),
-            recurrent: layers(Mixer::DeltaNet) * recurrent,
-            activations: sizes.batch_bytes(),
-        }
+        let vectors = catalog.vector_lengths().map(|length| 4 * length as u64);
+        let weights = sum(&mut matrices.chain(vectors));
+        let activations = sum(&mut sizes.batch());
+        let layers = |mixer| config.count(mixer) * options.sequences;
+        let caches = 2 * layers(Mixer::Attention);
+        let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
+        let states = [4 * sizes.state as u64, 4 * sizes.tail as u64];
+        let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Mixer::DeltaNet)));
+        let recurrent = sum(&mut states.into_iter().flatten());
+        let used = weights + activations + key_values + recurrent;
+        let staging =
+            footprint.bytes() - used + Footprint::staging(class, sizes.read(config, options));
+        Self { weights, key_values, recurrent, activations, staging }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights + self.key_values + self.recurrent + self.activations
+        self.weights + self.key_values + self.recurrent + self.activations + self.staging
     }
 }
 

@@ -96,7 +96,7 @@ fn too_little_memory_is_told_before_anything_is_loaded_and_enough_says_nothing_e
     one_line(&said, &["not enough memory", "--vram"]);
     assert_eq!(code, 4);
     // One memory: the GPU's bytes are the process's.
-    let (code, said) = with(&["--vram", "600M", "--memory", "500M"]);
+    let (code, said) = with(&["--vram", "600M", "--memory", "400M"]);
     one_line(&said, &["not enough memory", "GPU's buffers", "--memory"]);
     assert_eq!(code, 4);
     let (code, said) = with(&["--vram", "120M", "--context", "2048"]);

@@ -28,8 +28,8 @@ pub(crate) fn instance() -> Result<wgpu::Instance, GpuError> {
     let without_windows = |arguments: vulkan::CreateInstanceCallbackArgs<'_, '_, '_>| {
         arguments.extensions.retain(|name| !OF_WINDOWS.contains(name));
     };
-    // SAFETY: the libraries that are loaded are the system's own Vulkan loader and drivers. Extensions that are left out
-    // are those of windows alone, which wgpu takes to be absent as on a system that has none; no surface is ever made.
+    // SAFETY: the libraries that are loaded are the system's own Vulkan loader and drivers. Extensions that are left
+    // out are those of windows alone, which wgpu takes to be absent as on a system that has none; no surface is made.
     let made = unsafe {
         vulkan::Instance::init_with_callback(&descriptor, Some(Box::new(without_windows)))
     };

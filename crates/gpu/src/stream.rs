@@ -66,8 +66,8 @@ impl Handle {
         self.0.destroy();
     }
 
-    /// Bytes that the driver was asked for, where they can be asked: buffers, what is written and read through, and what
-    /// is left of blocks.
+    /// Bytes that the driver was asked for, where they can be asked: buffers, what is written and read through, and
+    /// what is left of blocks.
     pub fn allocated_bytes(&self) -> Option<u64> {
         Some(self.0.generate_allocator_report()?.total_reserved_bytes)
     }

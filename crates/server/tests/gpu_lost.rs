@@ -1,7 +1,7 @@
 //! Goal: a server whose GPU is lost goes on: the request at work fails with that reason, later ones are refused with
 //! it, the health says that a restart is wanted. Method: a worker over the portable backend on whatever GPU is there,
-//! and the end of its device; lavapipe, a driver that computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes
-//! the absence of a GPU a failure.
+//! and the end of its device; lavapipe, a driver that computes on the processor, is enough. With
+//! `FLASHMOE_GPU_TESTS=1` the absence of a GPU is a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod engine_support;

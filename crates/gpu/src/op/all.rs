@@ -2,6 +2,8 @@
 //! kernel that is missing here is a panic.
 
 use super::Op;
+use kernels::format::BlockFormat;
+
 use super::attention::Cache;
 use super::convolution::TAPS_LIMIT;
 use super::delta::KEY_DIM_LIMIT;
@@ -24,7 +26,8 @@ fn packings() -> impl Iterator<Item = Packing> {
             FLOATS.into_iter().map(move |scale| Packing::Affine { bits, group, scale })
         })
     });
-    FLOATS.into_iter().map(Packing::Float).chain(affine)
+    let blocks = BlockFormat::ALL.iter().copied().map(Packing::Block);
+    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks)
 }
 
 /// Products of a packing.

@@ -104,8 +104,9 @@ struct main_Input {
     uint _e56 = p.rows;
     uint row0_ = metal::min(first + 0u, _e56 - 1u);
     uint _e62 = p.w0_;
+    uint m0_ = base + _e62;
     uint _e66 = p.row_words;
-    uint w0_ = (base + _e62) + (row0_ * _e66);
+    uint w0_ = m0_ + (row0_ * _e66);
     uint _e71 = p.row_groups;
     uint s0_ = row0_ * _e71;
     uint _e75 = p.s0_;
@@ -115,8 +116,9 @@ struct main_Input {
     uint _e85 = p.rows;
     uint row1_ = metal::min(first + 1u, _e85 - 1u);
     uint _e91 = p.w0_;
+    uint m1_ = base + _e91;
     uint _e95 = p.row_words;
-    uint w1_ = (base + _e91) + (row1_ * _e95);
+    uint w1_ = m1_ + (row1_ * _e95);
     uint _e100 = p.row_groups;
     uint s1_ = row1_ * _e100;
     uint _e104 = p.s0_;
@@ -126,8 +128,9 @@ struct main_Input {
     uint _e114 = p.rows;
     uint row2_ = metal::min(first + 0u, _e114 - 1u);
     uint _e120 = p.w1_;
+    uint m2_ = base + _e120;
     uint _e124 = p.row_words;
-    uint w2_ = (base + _e120) + (row2_ * _e124);
+    uint w2_ = m2_ + (row2_ * _e124);
     uint _e129 = p.row_groups;
     uint s2_ = row2_ * _e129;
     uint _e133 = p.s1_;
@@ -137,8 +140,9 @@ struct main_Input {
     uint _e143 = p.rows;
     uint row3_ = metal::min(first + 1u, _e143 - 1u);
     uint _e149 = p.w1_;
+    uint m3_ = base + _e149;
     uint _e153 = p.row_words;
-    uint w3_ = (base + _e149) + (row3_ * _e153);
+    uint w3_ = m3_ + (row3_ * _e153);
     uint _e158 = p.row_groups;
     uint s3_ = row3_ * _e158;
     uint _e162 = p.s1_;

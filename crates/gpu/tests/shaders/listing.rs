@@ -15,6 +15,7 @@ fn packing_name(packing: Packing) -> String {
     match packing {
         Packing::Float(float) => format!("{float:?}").to_lowercase(),
         Packing::Affine { bits, .. } => format!("{bits}-bit"),
+        Packing::Block(format) => format.name().to_owned(),
     }
 }
 

@@ -144,6 +144,11 @@ impl CpuBackend {
         compute: Compute,
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
+        if !config.takes(options.kv_type) {
+            let kind = options.kv_type;
+            let found = format!("a cache in {kind} is not what this model was trained with");
+            return Err(EngineError::Request(found));
+        }
         let layout = StateLayout::new(&config, &options);
         let tokens = options.batch_tokens;
         Ok(Self {

@@ -52,14 +52,14 @@ impl Requirements {
         }
     }
 
-    /// Keys and values of one token of one sequence.
+    /// Keys and values of one token of one sequence: a page's share, rounded up.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        (StateLayout::new(config, options).page_bytes() / PAGE_TOKENS) as u64
+        StateLayout::new(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
     /// Compressed rows and keys of one token, in layers that have them.
     pub fn compressed_bytes_per_token(config: &ModelConfig, kv_type: KvType) -> u64 {
-        (CompressedLayout::new(config, kv_type).page_bytes / PAGE_TOKENS) as u64
+        CompressedLayout::new(config, kv_type).page_bytes.div_ceil(PAGE_TOKENS) as u64
     }
 
     /// One snapshot of a sequence, but for keys and values, which it shares.

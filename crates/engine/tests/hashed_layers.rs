@@ -12,25 +12,35 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::routing::{Recorder, Routing};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
-use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::cache::{ExpertStore, Phase, SlotBudget, StorageMode, StoreOptions};
+use store::format::Checkpoint;
 use store::trunk::LoadMode;
 use store::{ExpertId, LayerId};
 
-/// An engine whose store has this many slots, and its store.
-fn engine(slots: usize) -> (Engine, Arc<ExpertStore>) {
+fn checkpoint() -> Arc<Checkpoint> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/dsv4-calm-hf");
-    let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
+    Arc::new(store::format::open(&folder.join("model")).unwrap())
+}
+
+fn store(slots: usize) -> Arc<ExpertStore> {
+    let mut options = StoreOptions::new(StorageMode::Budget, 2);
+    options.slots = SlotBudget::Slots(slots);
+    Arc::new(ExpertStore::open(checkpoint(), options).unwrap())
+}
+
+/// An engine whose store has this many slots, its store, and what hears its choices.
+fn engine(slots: usize) -> (Engine, Arc<ExpertStore>, Recorder) {
+    let checkpoint = checkpoint();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     assert_eq!((config.moe.hashed_layers, config.moe.top_k, config.moe.experts), (1, 2, 6));
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     assert_eq!(model.given_layers().len(), 1);
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
-    let mut options = StoreOptions::new(StorageMode::Budget, config.moe.top_k);
-    options.slots = SlotBudget::Slots(slots);
-    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let experts = store(slots);
     let limits = CpuOptions {
         batch_tokens: 64,
         logit_rows: 1,
@@ -47,19 +57,20 @@ fn engine(slots: usize) -> (Engine, Arc<ExpertStore>) {
     let compute = Compute::new(options).unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts.clone(), shapes, compute, limits);
-    (Engine::new(config, model, Box::new(backend.unwrap()), 64), experts)
+    let (mut backend, recorder) = (backend.unwrap(), Recorder::new(4));
+    backend.set_routing(Routing::default().recorded_by(recorder.clone()));
+    (Engine::new(config, model, Box::new(backend), 64), experts, recorder)
 }
 
-fn run(engine: &mut Engine, sequence: SequenceId, tokens: &[u32], ready: &dyn Fn()) {
+fn run(engine: &mut Engine, sequence: SequenceId, tokens: &[u32]) {
     let mut pass = engine.start(&[Run { sequence, tokens }], &[]).unwrap();
-    ready();
     while !engine.advance(&mut pass, &Uncancelled).unwrap() {}
 }
 
 /// Every record has a slot, so that each is read once, whatever asks for it first.
 #[test]
 fn records_that_had_time_are_there_and_no_other_is_read() {
-    let (mut engine, experts) = engine(24);
+    let (mut engine, experts, _) = engine(24);
     let sequence = engine.create_sequence().unwrap();
     let wait = || {
         while experts.counters().in_flight > 0 {
@@ -88,27 +99,35 @@ fn records_that_had_time_are_there_and_no_other_is_read() {
     assert_eq!((all.records_read, evicted), (misses + all.ahead_issued, 0), "each record once");
 }
 
-/// At the least budget what was read ahead takes the place that its visit would have taken.
+/// The same choices asked of a store that heard nothing before: with every budget it reads as many records.
 #[test]
-fn the_least_budget_reads_no_record_twice_for_it() {
-    let (mut engine, experts) = engine(2);
-    let sequence = engine.create_sequence().unwrap();
-    for token in 5..40 {
-        run(&mut engine, sequence, &[token], &|| ());
+fn as_many_records_are_read_as_without() {
+    for slots in [2, 4, 8, 12, 24] {
+        let (mut engine, experts, recorder) = engine(slots);
+        let sequence = engine.create_sequence().unwrap();
+        for step in 0..200u32 {
+            run(&mut engine, sequence, &[5 + step * step % 97]);
+        }
+        let with = experts.counters();
+        assert_eq!(with.records_read, with.decode.misses + with.ahead_issued);
+        assert_eq!((with.ahead_used, with.given_up), (with.ahead_issued, 0), "{slots} slots");
+        let without = store(slots);
+        let chosen = recorder.trace(6, 2, 0).ids;
+        for (layer, chosen) in (0..4).cycle().map(LayerId).zip(chosen.chunks_exact(2)) {
+            let mut chosen: Vec<_> = chosen.iter().map(|&expert| ExpertId(expert)).collect();
+            chosen.sort_unstable();
+            let visit = without.visit(layer, &chosen, Phase::Decode).unwrap();
+            (0..chosen.len()).for_each(|member| assert!(visit.wait(member).is_ok()));
+        }
+        let (with, without) = (with.records_read, without.counters().records_read);
+        assert_eq!(with, without, "{slots} slots");
     }
-    let all = experts.counters();
-    assert_eq!(all.decode.requests, 35 * 4 * 2);
-    assert_eq!(
-        all.records_read,
-        all.decode.requests - all.decode.hits - (all.decode.joined - all.ahead_used)
-    );
-    assert_eq!(all.ahead_wasted, 0);
 }
 
 /// A batch that is given up takes its reads back.
 #[test]
 fn a_batch_given_up_leaves_nothing_ahead() {
-    let (mut engine, experts) = engine(24);
+    let (mut engine, experts, _) = engine(24);
     let sequence = engine.create_sequence().unwrap();
     let pass = engine.start(&[Run { sequence, tokens: &[7] }], &[]).unwrap();
     engine.give_up(&pass);

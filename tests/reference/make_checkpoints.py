@@ -9,6 +9,7 @@ Each case becomes a folder OUT/NAME with
     ids.json                  the token ids that are scored
     reference.safetensors     logits [tokens, vocabulary] f32, greedy [32] i32: the continuation of
                               the ids; mlx_logits where mlx-lm was asked too
+    rounded.safetensors       logits with the cache rounded as in training, where a family has that
     case.json                 what the checks need to know
 """
 
@@ -46,6 +47,8 @@ def make(case, out):
         result["mlx_logits"] = safetensors_file.Stored("F32", logits)
     (folder / "ids.json").write_text(json.dumps(ids.tolist()) + "\n")
     safetensors_file.write(folder / "reference.safetensors", result)
+    if case.net.family == "deepseek_v4":
+        safetensors_file.write(folder / "rounded.safetensors", transformers_reference.rounded(model, ids))
     about = {
         "family": case.net.family,
         "calm": case.calm,

@@ -24,6 +24,7 @@ import gptoss
 import latent
 import mlx_format
 import release
+import rounded_rows
 from safetensors_file import Stored
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
@@ -178,6 +179,14 @@ def reference(model, tokens):
         "logits": Stored("F32", logits[0].numpy().copy()),
         "greedy": Stored("I32", np.array(greedy, np.int32)),
     }
+
+
+@torch.no_grad()
+def rounded(model, ids):
+    """Logits of token ids with the cache rounded as in training: {logits}."""
+    with rounded_rows.rounding(model.config):
+        logits = model(torch.from_numpy(ids.astype(np.int64))[None]).logits
+    return {"logits": Stored("F32", logits[0].numpy().copy())}
 
 
 def generate(model, ids):

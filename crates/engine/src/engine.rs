@@ -14,6 +14,7 @@ use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
 use crate::model::config::ModelConfig;
 use crate::model::{Model, StageTimes};
 use crate::sampling::{Ranked, Sampler};
+use crate::weights::TableId;
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
 /// layers it has passed.
@@ -48,6 +49,8 @@ pub struct Engine {
     backend: Box<dyn Backend + Send>,
     chunk: usize,
     ranked: Ranked,
+    /// Layers whose experts token ids decide.
+    given_layers: Vec<(LayerId, TableId)>,
 }
 
 impl Engine {
@@ -59,7 +62,9 @@ impl Engine {
         backend: Box<dyn Backend + Send>,
         chunk: usize,
     ) -> Self {
-        Self { config, model, backend, chunk: chunk.max(1), ranked: Ranked::default() }
+        let given_layers = model.given_layers();
+        let (chunk, ranked) = (chunk.max(1), Ranked::default());
+        Self { config, model, backend, chunk, ranked, given_layers }
     }
 
     /// The model's shapes.
@@ -108,7 +113,7 @@ impl Engine {
     /// # Errors
     /// A batch that the plan does not allow.
     pub fn start(&mut self, runs: &[Run<'_>], marks: &[usize]) -> Result<Pass, EngineError> {
-        self.backend.begin(runs, Purpose::Prompt)?;
+        self.begin(runs, Purpose::Prompt)?;
         for &run in marks {
             self.backend.mark(run)?;
         }
@@ -154,6 +159,15 @@ impl Engine {
         self.chunk
     }
 
+    /// Starts a batch, and the reads that its tokens decide.
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
+        self.backend.begin(runs, purpose)?;
+        if !self.given_layers.is_empty() {
+            self.backend.expect_given(&self.given_layers);
+        }
+        Ok(())
+    }
+
     fn forward_with(
         &mut self,
         runs: &[Run<'_>],
@@ -161,7 +175,7 @@ impl Engine {
         cancel: &dyn Cancel,
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
-        self.backend.begin(runs, purpose)?;
+        self.begin(runs, purpose)?;
         self.model.forward(self.backend.as_mut(), cancel, layers_done)?;
         self.backend.check_files()?;
         self.backend.commit();

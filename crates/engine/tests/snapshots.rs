@@ -30,6 +30,8 @@ const CASES: [&str; 5] = [
     "dsv4-calm-hf",
 ];
 const CONTEXT: usize = 640;
+/// What DeepSeek-V4's cache is rounded to; the case rotates 16 values of a row.
+const ROUNDED: KvType = KvType::Fp8 { rotated: 16 };
 
 /// With keys and values of the default type.
 fn engine(case: &str) -> Engine {
@@ -74,6 +76,7 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         (CASES[3], KvType::F16),
         (CASES[4], KvType::F32),
         (CASES[4], KvType::Q8),
+        (CASES[4], ROUNDED),
     ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);
@@ -98,7 +101,8 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
 
 #[test]
 fn branches_of_a_snapshot_are_those_computed_from_the_start() {
-    for (case, kv_type) in CASES.iter().flat_map(|case| KvType::ALL.map(|kind| (*case, kind))) {
+    let kinds = CASES.iter().flat_map(|case| KvType::ALL.map(|kind| (*case, kind)));
+    for (case, kv_type) in kinds.chain([(CASES[4], ROUNDED)]) {
         let mut engine = engine_of(case, kv_type, CONTEXT);
         let trunk = text(1, PAGE_TOKENS + 77);
         for cut in [1, 63, 64, PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, PAGE_TOKENS + 50] {
@@ -117,6 +121,42 @@ fn branches_of_a_snapshot_are_those_computed_from_the_start() {
             }
         }
     }
+}
+
+/// About the ends of compressed rows, of the window, of pages, and past the rows that the indexer leaves out.
+#[test]
+fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
+    let whole = text(11, 2049 + 9);
+    let mut engine = engine_of(CASES[4], ROUNDED, whole.len() + 1);
+    let mut sizes = Vec::new();
+    for cut in [1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 257, 511, 512, 513, 2047, 2049] {
+        let expected = alone(&mut engine, &whole[..cut + 9]);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &whole[..cut]);
+        let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+        engine.drop_sequence(sequence);
+        assert!(resumed(&mut engine, &snapshot, &whole[cut..cut + 9]) == expected, "cut {cut}");
+        assert!(snapshot.truncated(cut - 1).is_none(), "a ring has no way back");
+        let mut file = Vec::new();
+        for page in 0..snapshot.full_pages() {
+            snapshot.write_page(page, &mut file).unwrap();
+        }
+        snapshot.write_rest(&mut file).unwrap();
+        sizes.push(snapshot.state_bytes());
+        drop(snapshot);
+        let read = engine.backend().read_snapshot(cut, &mut file.as_slice()).unwrap();
+        assert!(resumed(&mut engine, &read, &whole[cut..cut + 9]) == expected, "{cut} from disk");
+    }
+    // The window does not grow: 4 rings of 16 rows of 49 bytes; 2 layers that keep 8 tokens of rows and keys, one that
+    // keeps 8 of rows, values and gates each.
+    let tails = 2 * 8 * (2 * 32 + 2 * 16) * 2 + 8 * 32 * 2;
+    assert!(sizes.iter().all(|&size| size == 4 * (4 * 16 * 49 / 4 + tails)), "{sizes:?}");
+}
+
+#[test]
+fn a_cache_that_a_model_was_not_trained_with_is_refused() {
+    let refused = std::panic::catch_unwind(|| engine_of(CASES[1], ROUNDED, CONTEXT));
+    assert!(refused.is_err(), "8-bit rows of heads");
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn no_setting_that_only_moves_bytes_changes_a_bit() {
                 assert!(out == reference, "{case} {kv_type} {options:?}: the bits differ");
             }
         }
+        // With the default type: f16, and for DeepSeek-V4 the rounding of its training.
         let reference = Scored::compute(case, &["--storage", "resident", "--threads", "1"]);
         for options in [
             &["--storage", "budget"][..],

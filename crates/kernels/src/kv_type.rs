@@ -3,10 +3,13 @@
 //! A row is one head of one position. `f32`, `f16` and `bf16` rows are the values, little-endian, one after the
 //! other. A `q8` row is a signed byte per value and then, for every [`Q8_GROUP`] of them, one binary16 scale: value
 //! = byte * scale. Scales are `max |value| / 127` of their group; bytes are rounded to nearest, ties to even.
+//! A `fp8` row is a byte per value (E4M3), a power of two (E8M0) for every 64 of them, and the last values of the row,
+//! those that were rotated, as bfloat16 ([`crate::rounded`]).
 //! Whatever a type cannot hold (an infinity, NaN, a half beyond 65504) becomes NaN: an infinite key could make a
 //! score of minus infinity, which attention would take for a position of no weight, and the fault would be silent.
 
 use crate::float::{bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_f16};
+use crate::rounded;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -34,6 +37,11 @@ pub enum KvType {
     Bf16,
     /// Signed bytes with one binary16 scale for 32 values: about a quarter of the memory.
     Q8,
+    /// 8-bit floats under powers of two, as DeepSeek-V4 was trained with its rows.
+    Fp8 {
+        /// Last values of a row, which stay in bfloat16.
+        rotated: u16,
+    },
 }
 
 /// A name that is no [`KvType`].
@@ -45,7 +53,7 @@ pub struct UnknownKvType {
 }
 
 impl KvType {
-    /// All types.
+    /// All types that rows of any model can have.
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8];
 
     /// As users write it.
@@ -55,6 +63,7 @@ impl KvType {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::Q8 => "q8",
+            Self::Fp8 { .. } => "fp8",
         }
     }
 
@@ -64,6 +73,7 @@ impl KvType {
             Self::F32 => 4 * dim,
             Self::F16 | Self::Bf16 => 2 * dim,
             Self::Q8 => dim + 2 * dim.div_ceil(Q8_GROUP),
+            Self::Fp8 { rotated } => rounded::e4m3_bytes(dim, rotated as usize),
         }
     }
 
@@ -99,6 +109,7 @@ impl KvType {
                     *to = encode_group(values, bytes).to_le_bytes();
                 }
             }
+            Self::Fp8 { rotated } => rounded::encode_e4m3(values, usize::from(rotated), row),
         }
     }
 
@@ -135,6 +146,7 @@ impl KvType {
                     }
                 }
             }
+            Self::Fp8 { rotated } => rounded::decode_e4m3(row, usize::from(rotated), values),
         }
     }
 }

@@ -29,6 +29,7 @@ mod pool;
 pub mod probe;
 mod quantised;
 pub mod quantize;
+mod rounded;
 mod table;
 mod task;
 #[cfg(target_arch = "x86_64")]
@@ -47,6 +48,7 @@ pub use float::{
     bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_e4m3, f32_from_e8m0, f32_from_f16,
 };
 pub use kv_type::{KvType, Q8_GROUP, UnknownKvType};
+pub use rounded::{decode_fp4, encode_fp4, fp4_bytes, hadamard, round_fp4};
 
 /// Asks the processor to fetch the cache line at `address` into the second level. Any address will
 /// do: a wrong one is ignored.

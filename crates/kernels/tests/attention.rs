@@ -137,7 +137,9 @@ fn queries(random: &mut Random, tokens: usize, shape: &AttentionShape) -> Vec<f3
 fn attention_matches_softmax_and_ignores_the_batch() {
     let mut random = Random::new(4);
     for (heads, kv, dim) in [(4, 2, 32), (6, 1, 40), (2, 2, 8), (4, 2, 256), (72, 1, 16)] {
-        for kind in KvType::ALL {
+        // Rounded values that are whole vectors, and some that are not.
+        let rounded = [dim / 2, dim / 4].map(|rotated| KvType::Fp8 { rotated: rotated as u16 });
+        for kind in KvType::ALL.into_iter().chain(rounded) {
             let shape = shape(heads, kv, dim, kind);
             let cache = Cache::random(shape, 530, &mut random);
             for (first, tokens) in [(0, 3), (250, 9), (510, 20)] {
@@ -162,7 +164,7 @@ fn attention_matches_softmax_and_ignores_the_batch() {
 #[test]
 fn a_deep_token_has_the_same_bits_however_the_work_is_cut() {
     let mut random = Random::new(5);
-    for kind in KvType::ALL {
+    for kind in KvType::ALL.into_iter().chain([KvType::Fp8 { rotated: 16 }]) {
         let shape = shape(8, 1, 64, kind);
         // Under the emulator that checks NEON the full depth takes minutes; four blocks are cut in every way as well.
         let depth = if cfg!(target_arch = "aarch64") { 1024 } else { 4096 };

@@ -357,3 +357,58 @@ fn a_visit_that_is_only_asked_whether_it_is_ready_gets_the_slots_of_dropped_read
     }
     assert!(store.ended_reads() >= ended + 4, "a loop that looks for news would have looked");
 }
+
+/// The three layers of a model whose token ids decide their experts: one call, and no visit waits or reads again.
+#[test]
+fn certain_reads_are_hits_and_push_out_nothing_that_the_step_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 4, 40, Layout::Native);
+    let store =
+        ExpertStore::open(Arc::clone(&checkpoint), options(StorageMode::Budget, 16, 4)).unwrap();
+    let settled = |wanted: &[(LayerId, Vec<ExpertId>)]| {
+        let all = |(layer, experts): &(LayerId, Vec<ExpertId>)| {
+            experts.iter().all(|&expert| store.is_resident(*layer, expert))
+        };
+        while !wanted.iter().all(all) {
+            std::thread::yield_now();
+        }
+    };
+    let wanted: Vec<_> = (0..3).map(|layer| (LayerId(layer), ids(&[1, 5, 9, 30]))).collect();
+    store.read_certain(&wanted);
+    settled(&wanted);
+    for (layer, experts) in &wanted {
+        let visit = store.visit(*layer, experts, Phase::Decode).unwrap();
+        for (member, &expert) in experts.iter().enumerate() {
+            let bytes = visit.wait(member).unwrap();
+            assert!(visit.is_hit(member) && is_right(&checkpoint, *layer, expert, &bytes));
+        }
+    }
+    let counters = store.counters();
+    assert_eq!(
+        (counters.decode.hits, counters.decode.stall_us, counters.records_read),
+        (12, 0, 12)
+    );
+    assert_eq!((counters.ahead_issued, counters.ahead_used), (12, 12));
+    // Twelve of sixteen slots have them. Four others, and four of the layer without a table.
+    wait_for(&store.visit(LayerId(3), &ids(&[0, 1, 2, 3]), Phase::Decode).unwrap(), 4);
+    // The next token: half of each layer's experts are there, and are the least recently used of all.
+    let next: Vec<_> = (0..3).map(|layer| (LayerId(layer), ids(&[1, 5, 10, 31]))).collect();
+    let before = store.counters();
+    store.read_certain(&next);
+    for (layer, experts) in &next {
+        wait_for(&store.visit(*layer, experts, Phase::Decode).unwrap(), 4);
+    }
+    let read = store.counters().since(&before);
+    assert_eq!((read.records_read, read.decode.misses + read.ahead_used), (6, 6));
+    assert_eq!(
+        (read.decode.hits + read.decode.joined + read.decode.misses, read.ahead_wasted),
+        (12, 0)
+    );
+    // What does not exist is the visit's error, and mapped records and buffers have nothing ahead.
+    store.read_certain(&[(LayerId(0), ids(&[40])), (LayerId(9), ids(&[0]))]);
+    for mode in [StorageMode::Mmap, StorageMode::PageCache] {
+        let store = ExpertStore::open(Arc::clone(&checkpoint), options(mode, 16, 4)).unwrap();
+        store.read_certain(&next);
+        assert_eq!(store.counters().ahead_issued, 0);
+    }
+}

@@ -55,6 +55,7 @@ pub(super) fn cache_type(kv_type: KvType) -> u32 {
         KvType::F16 => CacheType::F16,
         KvType::Bf16 => CacheType::Bf16,
         KvType::Q8 => CacheType::Q8,
+        KvType::Fp8 { .. } => unreachable!("`serves_cache` refuses it"),
     };
     code as u32
 }
@@ -110,7 +111,11 @@ pub struct Visible {
 
 /// True when heads of this shape can be stored in this type: in eight bits, whole groups share a scale.
 pub fn serves_cache(shape: &AttentionShape, kv_type: KvType) -> bool {
-    kv_type != KvType::Q8 || shape.dim.is_multiple_of(Q8_GROUP)
+    match kv_type {
+        KvType::Fp8 { .. } => false,
+        KvType::Q8 => shape.dim.is_multiple_of(Q8_GROUP),
+        KvType::F32 | KvType::F16 | KvType::Bf16 => true,
+    }
 }
 
 /// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
@@ -176,7 +181,7 @@ impl Division {
             KvType::F16 => false,
             KvType::Bf16 => true,
             KvType::Q8 => return Self::eight_bits(stream, shape, tokens, single),
-            KvType::F32 => return None,
+            KvType::F32 | KvType::Fp8 { .. } => return None,
         };
         let capable = stream.device().info().capability.0 >= 8;
         if !capable || !shape.dim.is_multiple_of(8) {

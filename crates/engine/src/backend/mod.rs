@@ -28,7 +28,7 @@ use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::model::part::Part;
 use crate::sampling::{Ranked, Wanted};
-use crate::weights::{MatrixId, VectorId};
+use crate::weights::{MatrixId, TableId, VectorId};
 
 pub use snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
 
@@ -293,6 +293,11 @@ pub trait Backend {
     /// # Errors
     /// Too many tokens, a token outside the vocabulary, a full context.
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
+    /// Says of the batch just begun that the tables decide, by its token ids, the experts of these layers, ascending:
+    /// their reads may begin.
+    fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
+        let _ = layers;
+    }
     /// Asks for a snapshot of a sequence at the end of one run of the batch just begun, for which
     /// [`Backend::room`] must have a state. Several runs of a batch may belong to one sequence: they continue each
     /// other. Only where [`Backend::cut_tokens`] is 1.

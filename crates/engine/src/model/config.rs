@@ -5,6 +5,7 @@
 //! ([`store::format::config`]). Defaults are those of the reference implementation and are stated where
 //! they are applied.
 
+use kernels::KvType;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
@@ -267,6 +268,19 @@ impl ModelConfig {
             return Err(from.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
         }
         Ok(())
+    }
+
+    /// The type that the cache's rows were rounded to in training, where they were.
+    pub fn trained_kv_type(&self) -> Option<KvType> {
+        let compressed = self.compressed.as_ref()?;
+        // Keys of the indexer go through a Hadamard transform.
+        let rotated = u16::try_from(compressed.rope.dims).ok()?;
+        compressed.index.dim.is_power_of_two().then_some(KvType::Fp8 { rotated })
+    }
+
+    /// True when the caches of the model's layers can hold rows of this type.
+    pub fn takes(&self, kv_type: KvType) -> bool {
+        !matches!(kv_type, KvType::Fp8 { .. }) || self.trained_kv_type() == Some(kv_type)
     }
 
     /// Layers of one kind.

@@ -34,7 +34,7 @@ use store::{LayerId, timeline};
 
 use crate::EngineError;
 use crate::backend::{Backend, Cancel};
-use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
 use attention::Attention;
 use clock::Clock;
 pub use clock::StageTimes;
@@ -177,6 +177,13 @@ impl Model {
     pub fn router_biases(&self) -> Vec<Option<VectorId>> {
         let bias = |layer: &Layer| layer.feed_forward.mixture()?.router_bias;
         self.layers.iter().map(bias).collect()
+    }
+
+    /// The layers whose experts a table gives each token, and the tables.
+    pub fn given_layers(&self) -> Vec<(LayerId, TableId)> {
+        let tables = self.layers.iter().map(|layer| layer.feed_forward.mixture()?.table);
+        let tables = tables.enumerate();
+        tables.filter_map(|(layer, table)| Some((LayerId(layer as u16), table?))).collect()
     }
 
     /// Declares the tensors of `config`'s family in `catalog`.

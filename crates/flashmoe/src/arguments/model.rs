@@ -83,7 +83,7 @@ pub(crate) struct ModelArguments {
     /// can use it meanwhile)
     #[arg(long, value_name = "WHEN", help_heading = "Memory and disk")]
     pub(crate) kv: Option<KvChoice>,
-    /// How keys and values are stored (default: f16)
+    /// How keys and values are stored (default: f16; DeepSeek-V4: fp8, as it was trained)
     #[arg(long, value_name = "TYPE", help_heading = "Memory and disk")]
     pub(crate) kv_type: Option<KvTypeChoice>,
     /// Tokens of a prompt processed at once (default: as memory allows; plan shows it)
@@ -224,16 +224,19 @@ pub(crate) enum KvTypeChoice {
     Bf16,
     /// Bytes with a scale for 32 values: about a quarter of the memory
     Q8,
+    /// As DeepSeek-V4 was trained: 8-bit floats, keys of its indexer in 4 bits; other models cannot
+    Fp8,
 }
 
 impl KvTypeChoice {
-    /// The type.
-    pub(crate) fn kv_type(self) -> KvType {
+    /// The type, `None` for the one that a model's training decides.
+    pub(crate) fn kv_type(self) -> Option<KvType> {
         match self {
-            Self::F32 => KvType::F32,
-            Self::F16 => KvType::F16,
-            Self::Bf16 => KvType::Bf16,
-            Self::Q8 => KvType::Q8,
+            Self::F32 => Some(KvType::F32),
+            Self::F16 => Some(KvType::F16),
+            Self::Bf16 => Some(KvType::Bf16),
+            Self::Q8 => Some(KvType::Q8),
+            Self::Fp8 => None,
         }
     }
 }

@@ -233,7 +233,8 @@ fn key_value_bytes(config: &ModelConfig) -> String {
         let compressed = Requirements::compressed_bytes_per_token(config, kind);
         ByteSize((rows * kind.bytes_of_head(width)) as u64 + compressed)
     };
-    let each = KvType::ALL.map(|kind| format!("{} in {kind}", bytes(kind)));
+    let kinds = KvType::ALL.into_iter().chain(config.trained_kv_type());
+    let each: Vec<_> = kinds.map(|kind| format!("{} in {kind}", bytes(kind))).collect();
     each.join(", ")
 }
 

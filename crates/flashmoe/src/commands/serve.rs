@@ -334,13 +334,13 @@ mod tests {
 
     #[test]
     fn what_was_kept_with_another_type_of_keys_and_values_is_not_found() {
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen3-calm-hf/model");
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/dsv4-calm-hf/model");
         let of = |kind: &str| {
             let words = ["flashmoe", golden, "--device", "cpu", "--kv-type", kind];
             let only = Only::try_parse_from(words).expect("options that exist");
             fingerprint(&Plan::resolve(&only.model, Seats::CONVERSATION).expect("a plan"))
         };
-        let found = ["f32", "f16", "bf16", "q8"].map(of);
+        let found = ["f32", "f16", "bf16", "q8", "fp8"].map(of);
         assert_eq!(found[1], of("f16"));
         for (index, one) in found.iter().enumerate() {
             assert!(!found[..index].contains(one), "{found:x?}");

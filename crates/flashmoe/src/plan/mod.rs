@@ -100,7 +100,8 @@ pub(crate) struct Plan {
     pub(crate) slot_budget: SlotBudget,
 }
 
-/// How keys and values are stored where nothing is said (docs/decisions.md, "keys and values in sixteen bits").
+/// How keys and values are stored where neither the user nor the model's training says it (docs/decisions.md, "keys and
+/// values in sixteen bits").
 pub(crate) const DEFAULT_KV_TYPE: KvType = KvType::F16;
 
 /// Share of the spare memory that an automatic budget takes: the rest stays for the system, for other
@@ -309,7 +310,7 @@ impl Plan {
             lines.push(format!("approximation: {text}"));
         }
         let kv_type = self.backend.kv_type;
-        if ![KvType::F32, DEFAULT_KV_TYPE].contains(&kv_type) {
+        if matches!(kv_type, KvType::Bf16 | KvType::Q8) {
             lines.push(format!("approximation: keys and values are stored as {kv_type}"));
         }
         lines
@@ -409,6 +410,20 @@ pub(crate) fn cuda_options(
     }
 }
 
+/// How keys and values are stored: as asked, else as the model was trained.
+fn kv_type(asked: Option<KvTypeChoice>, config: &ModelConfig) -> Result<KvType> {
+    let trained = config.trained_kv_type();
+    match asked.map(KvTypeChoice::kv_type) {
+        None => Ok(trained.unwrap_or(DEFAULT_KV_TYPE)),
+        Some(Some(kind)) => Ok(kind),
+        Some(None) => trained.ok_or_else(|| {
+            let reason = "--kv-type fp8: this model was not trained with keys and values in 8-bit floats; q8 is as \
+                small, f16 the default";
+            Failure::usage(reason.to_owned()).into()
+        }),
+    }
+}
+
 fn backend_options(
     arguments: &ModelArguments,
     config: &ModelConfig,
@@ -435,7 +450,7 @@ fn backend_options(
             None | Some(KvChoice::Grow) => KvGrowth::Grow,
             Some(KvChoice::Ahead) => KvGrowth::Ahead,
         },
-        kv_type: arguments.kv_type.map_or(DEFAULT_KV_TYPE, KvTypeChoice::kv_type),
+        kv_type: kv_type(arguments.kv_type, config)?,
         delta_form: match arguments.delta_rule {
             None | Some(DeltaChoice::Step) => DeltaForm::Step,
             Some(DeltaChoice::Chunked) => DeltaForm::Chunked,

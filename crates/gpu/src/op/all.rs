@@ -4,8 +4,6 @@
 use kernels::format::BlockFormat;
 
 use super::Op;
-use kernels::format::BlockFormat;
-
 use super::attention::Cache;
 use super::convolution::TAPS_LIMIT;
 use super::delta::KEY_DIM_LIMIT;

@@ -16,9 +16,11 @@
 use super::attention_tile::part_floats;
 pub(crate) use super::attention_tile::{AttentionTask, BlockTask, MergeTask, QueryTile};
 use crate::attention::{BLOCK_TOKENS, KeyValueBlock};
+use crate::float::{E4M3_FACTOR, f32_from_e8m0};
 use crate::generic::elementwise::{load, store};
 use crate::kv_type::{KvType, Q8_GROUP};
 use crate::lanes::{LANES, Lanes, exp};
+use crate::rounded::E4M3_BLOCK;
 
 /// Query rows of one tile at most.
 pub(crate) const TILE_ROWS: usize = 64;
@@ -93,7 +95,11 @@ impl Workspace {
 unsafe fn convert<L: Lanes>(kind: KvType, dim: usize, from: *const u8, to: *mut f32) {
     // SAFETY: the caller guarantees a row of `dim` values at `from` and room for them at `to`.
     unsafe {
-        let whole = dim / LANES * LANES;
+        let whole = match kind {
+            // Vectors of codes or of halves, none of both.
+            KvType::Fp8 { rotated } if !(dim - rotated as usize).is_multiple_of(LANES) => 0,
+            _ => dim / LANES * LANES,
+        };
         for at in (0..whole).step_by(LANES) {
             let values = match kind {
                 KvType::F32 => L::load(from.add(4 * at).cast()),
@@ -103,6 +109,17 @@ unsafe fn convert<L: Lanes>(kind: KvType, dim: usize, from: *const u8, to: *mut 
                     let scale = from.add(dim + at / Q8_GROUP * 2).cast::<[u8; 2]>().read();
                     let scale = crate::float::f32_from_f16(u16::from_le_bytes(scale));
                     L::load_i8(from.add(at)).mul(L::splat(scale))
+                }
+                KvType::Fp8 { rotated } => {
+                    let rounded = dim - rotated as usize;
+                    let scales = from.add(rounded);
+                    if at < rounded {
+                        let scale = f32_from_e8m0(scales.add(at / E4M3_BLOCK).read());
+                        L::load_e4m3(from.add(at)).mul(L::splat(scale * E4M3_FACTOR))
+                    } else {
+                        let halves = scales.add(rounded.div_ceil(E4M3_BLOCK));
+                        L::load_bf16(halves.add(2 * (at - rounded)))
+                    }
                 }
             };
             values.store(to.add(at));

@@ -104,7 +104,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         snapshots: setting.snapshots,
         context: setting.context,
         kv_growth: KvGrowth::Grow,
-        kv_type: KvType::F16,
+        kv_type: config.trained_kv_type().unwrap_or(KvType::F16),
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
     };

@@ -11,6 +11,7 @@
 //! else; where bytes were found never changes what they are.
 
 mod admit;
+mod certain;
 mod counters;
 mod error;
 mod heap;

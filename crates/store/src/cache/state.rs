@@ -180,18 +180,29 @@ impl Residency {
     /// Keeps a slot where it is, for a visit of `phase`. True when it had been read ahead and is
     /// used for the first time.
     pub(crate) fn pin(&mut self, slot: SlotId, phase: Phase) -> bool {
+        self.shelter(slot);
         let entry = &mut self.slots[slot.index()];
         let pool = &mut self.pools[entry.pool as usize];
-        if entry.pins == 0 && entry.load == Load::Ready {
-            let found = pool.remove(slot);
-            debug_assert!(found, "a ready slot without pins is in a heap");
-        }
-        entry.pins += 1;
         if phase == Phase::Decode && entry.owner == Owner::Prefill {
             entry.owner = Owner::Decode;
             pool.prefill_owned -= 1;
         }
         std::mem::take(&mut entry.ahead)
+    }
+
+    /// Keeps a slot where it is, which is no use of its record.
+    pub(crate) fn shelter(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.index()];
+        if entry.pins == 0 && entry.load == Load::Ready {
+            let found = self.pools[entry.pool as usize].remove(slot);
+            debug_assert!(found, "a ready slot without pins is in a heap");
+        }
+        entry.pins += 1;
+    }
+
+    /// True when records stay after the visits that used them.
+    pub(crate) fn retains(&self) -> bool {
+        self.retain
     }
 
     /// What was read ahead for a layer and is not pinned becomes ordinary prefill data, the first to

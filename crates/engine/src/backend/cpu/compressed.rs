@@ -7,12 +7,12 @@
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
     Activations, AttentionExtras, AttentionShape, BLOCK_TOKENS, Compute, KeyValueBlock, KvType,
-    MatmulJob, Tokens,
+    MatmulJob, Tokens, decode_fp4, hadamard, round_fp4,
 };
 use store::LayerId;
 
 use super::super::{PAGE_TOKENS, Register};
-use super::compressed_state::{CompressedLayout, Tail, key_type, pool};
+use super::compressed_state::{CompressedLayout, Tail, key_type, pool, store_key};
 use super::state::CompressedParts;
 use super::{CpuBackend, CpuOptions, Span};
 use crate::model::compressed_attention::{
@@ -85,6 +85,8 @@ pub(super) struct CompressedScratch {
     group_rows: Vec<u32>,
     /// One token's queries of the indexer.
     queries: Activations,
+    /// Keys of some pages, `[rows, dim]`, where they are stored in 4 bits.
+    keys: Vec<f32>,
     /// `[heads, rows]` of some pages.
     head_scores: Vec<f32>,
     /// By compressed row.
@@ -102,6 +104,7 @@ struct Sizes {
     grouped: usize,
     group_rows: usize,
     queries: (usize, usize),
+    keys: usize,
     head_scores: usize,
     scores: usize,
 }
@@ -128,6 +131,10 @@ impl Sizes {
             grouped: tokens * shape.output_groups * shape.output_rank,
             group_rows: tokens * shape.output_groups,
             queries: (shape.index.heads, shape.index.dim),
+            keys: match key_type(options.kv_type) {
+                Some(_) => 0,
+                None => PAGES_TOGETHER * page_rows * shape.index.dim,
+            },
             head_scores: shape.index.heads * PAGES_TOGETHER * page_rows,
             scores: scored,
         }
@@ -148,6 +155,7 @@ impl CompressedScratch {
             grouped: vec![0.0; sizes.grouped],
             group_rows: Vec::with_capacity(sizes.group_rows),
             queries: Activations::with_capacity(heads, dim),
+            keys: vec![0.0; sizes.keys],
             head_scores: vec![0.0; sizes.head_scores],
             scores: vec![0.0; sizes.scores],
             chosen: Vec::with_capacity(sizes.scores),
@@ -160,7 +168,8 @@ impl CompressedScratch {
         let Some(shape) = &config.compressed else { return 0 };
         let sizes = Sizes::of(config, shape, options);
         let (heads, dim) = sizes.queries;
-        let floats = sizes.grouped + sizes.group_rows + sizes.head_scores + 2 * sizes.scores;
+        let scores = sizes.head_scores + 2 * sizes.scores;
+        let floats = sizes.grouped + sizes.group_rows + sizes.keys + scores;
         let small = 2 * config.attention.head_dim.max(dim) + shape.rope.dims;
         sizes.window
             + sizes.seen
@@ -243,6 +252,12 @@ impl CpuBackend {
             let query = self.registers.get_mut(Register::IndexQuery);
             let heads = (shape.index.heads, shape.index.dim);
             rotation.turn_all(compute, query, heads, positions, 1.0);
+            if key_type(self.options.kv_type).is_none() {
+                compute.for_rows(query, shape.index.dim, 8, |_, head| {
+                    hadamard(head);
+                    round_fp4(head);
+                });
+            }
         }
     }
 
@@ -289,12 +304,12 @@ impl CpuBackend {
             let row = first % PAGE_TOKENS / compression.ratio;
             let tail = Tail { values, gates };
             let place = &mut page[layout.row(layer.index(), row)];
-            made.make(*compression, compressor, first, (tail, dim), (kv_type, place));
+            kv_type.encode(made.make(*compression, compressor, first, (tail, dim)), place);
             if let Some(indexer) = &weights.indexer {
                 let tail = Tail { values: key_values, gates: key_gates };
                 let place = &mut page[layout.keys(layer.index(), row..row + 1)];
-                let kind = key_type(kv_type);
-                made.make(*compression, &indexer.keys, first, (tail, index_dim), (kind, place));
+                let key = made.make(*compression, &indexer.keys, first, (tail, index_dim));
+                store_key(kv_type, key, place);
             }
         }
     }
@@ -319,15 +334,15 @@ impl CpuBackend {
         let CompressedParts { layout, state, pages } =
             self.sequences.compressed(span.sequence, layer);
         let [ring, ..] = layout.parts(layer.index(), state);
+        let ring = bytemuck::cast_slice::<f32, u8>(ring);
         let start = span.position.saturating_sub(shape.window - 1);
         let keys = self.registers.get(Register::Key);
         for position in start..span.position + span.tokens {
-            let row = match position.checked_sub(span.position) {
-                None => &ring[position % shape.window * dim..][..dim],
-                Some(at) => &keys[(span.first + at) * dim..][..dim],
-            };
-            let at = (position - start) * bytes;
-            kv_type.encode(row, &mut scratch.window[at..at + bytes]);
+            let row = &mut scratch.window[(position - start) * bytes..][..bytes];
+            match position.checked_sub(span.position) {
+                None => row.copy_from_slice(&ring[position % shape.window * bytes..][..bytes]),
+                Some(at) => kv_type.encode(&keys[(span.first + at) * dim..][..dim], row),
+            }
         }
         for at in 0..span.tokens {
             let (token, position) = (span.first + at, span.position + at);
@@ -379,12 +394,16 @@ impl CpuBackend {
     /// Keeps the span's last rows as the window of the next.
     fn keep_window(&mut self, layer: LayerId, span: Span) {
         let (window, dim) = (self.compressed_shape().window, self.config.attention.head_dim);
+        let kv_type = self.options.kv_type;
+        let bytes = kv_type.bytes_of_head(dim);
         let CompressedParts { layout, state, .. } = self.sequences.compressed(span.sequence, layer);
         let [ring, ..] = layout.parts(layer.index(), state);
+        let ring = bytemuck::cast_slice_mut::<f32, u8>(ring);
         let keys = self.registers.get(Register::Key);
         for at in span.tokens.saturating_sub(window)..span.tokens {
             let row = &keys[(span.first + at) * dim..][..dim];
-            ring[(span.position + at) % window * dim..][..dim].copy_from_slice(row);
+            let place = (span.position + at) % window * bytes;
+            kv_type.encode(row, &mut ring[place..place + bytes]);
         }
     }
 }
@@ -431,13 +450,12 @@ impl Rows<'_> {
         compressor: &Compressor,
         first: usize,
         (tail, dim): (Tail<'_>, usize),
-        (kind, place): (KvType, &mut [u8]),
-    ) {
+    ) -> &mut [f32] {
         let (row, norm) = (&mut self.row[..dim], self.weights.vector(compressor.norm));
         pool(compression, first, tail, row);
         self.compute.rms_norm_in_place(row, norm, self.epsilon);
         self.rotation.turn(row, dim, first as u32, 1.0);
-        kind.encode(row, place);
+        row
     }
 }
 
@@ -463,20 +481,37 @@ impl Choice<'_> {
     ) {
         let index = self.shape.index;
         let float = match key_type(self.kv_type) {
-            KvType::F32 => FloatType::F32,
-            KvType::Bf16 => FloatType::Bf16,
-            KvType::F16 | KvType::Q8 => FloatType::F16,
+            Some(KvType::F16) => FloatType::F16,
+            Some(KvType::Bf16) => FloatType::Bf16,
+            _ => FloatType::F32,
         };
         let encoding = Encoding::Float(float);
         self.compute.prepare(query, index.dim, &[encoding], &mut scratch.queries);
         let per_page = PAGE_TOKENS / ratio;
         let scores = &mut scratch.scores[..visible];
         for (group, scores) in scores.chunks_mut(PAGES_TOGETHER * per_page).enumerate() {
+            let stored = |at: usize, rows: usize| {
+                let page = super::state::bytes(&pages[group * PAGES_TOGETHER + at]);
+                &page[self.layout.keys(layer.index(), 0..rows)]
+            };
+            if key_type(self.kv_type).is_none() {
+                let keys = &mut scratch.keys[..scores.len() * index.dim];
+                self.compute.for_rows(keys, index.dim, 16, |row, key| {
+                    let (page, row) = (row / per_page, row % per_page);
+                    decode_fp4(&stored(page, row + 1)[row * self.layout.key_bytes()..], key);
+                });
+            }
             let mut rest = &mut scratch.head_scores[..scores.len() * index.heads];
             let mut jobs = Vec::with_capacity(PAGES_TOGETHER);
             for (at, scores) in scores.chunks(per_page).enumerate() {
-                let page = super::state::bytes(&pages[group * PAGES_TOGETHER + at]);
-                let keys = &page[self.layout.keys(layer.index(), 0..scores.len())];
+                let keys = match key_type(self.kv_type) {
+                    Some(_) => stored(at, scores.len()),
+                    None => {
+                        let rows = at * per_page..at * per_page + scores.len();
+                        let keys = &scratch.keys[rows.start * index.dim..rows.end * index.dim];
+                        bytemuck::cast_slice(keys)
+                    }
+                };
                 let matrix = Matrix::new(encoding, scores.len(), index.dim, keys, &[], &[]);
                 let matrix = matrix.expect("keys are whole rows");
                 let (out, others) = rest.split_at_mut(scores.len() * index.heads);

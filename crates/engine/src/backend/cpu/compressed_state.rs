@@ -1,12 +1,13 @@
 //! What layers of compressed attention keep of a sequence, and where it lies.
 //!
-//! Of a fixed size, in the state of the sequence: the last rows of the window (position `p` in place `p % window`),
-//! and values and gates of the tokens whose compressed rows are not complete, or overlap with one that is not. In
-//! pages, as the sequence grows: compressed rows and keys of the indexer. Rows are of the cache's type.
+//! Of a fixed size, in the state of the sequence: the last rows of the window (position `p` in place `p % window`, so
+//! that a row is written over once no later token sees it), and values and gates of the tokens whose compressed rows
+//! are not complete, or overlap with one that is not. In pages, as the sequence grows: compressed rows and keys of the
+//! indexer. Rows are of the cache's type; with 8-bit rows keys are in 4 bits, after a Hadamard transform.
 
 use std::ops::Range;
 
-use kernels::KvType;
+use kernels::{KvType, encode_fp4, fp4_bytes, hadamard};
 
 use super::super::snapshot::PAGE_TOKENS;
 use crate::model::compressed_attention::Compression;
@@ -35,11 +36,23 @@ pub(super) struct CompressedLayout {
     pub(super) page_bytes: usize,
 }
 
-/// How keys of the indexer are stored: as floats, which products read as they are.
-pub(super) fn key_type(rows: KvType) -> KvType {
+/// How keys of the indexer are stored: as floats, which products read as they are. `None`: in 4 bits.
+pub(super) fn key_type(rows: KvType) -> Option<KvType> {
     match rows {
-        KvType::F32 | KvType::Bf16 => rows,
-        KvType::F16 | KvType::Q8 => KvType::F16,
+        KvType::F32 | KvType::Bf16 => Some(rows),
+        KvType::F16 | KvType::Q8 => Some(KvType::F16),
+        KvType::Fp8 { .. } => None,
+    }
+}
+
+/// Writes a key of the indexer, which is transformed on the way where it is stored in 4 bits.
+pub(super) fn store_key(rows: KvType, key: &mut [f32], place: &mut [u8]) {
+    match key_type(rows) {
+        Some(kind) => kind.encode(key, place),
+        None => {
+            hadamard(key);
+            encode_fp4(key, place);
+        }
     }
 }
 
@@ -66,7 +79,7 @@ impl CompressedLayout {
             let Mixer::Compressed(compression) = layer.mixer else { continue };
             let (state, page) = (this.state_values, this.page_bytes);
             this.places.push(CompressedPlace { state, page, compression });
-            this.state_values += this.window * this.head_dim;
+            this.state_values += this.window_values();
             let Some(compression) = compression else { continue };
             let rows = PAGE_TOKENS / compression.ratio;
             this.state_values += 2 * this.tail_values(compression, this.head_dim);
@@ -77,6 +90,11 @@ impl CompressedLayout {
             }
         }
         this
+    }
+
+    /// Values of the state that hold a layer's window: the bytes of its rows, in words.
+    fn window_values(&self) -> usize {
+        (self.window * self.row_bytes()).div_ceil(size_of::<f32>())
     }
 
     fn tail_values(&self, compression: Compression, dim: usize) -> usize {
@@ -96,7 +114,11 @@ impl CompressedLayout {
 
     /// Bytes of a key of the indexer.
     pub(super) fn key_bytes(&self) -> usize {
-        self.kv_type.map_or(0, |kind| key_type(kind).bytes_of_head(self.index_dim))
+        let bytes = |rows| match key_type(rows) {
+            Some(kind) => kind.bytes_of_head(self.index_dim),
+            None => fp4_bytes(self.index_dim),
+        };
+        self.kv_type.map_or(0, bytes)
     }
 
     /// Where a compressed row lies in its page.
@@ -113,13 +135,13 @@ impl CompressedLayout {
         start + rows.start * self.key_bytes()..start + rows.end * self.key_bytes()
     }
 
-    /// The parts of a layer's state: the window, values and gates of rows, values and gates of keys.
+    /// The parts of a layer's state: the window (bytes of rows), values and gates of rows, values and gates of keys.
     pub(super) fn parts<'s>(&self, layer: usize, state: &'s mut [f32]) -> [&'s mut [f32]; 5] {
         let compression = self.places[layer].compression;
         let tail = compression.map_or(0, |it| self.tail_values(it, self.head_dim));
         let keys = compression.filter(|it| it.overlap);
         let keys = keys.map_or(0, |it| self.tail_values(it, self.index_dim));
-        let (window, rest) = state.split_at_mut(self.window * self.head_dim);
+        let (window, rest) = state.split_at_mut(self.window_values());
         let (values, rest) = rest.split_at_mut(tail);
         let (gates, rest) = rest.split_at_mut(tail);
         let (key_values, key_gates) = rest.split_at_mut(keys);
@@ -207,11 +229,17 @@ mod tests {
         });
         let from = store::format::Configuration::new(std::path::Path::new("config.json"), json);
         let config = ModelConfig::read(&from.unwrap()).unwrap();
-        for (kind, bytes) in [(KvType::F32, 13_760), (KvType::F16, 6_880)] {
+        assert_eq!(config.trained_kv_type(), Some(KvType::Fp8 { rotated: 64 }));
+        for (kind, bytes, window) in [
+            (KvType::F32, 13_760, 11_272_192),
+            (KvType::F16, 6_880, 5_636_096),
+            (KvType::Fp8 { rotated: 64 }, 3_509, 3_208_832),
+        ] {
             let layout = CompressedLayout::new(&config, kind);
-            assert_eq!(layout.page_bytes / PAGE_TOKENS, bytes);
+            // Not whole bytes for each token: two rows of 128 tokens in a page.
+            assert_eq!(layout.page_bytes.div_ceil(PAGE_TOKENS), bytes);
             // Windows of 43 layers, and the tokens of unfinished rows.
-            assert_eq!(layout.state_values * size_of::<f32>(), 11_272_192 + 12_206_080);
+            assert_eq!(layout.state_values * size_of::<f32>(), window + 12_206_080);
         }
     }
 }

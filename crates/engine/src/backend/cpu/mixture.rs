@@ -207,7 +207,7 @@ impl CpuBackend {
         };
         drop(visit);
         if matches!(done, Err(EngineError::Cancelled)) {
-            experts.forget_ahead(LayerId(layer.0 + 1));
+            self.forget_ahead(LayerId(layer.0 + 1));
         }
         done?;
         let sum = &mut self.scratch.sum[..tokens * hidden];
@@ -304,18 +304,6 @@ impl CpuBackend {
         let (chosen, weights) = (&mut guess.chosen, &mut guess.weights);
         let logits = (&mut *guess.logits, bias);
         moe.router.choose(&self.compute, logits, (moe.experts, k), chosen, weights);
-    }
-
-    /// Asks for the next layer's experts when this chunk will need nearly all of them.
-    fn read_ahead(&self, layer: LayerId) {
-        let moe = &self.config.moe;
-        let next = layer.index() + 1;
-        // A chunk of 3E/k tokens touches 95 % of the experts: nothing needs to be predicted.
-        if self.expert_shapes.get(next).is_some_and(Option::is_some)
-            && self.tokens.len() * self.options.top_k >= 3 * moe.experts
-        {
-            self.experts.read_ahead(LayerId(next as u16), &self.every_expert);
-        }
     }
 
     /// The shared expert over the whole batch: arithmetic for the time that reads take.

@@ -3,6 +3,7 @@
 //! Everything large is allocated in [`CpuBackend::new`] from the limits given there; a batch then runs
 //! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
+mod ahead;
 mod compressed;
 mod compressed_state;
 mod dense;
@@ -48,7 +49,7 @@ use crate::model::hyper_connections::Site;
 use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
-use crate::weights::{MatrixId, VectorId, Weights};
+use crate::weights::{MatrixId, TableId, VectorId, Weights};
 
 /// Sizes and choices of a CPU backend.
 #[derive(Clone, Debug)]
@@ -71,15 +72,6 @@ pub struct CpuOptions {
     pub delta_form: DeltaForm,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
-}
-
-impl CpuOptions {
-    /// Pages of keys and values that exist: the whole context of every sequence. Snapshots hold what sequences
-    /// leave, and a sequence may have to copy the page that it shares with one.
-    fn pages(&self) -> usize {
-        let shared = usize::from(self.snapshots > 0);
-        self.sequences * (self.context.div_ceil(PAGE_TOKENS) + shared)
-    }
 }
 
 /// One run of the batch in progress.
@@ -124,6 +116,8 @@ pub struct CpuBackend {
     inverse_frequencies: Vec<f32>,
     /// All expert ids, for reading a whole layer ahead.
     every_expert: Vec<ExpertId>,
+    /// Layers of the model whose experts tables decide.
+    given_layers: Vec<(LayerId, TableId)>,
     tokens: Vec<u32>,
     positions: Vec<u32>,
     spans: Vec<Span>,
@@ -144,6 +138,7 @@ impl CpuBackend {
         compute: Compute,
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
+        options.check(&config)?;
         let layout = StateLayout::new(&config, &options);
         let tokens = options.batch_tokens;
         Ok(Self {
@@ -161,6 +156,7 @@ impl CpuBackend {
             logits: vec![0.0; options.logit_rows * config.vocabulary],
             inverse_frequencies: config.attention.rope.inverse_frequencies(),
             every_expert: (0..config.moe.experts as u16).map(ExpertId).collect(),
+            given_layers: Vec::new(),
             tokens: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             spans: Vec::with_capacity(options.sequences),
@@ -321,8 +317,12 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
+        CpuBackend::expect_given(self, layers);
+    }
+
     fn give_up(&mut self, layer: LayerId) {
-        self.experts.forget_ahead(layer);
+        self.forget_ahead(layer);
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {

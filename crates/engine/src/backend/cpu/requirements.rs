@@ -12,6 +12,7 @@ use super::state::StateLayout;
 use super::streams::StreamScratch;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
+use crate::EngineError;
 use crate::model::config::ModelConfig;
 
 /// Memory of a backend, in bytes.
@@ -23,6 +24,25 @@ pub struct Requirements {
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,
+}
+
+impl CpuOptions {
+    /// Pages of keys and values that exist: the whole context of every sequence. Snapshots hold what sequences
+    /// leave, and a sequence may have to copy the page that it shares with one.
+    pub(super) fn pages(&self) -> usize {
+        let shared = usize::from(self.snapshots > 0);
+        self.sequences * (self.context.div_ceil(PAGE_TOKENS) + shared)
+    }
+
+    /// Refuses what the model's caches cannot hold.
+    pub(super) fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
+        if config.takes(self.kv_type) {
+            return Ok(());
+        }
+        let kind = self.kv_type;
+        let found = format!("a cache in {kind} is not what this model was trained with");
+        Err(EngineError::Request(found))
+    }
 }
 
 impl Requirements {
@@ -52,14 +72,14 @@ impl Requirements {
         }
     }
 
-    /// Keys and values of one token of one sequence.
+    /// Keys and values of one token of one sequence: a page's share, rounded up.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        (StateLayout::new(config, options).page_bytes() / PAGE_TOKENS) as u64
+        StateLayout::new(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
     /// Compressed rows and keys of one token, in layers that have them.
     pub fn compressed_bytes_per_token(config: &ModelConfig, kv_type: KvType) -> u64 {
-        (CompressedLayout::new(config, kv_type).page_bytes / PAGE_TOKENS) as u64
+        CompressedLayout::new(config, kv_type).page_bytes.div_ceil(PAGE_TOKENS) as u64
     }
 
     /// One snapshot of a sequence, but for keys and values, which it shares.

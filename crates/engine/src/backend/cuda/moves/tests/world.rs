@@ -63,6 +63,16 @@ struct Memory {
     dice: Dice,
     late: usize,
     broken: usize,
+    /// Calls since the last step or prompt, where they are recorded.
+    calls: Option<Vec<String>>,
+}
+
+impl Memory {
+    fn note(&mut self, call: impl FnOnce() -> String) {
+        if let Some(calls) = &mut self.calls {
+            calls.push(call());
+        }
+    }
 }
 
 pub(super) struct Carry {
@@ -101,21 +111,28 @@ impl Carrier for Carry {
     type Saving = Save;
 
     fn fill(&mut self, from: &Held, slot: u32) -> Result<Filling, EngineError> {
-        self.memory.borrow_mut().slots[slot as usize] = SPOILED;
+        let mut memory = self.memory.borrow_mut();
+        memory.slots[slot as usize] = SPOILED;
+        memory.note(|| format!("fill {slot} with {}", first_word(from.bytes()) - 1));
+        drop(memory);
         Ok(Filling { slot, word: first_word(from.bytes()), looks: self.looks() })
     }
 
     fn is_filled(&mut self, filling: &Filling) -> Result<bool, EngineError> {
         let ended = look(&filling.looks);
+        let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("filled {} {ended}", filling.slot));
         if ended {
-            self.memory.borrow_mut().slots[filling.slot as usize] = filling.word;
+            memory.slots[filling.slot as usize] = filling.word;
         }
         Ok(ended)
     }
 
     fn save(&mut self, slot: u32, to: Admission) -> Result<Save, EngineError> {
         let mut memory = self.memory.borrow_mut();
-        if memory.dice.below(100) < memory.broken {
+        let broken = memory.dice.below(100) < memory.broken;
+        memory.note(|| format!("save {slot}{}", if broken { " refused" } else { "" }));
+        if broken {
             return Err(EngineError::Request("a copy that cannot be begun".to_owned()));
         }
         drop(memory);
@@ -123,11 +140,15 @@ impl Carrier for Carry {
     }
 
     fn is_saved(&mut self, saving: &Save) -> Result<bool, EngineError> {
-        Ok(look(&saving.looks))
+        let ended = look(&saving.looks);
+        self.memory.borrow_mut().note(|| format!("saved {} {ended}", saving.slot));
+        Ok(ended)
     }
 
     fn finish(&mut self, mut saving: Save) -> Result<Admission, EngineError> {
-        let word = self.memory.borrow().slots[saving.slot as usize];
+        let mut memory = self.memory.borrow_mut();
+        let word = memory.slots[saving.slot as usize];
+        memory.note(|| format!("finish {} of {}", saving.slot, word.wrapping_sub(1)));
         saving
             .to
             .bytes()
@@ -137,12 +158,15 @@ impl Carrier for Carry {
     }
 
     fn wait_for(&mut self, filling: &Filling) -> Result<(), EngineError> {
-        self.memory.borrow_mut().slots[filling.slot as usize] = filling.word;
+        let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("wait for {}", filling.slot));
+        memory.slots[filling.slot as usize] = filling.word;
         Ok(())
     }
 
     fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
         let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("relocate {pairs:?}"));
         for &(from, to) in pairs {
             memory.slots[to as usize] = memory.slots[from as usize];
         }
@@ -152,6 +176,12 @@ impl Carrier for Carry {
 
 fn first_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// FNV-1a of 64 bits.
+pub(super) fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Every word of a record.
@@ -307,6 +337,7 @@ impl World {
             dice: Dice(seed),
             late: shape.late,
             broken: shape.broken,
+            calls: None,
         };
         let memory = Rc::new(RefCell::new(memory));
         let addresses = (0..shape.device_slots as u64).map(|slot| DEVICE + slot * RECORD as u64);
@@ -326,6 +357,16 @@ impl World {
         };
         world.load();
         world
+    }
+
+    /// Records the calls on the device from now on.
+    pub(super) fn record(&mut self) {
+        self.memory.borrow_mut().calls = Some(Vec::new());
+    }
+
+    /// What was called since this was asked last.
+    pub(super) fn calls(&mut self) -> Vec<String> {
+        self.memory.borrow_mut().calls.replace(Vec::new()).unwrap_or_default()
     }
 
     fn load(&mut self) {
@@ -367,6 +408,10 @@ impl World {
         moves.between_steps(&mut tiers, service, carry)?;
         self.check();
         let words = self.placement.words().to_vec();
+        if self.placement.take_changed() {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+            self.memory.borrow_mut().note(|| format!("table {:016x}", digest(bytes)));
+        }
         if let Some((uses, fetched)) = self.unlearned.take() {
             self.moves.learn(&self.store, &self.placement, &uses, &fetched);
         }
@@ -386,6 +431,10 @@ impl World {
         step.enter();
         let served = self.service.serve(&mut step, &self.store, &mut self.placement, &self.bases);
         let Step { answered, read_from_host, .. } = step;
+        // Reads of one layer end in any order.
+        let mut answers: Vec<_> = answered.iter().collect();
+        answers.sort_by_key(|(key, _)| *key);
+        answers.iter().for_each(|answer| self.memory.borrow_mut().note(|| format!("{answer:x?}")));
         // What is given back in a step are records of layers that it has passed.
         let last = answered.iter().map(|(key, _)| self.placement.record(*key).0).max();
         for (key, word) in words.iter().enumerate().filter(|(_, word)| **word >= DEVICE << 1) {

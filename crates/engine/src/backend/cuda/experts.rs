@@ -19,11 +19,12 @@ use store::{ExpertId, LayerId};
 use super::CudaOptions;
 use super::STEP_TOKENS;
 use super::buffers::{Buffers, Sizes};
-use super::misses::MissService;
-use super::moves::{Carrier, Moves, Tiers};
-use super::placement::{Fill, Placement};
 use super::requirements::{STAGING_RECORDS, SlotShare};
 use crate::EngineError;
+use crate::residency::misses::MissService;
+use crate::residency::moves::{Moves, Tiers};
+use crate::residency::placement::{Fill, Placement};
+use crate::residency::port::DeviceMemory;
 
 /// Called while records are loaded: bytes loaded, bytes in all.
 pub type LoadProgress = Box<dyn Fn(u64, u64) + Send>;
@@ -92,7 +93,7 @@ impl Copies<'_> {
     }
 }
 
-impl Carrier for Copies<'_> {
+impl DeviceMemory for Copies<'_> {
     type Filling = Event;
     type Saving = Saving<Admission>;
 
@@ -246,8 +247,8 @@ impl Experts {
     pub(super) fn give_up_pages(&mut self, count: usize) -> Result<Vec<DevicePage>, EngineError> {
         let left = self.slot_pages.saturating_sub(count);
         let slots = self.share.slots_in(left, self.slot_bytes);
-        self.with_moves(|moves, tiers, service, carrier| {
-            moves.shrink(tiers, service, carrier, slots)
+        self.with_moves(|moves, tiers, service, device| {
+            moves.shrink(tiers, service, device, slots)
         })?;
         self.device_slots = slots;
         self.copy_stream.wait()?;
@@ -330,7 +331,7 @@ impl Experts {
     /// Before a prompt: waits for moves, and gives every host copy back to the store, which keeps the records as long
     /// as nothing else needs the slots.
     pub(super) fn release_host_copies(&mut self) -> Result<(), EngineError> {
-        self.with_moves(|moves, tiers, _, carrier| moves.settle(tiers, carrier))?;
+        self.with_moves(|moves, tiers, _, device| moves.settle(tiers, device))?;
         for key in 0..self.placement.words().len() as u32 {
             drop(self.placement.remove_host(key));
         }
@@ -359,9 +360,7 @@ impl Experts {
 
     /// Between steps: see [`Moves::between_steps`].
     pub(super) fn between_steps(&mut self) -> Result<(), EngineError> {
-        self.with_moves(|moves, tiers, service, carrier| {
-            moves.between_steps(tiers, service, carrier)
-        })
+        self.with_moves(|moves, tiers, service, device| moves.between_steps(tiers, service, device))
     }
 
     /// Tells the policy what a step used: see [`Moves::learn`].

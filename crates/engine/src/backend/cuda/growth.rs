@@ -8,10 +8,10 @@ use cuda::{CudaError, Device, DeviceBuffer, DevicePage, PAGE_BYTES};
 
 use super::batch::Part;
 use super::buffers::{Buffers, Sizes};
-use super::cache_pages::CachePages;
 use super::requirements::SlotShare;
 use super::{CudaBackend, CudaOptions};
 use crate::EngineError;
+use crate::residency::cache_pages::CachePages;
 
 /// Memory that moves.
 pub(super) struct Growth {

@@ -14,9 +14,9 @@ use store::LayerId;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_snapshot};
 use super::buffers::Sizes;
-use super::held_pages::HeldPages;
 use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
+use crate::residency::held_pages::HeldPages;
 
 /// A page of several holders.
 type Shared = Arc<Pooled<Page>>;

@@ -7,12 +7,12 @@ use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
 use super::experts::host_source;
-use super::misses::{Request, StepPort};
 use super::prefetch::Prefetch;
-use super::prefetch::Tier;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
+use crate::residency::port::{Request, RunningStep};
+use crate::residency::predictor::Tier;
 use crate::weights::{MatrixId, VectorId};
 
 /// Graphs and the state of the step that runs.
@@ -91,12 +91,12 @@ struct Port<'a> {
     failure: Option<CudaError>,
 }
 
-impl StepPort for Port<'_> {
+impl RunningStep for Port<'_> {
     fn take_request(&mut self) -> Option<Request> {
         if let Some(Err(error)) = self.prefetch.as_mut().map(|prefetch| prefetch.advance()) {
             self.failure.get_or_insert(error);
         }
-        Request::of_word(protocol::take_request(self.ring.words(), self.taken))
+        protocol::request(protocol::take_request(self.ring.words(), self.taken))
     }
 
     fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held) {

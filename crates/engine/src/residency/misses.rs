@@ -17,48 +17,15 @@
 
 use std::collections::VecDeque;
 
-use cuda::launch::PREFETCH;
 use store::cache::{ExpertStore, Held, Phase, Visit};
 use store::{ExpertId, LayerId};
 
 use super::placement::Placement;
+use super::port::{Request, RunningStep};
 use crate::EngineError;
 
-/// A record that a step asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    /// The record.
-    pub(super) key: u32,
-    /// The layer has not chosen it yet.
-    pub(super) prefetched: bool,
-}
-
-impl Request {
-    /// What a word of the request ring says: the key plus one, with [`PREFETCH`] for what is prefetched; `None` for one
-    /// that was not written.
-    pub(super) fn of_word(word: u64) -> Option<Self> {
-        let prefetched = word & PREFETCH != 0;
-        (word != 0).then(|| Self { key: ((word & !PREFETCH) - 1) as u32, prefetched })
-    }
-}
-
-/// The way to a running step.
-pub(super) trait StepPort {
-    /// The next record asked for, if there is one. The same record may be asked for more than once.
-    fn take_request(&mut self) -> Option<Request>;
-    /// A record of the host tier that a layer will probably choose may be copied to the device, where it is not yet.
-    fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held);
-    /// Tells the step where a record is; `None` when it cannot be had, which ends the step soon.
-    fn answer(&mut self, key: u32, address: Option<u64>);
-    /// True when the step has ended.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn is_done(&mut self) -> Result<bool, EngineError>;
-}
-
 /// Room for misses, learned from the steps before.
-pub(super) struct MissService {
+pub(crate) struct MissService {
     /// Slots of each pool of the host tier.
     slots: Vec<usize>,
     /// Experts that one layer of a step can ask for.
@@ -103,7 +70,7 @@ struct Fetch<'s> {
 
 /// A step that is being served.
 struct Serving<'s> {
-    port: &'s mut dyn StepPort,
+    port: &'s mut dyn RunningStep,
     store: &'s ExpertStore,
     placement: &'s mut Placement<Held>,
     bases: &'s [u64],
@@ -124,7 +91,7 @@ const PREFETCH_AT_ONCE: usize = 4;
 
 impl MissService {
     /// A service over a host tier with pools of `slots` slots; one layer of a step needs up to `minimum` of them.
-    pub(super) fn new(slots: Vec<usize>, minimum: usize) -> Self {
+    pub(crate) fn new(slots: Vec<usize>, minimum: usize) -> Self {
         Self {
             slots,
             minimum,
@@ -137,12 +104,12 @@ impl MissService {
     }
 
     /// Prefetched reads that were begun, and those of them that were asked for, since the start.
-    pub(super) fn prefetch_reads(&self) -> (u64, u64) {
+    pub(crate) fn prefetch_reads(&self) -> (u64, u64) {
         (self.prefetched.read, self.prefetched.used)
     }
 
     /// Between steps: gives the records back that are worth least until the expected misses have room.
-    pub(super) fn make_room(&mut self, store: &ExpertStore, placement: &mut Placement<Held>) {
+    pub(crate) fn make_room(&mut self, store: &ExpertStore, placement: &mut Placement<Held>) {
         let expected = (self.recent * RESERVE) as usize;
         // Beside what a layer may ask for, which prefetched reads leave free.
         let prefetched = (self.prefetched.recent * RESERVE).ceil() as usize;
@@ -159,9 +126,9 @@ impl MissService {
     ///
     /// # Errors
     /// The first record that could not be read, once the step has ended; a device that failed.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &mut self,
-        port: &mut dyn StepPort,
+        port: &mut dyn RunningStep,
         store: &ExpertStore,
         placement: &mut Placement<Held>,
         bases: &[u64],

@@ -53,7 +53,7 @@ struct Script {
     paused: Option<Instant>,
 }
 
-impl StepPort for Script {
+impl RunningStep for Script {
     fn copy_ahead(&mut self, _layer: LayerId, key: u32, _held: &Held) {
         self.calls.push(Call::CopyAhead(key));
     }

@@ -76,7 +76,7 @@ fn run() -> String {
 fn the_calls_on_the_device_are_those_that_were_recorded() {
     let found = run();
     if std::env::var_os("UPDATE_RECORDED").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda/moves/tests");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/residency/moves/tests");
         std::fs::write(path.join("recorded.txt"), &found).unwrap();
         return;
     }

@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    fn serve(&mut self, port: &mut dyn StepPort) -> Result<usize, EngineError> {
+    fn serve(&mut self, port: &mut dyn RunningStep) -> Result<usize, EngineError> {
         self.service.serve(port, &self.store, &mut self.placement, &self.bases)
     }
 
@@ -179,7 +179,7 @@ impl<'a> Device<'a> {
     }
 }
 
-impl StepPort for Device<'_> {
+impl RunningStep for Device<'_> {
     /// Copies change nothing here.
     fn copy_ahead(&mut self, _layer: LayerId, _key: u32, _held: &Held) {}
 

@@ -7,7 +7,7 @@ use store::trace::replay::{Scope, replay};
 
 use super::super::*;
 use super::world::{Shape, World};
-use crate::backend::cuda::RECORDS_IN_BOTH;
+use crate::residency::RECORDS_IN_BOTH;
 
 const LAYERS: usize = 40;
 const EXPERTS: usize = 256;

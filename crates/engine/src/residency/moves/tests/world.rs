@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use kernels::format::{Encoding, FloatType};
-use store::cache::{Phase, SlotBudget, StorageMode, StoreOptions};
+use store::cache::{Admission, Phase, SlotBudget, StorageMode, StoreOptions};
 use store::format::{
     Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, ProjectionShape,
     SourceKind,
@@ -19,7 +19,7 @@ use store::io::{FaultPlan, IoEngine, Simulator};
 use tempfile::TempDir;
 
 use super::super::*;
-use crate::backend::cuda::misses::{Request, StepPort};
+use crate::residency::port::{Request, RunningStep};
 
 /// Bytes of a record and of a slot.
 const RECORD: usize = 4096;
@@ -106,7 +106,7 @@ fn look(looks: &RefCell<usize>) -> bool {
     left == 0
 }
 
-impl Carrier for Carry {
+impl DeviceMemory for Carry {
     type Filling = Filling;
     type Saving = Save;
 
@@ -296,7 +296,7 @@ impl Step<'_> {
     }
 }
 
-impl StepPort for Step<'_> {
+impl RunningStep for Step<'_> {
     fn take_request(&mut self) -> Option<Request> {
         self.asked.pop()
     }
@@ -328,7 +328,7 @@ impl World {
         let checkpoint = Arc::new(checkpoint(files.path(), shape.layers, shape.experts));
         let mut options = StoreOptions::new(StorageMode::Budget, shape.per_step);
         options.slots = SlotBudget::Slots(shape.host_slots);
-        options.prefill_part = crate::backend::cuda::PREFILL_PART;
+        options.prefill_part = crate::residency::PREFILL_PART;
         options.io = IoEngine::Pread;
         options.storage = faults.map(|plan| Box::new(Simulator::new(plan, seed)) as _);
         let store = ExpertStore::open(checkpoint, options).unwrap();

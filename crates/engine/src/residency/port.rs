@@ -1,7 +1,8 @@
 //! What a device offers to the residency of experts: memory with slots, and a running step that asks for records.
 //!
 //! Both are small, so that all of this is tested without a device, and a second kind of device writes these functions
-//! alone.
+//! alone. The address table is not written through the port: a device takes the words that it has to write
+//! ([`super::Residency::changed_words`]) when its step's own order of work has room for them.
 
 use store::LayerId;
 use store::cache::{Admission, Held};
@@ -15,6 +16,8 @@ pub(crate) trait DeviceMemory {
     /// A copy out of a slot.
     type Saving;
 
+    /// Copies a record of the host tier into a slot that no step can name yet, and waits.
+    fn load(&mut self, from: &Held, slot: u32) -> Result<(), EngineError>;
     /// Begins to copy a record of the host tier into a slot.
     fn fill(&mut self, from: &Held, slot: u32) -> Result<Self::Filling, EngineError>;
     /// True when the copy has ended.

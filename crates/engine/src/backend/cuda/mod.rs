@@ -22,6 +22,7 @@ mod products;
 mod protocol;
 mod requirements;
 mod router;
+mod slots;
 mod snapshots;
 mod speed;
 mod step;
@@ -165,7 +166,7 @@ impl CudaBackend {
             growth.add_spare(rest);
         }
         let steps = Steps::new(&device, &sizes)?;
-        let prefetch = (options.prediction != Prediction::Off && experts.can_move)
+        let prefetch = (options.prediction != Prediction::Off && experts.residency.can_move())
             .then(|| {
                 let routers = routing.routers().iter().copied().flatten().collect();
                 let replaced = routing.replaces();
@@ -545,7 +546,7 @@ impl Backend for CudaBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        let mut counters = self.experts.counters();
+        let mut counters = self.experts.residency.counters();
         if let Some(prefetch) = &self.prefetch {
             prefetch.count(&mut counters.device.prefetched);
         }

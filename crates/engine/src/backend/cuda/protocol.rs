@@ -9,7 +9,7 @@ use cuda::CudaError;
 use cuda::launch::{BROKEN_TOKEN, FAILED, GIVEN_UP, PREFETCH};
 
 use crate::EngineError;
-use crate::residency::port::Request;
+use crate::residency::Request;
 
 /// Milliseconds that the device waits for a record: far beyond any read that ends well.
 pub(super) const PATIENCE_MS: u32 = 60_000;

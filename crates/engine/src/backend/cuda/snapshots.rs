@@ -295,7 +295,7 @@ impl CudaBackend {
     /// The batch in progress, between two layers of a prompt; `None` for a step, when a copy fails, and where
     /// records are on disk: what was read ahead for the next layer is for that layer, and steps need its slots.
     pub(super) fn put_aside(&mut self) -> Option<Suspended> {
-        let stays = self.single || self.failure.is_some() || self.experts.can_miss;
+        let stays = self.single || self.failure.is_some() || self.experts.residency.can_miss();
         if stays || self.stream.wait().is_err() {
             return None;
         }

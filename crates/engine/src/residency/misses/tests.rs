@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::cache::{SlotBudget, StorageMode, StoreOptions};
+use store::cache::{Phase, SlotBudget, StorageMode, StoreOptions};
 use store::io::{FaultPlan, FaultRates, Simulator};
 
+use super::super::port::Request;
 use super::*;
 
 mod script;
@@ -57,7 +58,9 @@ impl Host {
     }
 
     fn serve(&mut self, port: &mut dyn RunningStep) -> Result<usize, EngineError> {
-        self.service.serve(port, &self.store, &mut self.placement, &self.bases)
+        let placement = &mut self.placement;
+        let mut tiers = Tiers { store: &self.store, placement, bases: &self.bases };
+        self.service.serve(port, &mut tiers, &mut Vec::new())
     }
 
     fn key(&self, layer: usize, expert: usize) -> u32 {

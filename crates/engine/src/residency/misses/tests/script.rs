@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use store::io::{Fault, Operation};
 
+use super::super::super::port::Request;
+use super::super::super::serving::PREFETCH_AT_ONCE;
 use super::super::*;
 use super::{Device, Host, K, UNIFORM};
 

@@ -45,8 +45,12 @@ enum Call {
     Done,
 }
 
+/// Far beyond any read of a test: a step that waits so long would wait for ever.
+const STANDS_STILL: Duration = Duration::from_secs(120);
+
 /// A device that follows a script, in order.
 struct Script {
+    began: Instant,
     events: VecDeque<Event>,
     calls: Vec<Call>,
     gate: Arc<AtomicBool>,
@@ -70,7 +74,11 @@ impl RunningStep for Script {
                     return Some(Request { key, prefetched });
                 }
                 Await(key) if self.answers.contains_key(&key) => {}
-                Await(_) => return None,
+                Await(key) => {
+                    let still = self.began.elapsed() > STANDS_STILL;
+                    assert!(!still, "the step stands still: record {key} is not answered");
+                    return None;
+                }
                 Pause => {
                     if self.paused.get_or_insert_with(Instant::now).elapsed() < PAUSE {
                         return None;
@@ -110,7 +118,7 @@ impl Gate {
     fn script(&self, events: &[Event]) -> Script {
         let events = events.iter().copied().collect();
         let (gate, answers) = (Arc::clone(&self.0), HashMap::new());
-        Script { events, calls: Vec::new(), gate, answers, paused: None }
+        Script { began: Instant::now(), events, calls: Vec::new(), gate, answers, paused: None }
     }
 }
 
@@ -275,6 +283,32 @@ fn few_prefetch_reads_are_in_flight_and_those_of_a_step_that_ends_are_dropped() 
     host.serve(&mut device).unwrap();
     opener.join().unwrap();
     assert!(!device.failed && device.seen.len() == host.layers * K);
+    host.settle();
+}
+
+/// Reads ahead for a prompt's next layer hold slots that no tier counts while they are under way. A step between two
+/// layers of the prompt finds all others held, and its demand has no slot until one of those reads ends. It is polled
+/// and not waited for, so it has to be given that slot when it is looked at.
+#[test]
+fn a_step_between_two_layers_of_a_prompt_waits_for_reads_ahead_to_end() {
+    let (mut host, gate) = gated(8);
+    let named = [0, 1, 2].map(|expert| host.key(0, expert));
+    let events: Vec<Event> = named.iter().flat_map(|&key| [Demand(key), Await(key)]).collect();
+    host.serve(&mut gate.script(&events)).unwrap();
+    gate.0.store(false, Ordering::SeqCst);
+    let all: Vec<ExpertId> = (0..host.experts as u16).map(ExpertId).collect();
+    host.store.read_ahead(LayerId(2), &all);
+    assert_eq!(host.store.counters().ahead_issued as usize, host.pools[0] - named.len());
+    // By what is counted there is room.
+    host.service.make_room(&host.store, &mut host.placement);
+    assert_eq!(host.placement.host_slots(0), named.len());
+    let asked = [3, 4].map(|expert| host.key(1, expert));
+    let mut events: Vec<Event> = asked.iter().map(|&key| Demand(key)).collect();
+    events.extend([Pause, Open(true)]);
+    events.extend(asked.iter().map(|&key| Await(key)));
+    let mut script = gate.script(&events);
+    assert_eq!(host.serve(&mut script).unwrap(), asked.len());
+    assert!(asked.iter().all(|key| script.answers[key].is_some()));
     host.settle();
 }
 

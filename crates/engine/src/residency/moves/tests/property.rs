@@ -90,6 +90,45 @@ fn records_move_between_tiers_and_stay_what_they_are() {
     }
 }
 
+/// A prompt's batch is put aside after each layer, with the next one's reads under way; steps run meanwhile and find
+/// slots.
+#[test]
+fn steps_run_between_the_layers_of_a_prompt() {
+    for (host_slots, seed) in [(8, 1), (12, 2), (20, 3), (60, 4)] {
+        let shape = Shape {
+            layers: LAYERS,
+            experts: EXPERTS,
+            per_step: K,
+            device_slots: 15,
+            host_slots,
+            late: 3,
+            guesses: 1,
+            broken: 0,
+        };
+        let late =
+            FaultRates { late: 500, latest: Duration::from_micros(300), ..FaultRates::default() };
+        let mut world = World::open(shape, Some(late.plan(seed)), seed);
+        let mut dice = Dice(seed);
+        for turn in 0..40 {
+            let wanted = (0..LAYERS).map(|_| {
+                let all = (0..EXPERTS as u16).map(ExpertId);
+                all.filter(|_| dice.below(8) > 0).collect()
+            });
+            let wanted: Vec<Vec<ExpertId>> = wanted.collect();
+            let mut between = |world: &mut World| {
+                for _ in 0..dice.below(3) {
+                    let uses = uses(world, &mut dice, turn / 10);
+                    world.step(&uses)?;
+                }
+                Ok(())
+            };
+            world.prompt_with(&wanted, None, &mut between).unwrap();
+        }
+        assert!(world.residency.moves.counts().filled > 0, "{host_slots}");
+        world.end();
+    }
+}
+
 #[test]
 fn failed_reads_and_copies_leave_the_tiers_whole() {
     let latest = Duration::from_micros(300);

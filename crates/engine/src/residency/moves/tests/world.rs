@@ -474,6 +474,16 @@ impl World {
         wanted: &[Vec<ExpertId>],
         give_up: Option<usize>,
     ) -> Result<(), EngineError> {
+        self.prompt_with(wanted, give_up, &mut |_| Ok(()))
+    }
+
+    /// As [`World::prompt`], put aside after each layer for what `between` does.
+    pub(super) fn prompt_with(
+        &mut self,
+        wanted: &[Vec<ExpertId>],
+        give_up: Option<usize>,
+        between: &mut dyn FnMut(&mut Self) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         for (layer, wanted) in wanted.iter().enumerate() {
             let id = LayerId(layer as u16);
             self.residency.begin_prompt_layer()?;
@@ -503,6 +513,8 @@ impl World {
                     assert_eq!(self.memory.borrow().slots[slot.0 as usize], word_of(key));
                 }
             }
+            drop(visit);
+            between(self)?;
         }
         Ok(())
     }

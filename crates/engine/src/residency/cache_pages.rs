@@ -94,9 +94,22 @@ impl CachePages {
     }
 
     /// Pages that have memory for what ended sequences have left alone, ascending.
-    pub(crate) fn left(&self) -> Vec<usize> {
+    fn left(&self) -> Vec<usize> {
         let needed = self.marked(|place| place.needed);
         self.select(|page| self.mapped[page] && !needed[page])
+    }
+
+    /// What gives way so that `short` more pages are spare: pages of ended sequences, each of which frees one in every
+    /// of `buffers` buffers, and as many pages of slots as those do not give.
+    pub(crate) fn give_way(&self, short: usize, buffers: usize) -> (Vec<usize>, usize) {
+        if short == 0 {
+            return (Vec::new(), 0);
+        }
+        let mut left = self.left();
+        let wanted = short.div_ceil(buffers).min(left.len());
+        // The ends of what is left go first: what is before them can still be gone on from.
+        let gone = left.split_off(left.len() - wanted);
+        (gone, short.saturating_sub(wanted * buffers))
     }
 
     /// A page has memory from now on, or no longer.
@@ -151,6 +164,22 @@ mod tests {
         pages.set(3, false);
         pages.set(4, false);
         assert_eq!((pages.tokens(0), pages.tokens(1)), (20, 4));
+    }
+
+    #[test]
+    fn ends_of_ended_sequences_give_way_before_slots_do() {
+        let mut pages = CachePages::new(2, 20, 4, 32);
+        pages.need(1, 20);
+        map_missing(&mut pages);
+        pages.end(1);
+        assert_eq!(pages.left(), [3, 4]);
+        assert_eq!(pages.give_way(0, 6), (vec![], 0));
+        assert_eq!(pages.give_way(5, 6), (vec![4], 0));
+        assert_eq!(pages.give_way(7, 6), (vec![3, 4], 0));
+        assert_eq!(pages.give_way(14, 6), (vec![3, 4], 2));
+        pages.set(3, false);
+        pages.set(4, false);
+        assert_eq!(pages.give_way(2, 6), (vec![], 2), "what is there is needed");
     }
 
     /// What is needed has memory once it was mapped, and nothing is idle that a sequence needs.

@@ -1,9 +1,10 @@
 //! What is learned of records that steps had to ask for, and the room that is kept for the next ones.
 //!
 //! [`MissService::serve`] answers a running step ([`super::serving`]). A held slot cannot take another record. Before
-//! each step some are given back so that its misses find room ([`MissService::make_room`]); should they run out, records
-//! of layers that the step has passed are given back meanwhile: when the device asks in layer `l`, all kernels of layers
-//! before `l` have ended, so nothing can read those records any more, and later steps see a table without them.
+//! each step some are given back so that its misses find room ([`MissService::make_room`]); should they run out,
+//! records of layers that the step has passed are given back meanwhile: when the device asks in layer `l`, all kernels
+//! of layers before `l` have ended, so nothing can read those records any more, and later steps see a table without
+//! them.
 //!
 //! Requests may also be *prefetched*: the device guesses that a layer which has not chosen yet will want a record.
 //! Such reads begin only while the step waits for none, and only as long as all that a layer may ask for would still

@@ -25,7 +25,7 @@ use crate::EngineError;
 /// Records whose copying to device memory begins between two steps, at most. With as many at every step instead of 16
 /// at every second one, a cold start of the 35B shape with 19 % in device memory is a quarter faster (155 against 123
 /// tok/s over 160 tokens, H200), and nothing is slower once warm: the margin below keeps copies few then.
-pub(crate) const FILLS_PER_STEP: usize = 32;
+pub(super) const FILLS_PER_STEP: usize = 32;
 /// How much more a record must be worth than the one it takes the place of, in units of the policy's score (for
 /// decayed frequency: half a doubling). Without it, records of equal worth would change places for ever.
 const MARGIN: f64 = 0.5;
@@ -37,15 +37,15 @@ const RETURNING_PART: usize = 8;
 const SOURCES_PART: usize = 4;
 
 /// The tiers between which records move.
-pub(crate) struct Tiers<'a> {
-    pub(crate) store: &'a ExpertStore,
-    pub(crate) placement: &'a mut Placement<Held>,
+pub(super) struct Tiers<'a> {
+    pub(super) store: &'a ExpertStore,
+    pub(super) placement: &'a mut Placement<Held>,
     /// Address of each of the store's arenas on the device.
-    pub(crate) bases: &'a [u64],
+    pub(super) bases: &'a [u64],
 }
 
 /// Moves under way and planned: `F` is a copy into a slot, `S` one out of a slot.
-pub(crate) struct Moves<F, S> {
+pub(super) struct Moves<F, S> {
     /// False where the host tier holds every record.
     exclusive: bool,
     planned: Vec<Fill>,
@@ -59,22 +59,22 @@ pub(crate) struct Moves<F, S> {
 
 /// What was used where, and what was moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MoveCounts {
+pub(super) struct MoveCounts {
     /// Uses found in device memory.
-    pub(crate) device_hits: u64,
+    pub(super) device_hits: u64,
     /// Uses over the bus.
-    pub(crate) bus_hits: u64,
+    pub(super) bus_hits: u64,
     /// Copies into slots.
-    pub(crate) filled: u64,
+    pub(super) filled: u64,
     /// Copies to the host tier.
-    pub(crate) returned: u64,
+    pub(super) returned: u64,
     /// Records whose slots went to keys and values.
-    pub(crate) given_up: u64,
+    pub(super) given_up: u64,
 }
 
 impl Tiers<'_> {
     /// The record may be named in the host tier while `held` lives.
-    pub(crate) fn add_host(&mut self, key: u32, held: Held) {
+    pub(super) fn add_host(&mut self, key: u32, held: Held) {
         let address = self.bases[held.arena()] + held.offset() as u64;
         self.placement.add_host(key, address, held);
     }
@@ -87,7 +87,7 @@ impl Tiers<'_> {
 
 impl<F, S> Moves<F, S> {
     /// No moves yet. `exclusive`: records are kept in one tier, as far as possible.
-    pub(crate) fn new(exclusive: bool) -> Self {
+    pub(super) fn new(exclusive: bool) -> Self {
         Self {
             exclusive,
             planned: Vec::new(),
@@ -100,7 +100,7 @@ impl<F, S> Moves<F, S> {
     }
 
     /// Everything counted so far.
-    pub(crate) fn counts(&self) -> MoveCounts {
+    pub(super) fn counts(&self) -> MoveCounts {
         self.counts
     }
 
@@ -115,7 +115,7 @@ impl<F, S> Moves<F, S> {
     ///
     /// # Errors
     /// The device failed.
-    pub(crate) fn between_steps(
+    pub(super) fn between_steps(
         &mut self,
         tiers: &mut Tiers<'_>,
         service: &mut MissService,
@@ -268,7 +268,7 @@ impl<F, S> Moves<F, S> {
     ///
     /// # Errors
     /// The device failed.
-    pub(crate) fn settle(
+    pub(super) fn settle(
         &mut self,
         tiers: &mut Tiers<'_>,
         device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
@@ -287,7 +287,7 @@ impl<F, S> Moves<F, S> {
 
     /// Tells the policy what a step used (`[layers][count]` experts) and plans what to copy before the next.
     /// `fetched` are the keys that the step had to ask for.
-    pub(crate) fn learn(
+    pub(super) fn learn(
         &mut self,
         store: &ExpertStore,
         placement: &Placement<Held>,

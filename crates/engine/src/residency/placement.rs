@@ -40,15 +40,15 @@ struct HostCopy<H> {
 
 /// One record to copy into a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fill {
+pub(super) struct Fill {
     /// The slot.
-    pub(crate) slot: u32,
+    pub(super) slot: u32,
     /// The record.
-    pub(crate) key: u32,
+    pub(super) key: u32,
 }
 
 /// Which copy of each record the table names.
-pub(crate) struct Placement<H> {
+pub(super) struct Placement<H> {
     experts: usize,
     words: Vec<u64>,
     /// Slot that the table names for each key.
@@ -67,7 +67,7 @@ pub(crate) struct Placement<H> {
 impl<H> Placement<H> {
     /// A table of absent records over slots at the given device addresses. `pool_of_layer` says for every layer
     /// which pool of the host tier its records go to.
-    pub(crate) fn new(pool_of_layer: Vec<usize>, experts: usize, slot_addresses: Vec<u64>) -> Self {
+    pub(super) fn new(pool_of_layer: Vec<usize>, experts: usize, slot_addresses: Vec<u64>) -> Self {
         let keys = pool_of_layer.len() * experts;
         let pools = pool_of_layer.iter().max().map_or(0, |pool| pool + 1);
         Self {
@@ -85,81 +85,81 @@ impl<H> Placement<H> {
     }
 
     /// Experts of a layer.
-    pub(crate) fn experts(&self) -> usize {
+    pub(super) fn experts(&self) -> usize {
         self.experts
     }
 
     /// The key of a record.
-    pub(crate) fn key(&self, layer: LayerId, expert: ExpertId) -> u32 {
+    pub(super) fn key(&self, layer: LayerId, expert: ExpertId) -> u32 {
         (layer.index() * self.experts + expert.index()) as u32
     }
 
     /// Layer and expert of a key.
-    pub(crate) fn record(&self, key: u32) -> (LayerId, ExpertId) {
+    pub(super) fn record(&self, key: u32) -> (LayerId, ExpertId) {
         let (layer, expert) = (key as usize / self.experts, key as usize % self.experts);
         (LayerId(layer as u16), ExpertId(expert as u16))
     }
 
     /// The words, by key.
-    pub(crate) fn words(&self) -> &[u64] {
+    pub(super) fn words(&self) -> &[u64] {
         &self.words
     }
 
     /// True once after words have changed: the device's table has to be written.
-    pub(crate) fn take_changed(&mut self) -> bool {
+    pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
     /// True when the table names a slot in device memory.
-    pub(crate) fn in_device(&self, key: u32) -> bool {
+    pub(super) fn in_device(&self, key: u32) -> bool {
         self.slot_of[key as usize].is_some()
     }
 
     /// True when there is a host copy.
-    pub(crate) fn in_host(&self, key: u32) -> bool {
+    pub(super) fn in_host(&self, key: u32) -> bool {
         self.host[key as usize].is_some()
     }
 
     /// Address of the host copy, if there is one.
-    pub(crate) fn host_address(&self, key: u32) -> Option<u64> {
+    pub(super) fn host_address(&self, key: u32) -> Option<u64> {
         self.host[key as usize].as_ref().map(|copy| copy.address)
     }
 
     /// What keeps the host copy in its place, if there is one.
-    pub(crate) fn host_hold(&self, key: u32) -> Option<&H> {
+    pub(super) fn host_hold(&self, key: u32) -> Option<&H> {
         self.host[key as usize].as_ref().map(|copy| &copy.hold)
     }
 
     /// Slots of a pool of the host tier that cannot take another record: of host copies, and of records on their way
     /// back from device memory.
-    pub(crate) fn host_slots(&self, pool: usize) -> usize {
+    pub(super) fn host_slots(&self, pool: usize) -> usize {
         self.host_copies[pool] + self.returning[pool]
     }
 
     /// Records of a pool on their way back from device memory.
-    pub(crate) fn returning(&self, pool: usize) -> usize {
+    pub(super) fn returning(&self, pool: usize) -> usize {
         self.returning[pool]
     }
 
     /// The pool of the host tier that a layer's records go to.
-    pub(crate) fn pool(&self, layer: LayerId) -> usize {
+    pub(super) fn pool(&self, layer: LayerId) -> usize {
         self.pool_of_layer[layer.index()]
     }
 
     /// Pools of the host tier.
-    pub(crate) fn pools(&self) -> usize {
+    pub(super) fn pools(&self) -> usize {
         self.host_copies.len()
     }
 
     /// Records whose host copies could be given back, ascending.
-    pub(crate) fn idle_host_copies(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn idle_host_copies(&self) -> impl Iterator<Item = u32> {
         let idle =
             |(_, copy): &(usize, &Option<HostCopy<H>>)| copy.as_ref().is_some_and(|c| !c.busy);
         self.host.iter().enumerate().filter(idle).map(|(key, _)| key as u32)
     }
 
     /// Records that slots hold, with their slots.
-    pub(crate) fn held_slots(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(super) fn held_slots(&self) -> impl Iterator<Item = (u32, u32)> {
         self.slots.iter().enumerate().filter_map(|(slot, state)| match state {
             Slot::Holds(key) => Some((slot as u32, *key)),
             Slot::Away | Slot::Free | Slot::Filling(_) | Slot::Leaving(_) => None,
@@ -167,7 +167,7 @@ impl<H> Placement<H> {
     }
 
     /// The record that the table names a slot for.
-    pub(crate) fn record_in(&self, slot: u32) -> Option<u32> {
+    pub(super) fn record_in(&self, slot: u32) -> Option<u32> {
         match self.slots[slot as usize] {
             Slot::Holds(key) | Slot::Leaving(key) => Some(key),
             Slot::Away | Slot::Free | Slot::Filling(_) => None,
@@ -175,13 +175,13 @@ impl<H> Placement<H> {
     }
 
     /// Slots with nothing in them.
-    pub(crate) fn free_slots(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn free_slots(&self) -> impl Iterator<Item = u32> {
         let free = self.slots.iter().enumerate().filter(|(_, state)| **state == Slot::Free);
         free.map(|(slot, _)| slot as u32)
     }
 
     /// Remembers a host copy; the table names it unless a slot holds the record.
-    pub(crate) fn add_host(&mut self, key: u32, address: u64, hold: H) {
+    pub(super) fn add_host(&mut self, key: u32, address: u64, hold: H) {
         debug_assert!(address != ABSENT && self.host[key as usize].is_none());
         self.host[key as usize] = Some(HostCopy { address, hold, busy: false });
         let pool = self.pool(self.record(key).0);
@@ -191,7 +191,7 @@ impl<H> Placement<H> {
 
     /// Gives a host copy back, between steps or when no running step can name it any more. `None` when there
     /// is none or it is being copied from.
-    pub(crate) fn remove_host(&mut self, key: u32) -> Option<H> {
+    pub(super) fn remove_host(&mut self, key: u32) -> Option<H> {
         if self.host[key as usize].as_ref().is_none_or(|copy| copy.busy) {
             return None;
         }
@@ -205,7 +205,7 @@ impl<H> Placement<H> {
     /// Between steps: what `fill.slot` holds will be copied to the host tier, to which it goes back; then
     /// [`Placement::end_return`], after which the slot may be filled. Steps may read it meanwhile. The source of the
     /// fill must have a host copy, which stays until then.
-    pub(crate) fn begin_return(&mut self, fill: Fill) {
+    pub(super) fn begin_return(&mut self, fill: Fill) {
         let Slot::Holds(old) = self.slots[fill.slot as usize] else {
             unreachable!("only a record that a slot holds returns")
         };
@@ -216,7 +216,7 @@ impl<H> Placement<H> {
     }
 
     /// The copy to the host tier has ended or was not begun. Gives the record that the slot holds still.
-    pub(crate) fn end_return(&mut self, fill: Fill) -> u32 {
+    pub(super) fn end_return(&mut self, fill: Fill) -> u32 {
         let Slot::Leaving(old) = self.slots[fill.slot as usize] else {
             unreachable!("only what was begun ends")
         };
@@ -228,7 +228,7 @@ impl<H> Placement<H> {
     }
 
     /// Counts records that are copied to the host tier while nothing runs; with `end` the same are no longer counted.
-    pub(crate) fn count_returns(&mut self, keys: &[u32], end: bool) {
+    pub(super) fn count_returns(&mut self, keys: &[u32], end: bool) {
         for &key in keys {
             let pool = self.pool(self.record(key).0);
             let count = &mut self.returning[pool];
@@ -237,7 +237,7 @@ impl<H> Placement<H> {
     }
 
     /// Between steps: the record in a slot loses it.
-    pub(crate) fn evict(&mut self, slot: u32) {
+    pub(super) fn evict(&mut self, slot: u32) {
         let Slot::Holds(key) = self.slots[slot as usize] else {
             unreachable!("only a record that a slot holds loses it")
         };
@@ -247,7 +247,7 @@ impl<H> Placement<H> {
     }
 
     /// Between steps: what `from` holds was copied to `to`, which is free.
-    pub(crate) fn relocate(&mut self, from: u32, to: u32) {
+    pub(super) fn relocate(&mut self, from: u32, to: u32) {
         debug_assert_eq!(self.slots[to as usize], Slot::Free);
         let Slot::Holds(key) = self.slots[from as usize] else {
             unreachable!("only a record that a slot holds moves")
@@ -257,7 +257,7 @@ impl<H> Placement<H> {
     }
 
     /// The first `count` slots have memory, the others, which hold nothing, have none.
-    pub(crate) fn resize(&mut self, count: usize) {
+    pub(super) fn resize(&mut self, count: usize) {
         for (slot, state) in self.slots.iter_mut().enumerate() {
             match (*state, slot < count) {
                 (Slot::Away, true) => *state = Slot::Free,
@@ -269,7 +269,7 @@ impl<H> Placement<H> {
     }
 
     /// True when slots hold every record.
-    pub(crate) fn all_in_device(&self) -> bool {
+    pub(super) fn all_in_device(&self) -> bool {
         self.slot_of.iter().all(Option::is_some)
     }
 
@@ -280,7 +280,7 @@ impl<H> Placement<H> {
 
     /// Between steps: takes the name of what `fill.slot` holds away, so that it can be copied into once the
     /// next step has begun. The source must have a host copy.
-    pub(crate) fn begin_fill(&mut self, fill: Fill) {
+    pub(super) fn begin_fill(&mut self, fill: Fill) {
         if let Slot::Holds(old) = self.slots[fill.slot as usize] {
             self.slot_of[old as usize] = None;
             self.rename(old);
@@ -290,21 +290,21 @@ impl<H> Placement<H> {
     }
 
     /// Between steps: the copy is complete; the table names the slot.
-    pub(crate) fn end_fill(&mut self, fill: Fill) {
+    pub(super) fn end_fill(&mut self, fill: Fill) {
         debug_assert_eq!(self.slots[fill.slot as usize], Slot::Filling(fill.key));
         self.set_busy(fill.key, false);
         self.place(fill);
     }
 
     /// Names a slot that was filled by other means (loading).
-    pub(crate) fn place(&mut self, fill: Fill) {
+    pub(super) fn place(&mut self, fill: Fill) {
         self.slots[fill.slot as usize] = Slot::Holds(fill.key);
         self.slot_of[fill.key as usize] = Some(fill.slot);
         self.rename(fill.key);
     }
 
     /// True while a slot is being filled with the record, or emptied for it.
-    pub(crate) fn is_filling(&self, key: u32) -> bool {
+    pub(super) fn is_filling(&self, key: u32) -> bool {
         self.host[key as usize].as_ref().is_some_and(|copy| copy.busy)
     }
 
@@ -323,7 +323,7 @@ impl<H> Placement<H> {
 /// Which records to copy into device memory: each of `wanted` (key and score, used and not there) takes a free
 /// slot, else the slot of the least of `held` (slot and score) when that is worth less by `margin`. At most
 /// `limit` of them, the most wanted first. Both lists are sorted in place.
-pub(crate) fn choose_fills(
+pub(super) fn choose_fills(
     wanted: &mut [(u32, f64)],
     held: &mut [(u32, f64)],
     free: impl Iterator<Item = u32>,

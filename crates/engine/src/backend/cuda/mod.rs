@@ -4,8 +4,9 @@
 //! is captured at the first step of its size and replayed from then on: only tokens and positions change, in
 //! pinned memory. Prompts of any length are *chunks*: tensor cores, and experts grouped over all tokens. Both give
 //! other bits, but what a chunk gives for a token does not depend on where the prompt was cut. The mixture of the last
-//! layer of a step launches the whole graph; what it could not find is served while it runs (`residency/misses.rs`); its end is
-//! awaited when logits are asked for or the next batch begins. Between steps the table changes (`residency/moves.rs`).
+//! layer of a step launches the whole graph; what it could not find is served while it runs (`residency/serving.rs`);
+//! its end is awaited when logits are asked for or the next batch begins. Between steps the table changes
+//! (`residency/moves.rs`).
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 

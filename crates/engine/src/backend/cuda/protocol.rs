@@ -22,8 +22,8 @@ pub(super) fn take_request(ring: &[AtomicU64], taken: &mut usize) -> u64 {
     word
 }
 
-/// What a word of the request ring says: the key plus one, with [`PREFETCH`] for what is prefetched; `None` for one that
-/// was not written.
+/// What a word of the request ring says: the key plus one, with [`PREFETCH`] for what is prefetched; `None` for one
+/// that was not written.
 pub(super) fn request(word: u64) -> Option<Request> {
     let prefetched = word & PREFETCH != 0;
     (word != 0).then(|| Request { key: ((word & !PREFETCH) - 1) as u32, prefetched })

@@ -14,7 +14,7 @@ impl<F, S> Moves<F, S> {
     ///
     /// # Errors
     /// The device failed. Before anything was copied between slots, every record has its slot still.
-    pub(crate) fn shrink(
+    pub(in super::super) fn shrink(
         &mut self,
         tiers: &mut Tiers<'_>,
         service: &mut MissService,

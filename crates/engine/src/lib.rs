@@ -13,6 +13,7 @@ pub mod engine;
 mod error;
 pub mod generate;
 pub mod model;
+mod residency;
 pub mod routing;
 pub mod sampling;
 pub mod session;

@@ -112,7 +112,8 @@ impl CudaBackend {
             parts,
             activation: self.activation(mixture),
         };
-        if self.experts.can_move && !self.experts.placement.all_in_device() {
+        let residency = &self.experts.residency;
+        if residency.can_move() && !residency.all_in_device() {
             self.stage_experts(layer, &inputs, cancel)?;
         } else {
             let shapes = &self.experts.shapes[layer.index()];
@@ -129,8 +130,7 @@ impl CudaBackend {
                 inputs.activation.as_ref(),
             )?;
             // Which experts these were stays on the device: all of them, at the most.
-            self.experts.prefill.requests += pairs.min(experts) as u64;
-            self.experts.prefill.hits += pairs.min(experts) as u64;
+            self.experts.residency.note_prompt_hits(pairs.min(experts));
         }
         let (weights, out) = (route.weights, self.register(Register::Residual));
         let routed = pair_buffers.out;
@@ -148,7 +148,7 @@ impl CudaBackend {
             shared_out,
             out,
         )?;
-        self.experts.prefill.visits += 1;
+        self.experts.residency.note_prompt_layer();
         if layer.index() + 1 == self.sizes.layers {
             self.settle()?;
             self.check_status(Ok(()))?;
@@ -186,30 +186,22 @@ impl CudaBackend {
         self.stream.copy(self.buffers.uses.span(0, pairs), uses)?;
         self.stream.wait()?;
         self.check_status(Ok(()))?;
-        if self.experts.can_miss && !std::mem::replace(&mut self.steps.unnamed, true) {
-            // What steps hold would leave the prompt few slots to read into.
-            self.experts.release_host_copies()?;
-        }
+        self.experts.residency.begin_prompt_layer()?;
         let mut wanted = vec![false; self.sizes.experts];
         for expert in self.buffers.pinned.uses.collect(0..pairs) {
             wanted[expert as usize] = true;
         }
         let wanted: Vec<ExpertId> =
             (0..wanted.len()).filter(|&e| wanted[e]).map(|e| ExpertId(e as u16)).collect();
-        let placement = &self.experts.placement;
-        let inside = |expert: &ExpertId| placement.in_device(placement.key(layer, *expert));
-        let (resident, outside): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(inside);
-        self.experts.prefill.requests += resident.len() as u64;
-        self.experts.prefill.hits += resident.len() as u64;
-        let words = placement.words();
-        let wave: Vec<(ExpertId, u64)> =
-            resident.iter().map(|e| (*e, words[placement.key(layer, *e) as usize])).collect();
+        let (wave, outside) = self.experts.residency.split(layer, &wanted);
+        self.experts.residency.note_prompt_hits(wave.len());
         if !wave.is_empty() {
             self.launch_wave(layer, &wave, inputs)?;
         }
-        let store = Arc::clone(&self.experts.store);
+        let store = Arc::clone(self.experts.residency.store());
         let mut visit = store.visit(layer, &outside, Phase::Prefill)?;
         self.read_ahead(layer, pairs);
+        let slots = self.experts.residency.device();
         let half = STAGING_RECORDS / 2;
         let mut used: [Option<Event>; 2] = [None, None];
         let order: Vec<usize> = visit.order().to_vec();
@@ -217,34 +209,34 @@ impl CudaBackend {
             let side = turn % 2;
             if let Some(event) = used[side].take() {
                 // The half is free once the products that read it are done.
-                self.experts.copy_stream.wait_for(&event)?;
+                slots.copy_stream.wait_for(&event)?;
             }
             let mut wave = Vec::with_capacity(half);
             let mut held: Vec<Held> = Vec::with_capacity(half);
             for (place, &member) in members.iter().enumerate() {
                 if let Err(error) = visit.wait_while(member, &|| !cancel.is_cancelled()) {
                     // The records on their way to the device stay in their slots until they are there.
-                    self.experts.copy_stream.wait()?;
+                    slots.copy_stream.wait()?;
                     return Err(error.into());
                 }
                 let expert = outside[member];
                 let record = store.hold(layer, expert).expect("the visit keeps the record");
-                let from = self.experts.host_source(&record);
+                let from = slots.source(&record);
                 let offset = (side * half + place) * self.experts.slot_bytes;
                 let to = self.experts.staging.span::<u8>(offset, from.len());
-                self.experts.copy_stream.fetch(from, to)?;
+                slots.copy_stream.fetch(from, to)?;
                 wave.push((expert, to.address()));
                 held.push(record);
             }
             let copied = Event::new(self.stream.device())?;
-            copied.record(&self.experts.copy_stream)?;
+            copied.record(&slots.copy_stream)?;
             self.stream.wait_for(&copied)?;
             self.launch_wave(layer, &wave, inputs)?;
             let event = Event::new(self.stream.device())?;
             event.record(&self.stream)?;
             used[side] = Some(event);
             // The records were copied: their slots may serve others.
-            self.experts.copy_stream.wait()?;
+            slots.copy_stream.wait()?;
             drop(held);
             members.iter().for_each(|&member| visit.release(member));
         }
@@ -291,15 +283,12 @@ impl CudaBackend {
     /// Asks for the next layer's records when this chunk will need nearly all of them.
     fn read_ahead(&self, layer: LayerId, pairs: usize) {
         let next = LayerId(layer.0 + 1);
-        if !self.experts.can_miss
+        if !self.experts.residency.can_miss()
             || next.index() >= self.sizes.layers
             || pairs < 3 * self.sizes.experts
         {
             return;
         }
-        let placement = &self.experts.placement;
-        let outside = |expert: &ExpertId| !placement.in_device(placement.key(next, *expert));
-        let all = (0..self.sizes.experts as u16).map(ExpertId);
-        self.experts.store.read_ahead(next, &all.filter(outside).collect::<Vec<_>>());
+        self.experts.residency.read_ahead(next);
     }
 }

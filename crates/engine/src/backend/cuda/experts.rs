@@ -1,4 +1,5 @@
-//! The three tiers of expert records: slots in device memory, pinned slots of the store, the checkpoint on disk.
+//! Experts on the device: how their records lie in slots, the room through which those of prompts pass, and the
+//! residency that says which record is where.
 //!
 //! The store's arenas are registered with the device, so a record in RAM is usable over the bus without a slot of
 //! its own there. What decode uses is told to the store's policy after each step; the most wanted records are
@@ -8,10 +9,9 @@ use std::sync::Arc;
 
 use cuda::launch;
 use cuda::{
-    Device, DeviceBuffer, DevicePage, Event, ExpertShapes, Matrix, PAGE_BYTES, Registration,
-    Saving, Source, Span, Stream,
+    Device, DeviceBuffer, DevicePage, ExpertShapes, Matrix, PAGE_BYTES, Registration, Span, Stream,
 };
-use store::cache::{Admission, ExpertStore, Held, Phase, StorageMode, StoreCounters};
+use store::cache::ExpertStore;
 use store::format::ProjectionShape;
 use store::record::Place;
 use store::{ExpertId, LayerId};
@@ -19,11 +19,10 @@ use store::{ExpertId, LayerId};
 use super::CudaOptions;
 use super::STEP_TOKENS;
 use super::buffers::{Buffers, Sizes};
-use super::misses::MissService;
-use super::moves::{Carrier, Moves, Tiers};
-use super::placement::{Fill, Placement};
 use super::requirements::{STAGING_RECORDS, SlotShare};
+use super::slots::DeviceSlots;
 use crate::EngineError;
+use crate::residency::{Dimensions, Residency};
 
 /// Called while records are loaded: bytes loaded, bytes in all.
 pub type LoadProgress = Box<dyn Fn(u64, u64) + Send>;
@@ -40,106 +39,17 @@ pub struct ExpertMemory {
     pub progress: Option<LoadProgress>,
 }
 
-/// Records by tier, and what moves them.
+/// Records by tier, and what the kernels need to know of them.
 pub(super) struct Experts {
-    pub(super) store: Arc<ExpertStore>,
-    /// This one and the next before `registrations`: copies use them until their streams are dropped.
-    pub(super) copy_stream: Stream,
-    /// Carries records back to the host tier, while `copy_stream` brings others.
-    return_stream: Stream,
-    pub(super) placement: Placement<Held>,
-    pub(super) service: MissService,
-    /// True when records may be in neither memory.
-    pub(super) can_miss: bool,
-    /// True when records may be outside device memory.
-    pub(super) can_move: bool,
-    pub(super) registrations: Vec<Registration>,
-    /// Address of each arena on the device.
-    pub(super) bases: Vec<u64>,
-    slots: DeviceBuffer,
-    /// Pages behind the part of the slots that always has memory.
-    slot_pages: usize,
-    moves: Moves<Event, Saving<Admission>>,
+    pub(super) residency: Residency<DeviceSlots>,
     /// Most slots, and how they share memory with keys and values.
     share: SlotShare,
-    /// Slots that have memory.
-    device_slots: usize,
     pub(super) slot_bytes: usize,
     /// Where the records of a prompt pass through, in two halves.
     pub(super) staging: DeviceBuffer,
     pub(super) shapes: Vec<ExpertShapes>,
     /// By layer: every record has its pieces where the fused kernels can read them.
     pub(super) aligned: Vec<bool>,
-    before: StoreCounters,
-    /// Visits of layers by steps that could find everything in device memory, and what they used.
-    resident_visits: u64,
-    resident_uses: u64,
-    pub(super) prefill: store::cache::PhaseCounters,
-}
-
-/// Copies by two streams of the device.
-struct Copies<'a> {
-    slots: &'a DeviceBuffer,
-    slot_bytes: usize,
-    registrations: &'a [Registration],
-    copy_stream: &'a Stream,
-    return_stream: &'a Stream,
-}
-
-impl Copies<'_> {
-    fn slot(&self, slot: u32) -> Span<u8> {
-        self.slots.span(slot as usize * self.slot_bytes, self.slot_bytes)
-    }
-}
-
-impl Carrier for Copies<'_> {
-    type Filling = Event;
-    type Saving = Saving<Admission>;
-
-    fn fill(&mut self, from: &Held, slot: u32) -> Result<Event, EngineError> {
-        let from = host_source(self.registrations, self.slot_bytes, from);
-        let event = Event::new(self.copy_stream.device())?;
-        self.copy_stream.fetch(from, self.slot(slot).part(0, from.len()))?;
-        event.record(self.copy_stream)?;
-        Ok(event)
-    }
-
-    fn is_filled(&mut self, filling: &Event) -> Result<bool, EngineError> {
-        Ok(filling.has_happened()?)
-    }
-
-    fn save(&mut self, slot: u32, to: Admission) -> Result<Saving<Admission>, EngineError> {
-        Ok(self.return_stream.save(self.slot(slot), to, Admission::bytes)?)
-    }
-
-    fn is_saved(&mut self, saving: &Saving<Admission>) -> Result<bool, EngineError> {
-        Ok(saving.has_ended()?)
-    }
-
-    fn finish(&mut self, saving: Saving<Admission>) -> Result<Admission, EngineError> {
-        Ok(saving.finish()?)
-    }
-
-    fn wait_for(&mut self, filling: &Event) -> Result<(), EngineError> {
-        Ok(filling.wait()?)
-    }
-
-    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
-        for &(from, to) in pairs {
-            self.copy_stream.copy(self.slot(from), self.slot(to))?;
-        }
-        Ok(self.copy_stream.wait()?)
-    }
-}
-
-/// A held record of registered memory as the source of a copy: as long as a slot where the arena goes on, else as it
-/// is.
-pub(super) fn host_source(
-    registrations: &[Registration],
-    slot_bytes: usize,
-    held: &Held,
-) -> Source {
-    registrations[held.arena()].source(held.offset(), slot_bytes.min(held.bytes().len()))
 }
 
 impl Experts {
@@ -203,214 +113,48 @@ impl Experts {
             equal[layer].map_or(shapes, |same| shapes.with_equal_places(same))
         };
         let shapes = expert_shapes.iter().enumerate().map(|(i, s)| shape(i, s)).collect();
-        let pool_slots = store.arenas().iter().map(|arena| arena.slots()).collect();
-        let pool_of_layer = (0..layers)
-            .map(|layer| store.arena_of(LayerId(layer as u16)).expect("every layer has experts"))
-            .collect();
-        let can_miss = can_move && store.report().mode != StorageMode::Resident;
         let minimum = (STEP_TOKENS.min(options.sequences.max(1)) * options.top_k).min(experts);
-        let mut this = Self {
-            service: MissService::new(pool_slots, minimum),
-            placement: Placement::new(pool_of_layer, experts, addresses),
-            can_miss,
-            can_move,
-            registrations,
-            bases,
-            slots,
-            return_stream: Stream::new(device)?,
-            moves: Moves::new(can_miss),
-            slot_pages: 0,
-            share,
-            device_slots,
-            slot_bytes,
-            staging: DeviceBuffer::new(device, staged)?,
-            shapes,
-            aligned,
-            copy_stream: Stream::new(device)?,
-            before: StoreCounters::default(),
-            resident_visits: 0,
-            resident_uses: 0,
-            prefill: store::cache::PhaseCounters::default(),
-            store,
-        };
+        let return_stream = Stream::new(device)?;
+        let staging = DeviceBuffer::new(device, staged)?;
+        let copy_stream = Stream::new(device)?;
+        let memory =
+            DeviceSlots { copy_stream, return_stream, registrations, slots, slot_bytes, pages: 0 };
+        let dimensions =
+            Dimensions { layers, experts, per_layer: minimum, slots: addresses, bases, can_move };
+        let residency = Residency::new(store, memory, dimensions);
+        let mut this = Self { residency, share, slot_bytes, staging, shapes, aligned };
         let rest = this.take_back_pages(pages)?;
-        this.fill_slots(layers, experts, this.device_slots, progress.as_deref())?;
-        if can_move && !can_miss {
-            this.name_host_copies();
-        }
-        this.before = this.store.counters();
+        let bytes = (this.residency.slots() * slot_bytes) as u64;
+        this.residency.load(|filled| {
+            if let Some(report) = &progress {
+                report(filled as u64 * slot_bytes as u64, bytes);
+            }
+        })?;
         Ok((this, rest))
     }
 
     /// Between batches: pages that keys and values need, from the last slots.
     pub(super) fn give_up_pages(&mut self, count: usize) -> Result<Vec<DevicePage>, EngineError> {
-        let left = self.slot_pages.saturating_sub(count);
-        let slots = self.share.slots_in(left, self.slot_bytes);
-        self.with_moves(|moves, tiers, service, carrier| {
-            moves.shrink(tiers, service, carrier, slots)
-        })?;
-        self.device_slots = slots;
-        self.copy_stream.wait()?;
-        self.return_stream.wait()?;
-        let mut pages = Vec::with_capacity(count);
-        while self.slot_pages > left {
-            self.slot_pages -= 1;
-            pages.push(self.slots.unmap(self.slot_pages)?);
-        }
-        Ok(pages)
+        let left = self.residency.device().pages.saturating_sub(count);
+        self.residency.shrink(self.share.slots_in(left, self.slot_bytes))?;
+        self.residency.device_mut().unmap_to(left)
     }
 
     /// Gives slots the memory of pages; gives those back that no slot needs.
     pub(super) fn take_back_pages(
         &mut self,
-        mut pages: Vec<DevicePage>,
+        pages: Vec<DevicePage>,
     ) -> Result<Vec<DevicePage>, EngineError> {
-        let rest = pages.split_off(pages.len().min(self.slots.page_places() - self.slot_pages));
-        let count = pages.len();
-        self.slots.map(self.slot_pages, pages)?;
-        self.slot_pages += count;
+        let rest = self.residency.device_mut().map(pages)?;
         if self.share.grows() {
-            self.device_slots = self.share.slots_in(self.slot_pages, self.slot_bytes);
-            self.placement.resize(self.device_slots);
+            let pages = self.residency.device().pages;
+            self.residency.grow(self.share.slots_in(pages, self.slot_bytes));
         }
         Ok(rest)
     }
 
-    fn fill_slots(
-        &mut self,
-        layers: usize,
-        experts: usize,
-        slots: usize,
-        progress: Option<&(dyn Fn(u64, u64) + Send)>,
-    ) -> Result<(), EngineError> {
-        let store = Arc::clone(&self.store);
-        let total = (slots * self.slot_bytes) as u64;
-        let mut slot = 0;
-        for layer in 0..layers {
-            let id = LayerId(layer as u16);
-            let count = slots / layers + usize::from(layer < slots % layers);
-            let wanted: Vec<ExpertId> = (0..count.min(experts) as u16).map(ExpertId).collect();
-            let mut visit = store.visit(id, &wanted, Phase::Prefill)?;
-            for (member, &expert) in wanted.iter().enumerate() {
-                visit.wait(member)?;
-                let held = store.hold(id, expert).expect("the visit keeps the record in its slot");
-                let from = self.host_source(&held);
-                self.copy_stream.fetch(from, self.slot_span(slot).part(0, from.len()))?;
-                self.copy_stream.wait()?;
-                let key = self.placement.key(id, expert);
-                self.placement.place(Fill { slot, key });
-                if self.can_miss {
-                    self.store.mark_on_device(std::iter::once((id, expert, true)));
-                }
-                drop(held);
-                visit.release(member);
-                slot += 1;
-                if let Some(report) = progress {
-                    report(u64::from(slot) * self.slot_bytes as u64, total);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets the table name every record that lies in the host tier, for which no slot is named where that may change.
-    pub(super) fn name_host_copies(&mut self) {
-        for key in 0..self.placement.words().len() as u32 {
-            let (layer, expert) = self.placement.record(key);
-            if self.placement.in_host(key) || self.can_miss && self.placement.in_device(key) {
-                continue;
-            }
-            if let Some(held) = self.store.hold(layer, expert) {
-                let address = self.bases[held.arena()] + held.offset() as u64;
-                self.placement.add_host(key, address, held);
-            }
-        }
-    }
-
-    /// Before a prompt: waits for moves, and gives every host copy back to the store, which keeps the records as long
-    /// as nothing else needs the slots.
-    pub(super) fn release_host_copies(&mut self) -> Result<(), EngineError> {
-        self.with_moves(|moves, tiers, _, carrier| moves.settle(tiers, carrier))?;
-        for key in 0..self.placement.words().len() as u32 {
-            drop(self.placement.remove_host(key));
-        }
-        Ok(())
-    }
-
-    /// Counts a step whose experts all were in device memory.
-    pub(super) fn note_resident(&mut self, layers: usize, per_layer: usize) {
-        self.resident_visits += layers as u64;
-        self.resident_uses += (layers * per_layer) as u64;
-    }
-
     /// The slots in device memory, those without memory of their own included.
     pub(super) fn all_slots(&self) -> Span<u8> {
-        self.slots.span(0, self.share.start * self.slot_bytes)
-    }
-
-    fn slot_span(&self, slot: u32) -> Span<u8> {
-        self.slots.span(slot as usize * self.slot_bytes, self.slot_bytes)
-    }
-
-    /// A held record as the source of a copy.
-    pub(super) fn host_source(&self, held: &Held) -> Source {
-        host_source(&self.registrations, self.slot_bytes, held)
-    }
-
-    /// Between steps: see [`Moves::between_steps`].
-    pub(super) fn between_steps(&mut self) -> Result<(), EngineError> {
-        self.with_moves(|moves, tiers, service, carrier| {
-            moves.between_steps(tiers, service, carrier)
-        })
-    }
-
-    /// Tells the policy what a step used: see [`Moves::learn`].
-    pub(super) fn learn(&mut self, uses: &[Vec<ExpertId>], fetched: &[u32]) {
-        self.moves.learn(&self.store, &self.placement, uses, fetched);
-    }
-
-    fn with_moves<T>(
-        &mut self,
-        act: impl FnOnce(
-            &mut Moves<Event, Saving<Admission>>,
-            &mut Tiers<'_>,
-            &mut MissService,
-            &mut Copies<'_>,
-        ) -> T,
-    ) -> T {
-        let mut tiers =
-            Tiers { store: &self.store, placement: &mut self.placement, bases: &self.bases };
-        let mut copies = Copies {
-            slots: &self.slots,
-            slot_bytes: self.slot_bytes,
-            registrations: &self.registrations,
-            copy_stream: &self.copy_stream,
-            return_stream: &self.return_stream,
-        };
-        act(&mut self.moves, &mut tiers, &mut self.service, &mut copies)
-    }
-
-    /// The store's counters with those of the device.
-    pub(super) fn counters(&self) -> StoreCounters {
-        let mut counters = self.store.counters().since(&self.before);
-        let moves = self.moves.counts();
-        counters.device.hits = moves.device_hits + self.resident_uses;
-        if !self.can_move {
-            counters.decode.visits = self.resident_visits;
-            counters.decode.requests = self.resident_uses;
-            counters.decode.hits = self.resident_uses;
-        }
-        counters.prefill.visits += self.prefill.visits;
-        counters.prefill.requests += self.prefill.requests;
-        counters.prefill.hits += self.prefill.hits;
-        counters.device.over_bus = moves.bus_hits;
-        counters.device.copied = moves.filled;
-        counters.device.returned = moves.returned;
-        counters.device.given_up = moves.given_up;
-        counters.device.slots = self.device_slots as u64;
-        counters.device.resident = self.prefill.hits;
-        let prefetched = &mut counters.device.prefetched;
-        (prefetched.disk_read, prefetched.disk_used) = self.service.prefetch_reads();
-        counters
+        self.residency.device().slots.span(0, self.share.start * self.slot_bytes)
     }
 }

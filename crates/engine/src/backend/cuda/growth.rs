@@ -8,10 +8,10 @@ use cuda::{CudaError, Device, DeviceBuffer, DevicePage, PAGE_BYTES};
 
 use super::batch::Part;
 use super::buffers::{Buffers, Sizes};
-use super::cache_pages::CachePages;
 use super::requirements::SlotShare;
 use super::{CudaBackend, CudaOptions};
 use crate::EngineError;
+use crate::residency::cache_pages::CachePages;
 
 /// Memory that moves.
 pub(super) struct Growth {
@@ -121,15 +121,11 @@ impl CudaBackend {
         let Some(growth) = &mut self.growth else { return Ok(()) };
         let buffers = &mut self.buffers;
         growth.unmap(&idle, [&mut buffers.keys, &mut buffers.values])?;
-        if growth.spare.len() < missing {
-            let left = growth.pages.left();
-            let wanted = (missing - growth.spare.len()).div_ceil(growth.buffers).min(left.len());
-            // The ends of what is left go first: what is before them can still be gone on from.
-            let last = &left[left.len() - wanted..];
-            growth.unmap(last, [&mut buffers.keys, &mut buffers.values])?;
-        }
-        if growth.spare.len() < missing {
-            let pages = self.experts.give_up_pages(missing - growth.spare.len())?;
+        let short = missing.saturating_sub(growth.spare.len());
+        let (gone, from_slots) = growth.pages.give_way(short, growth.buffers);
+        growth.unmap(&gone, [&mut buffers.keys, &mut buffers.values])?;
+        if from_slots > 0 {
+            let pages = self.experts.give_up_pages(from_slots)?;
             growth.add_spare(pages);
         }
         growth.map_missing([&mut buffers.keys, &mut buffers.values])?;

@@ -4,29 +4,26 @@
 //! is captured at the first step of its size and replayed from then on: only tokens and positions change, in
 //! pinned memory. Prompts of any length are *chunks*: tensor cores, and experts grouped over all tokens. Both give
 //! other bits, but what a chunk gives for a token does not depend on where the prompt was cut. The mixture of the last
-//! layer of a step launches the whole graph; what it could not find is served while it runs ([`misses`]); its end is
-//! awaited when logits are asked for or the next batch begins. Between steps the table changes ([`moves`]).
+//! layer of a step launches the whole graph; what it could not find is served while it runs (`residency/serving.rs`);
+//! its end is awaited when logits are asked for or the next batch begins. Between steps the table changes
+//! (`residency/moves.rs`).
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod batch;
 mod buffers;
-mod cache_pages;
 mod chunk;
 mod draw;
 mod experts;
 mod fused;
 mod growth;
-mod held_pages;
-mod misses;
 mod mixer;
-mod moves;
-mod placement;
 mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
 mod router;
+mod slots;
 mod snapshots;
 mod speed;
 mod step;
@@ -48,11 +45,8 @@ use self::buffers::{Buffers, Floats, Sizes};
 use self::experts::Experts;
 pub use self::experts::{ExpertMemory, LoadProgress};
 use self::growth::Growth;
-pub use self::prefetch::Prediction;
 use self::prefetch::Prefetch;
-pub use self::requirements::{
-    CudaOptions, CudaRequirements, PREFILL_PART, RECORDS_IN_BOTH, SlotShare,
-};
+pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
@@ -66,6 +60,8 @@ use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
 
+pub use crate::residency::predictor::Prediction;
+pub use crate::residency::{PREFILL_PART, RECORDS_IN_BOTH};
 pub use cuda::{CudaError, DeviceInfo};
 
 /// Most tokens of a step; a server computes at most as many answers at once.
@@ -171,7 +167,7 @@ impl CudaBackend {
             growth.add_spare(rest);
         }
         let steps = Steps::new(&device, &sizes)?;
-        let prefetch = (options.prediction != Prediction::Off && experts.can_move)
+        let prefetch = (options.prediction != Prediction::Off && experts.residency.can_move())
             .then(|| {
                 let routers = routing.routers().iter().copied().flatten().collect();
                 let replaced = routing.replaces();
@@ -551,7 +547,7 @@ impl Backend for CudaBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        let mut counters = self.experts.counters();
+        let mut counters = self.experts.residency.counters();
         if let Some(prefetch) = &self.prefetch {
             prefetch.count(&mut counters.device.prefetched);
         }

@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cuda::CudaError;
-use cuda::launch::{BROKEN_TOKEN, FAILED, GIVEN_UP};
+use cuda::launch::{BROKEN_TOKEN, FAILED, GIVEN_UP, PREFETCH};
 
 use crate::EngineError;
+use crate::residency::Request;
 
 /// Milliseconds that the device waits for a record: far beyond any read that ends well.
 pub(super) const PATIENCE_MS: u32 = 60_000;
@@ -19,6 +20,13 @@ pub(super) fn take_request(ring: &[AtomicU64], taken: &mut usize) -> u64 {
     let word = ring[*taken & (ring.len() - 1)].swap(0, Ordering::AcqRel);
     *taken += usize::from(word != 0);
     word
+}
+
+/// What a word of the request ring says: the key plus one, with [`PREFETCH`] for what is prefetched; `None` for one
+/// that was not written.
+pub(super) fn request(word: u64) -> Option<Request> {
+    let prefetched = word & PREFETCH != 0;
+    (word != 0).then(|| Request { key: ((word & !PREFETCH) - 1) as u32, prefetched })
 }
 
 /// Tells the device where a record is; `None` when it cannot be had.

@@ -6,10 +6,9 @@ use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
-use super::cache_pages::CachePages;
-use super::moves::FILLS_PER_STEP;
 use super::{Prediction, padded};
 use crate::model::config::ModelConfig;
+use crate::residency::cache_pages::CachePages;
 use crate::weights::Catalog;
 
 /// Sizes of a CUDA backend.
@@ -137,13 +136,6 @@ impl SlotShare {
 const OVERHEAD_BYTES: u64 = 160 << 20;
 /// Records that the staging area holds; two halves, one filling while the other is used.
 pub(super) const STAGING_RECORDS: usize = 64;
-/// Records that are in device memory and in the host tier at most, once the host tier is full: those on their way.
-pub const RECORDS_IN_BOTH: usize = 2 * FILLS_PER_STEP;
-/// The part of the host tier that a prompt may take ([`store::cache::StoreOptions::prefill_part`]). Records pass
-/// through it on their way to the staging area, so that a few waves are enough, and what else lies there the prompt
-/// does not have to read: with 15 % of the experts in device memory and 20 % in RAM a sweep reads 67.5 % of them, with
-/// a fourth as on the processor 68.6 (`moves/tests/simulation.rs`).
-pub const PREFILL_PART: usize = 8;
 
 /// Bytes of a matrix in device memory.
 pub(super) fn matrix_bytes((rows, columns, encoding): (usize, usize, Encoding)) -> usize {

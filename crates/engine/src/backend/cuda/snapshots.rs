@@ -14,9 +14,9 @@ use store::LayerId;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, Suspended, read_snapshot};
 use super::buffers::Sizes;
-use super::held_pages::HeldPages;
 use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
+use crate::residency::held_pages::HeldPages;
 
 /// A page of several holders.
 type Shared = Arc<Pooled<Page>>;
@@ -295,7 +295,7 @@ impl CudaBackend {
     /// The batch in progress, between two layers of a prompt; `None` for a step, when a copy fails, and where
     /// records are on disk: what was read ahead for the next layer is for that layer, and steps need its slots.
     pub(super) fn put_aside(&mut self) -> Option<Suspended> {
-        let stays = self.single || self.failure.is_some() || self.experts.can_miss;
+        let stays = self.single || self.failure.is_some() || self.experts.residency.can_miss();
         if stays || self.stream.wait().is_err() {
             return None;
         }

@@ -1,18 +1,18 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
 use cuda::launch::{self, ExpertStep, FROM_COPY, SharedExpert};
-use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Registration, Span};
+use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
-use super::experts::host_source;
-use super::misses::{Request, StepPort};
 use super::prefetch::Prefetch;
-use super::prefetch::Tier;
+use super::slots::DeviceSlots;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
+use crate::residency::predictor::Tier;
+use crate::residency::{Request, RunningStep};
 use crate::weights::{MatrixId, VectorId};
 
 /// Graphs and the state of the step that runs.
@@ -30,19 +30,12 @@ pub(super) struct Steps {
     head_rows: usize,
     /// Next word of the request ring.
     taken: usize,
-    /// By layer: what the last step used, distinct, ascending.
-    uses: Vec<Vec<ExpertId>>,
-    fetched: Vec<u32>,
-    /// The last step's uses were not told to the policy yet.
-    unlearned: bool,
     /// Replaced logits of the next step lie in this half of the pinned buffer, for this many tokens.
     prepared: Option<(usize, usize)>,
     half: usize,
     scratch: Vec<f32>,
     /// The row of logits that was ranked last.
     pub(super) ranked_place: usize,
-    /// A prompt was processed since the table last named what the host tier holds.
-    pub(super) unnamed: bool,
 }
 
 impl Steps {
@@ -55,14 +48,10 @@ impl Steps {
             unended: false,
             head_rows: 0,
             taken: 0,
-            uses: vec![Vec::new(); sizes.layers],
-            fetched: Vec::new(),
-            unlearned: false,
             prepared: None,
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
             ranked_place: 0,
-            unnamed: true,
         })
     }
 
@@ -83,31 +72,28 @@ struct Port<'a> {
     answers: &'a PinnedBuffer<u64>,
     done: &'a Event,
     taken: &'a mut usize,
-    answered: &'a mut Vec<u32>,
     prefetch: Option<&'a mut Prefetch>,
-    registrations: &'a [Registration],
-    slot_bytes: usize,
+    slots: &'a DeviceSlots,
     /// A copy that could not be begun.
     failure: Option<CudaError>,
 }
 
-impl StepPort for Port<'_> {
+impl RunningStep for Port<'_> {
     fn take_request(&mut self) -> Option<Request> {
         if let Some(Err(error)) = self.prefetch.as_mut().map(|prefetch| prefetch.advance()) {
             self.failure.get_or_insert(error);
         }
-        Request::of_word(protocol::take_request(self.ring.words(), self.taken))
+        protocol::request(protocol::take_request(self.ring.words(), self.taken))
     }
 
     fn copy_ahead(&mut self, layer: LayerId, key: u32, held: &Held) {
         if let Some(prefetch) = &mut self.prefetch {
-            prefetch.want(layer, key, host_source(self.registrations, self.slot_bytes, held));
+            prefetch.want(layer, key, self.slots.source(held));
         }
     }
 
     fn answer(&mut self, key: u32, address: Option<u64>) {
         protocol::answer(self.answers.words(), key, address);
-        self.answered.push(key);
     }
 
     fn is_done(&mut self) -> Result<bool, EngineError> {
@@ -134,10 +120,7 @@ impl CudaBackend {
         if !self.single {
             return self.upload_table();
         }
-        if self.experts.can_miss && std::mem::take(&mut self.steps.unnamed) {
-            self.experts.name_host_copies();
-        }
-        self.experts.between_steps()?;
+        self.experts.residency.begin_step()?;
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.begin(&self.stream)?;
         }
@@ -165,8 +148,7 @@ impl CudaBackend {
     }
 
     pub(super) fn upload_table(&mut self) -> Result<(), EngineError> {
-        if self.experts.placement.take_changed() {
-            let words = self.experts.placement.words();
+        if let Some(words) = self.experts.residency.changed_words() {
             let count = words.len();
             self.buffers.pinned.table.hand_over(0, words.iter().copied());
             let from = self.buffers.pinned.table.span(0, count);
@@ -279,7 +261,7 @@ impl CudaBackend {
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.
     fn set_going(&mut self) -> Result<(), EngineError> {
-        if self.experts.can_move {
+        if self.experts.residency.can_move() {
             self.run(|this| {
                 // Guesses of all layers lie behind what they used.
                 let kinds = 1 + usize::from(this.prefetch.is_some());
@@ -312,18 +294,11 @@ impl CudaBackend {
         self.steps.done.record(&self.stream)?;
         self.steps.running = true;
         self.mode = Mode::Eager;
-        self.learn();
+        self.experts.residency.learn();
         if self.routing.replaces() {
             self.steps.prepared = Some((self.prepare_logits(), self.tokens));
         }
         Ok(())
-    }
-
-    /// Tells the policy what the step before has used.
-    fn learn(&mut self) {
-        if std::mem::take(&mut self.steps.unlearned) {
-            self.experts.learn(&self.steps.uses, &self.steps.fetched);
-        }
     }
 
     /// Serves the running step, if there is one, until it has ended.
@@ -340,41 +315,36 @@ impl CudaBackend {
             return Ok(());
         }
         let steps = &mut self.steps;
-        steps.fetched.clear();
         let pinned = &self.buffers.pinned;
-        let experts = &mut self.experts;
-        let served = if experts.can_miss || self.prefetch.is_some() {
+        let residency = &mut self.experts.residency;
+        let served = if residency.can_miss() || self.prefetch.is_some() {
+            let (slots, server) = residency.serving();
             let mut port = Port {
                 ring: &pinned.ring,
                 answers: &pinned.answers,
                 done: &steps.done,
                 taken: &mut steps.taken,
-                answered: &mut steps.fetched,
                 prefetch: self.prefetch.as_mut(),
-                registrations: &experts.registrations,
-                slot_bytes: experts.slot_bytes,
+                slots,
                 failure: None,
             };
-            experts.service.serve(&mut port, &experts.store, &mut experts.placement, &experts.bases)
+            server.serve(&mut port)
         } else {
             self.stream.wait().map(|()| 0).map_err(EngineError::from)
         };
-        protocol::forget_answers(pinned.answers.words(), &steps.fetched);
+        protocol::forget_answers(pinned.answers.words(), residency.answered());
         steps.unended = served.is_err();
         self.check_status(served)?;
-        if self.experts.can_move {
+        let residency = &mut self.experts.residency;
+        if residency.can_move() {
             let (pairs, words) = (self.tokens * self.options.top_k, &self.buffers.pinned.uses);
-            for (layer, uses) in self.steps.uses.iter_mut().enumerate() {
-                uses.clear();
+            residency.end_step(|layer| {
                 let chosen = words.collect(layer * pairs..(layer + 1) * pairs);
-                uses.extend(chosen.map(|word| ExpertId((word & !FROM_COPY) as u16)));
-                uses.sort_unstable();
-                uses.dedup();
-            }
-            self.steps.unlearned = true;
+                chosen.map(|word| ExpertId((word & !FROM_COPY) as u16))
+            });
             self.judge_guesses();
         } else {
-            self.experts.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
+            residency.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
         }
         Ok(())
     }
@@ -398,7 +368,7 @@ impl CudaBackend {
         };
         let words = 2 * self.sizes.layers * self.tokens * self.options.top_k;
         let words: Vec<u32> = self.buffers.pinned.uses.collect(0..words).collect();
-        prefetch.judge(self.tokens, &words, &self.steps.uses, tier);
+        prefetch.judge(self.tokens, &words, self.experts.residency.uses(), tier);
     }
 
     /// Takes what the work that has ended said of itself: refuses router logits that are no numbers, and the output of

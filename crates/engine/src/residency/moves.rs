@@ -10,15 +10,16 @@
 //! names still; the slot is written only when that has ended, and after a step has begun that can no longer name it. So
 //! a record is named somewhere all the time, and [`super::placement`] says what that takes.
 //!
-//! Who makes the copies is behind [`Carrier`], so that all of this is tested without a device.
+//! Who makes the copies is behind [`DeviceMemory`], so that all of this is tested without a device.
 
-use store::cache::{Admission, ExpertStore, Held};
+use store::cache::{ExpertStore, Held};
 use store::{ExpertId, LayerId};
 
 mod resize;
 
 use super::misses::MissService;
 use super::placement::{Fill, Placement, choose_fills};
+use super::port::DeviceMemory;
 use crate::EngineError;
 
 /// Records whose copying to device memory begins between two steps, at most. With as many at every step instead of 16
@@ -34,29 +35,6 @@ const RETURNING_PART: usize = 8;
 /// The part of a pool of the host tier that sources of copies may take, for the same reason: a layer never asks for
 /// more than half of the slots.
 const SOURCES_PART: usize = 4;
-
-/// Makes copies between the tiers.
-pub(super) trait Carrier {
-    /// A copy into a slot.
-    type Filling;
-    /// A copy out of a slot.
-    type Saving;
-
-    /// Begins to copy a record of the host tier into a slot.
-    fn fill(&mut self, from: &Held, slot: u32) -> Result<Self::Filling, EngineError>;
-    /// True when the copy has ended.
-    fn is_filled(&mut self, filling: &Self::Filling) -> Result<bool, EngineError>;
-    /// Begins to copy a slot to the host tier.
-    fn save(&mut self, slot: u32, to: Admission) -> Result<Self::Saving, EngineError>;
-    /// True when the copy has ended.
-    fn is_saved(&mut self, saving: &Self::Saving) -> Result<bool, EngineError>;
-    /// Waits for the copy's end and gives the written memory back.
-    fn finish(&mut self, saving: Self::Saving) -> Result<Admission, EngineError>;
-    /// Waits for the copy's end.
-    fn wait_for(&mut self, filling: &Self::Filling) -> Result<(), EngineError>;
-    /// Copies what slots have to others, pairs from and to that have nothing in common, and waits.
-    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError>;
-}
 
 /// The tiers between which records move.
 pub(super) struct Tiers<'a> {
@@ -141,9 +119,9 @@ impl<F, S> Moves<F, S> {
         &mut self,
         tiers: &mut Tiers<'_>,
         service: &mut MissService,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
     ) -> Result<(), EngineError> {
-        self.end_copies(tiers, carrier)?;
+        self.end_copies(tiers, device)?;
         let mut leaving = Vec::new();
         for fill in std::mem::take(&mut self.planned) {
             if !tiers.placement.in_host(fill.key)
@@ -155,7 +133,7 @@ impl<F, S> Moves<F, S> {
             if self.must_return(tiers, fill.slot) {
                 tiers.placement.begin_return(fill);
                 leaving.push(fill);
-            } else if let Err(error) = self.begin_fill(tiers, carrier, fill) {
+            } else if let Err(error) = self.begin_fill(tiers, device, fill) {
                 for fill in leaving {
                     tiers.placement.end_return(fill);
                 }
@@ -169,13 +147,13 @@ impl<F, S> Moves<F, S> {
         let mut result = Ok(());
         for fill in leaving {
             let begun =
-                if result.is_ok() { self.begin_return(tiers, carrier, fill) } else { Ok(false) };
+                if result.is_ok() { self.begin_return(tiers, device, fill) } else { Ok(false) };
             if matches!(begun, Ok(true)) {
                 continue;
             }
             tiers.placement.end_return(fill);
             if result.is_ok() {
-                result = begun.and_then(|_| self.begin_fill(tiers, carrier, fill));
+                result = begun.and_then(|_| self.begin_fill(tiers, device, fill));
             }
         }
         result
@@ -185,13 +163,13 @@ impl<F, S> Moves<F, S> {
     fn begin_return(
         &mut self,
         tiers: &Tiers<'_>,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
         fill: Fill,
     ) -> Result<bool, EngineError> {
         let victim = tiers.placement.record_in(fill.slot).map(|key| tiers.placement.record(key));
         let admission = victim.and_then(|(layer, expert)| tiers.store.admit(layer, expert));
         let Some(admission) = admission else { return Ok(false) };
-        self.leaving.push((fill, carrier.save(fill.slot, admission)?));
+        self.leaving.push((fill, device.save(fill.slot, admission)?));
         self.counts.returned += 1;
         Ok(true)
     }
@@ -225,7 +203,7 @@ impl<F, S> Moves<F, S> {
     fn begin_fill(
         &mut self,
         tiers: &mut Tiers<'_>,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
         fill: Fill,
     ) -> Result<(), EngineError> {
         let victim = tiers.placement.record_in(fill.slot);
@@ -240,7 +218,7 @@ impl<F, S> Moves<F, S> {
             }
         }
         let source = tiers.placement.host_hold(fill.key).expect("the source has a host copy");
-        self.filling.push((fill, carrier.fill(source, fill.slot)?));
+        self.filling.push((fill, device.fill(source, fill.slot)?));
         self.counts.filled += 1;
         Ok(())
     }
@@ -249,11 +227,11 @@ impl<F, S> Moves<F, S> {
     fn end_copies(
         &mut self,
         tiers: &mut Tiers<'_>,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
     ) -> Result<(), EngineError> {
         let mut index = 0;
         while index < self.filling.len() {
-            if carrier.is_filled(&self.filling[index].1)? {
+            if device.is_filled(&self.filling[index].1)? {
                 let (fill, _) = self.filling.swap_remove(index);
                 self.end_fill(tiers, fill);
             } else {
@@ -262,13 +240,13 @@ impl<F, S> Moves<F, S> {
         }
         let mut index = 0;
         while index < self.leaving.len() {
-            if carrier.is_saved(&self.leaving[index].1)? {
+            if device.is_saved(&self.leaving[index].1)? {
                 let (fill, saving) = self.leaving.swap_remove(index);
                 let key = tiers.placement.end_return(fill);
-                if let Some(held) = carrier.finish(saving)?.publish() {
+                if let Some(held) = device.finish(saving)?.publish() {
                     tiers.add_host(key, held);
                 }
-                self.begin_fill(tiers, carrier, fill)?;
+                self.begin_fill(tiers, device, fill)?;
             } else {
                 index += 1;
             }
@@ -293,16 +271,16 @@ impl<F, S> Moves<F, S> {
     pub(super) fn settle(
         &mut self,
         tiers: &mut Tiers<'_>,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
     ) -> Result<(), EngineError> {
         self.planned.clear();
         for (fill, filling) in std::mem::take(&mut self.filling) {
-            carrier.wait_for(&filling)?;
+            device.wait_for(&filling)?;
             self.end_fill(tiers, fill);
         }
         for (fill, saving) in std::mem::take(&mut self.leaving) {
             tiers.placement.end_return(fill);
-            drop(carrier.finish(saving)?.publish());
+            drop(device.finish(saving)?.publish());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use store::trace::replay::{Scope, replay};
 
 use super::super::*;
 use super::world::{Shape, World};
-use crate::backend::cuda::RECORDS_IN_BOTH;
+use crate::residency::RECORDS_IN_BOTH;
 
 const LAYERS: usize = 40;
 const EXPERTS: usize = 256;
@@ -47,7 +47,7 @@ impl Decode {
 
     /// Records read for each of so many tokens. `check` is asked after each.
     fn run(&mut self, tokens: usize, check: impl Fn(&World)) -> f64 {
-        let before = self.world.store.counters().records_read;
+        let before = self.world.residency.store.counters().records_read;
         for _ in 0..tokens {
             let uses: Vec<Vec<u32>> = self
                 .routing
@@ -61,15 +61,15 @@ impl Decode {
             self.world.step(&uses).unwrap();
             check(&self.world);
         }
-        (self.world.store.counters().records_read - before) as f64 / tokens as f64
+        (self.world.residency.store.counters().records_read - before) as f64 / tokens as f64
     }
 
     /// The share of all records that a prompt which needs all of them reads.
     fn sweep(&mut self) -> f64 {
         let all = vec![(0..EXPERTS as u16).map(ExpertId).collect(); LAYERS];
-        let before = self.world.store.counters().records_read;
+        let before = self.world.residency.store.counters().records_read;
         self.world.prompt(&all, None).unwrap();
-        (self.world.store.counters().records_read - before) as f64 / ALL as f64
+        (self.world.residency.store.counters().records_read - before) as f64 / ALL as f64
     }
 }
 
@@ -89,7 +89,8 @@ fn two_fifths_in_two_tiers_read_what_one_cache_of_both_would() {
     decode.run(WARM_UP, |_| {});
     // Records on their way are in both tiers, and what has just arrived.
     let reads = decode.run(COUNTED, |world| {
-        let both = world.store.counters().device.in_both as usize + world.moves.under_way().count();
+        let both = world.residency.store.counters().device.in_both as usize
+            + world.residency.moves.under_way().count();
         assert!(both <= RECORDS_IN_BOTH, "{both} records in both tiers");
     });
     let (apart, alone) = (cache_reads(40), cache_reads(20));

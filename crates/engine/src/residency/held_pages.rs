@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Weak};
 
-use super::super::snapshot::PAGE_TOKENS;
+use crate::backend::PAGE_TOKENS;
 
 /// Pages by place and number, as long as somebody holds the copy.
-pub(super) struct HeldPages<P> {
+pub(crate) struct HeldPages<P> {
     /// Of the sequence that is there: full pages that have a copy.
     current: Vec<Vec<Weak<P>>>,
     /// Of the sequence that was there before, up to where the sequence has written.
@@ -16,52 +16,52 @@ pub(super) struct HeldPages<P> {
 }
 
 impl<P> HeldPages<P> {
-    pub(super) fn new(places: usize) -> Self {
+    pub(crate) fn new(places: usize) -> Self {
         let none = || (0..places).map(|_| Vec::new()).collect();
         Self { current: none(), left: none() }
     }
 
     /// The copy of a page of the sequence at `place`.
-    pub(super) fn copy(&self, place: usize, number: usize) -> Option<Arc<P>> {
+    pub(crate) fn copy(&self, place: usize, number: usize) -> Option<Arc<P>> {
         self.current[place].get(number).and_then(Weak::upgrade)
     }
 
     /// How many of the first `pages` of the sequence at `place` have copies.
-    pub(super) fn copies(&self, place: usize, pages: usize) -> usize {
+    pub(crate) fn copies(&self, place: usize, pages: usize) -> usize {
         self.current[place].iter().take(pages).filter(|page| page.strong_count() > 0).count()
     }
 
     /// A full page of the sequence at `place` was copied.
-    pub(super) fn note_copied(&mut self, place: usize, number: usize, page: &Arc<P>) {
+    pub(crate) fn note_copied(&mut self, place: usize, number: usize, page: &Arc<P>) {
         let current = &mut self.current[place];
         current.resize(current.len().max(number + 1), Weak::new());
         current[number] = Arc::downgrade(page);
     }
 
     /// Another sequence begins at `place`, where the pages of the one before still are.
-    pub(super) fn succeed(&mut self, place: usize) {
+    pub(crate) fn succeed(&mut self, place: usize) {
         self.left[place] = std::mem::take(&mut self.current[place]);
     }
 
     /// Keys and values are written from `position` of the sequence at `place` on.
-    pub(super) fn note_written(&mut self, place: usize, position: usize) {
+    pub(crate) fn note_written(&mut self, place: usize, position: usize) {
         self.left[place].truncate(position / PAGE_TOKENS);
     }
 
     /// Keys and values at `place` have no memory from `position` on.
-    pub(super) fn note_lost(&mut self, place: usize, position: usize) {
+    pub(crate) fn note_lost(&mut self, place: usize, position: usize) {
         self.left[place].truncate(position / PAGE_TOKENS);
         self.current[place].truncate(position / PAGE_TOKENS);
     }
 
     /// Nothing is known of what is at `place`.
-    pub(super) fn clear(&mut self, place: usize) {
+    pub(crate) fn clear(&mut self, place: usize) {
         self.current[place].clear();
         self.left[place].clear();
     }
 
     /// The sequence at `place` now has these full pages, and nothing else is known of what is there.
-    pub(super) fn restore<'a>(&mut self, place: usize, pages: impl Iterator<Item = &'a Arc<P>>)
+    pub(crate) fn restore<'a>(&mut self, place: usize, pages: impl Iterator<Item = &'a Arc<P>>)
     where
         P: 'a,
     {
@@ -70,7 +70,7 @@ impl<P> HeldPages<P> {
     }
 
     /// A place that has `page` as its page `number`, `place` rather than others.
-    pub(super) fn place_with(&self, place: usize, number: usize, page: &Arc<P>) -> Option<usize> {
+    pub(crate) fn place_with(&self, place: usize, number: usize, page: &Arc<P>) -> Option<usize> {
         let has = |&place: &usize| {
             let known = [&self.left[place], &self.current[place]].map(|pages| pages.get(number));
             known.into_iter().flatten().any(|known| Weak::as_ptr(known) == Arc::as_ptr(page))

@@ -17,14 +17,14 @@ struct Wanted<S> {
 }
 
 /// A copy that is to begin.
-pub(super) struct Copy<S> {
-    pub(super) slot: usize,
-    pub(super) key: u32,
-    pub(super) from: S,
+pub(crate) struct Copy<S> {
+    pub(crate) slot: usize,
+    pub(crate) key: u32,
+    pub(crate) from: S,
 }
 
 /// Copies wanted by the running step, best first, and what its slots hold.
-pub(super) struct CopyQueue<S> {
+pub(crate) struct CopyQueue<S> {
     wanted: VecDeque<Wanted<S>>,
     /// Layer for which each slot was last filled.
     slots: Vec<Option<u16>>,
@@ -35,12 +35,12 @@ pub(super) struct CopyQueue<S> {
 }
 
 impl<S> CopyQueue<S> {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         Self { wanted: VecDeque::new(), slots: vec![None; slots], turn: 0, begun: Vec::new() }
     }
 
     /// Asks for a copy for a layer; a second request for a record counts for nothing.
-    pub(super) fn want(&mut self, layer: LayerId, key: u32, from: S) {
+    pub(crate) fn want(&mut self, layer: LayerId, key: u32, from: S) {
         self.wanted.retain(|wanted| wanted.layer >= layer.0);
         if !self.wanted.iter().any(|wanted| wanted.key == key) && !self.begun.contains(&key) {
             self.wanted.push_back(Wanted { layer: layer.0, key, from });
@@ -49,7 +49,7 @@ impl<S> CopyQueue<S> {
 
     /// The next copy, for the layer after the `ended` first ones at most: while a layer still reads over the bus,
     /// copies would only take turns with what the step waits for. A record without a free slot is left out.
-    pub(super) fn next(&mut self, ended: u32) -> Option<Copy<S>> {
+    pub(crate) fn next(&mut self, ended: u32) -> Option<Copy<S>> {
         while self.wanted.front().is_some_and(|wanted| u32::from(wanted.layer) <= ended) {
             let Wanted { layer, key, from } = self.wanted.pop_front()?;
             let slot = self.turn;
@@ -65,7 +65,7 @@ impl<S> CopyQueue<S> {
     }
 
     /// A step has ended: nothing is wanted and every slot is free. True when a copy had begun.
-    pub(super) fn clear(&mut self) -> bool {
+    pub(crate) fn clear(&mut self) -> bool {
         let begun = !self.begun.is_empty();
         self.wanted.clear();
         self.begun.clear();

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use kernels::format::{Encoding, FloatType};
-use store::cache::{Phase, SlotBudget, StorageMode, StoreOptions};
+use store::cache::{Admission, Phase, SlotBudget, StorageMode, StoreOptions};
 use store::format::{
     Checkpoint, CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, ProjectionShape,
     SourceKind,
@@ -19,7 +19,8 @@ use store::io::{FaultPlan, IoEngine, Simulator};
 use tempfile::TempDir;
 
 use super::super::*;
-use crate::backend::cuda::misses::{Request, StepPort};
+use crate::residency::port::{Request, RunningStep};
+use crate::residency::{Dimensions, Residency};
 
 /// Bytes of a record and of a slot.
 const RECORD: usize = 4096;
@@ -63,6 +64,16 @@ struct Memory {
     dice: Dice,
     late: usize,
     broken: usize,
+    /// Calls since the last step or prompt, where they are recorded.
+    calls: Option<Vec<String>>,
+}
+
+impl Memory {
+    fn note(&mut self, call: impl FnOnce() -> String) {
+        if let Some(calls) = &mut self.calls {
+            calls.push(call());
+        }
+    }
 }
 
 pub(super) struct Carry {
@@ -96,26 +107,38 @@ fn look(looks: &RefCell<usize>) -> bool {
     left == 0
 }
 
-impl Carrier for Carry {
+impl DeviceMemory for Carry {
     type Filling = Filling;
     type Saving = Save;
 
+    fn load(&mut self, from: &Held, slot: u32) -> Result<(), EngineError> {
+        self.memory.borrow_mut().slots[slot as usize] = first_word(from.bytes());
+        Ok(())
+    }
+
     fn fill(&mut self, from: &Held, slot: u32) -> Result<Filling, EngineError> {
-        self.memory.borrow_mut().slots[slot as usize] = SPOILED;
+        let mut memory = self.memory.borrow_mut();
+        memory.slots[slot as usize] = SPOILED;
+        memory.note(|| format!("fill {slot} with {}", first_word(from.bytes()) - 1));
+        drop(memory);
         Ok(Filling { slot, word: first_word(from.bytes()), looks: self.looks() })
     }
 
     fn is_filled(&mut self, filling: &Filling) -> Result<bool, EngineError> {
         let ended = look(&filling.looks);
+        let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("filled {} {ended}", filling.slot));
         if ended {
-            self.memory.borrow_mut().slots[filling.slot as usize] = filling.word;
+            memory.slots[filling.slot as usize] = filling.word;
         }
         Ok(ended)
     }
 
     fn save(&mut self, slot: u32, to: Admission) -> Result<Save, EngineError> {
         let mut memory = self.memory.borrow_mut();
-        if memory.dice.below(100) < memory.broken {
+        let broken = memory.dice.below(100) < memory.broken;
+        memory.note(|| format!("save {slot}{}", if broken { " refused" } else { "" }));
+        if broken {
             return Err(EngineError::Request("a copy that cannot be begun".to_owned()));
         }
         drop(memory);
@@ -123,11 +146,15 @@ impl Carrier for Carry {
     }
 
     fn is_saved(&mut self, saving: &Save) -> Result<bool, EngineError> {
-        Ok(look(&saving.looks))
+        let ended = look(&saving.looks);
+        self.memory.borrow_mut().note(|| format!("saved {} {ended}", saving.slot));
+        Ok(ended)
     }
 
     fn finish(&mut self, mut saving: Save) -> Result<Admission, EngineError> {
-        let word = self.memory.borrow().slots[saving.slot as usize];
+        let mut memory = self.memory.borrow_mut();
+        let word = memory.slots[saving.slot as usize];
+        memory.note(|| format!("finish {} of {}", saving.slot, word.wrapping_sub(1)));
         saving
             .to
             .bytes()
@@ -137,12 +164,15 @@ impl Carrier for Carry {
     }
 
     fn wait_for(&mut self, filling: &Filling) -> Result<(), EngineError> {
-        self.memory.borrow_mut().slots[filling.slot as usize] = filling.word;
+        let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("wait for {}", filling.slot));
+        memory.slots[filling.slot as usize] = filling.word;
         Ok(())
     }
 
     fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
         let mut memory = self.memory.borrow_mut();
+        memory.note(|| format!("relocate {pairs:?}"));
         for &(from, to) in pairs {
             memory.slots[to as usize] = memory.slots[from as usize];
         }
@@ -152,6 +182,12 @@ impl Carrier for Carry {
 
 fn first_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// FNV-1a of 64 bits.
+pub(super) fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Every word of a record.
@@ -209,19 +245,8 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
 
 pub(super) struct World {
     pub(super) shape: Shape,
-    pub(super) store: ExpertStore,
-    pub(super) placement: Placement<Held>,
-    pub(super) service: MissService,
-    pub(super) moves: Moves<Filling, Save>,
-    carry: Carry,
+    pub(super) residency: Residency<Carry>,
     memory: Rc<RefCell<Memory>>,
-    bases: Vec<u64>,
-    /// Uses of the last step, and what it had to ask for, not told to the policy yet.
-    unlearned: Option<(Vec<Vec<ExpertId>>, Vec<u32>)>,
-    /// A prompt was computed since the table last named what the host tier has.
-    unnamed: bool,
-    /// Slots that have memory.
-    open_slots: usize,
     _files: TempDir,
 }
 
@@ -266,7 +291,7 @@ impl Step<'_> {
     }
 }
 
-impl StepPort for Step<'_> {
+impl RunningStep for Step<'_> {
     fn take_request(&mut self) -> Option<Request> {
         self.asked.pop()
     }
@@ -298,8 +323,9 @@ impl World {
         let checkpoint = Arc::new(checkpoint(files.path(), shape.layers, shape.experts));
         let mut options = StoreOptions::new(StorageMode::Budget, shape.per_step);
         options.slots = SlotBudget::Slots(shape.host_slots);
-        options.prefill_part = crate::backend::cuda::PREFILL_PART;
+        options.prefill_part = crate::residency::PREFILL_PART;
         options.io = IoEngine::Pread;
+        let faulty = faults.is_some();
         options.storage = faults.map(|plan| Box::new(Simulator::new(plan, seed)) as _);
         let store = ExpertStore::open(checkpoint, options).unwrap();
         let memory = Memory {
@@ -307,50 +333,57 @@ impl World {
             dice: Dice(seed),
             late: shape.late,
             broken: shape.broken,
+            calls: None,
         };
         let memory = Rc::new(RefCell::new(memory));
         let addresses = (0..shape.device_slots as u64).map(|slot| DEVICE + slot * RECORD as u64);
-        let mut world = Self {
-            placement: Placement::new(vec![0; shape.layers], shape.experts, addresses.collect()),
-            service: MissService::new(vec![shape.host_slots], shape.per_step),
-            moves: Moves::new(true),
-            carry: Carry { memory: Rc::clone(&memory) },
-            memory,
+        let dimensions = Dimensions {
+            layers: shape.layers,
+            experts: shape.experts,
+            per_layer: shape.per_step,
+            slots: addresses.collect(),
             bases: vec![1 << 40],
-            unlearned: None,
-            unnamed: true,
-            open_slots: shape.device_slots,
-            shape,
-            store,
-            _files: files,
+            can_move: true,
         };
-        world.load();
+        let device = Carry { memory: Rc::clone(&memory) };
+        let residency = Residency::new(Arc::new(store), device, dimensions);
+        let mut world = Self { residency, memory, shape, _files: files };
+        if faulty {
+            world.load_what_can_be_read();
+        } else {
+            world.residency.load(|_| {}).unwrap();
+        }
         world
     }
 
-    fn load(&mut self) {
+    /// Records the calls on the device from now on.
+    pub(super) fn record(&mut self) {
+        self.memory.borrow_mut().calls = Some(Vec::new());
+    }
+
+    /// What was called since this was asked last.
+    pub(super) fn calls(&mut self) -> Vec<String> {
+        self.memory.borrow_mut().calls.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn load_what_can_be_read(&mut self) {
+        let Residency { store, placement, .. } = &mut self.residency;
         let mut slot = 0;
         for layer in 0..self.shape.layers {
             let (slots, layers) = (self.shape.device_slots, self.shape.layers);
             let count = slots / layers + usize::from(layer < slots % layers);
             let id = LayerId(layer as u16);
             for expert in (0..count as u16).map(ExpertId) {
-                let visit = self.store.visit(id, &[expert], Phase::Prefill).unwrap();
-                let key = self.placement.key(id, expert);
+                let visit = store.visit(id, &[expert], Phase::Prefill).unwrap();
+                let key = placement.key(id, expert);
                 if visit.wait(0).is_ok() {
-                    self.placement.place(Fill { slot, key });
+                    placement.place(Fill { slot, key });
                     self.memory.borrow_mut().slots[slot as usize] = word_of(key);
-                    self.store.mark_on_device(std::iter::once((id, expert, true)));
+                    store.mark_on_device(std::iter::once((id, expert, true)));
                     slot += 1;
                 }
             }
         }
-    }
-
-    fn tiers(&mut self) -> (&mut Moves<Filling, Save>, Tiers<'_>, &mut MissService, &mut Carry) {
-        let tiers =
-            Tiers { store: &self.store, placement: &mut self.placement, bases: &self.bases };
-        (&mut self.moves, tiers, &mut self.service, &mut self.carry)
     }
 
     pub(super) fn key(&self, layer: usize, expert: usize) -> u32 {
@@ -360,16 +393,14 @@ impl World {
     /// One step with the given keys of each layer, as the backend does it: the step before ends, what is between steps
     /// is done, the step runs while the policy learns of the one before, and is served.
     pub(super) fn step(&mut self, uses: &[Vec<u32>]) -> Result<usize, EngineError> {
-        if std::mem::take(&mut self.unnamed) {
-            self.name_host_copies();
-        }
-        let (moves, mut tiers, service, carry) = self.tiers();
-        moves.between_steps(&mut tiers, service, carry)?;
+        self.residency.begin_step()?;
         self.check();
-        let words = self.placement.words().to_vec();
-        if let Some((uses, fetched)) = self.unlearned.take() {
-            self.moves.learn(&self.store, &self.placement, &uses, &fetched);
+        let words = self.residency.placement.words().to_vec();
+        if let Some(words) = self.residency.changed_words() {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+            self.memory.borrow_mut().note(|| format!("table {:016x}", digest(bytes)));
         }
+        self.residency.learn();
         let memory = Rc::clone(&self.memory);
         let mut step = Step {
             memory: &memory,
@@ -384,13 +415,17 @@ impl World {
             read_from_host: Vec::new(),
         };
         step.enter();
-        let served = self.service.serve(&mut step, &self.store, &mut self.placement, &self.bases);
+        let served = self.residency.serving().1.serve(&mut step);
         let Step { answered, read_from_host, .. } = step;
+        // Reads of one layer end in any order.
+        let mut answers: Vec<_> = answered.iter().collect();
+        answers.sort_by_key(|(key, _)| *key);
+        answers.iter().for_each(|answer| self.memory.borrow_mut().note(|| format!("{answer:x?}")));
         // What is given back in a step are records of layers that it has passed.
-        let last = answered.iter().map(|(key, _)| self.placement.record(*key).0).max();
+        let last = answered.iter().map(|(key, _)| self.residency.placement.record(*key).0).max();
         for (key, word) in words.iter().enumerate().filter(|(_, word)| **word >= DEVICE << 1) {
-            let kept = self.placement.host_address(key as u32) == Some(*word);
-            let layer = self.placement.record(key as u32).0;
+            let kept = self.residency.placement.host_address(key as u32) == Some(*word);
+            let layer = self.residency.placement.record(key as u32).0;
             assert!(kept || last.is_some_and(|last| layer < last), "given back while named");
         }
         for (key, word) in read_from_host {
@@ -400,23 +435,18 @@ impl World {
         for &(key, address) in &answered {
             self.check_host(key, address.expect("the step did not fail"));
         }
-        let ids = |keys: &Vec<u32>| {
-            let mut ids: Vec<ExpertId> =
-                keys.iter().map(|&key| self.placement.record(key).1).collect();
-            ids.sort_unstable();
-            ids
-        };
-        let fetched = answered.iter().map(|(key, _)| *key).collect();
-        self.unlearned = Some((uses.iter().map(ids).collect(), fetched));
+        let experts = self.shape.experts;
+        let expert = move |key: &u32| ExpertId((*key as usize % experts) as u16);
+        self.residency.end_step(|layer| uses[layer].iter().map(expert));
         Ok(misses)
     }
 
     /// A record of the host tier lies where a word says, unless its slot went to another since the step read it.
     fn check_host(&self, key: u32, word: u64) {
-        let (layer, expert) = self.placement.record(key);
-        if let Some(held) = self.store.hold(layer, expert) {
-            let address = self.bases[0] + held.offset() as u64;
-            if self.placement.in_host(key) {
+        let (layer, expert) = self.residency.placement.record(key);
+        if let Some(held) = self.residency.store.hold(layer, expert) {
+            let address = self.residency.bases[0] + held.offset() as u64;
+            if self.residency.placement.in_host(key) {
                 assert_eq!(address, word, "record {key} does not move");
             }
             let words = held.bytes().chunks_exact(8).map(first_word);
@@ -426,15 +456,14 @@ impl World {
 
     /// Between steps and prompts: the first `slots` slots have memory; what the others have is lost.
     pub(super) fn resize(&mut self, slots: usize) -> Result<(), EngineError> {
-        if slots < self.open_slots {
-            let (moves, mut tiers, service, carry) = self.tiers();
-            moves.shrink(&mut tiers, service, carry, slots)?;
+        if slots < self.residency.slots() {
+            self.residency.shrink(slots)?;
             self.memory.borrow_mut().slots[slots..].fill(SPOILED);
         } else {
-            self.placement.resize(slots);
+            self.residency.grow(slots);
         }
-        self.open_slots = slots;
-        assert!(self.placement.held_slots().all(|(slot, _)| (slot as usize) < slots));
+        let mut held = self.residency.placement.held_slots();
+        assert!(held.all(|(slot, _)| (slot as usize) < slots));
         self.check();
         Ok(())
     }
@@ -445,26 +474,25 @@ impl World {
         wanted: &[Vec<ExpertId>],
         give_up: Option<usize>,
     ) -> Result<(), EngineError> {
+        self.prompt_with(wanted, give_up, &mut |_| Ok(()))
+    }
+
+    /// As [`World::prompt`], put aside after each layer for what `between` does.
+    pub(super) fn prompt_with(
+        &mut self,
+        wanted: &[Vec<ExpertId>],
+        give_up: Option<usize>,
+        between: &mut dyn FnMut(&mut Self) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         for (layer, wanted) in wanted.iter().enumerate() {
             let id = LayerId(layer as u16);
-            if !std::mem::replace(&mut self.unnamed, true) {
-                let (moves, mut tiers, _, carry) = self.tiers();
-                moves.settle(&mut tiers, carry)?;
-                for key in 0..self.placement.words().len() as u32 {
-                    drop(self.placement.remove_host(key));
-                }
-                self.check();
-            }
-            let outside = |layer: LayerId, experts: &[ExpertId]| -> Vec<ExpertId> {
-                let inside = |e: &ExpertId| self.placement.in_device(self.placement.key(layer, *e));
-                experts.iter().copied().filter(|expert| !inside(expert)).collect()
-            };
-            let missing = outside(id, wanted);
-            let mut visit = self.store.visit(id, &missing, Phase::Prefill)?;
+            self.residency.begin_prompt_layer()?;
+            self.check();
+            let (_, missing) = self.residency.split(id, wanted);
+            let store = Arc::clone(&self.residency.store);
+            let mut visit = store.visit(id, &missing, Phase::Prefill)?;
             if layer + 1 < self.shape.layers && give_up.is_none() {
-                let next = LayerId(layer as u16 + 1);
-                let all: Vec<ExpertId> = (0..self.shape.experts as u16).map(ExpertId).collect();
-                self.store.read_ahead(next, &outside(next, &all));
+                self.residency.read_ahead(LayerId(layer as u16 + 1));
             }
             let order = visit.order().to_vec();
             let wave = WAVE.min(self.shape.host_slots / 2);
@@ -472,61 +500,56 @@ impl World {
                 for &member in members {
                     let cancelled = give_up == Some(layer) && turn == order.len() / wave / 2;
                     visit.wait_while(member, &|| !cancelled)?;
-                    let held = self.store.hold(id, missing[member]).unwrap();
-                    let key = self.placement.key(id, missing[member]);
+                    let held = self.residency.store.hold(id, missing[member]).unwrap();
+                    let key = self.residency.placement.key(id, missing[member]);
                     assert_eq!(first_word(held.bytes()), word_of(key));
                 }
                 members.iter().for_each(|&member| visit.release(member));
             }
             for expert in wanted {
-                let key = self.placement.key(id, *expert);
-                if let Some(slot) = self.placement.held_slots().find(|held| held.1 == key) {
+                let key = self.residency.placement.key(id, *expert);
+                if let Some(slot) = self.residency.placement.held_slots().find(|held| held.1 == key)
+                {
                     assert_eq!(self.memory.borrow().slots[slot.0 as usize], word_of(key));
                 }
             }
+            drop(visit);
+            between(self)?;
         }
         Ok(())
     }
 
-    fn name_host_copies(&mut self) {
-        for key in 0..self.placement.words().len() as u32 {
-            let (layer, expert) = self.placement.record(key);
-            if !self.placement.in_host(key)
-                && !self.placement.in_device(key)
-                && let Some(held) = self.store.hold(layer, expert)
-            {
-                let (_, mut tiers, _, _) = self.tiers();
-                tiers.add_host(key, held);
-            }
-        }
-    }
-
     /// Nothing that a slot has is held in the host tier as well, and sources of copies are held.
     fn check(&self) {
-        for (_, key) in self.placement.held_slots() {
+        for (_, key) in self.residency.placement.held_slots() {
             assert!(
-                !self.placement.in_host(key),
+                !self.residency.placement.in_host(key),
                 "a host copy of record {key} is kept for nothing"
             );
         }
-        for fill in self.moves.under_way() {
-            assert!(self.placement.in_host(fill.key) && self.placement.is_filling(fill.key));
+        for fill in self.residency.moves.under_way() {
+            assert!(
+                self.residency.placement.in_host(fill.key)
+                    && self.residency.placement.is_filling(fill.key)
+            );
         }
     }
 
     /// Gives everything back: then every slot of the host tier takes a record again.
     pub(super) fn end(mut self) {
-        let (moves, mut tiers, _, carry) = self.tiers();
-        moves.settle(&mut tiers, carry).unwrap();
-        for key in 0..self.placement.words().len() as u32 {
-            drop(self.placement.remove_host(key));
+        let (moves, mut tiers, _, device) = self.residency.parts();
+        moves.settle(&mut tiers, device).unwrap();
+        for key in 0..self.residency.placement.words().len() as u32 {
+            drop(self.residency.placement.remove_host(key));
         }
         let mut left = self.shape.host_slots;
         let mut visits = Vec::new();
         for layer in 0..self.shape.layers {
             let count = left.min(self.shape.experts);
             let all: Vec<ExpertId> = (0..count as u16).map(ExpertId).collect();
-            visits.push(self.store.visit(LayerId(layer as u16), &all, Phase::Decode).unwrap());
+            visits.push(
+                self.residency.store.visit(LayerId(layer as u16), &all, Phase::Decode).unwrap(),
+            );
             left -= count;
         }
         let members = visits.iter().flat_map(|visit| (0..visit.len()).map(move |m| (visit, m)));

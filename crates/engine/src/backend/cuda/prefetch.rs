@@ -9,9 +9,6 @@
 //! Copies are made by the copy engine. A kernel that runs with the step needs registers, and the step kernels leave
 //! none: decode became 6 % slower (docs/experiments.tsv).
 
-mod copy_queue;
-mod predictor;
-
 use std::time::Instant;
 
 use cuda::launch::{self, COPYING, Ended, FROM_COPY, Guess};
@@ -19,16 +16,12 @@ use cuda::{CudaError, Device, DeviceBuffer, Event, PinnedBuffer, Source, Span, S
 use store::cache::PrefetchCounters;
 use store::{ExpertId, LayerId};
 
-use copy_queue::{Copy, CopyQueue};
-
-pub use predictor::Prediction;
-use predictor::Predictor;
-pub(super) use predictor::Tier;
-
 use super::buffers::{Floats, Sizes};
 use super::experts::Experts;
 use super::requirements::prefetch_bytes;
 use super::{CudaBackend, CudaOptions, STEP_TOKENS, protocol};
+use crate::residency::copy_queue::{Copy, CopyQueue};
+use crate::residency::predictor::{Predictor, Tier};
 use crate::routing::Routing;
 use crate::weights::MatrixId;
 

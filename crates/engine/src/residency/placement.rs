@@ -84,6 +84,11 @@ impl<H> Placement<H> {
         }
     }
 
+    /// Experts of a layer.
+    pub(super) fn experts(&self) -> usize {
+        self.experts
+    }
+
     /// The key of a record.
     pub(super) fn key(&self, layer: LayerId, expert: ExpertId) -> u32 {
         (layer.index() * self.experts + expert.index()) as u32

@@ -30,7 +30,7 @@ pub enum Prediction {
 
 /// Where a record was when a step began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::backend::cuda) enum Tier {
+pub(crate) enum Tier {
     /// In device memory.
     Device,
     /// In the host tier, from where the device can read it.
@@ -41,11 +41,11 @@ pub(in crate::backend::cuda) enum Tier {
 
 /// Ranks of a token's guesses, from the best, that a step acts upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Depths {
+pub(crate) struct Depths {
     /// Of records in the host tier: copied over the bus.
-    pub(super) bus: u32,
+    pub(crate) bus: u32,
     /// Of records in neither memory: read from disk.
-    pub(super) disk: u32,
+    pub(crate) disk: u32,
 }
 
 /// Least precision of a rank whose records are copied. A copy that is not used takes time of a bus that has nothing
@@ -165,7 +165,7 @@ fn median(times: &mut [Duration]) -> Duration {
 }
 
 /// What guesses are worth, learned from the steps before.
-pub(super) struct Predictor {
+pub(crate) struct Predictor {
     k: usize,
     host: Ranks,
     nowhere: Ranks,
@@ -178,7 +178,7 @@ pub(super) struct Predictor {
 
 impl Predictor {
     /// Nothing learned yet, for tokens with `k` experts and as many guesses.
-    pub(super) fn new(prediction: Prediction, k: usize) -> Self {
+    pub(crate) fn new(prediction: Prediction, k: usize) -> Self {
         Self {
             k,
             host: Ranks::new(k, BUS_PRECISION, k),
@@ -191,7 +191,7 @@ impl Predictor {
     }
 
     /// What the next step may do.
-    pub(super) fn depths(&self) -> Depths {
+    pub(crate) fn depths(&self) -> Depths {
         if self.acts && self.trial.as_ref().is_none_or(Trial::is_on) {
             Depths { bus: self.host.depth, disk: self.nowhere.depth }
         } else {
@@ -202,7 +202,7 @@ impl Predictor {
     /// Compares guesses with what was chosen. `guesses` are the expert ids of one layer of a step, `[tokens][k]`, best
     /// first; `used` the experts that the layer chose over all tokens, ascending, distinct; `tier` says where a record
     /// was when the step began.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         tokens: usize,
         guesses: &[u32],
@@ -227,7 +227,7 @@ impl Predictor {
 
     /// A step has ended that took `elapsed` and acted upon [`Predictor::depths`]. Only steps of one sequence are
     /// compared with each other; others take what the last of those was to try.
-    pub(super) fn step_ended(&mut self, tokens: usize, elapsed: Duration) {
+    pub(crate) fn step_ended(&mut self, tokens: usize, elapsed: Duration) {
         self.host.update();
         self.nowhere.update();
         if let Some(trial) = self.trial.as_mut().filter(|_| tokens == 1) {
@@ -236,7 +236,7 @@ impl Predictor {
     }
 
     /// Guesses compared, and those that came true.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         (self.guessed, self.right)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Carrier, MissService, Moves, RETURNING_PART, Tiers};
+use super::{DeviceMemory, MissService, Moves, RETURNING_PART, Tiers};
 use crate::EngineError;
 
 impl<F, S> Moves<F, S> {
@@ -18,15 +18,15 @@ impl<F, S> Moves<F, S> {
         &mut self,
         tiers: &mut Tiers<'_>,
         service: &mut MissService,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
         left: usize,
     ) -> Result<(), EngineError> {
-        self.settle(tiers, carrier)?;
+        self.settle(tiers, device)?;
         let mut held: Vec<(u32, u32)> = tiers.placement.held_slots().collect();
         self.sort_by_worth(tiers, &mut held);
         let (gone, kept) = held.split_at(held.len().saturating_sub(left));
         if self.exclusive {
-            self.return_records(tiers, service, carrier, gone)?;
+            self.return_records(tiers, service, device, gone)?;
         }
         for &(slot, key) in gone {
             tiers.placement.evict(slot);
@@ -38,7 +38,7 @@ impl<F, S> Moves<F, S> {
         let last = kept.iter().map(|&(slot, _)| slot).filter(|&slot| slot as usize >= left);
         let free = tiers.placement.free_slots().filter(|&slot| (slot as usize) < left);
         let pairs: Vec<(u32, u32)> = last.zip(free).collect();
-        carrier.relocate(&pairs)?;
+        device.relocate(&pairs)?;
         for (from, to) in pairs {
             tiers.placement.relocate(from, to);
         }
@@ -65,7 +65,7 @@ impl<F, S> Moves<F, S> {
         &mut self,
         tiers: &mut Tiers<'_>,
         service: &mut MissService,
-        carrier: &mut dyn Carrier<Filling = F, Saving = S>,
+        device: &mut dyn DeviceMemory<Filling = F, Saving = S>,
         gone: &[(u32, u32)],
     ) -> Result<(), EngineError> {
         let rooms = tiers.store.arenas().iter().map(|arena| arena.slots() / RETURNING_PART);
@@ -86,7 +86,7 @@ impl<F, S> Moves<F, S> {
         for (slot, key) in back {
             let (layer, expert) = tiers.placement.record(key);
             let Some(admission) = tiers.store.admit(layer, expert) else { continue };
-            match carrier.save(slot, admission) {
+            match device.save(slot, admission) {
                 Ok(saving) => saves.push(saving),
                 Err(error) => {
                     result = Err(error);
@@ -96,7 +96,7 @@ impl<F, S> Moves<F, S> {
         }
         for saving in saves {
             // What was begun is awaited, whatever became of the rest.
-            match carrier.finish(saving) {
+            match device.finish(saving) {
                 Ok(admission) => {
                     drop(admission.publish());
                     self.counts.returned += 1;

@@ -72,7 +72,7 @@ fn run(
         let ended = world.step(&uses);
         assert!(ended.is_ok() || faulty, "{ended:?}");
     }
-    let counts = world.moves.counts();
+    let counts = world.residency.moves.counts();
     world.end();
     counts
 }
@@ -87,6 +87,45 @@ fn records_move_between_tiers_and_stay_what_they_are() {
             let returns = (16..LAYERS * EXPERTS).contains(&host_slots);
             assert!(counts.returned > 0 || !returns, "{host_slots} {late}: {counts:?}");
         }
+    }
+}
+
+/// A prompt's batch is put aside after each layer, with the next one's reads under way; steps run meanwhile and find
+/// slots.
+#[test]
+fn steps_run_between_the_layers_of_a_prompt() {
+    for (host_slots, seed) in [(8, 1), (12, 2), (20, 3), (60, 4)] {
+        let shape = Shape {
+            layers: LAYERS,
+            experts: EXPERTS,
+            per_step: K,
+            device_slots: 15,
+            host_slots,
+            late: 3,
+            guesses: 1,
+            broken: 0,
+        };
+        let late =
+            FaultRates { late: 500, latest: Duration::from_micros(300), ..FaultRates::default() };
+        let mut world = World::open(shape, Some(late.plan(seed)), seed);
+        let mut dice = Dice(seed);
+        for turn in 0..40 {
+            let wanted = (0..LAYERS).map(|_| {
+                let all = (0..EXPERTS as u16).map(ExpertId);
+                all.filter(|_| dice.below(8) > 0).collect()
+            });
+            let wanted: Vec<Vec<ExpertId>> = wanted.collect();
+            let mut between = |world: &mut World| {
+                for _ in 0..dice.below(3) {
+                    let uses = uses(world, &mut dice, turn / 10);
+                    world.step(&uses)?;
+                }
+                Ok(())
+            };
+            world.prompt_with(&wanted, None, &mut between).unwrap();
+        }
+        assert!(world.residency.moves.counts().filled > 0, "{host_slots}");
+        world.end();
     }
 }
 
@@ -128,22 +167,22 @@ fn slots_that_go_take_the_records_of_least_worth_with_them() {
     for keys in [vec![0, 1], vec![4, 5], vec![4, 5]] {
         world.step(&[keys]).unwrap();
     }
-    let read = world.store.counters().records_read;
+    let read = world.residency.store.counters().records_read;
     world.resize(2).unwrap();
-    let mut held: Vec<(u32, u32)> = world.placement.held_slots().collect();
+    let mut held: Vec<(u32, u32)> = world.residency.placement.held_slots().collect();
     held.sort_unstable();
     assert_eq!(held.iter().map(|held| held.0).collect::<Vec<_>>(), [0, 1]);
     let mut kept: Vec<u32> = held.iter().map(|held| held.1).collect();
     kept.sort_unstable();
-    assert_eq!((kept, world.moves.counts().given_up), (vec![4, 5], 4));
+    assert_eq!((kept, world.residency.moves.counts().given_up), (vec![4, 5], 4));
     // What was used and lost its slot is in the host tier, or still there from the load.
     world.step(&[vec![0, 1]]).unwrap();
-    assert_eq!(world.store.counters().records_read, read);
+    assert_eq!(world.residency.store.counters().records_read, read);
     world.resize(6).unwrap();
     for _ in 0..4 {
         world.step(&[vec![0, 1]]).unwrap();
     }
-    assert!([0, 1, 4, 5].iter().all(|&key| world.placement.in_device(key)));
+    assert!([0, 1, 4, 5].iter().all(|&key| world.residency.placement.in_device(key)));
     world.end();
 }
 
@@ -164,20 +203,20 @@ fn a_record_that_loses_its_slot_is_named_somewhere_all_the_time() {
     for _ in 0..4 {
         world.step(&[vec![0, 1]]).unwrap();
     }
-    let mut read = world.store.counters().records_read;
+    let mut read = world.residency.store.counters().records_read;
     for turn in 0..60 {
         world.step(&[vec![2, 3]]).unwrap();
         if turn == 0 {
             read += 2;
         }
         for key in 0..4 {
-            assert_ne!(world.placement.words()[key], 0, "record {key} at {turn}");
+            assert_ne!(world.residency.placement.words()[key], 0, "record {key} at {turn}");
         }
     }
-    assert!(world.placement.in_device(2) && world.placement.in_device(3));
-    assert!(world.placement.in_host(0) && world.placement.in_host(1));
+    assert!(world.residency.placement.in_device(2) && world.residency.placement.in_device(3));
+    assert!(world.residency.placement.in_host(0) && world.residency.placement.in_host(1));
     // The step that comes back to them finds them.
     world.step(&[vec![0, 1]]).unwrap();
-    assert_eq!(world.store.counters().records_read, read);
+    assert_eq!(world.residency.store.counters().records_read, read);
     world.end();
 }

@@ -20,7 +20,7 @@ struct Place {
 
 /// The pages of each buffer.
 #[derive(Clone, Debug)]
-pub(super) struct CachePages {
+pub(crate) struct CachePages {
     row: usize,
     context: usize,
     page: usize,
@@ -30,7 +30,7 @@ pub(super) struct CachePages {
 
 impl CachePages {
     /// No pages yet: `sequences` places of `context` rows of `row` bytes, in pages of `page` bytes.
-    pub(super) fn new(sequences: usize, context: usize, row: usize, page: usize) -> Self {
+    pub(crate) fn new(sequences: usize, context: usize, row: usize, page: usize) -> Self {
         let count = (sequences * context * row).div_ceil(page);
         Self {
             row,
@@ -42,23 +42,23 @@ impl CachePages {
     }
 
     /// Pages of a buffer whose places all have their whole context.
-    pub(super) fn full(&self) -> usize {
+    pub(crate) fn full(&self) -> usize {
         self.mapped.len()
     }
 
     /// Pages that a buffer has.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.mapped.iter().filter(|mapped| **mapped).count()
     }
 
     /// The sequence at a place has, or is about to have, `tokens` tokens.
-    pub(super) fn need(&mut self, place: usize, tokens: usize) {
+    pub(crate) fn need(&mut self, place: usize, tokens: usize) {
         let needed = &mut self.places[place].needed;
         *needed = (*needed).max(tokens);
     }
 
     /// The sequence at a place has ended.
-    pub(super) fn end(&mut self, place: usize) {
+    pub(crate) fn end(&mut self, place: usize) {
         let place = &mut self.places[place];
         place.left = std::mem::take(&mut place.needed);
     }
@@ -82,30 +82,43 @@ impl CachePages {
     }
 
     /// Pages that must have memory and have none, ascending.
-    pub(super) fn missing(&self) -> Vec<usize> {
+    pub(crate) fn missing(&self) -> Vec<usize> {
         let needed = self.marked(|place| place.needed);
         self.select(|page| needed[page] && !self.mapped[page])
     }
 
     /// Pages that have memory for nothing, ascending.
-    pub(super) fn idle(&self) -> Vec<usize> {
+    pub(crate) fn idle(&self) -> Vec<usize> {
         let kept = self.marked(|place| place.needed.max(place.left));
         self.select(|page| self.mapped[page] && !kept[page])
     }
 
     /// Pages that have memory for what ended sequences have left alone, ascending.
-    pub(super) fn left(&self) -> Vec<usize> {
+    fn left(&self) -> Vec<usize> {
         let needed = self.marked(|place| place.needed);
         self.select(|page| self.mapped[page] && !needed[page])
     }
 
+    /// What gives way so that `short` more pages are spare: pages of ended sequences, each of which frees one in every
+    /// of `buffers` buffers, and as many pages of slots as those do not give.
+    pub(crate) fn give_way(&self, short: usize, buffers: usize) -> (Vec<usize>, usize) {
+        if short == 0 {
+            return (Vec::new(), 0);
+        }
+        let mut left = self.left();
+        let wanted = short.div_ceil(buffers).min(left.len());
+        // The ends of what is left go first: what is before them can still be gone on from.
+        let gone = left.split_off(left.len() - wanted);
+        (gone, short.saturating_sub(wanted * buffers))
+    }
+
     /// A page has memory from now on, or no longer.
-    pub(super) fn set(&mut self, page: usize, mapped: bool) {
+    pub(crate) fn set(&mut self, page: usize, mapped: bool) {
         self.mapped[page] = mapped;
     }
 
     /// The first tokens of a place that have memory.
-    pub(super) fn tokens(&self, place: usize) -> usize {
+    pub(crate) fn tokens(&self, place: usize) -> usize {
         let pages = self.pages_of(place, self.context);
         let first = pages.clone().find(|&page| !self.mapped[page]).unwrap_or(pages.end);
         (first * self.page / self.row).saturating_sub(place * self.context).min(self.context)
@@ -151,6 +164,22 @@ mod tests {
         pages.set(3, false);
         pages.set(4, false);
         assert_eq!((pages.tokens(0), pages.tokens(1)), (20, 4));
+    }
+
+    #[test]
+    fn ends_of_ended_sequences_give_way_before_slots_do() {
+        let mut pages = CachePages::new(2, 20, 4, 32);
+        pages.need(1, 20);
+        map_missing(&mut pages);
+        pages.end(1);
+        assert_eq!(pages.left(), [3, 4]);
+        assert_eq!(pages.give_way(0, 6), (vec![], 0));
+        assert_eq!(pages.give_way(5, 6), (vec![4], 0));
+        assert_eq!(pages.give_way(7, 6), (vec![3, 4], 0));
+        assert_eq!(pages.give_way(14, 6), (vec![3, 4], 2));
+        pages.set(3, false);
+        pages.set(4, false);
+        assert_eq!(pages.give_way(2, 6), (vec![], 2), "what is there is needed");
     }
 
     /// What is needed has memory once it was mapped, and nothing is idle that a sequence needs.

@@ -79,8 +79,10 @@ fn encodings() -> Vec<Encoding> {
 fn products_are_accurate_and_equal_on_every_instruction_set() {
     let mut random = Random::new(1);
     for (index, encoding) in encodings().into_iter().enumerate() {
-        // Shapes with odd rows, lone groups, more than sixteen groups, partial steps.
-        for (rows, columns) in [(1, 96), (7, 384), (33, 640), (5, 2176)] {
+        // Shapes with odd rows, lone groups, eight groups, more than sixteen groups, partial steps.
+        for (rows, columns) in
+            [(1, 96), (6, 512), (7, 384), (33, 640), (5, 1024), (3, 1280), (5, 2176)]
+        {
             let columns = usize::next_multiple_of(columns, encoding.block_values());
             let matrix = random_matrix(&mut random, encoding, rows, columns);
             // Enough outputs for a mean: one of them may well be three times as far off.

@@ -44,7 +44,7 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ, VL, VBMI and VNNI.
+    /// x86-64 with AVX-512 F, BW, DQ, VL, VBMI and VNNI, and with GFNI (Ice Lake, Zen 4 and later).
     Avx512,
     /// As `Avx512`, and AMX tiles for products of several tokens.
     Amx,

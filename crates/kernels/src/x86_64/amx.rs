@@ -226,7 +226,7 @@ struct Layout {
 
 /// All rows and tokens of a task.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "gfni,avx2,fma,f16c")]
 unsafe fn all_tokens(task: &IntegerTask<'_>, layout: &Layout, workspace: &mut Workspace) {
     let Workspace { panels, rows, steps, sums } = workspace;
     let group = layout.group;
@@ -267,7 +267,7 @@ unsafe fn all_tokens(task: &IntegerTask<'_>, layout: &Layout, workspace: &mut Wo
 macro_rules! with_features {
     (|$($argument:ident: $type:ty),*| $call:expr) => {{
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-        #[target_feature(enable = "avx2,fma,f16c")]
+        #[target_feature(enable = "gfni,avx2,fma,f16c")]
         unsafe fn with_features($($argument: $type),*) {
             // SAFETY: passed on to the caller.
             unsafe { $call }
@@ -307,7 +307,7 @@ unsafe fn quantised_rows(task: &IntegerTask<'_>) {
     }
     let layout = match bits {
         2 => Layout { group, build: panel_of!(4), unpack: affine!(2) },
-        3 => Layout { group, build: panel_of!(1), unpack: affine!(3) },
+        3 => Layout { group, build: panel_of!(2), unpack: affine!(3) },
         4 => Layout { group, build: panel_of!(2), unpack: affine!(4) },
         5 => Layout { group, build: panel_of!(1), unpack: affine!(5) },
         6 => Layout { group, build: panel_of!(1), unpack: affine!(6) },

@@ -80,6 +80,21 @@ pub(super) unsafe fn build<const PLANES: usize>(
     }
 }
 
+/// For each byte of 64 columns of three bits, in quarters that have the even columns and the odd ones in turns: the byte
+/// of the stream that comes to its place, and where in its quadword the value begins.
+static PAIRS: [[u8; DEPTH]; 2] = {
+    let mut tables = [[0; DEPTH]; 2];
+    let mut k = 0;
+    while k < DEPTH {
+        let odd = k / 16 % 2;
+        let pair = k / 32 * 16 + k % 16;
+        tables[0][k] = (pair / 8 * 6 + k % 8) as u8;
+        tables[1][k] = (pair % 8 * 6 + odd * 3) as u8;
+        k += 1;
+    }
+    tables
+};
+
 /// 64 columns of one row of affine weights as bytes, in the order of the panel.
 #[inline(always)]
 unsafe fn weights<const BITS: u8>(from: *const u8) -> __m512i {
@@ -99,7 +114,14 @@ unsafe fn weights<const BITS: u8>(from: *const u8) -> __m512i {
                 let shifts = _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6);
                 _mm512_and_si512(_mm512_srlv_epi64(each, shifts), mask)
             }
-            _ => unpack::<BITS>(read_step::<BITS>(from, 8 * BITS as usize))[0],
+            3 => {
+                let stream = read_step::<BITS>(from, DEPTH / 8 * 3);
+                let order = _mm512_loadu_si512(PAIRS[0].as_ptr().cast());
+                let first = _mm512_loadu_si512(PAIRS[1].as_ptr().cast());
+                let gathered = _mm512_permutexvar_epi8(order, stream);
+                _mm512_and_si512(_mm512_multishift_epi64_epi8(first, gathered), mask)
+            }
+            _ => unpack::<BITS>(read_step::<BITS>(from, DEPTH / 8 * BITS as usize))[0],
         }
     }
 }

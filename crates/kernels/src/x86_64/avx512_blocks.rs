@@ -103,7 +103,8 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTas
 /// # Safety
 ///
 /// As for [`block_rows`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+#[target_feature(enable = "gfni,avx2,fma,f16c")]
 pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
     // SAFETY: passed on to the caller.
     unsafe { all_tokens::<unpackers::Mxfp4Planes, 32>(task) }
@@ -117,5 +118,5 @@ pub(super) mod unpackers {
 
 crate::blocks::each_format!(
     block_rows,
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gfni,avx2,fma,f16c"
 );

@@ -8,7 +8,8 @@
 //! additions cost 2.6 instructions per unit and save the conversion, spread and multiplication of
 //! each unit (docs/decisions.md).
 //!
-//! One row at a time, weights prefetched 48 cache lines ahead; up to four tokens share the unpacking.
+//! One token is multiplied with several rows at a time, which share the loads of its activations; up to four tokens
+//! take one row at a time and share its unpacking. Weights are prefetched 48 cache lines ahead.
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
@@ -26,6 +27,9 @@ const FACTORS_PREFETCH_BYTES: usize = 6 * 64;
 
 /// Units reduced together.
 const QUAD: usize = 4;
+
+/// Rows that one token is multiplied with at a time.
+const STEP_ROWS: usize = 2;
 
 /// Packing of activations for weights of the given width.
 pub(super) fn packing(bits: u8) -> Packing {
@@ -120,158 +124,317 @@ pub(super) unsafe fn factors(
     first: usize,
     count: usize,
 ) -> __m512 {
-    let mask = if count >= 16 { u16::MAX } else { (1u16 << count) - 1 };
     // SAFETY: masked lanes are not accessed; the caller vouches for `count` values.
     unsafe {
+        let wide = |bits| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)));
+        let from = base.add(float.bytes() * first);
+        if count >= GROUP_LANES {
+            return match float {
+                FloatType::F32 => _mm512_loadu_ps(from.cast()),
+                FloatType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+                FloatType::Bf16 => wide(_mm256_loadu_si256(from.cast())),
+            };
+        }
+        let mask = (1u16 << count) - 1;
         match float {
-            FloatType::F32 => _mm512_maskz_loadu_ps(mask, base.add(4 * first).cast()),
-            FloatType::F16 => {
-                _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, base.add(2 * first).cast()))
-            }
-            FloatType::Bf16 => {
-                let bits = _mm256_maskz_loadu_epi16(mask, base.add(2 * first).cast());
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
-            }
+            FloatType::F32 => _mm512_maskz_loadu_ps(mask, from.cast()),
+            FloatType::F16 => _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+            FloatType::Bf16 => wide(_mm256_maskz_loadu_epi16(mask, from.cast())),
         }
     }
 }
 
-/// Group sums of sixteen groups of one row for `T` tokens. `left` is what remains of the row in
-/// bytes; with `TAIL` it may be less than sixteen groups.
+/// What remains of rows: sixteen groups at least.
+const WHOLE: u8 = 0;
+/// Eight groups: the rows of many experts.
+const HALF: u8 = 1;
+/// Anything else.
+const TAIL: u8 = 2;
+
+/// Weights and activations of sixteen groups of `R` rows and `T` tokens, or of as many as remain. `left` is what remains
+/// of a row in bytes.
+#[derive(Clone, Copy)]
+struct Sources<const R: usize, const T: usize> {
+    weight: [*const u8; R],
+    left: usize,
+    x: [*const u8; T],
+}
+
+/// Group sums, spread over the lanes of a register for each row and token.
+type Sums<const R: usize, const T: usize> = [[__m512i; T]; R];
+
+/// Sums of one unit.
+#[inline(always)]
+unsafe fn unit<
+    const BITS: u8,
+    const GROUP: usize,
+    const R: usize,
+    const T: usize,
+    const REST: u8,
+>(
+    index: usize,
+    from: &Sources<R, T>,
+) -> Sums<R, T> {
+    let planes = planes(BITS);
+    let steps = unit_columns(BITS, GROUP) / step_columns(BITS);
+    let x_step = planes * 128;
+    // A unit past the end has zero weights; any activations will do.
+    let present = REST != TAIL || index * steps * step_bytes(BITS) < from.left;
+    let x_index = if present { index } else { 0 };
+    // SAFETY: the caller vouches for `left` bytes of weights, for activations as long as the
+    // padded columns, and for the features.
+    unsafe {
+        let zero = _mm512_setzero_si512();
+        let (mut high, mut low) = ([[zero; T]; R], [[zero; T]; R]);
+        for s in 0..steps {
+            let at = (index * steps + s) * step_bytes(BITS);
+            let left = if REST == TAIL { from.left.saturating_sub(at) } else { step_bytes(BITS) };
+            let mut w = [[zero; 4]; R];
+            for r in 0..R {
+                let weight = from.weight[r].wrapping_add(at);
+                // Every second of short steps: no line is left out, and fewer are asked for twice.
+                if step_bytes(BITS) > 32 || index % 2 == 0 {
+                    crate::prefetch(weight.wrapping_add(PREFETCH_BYTES));
+                }
+                w[r] = unpack::<BITS>(read_step::<BITS>(weight, left));
+            }
+            for p in 0..planes {
+                for t in 0..T {
+                    let x = from.x[t].add((x_index * steps + s) * x_step + p * 64);
+                    let h = _mm512_load_si512(x.cast());
+                    let l = _mm512_load_si512(x.add(planes * 64).cast());
+                    for r in 0..R {
+                        high[r][t] = _mm512_dpbusd_epi32(high[r][t], w[r][p], h);
+                        low[r][t] = _mm512_dpbusd_epi32(low[r][t], w[r][p], l);
+                    }
+                }
+            }
+        }
+        for r in 0..R {
+            for t in 0..T {
+                low[r][t] = _mm512_add_epi32(_mm512_slli_epi32::<8>(high[r][t]), low[r][t]);
+            }
+        }
+        low
+    }
+}
+
+/// Sums of the units that are reduced together. Loops over these are written out: left to the compiler they would
+/// keep their registers in memory.
+#[inline(always)]
+unsafe fn quad<
+    const BITS: u8,
+    const GROUP: usize,
+    const GROUPS: usize,
+    const R: usize,
+    const T: usize,
+    const REST: u8,
+>(
+    index: usize,
+    from: &Sources<R, T>,
+) -> Sums<R, T> {
+    let first = index * QUAD;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let a = unit::<BITS, GROUP, R, T, REST>(first, from);
+        let zero = [[_mm512_setzero_si512(); T]; R];
+        let half = REST == HALF;
+        let mut b = zero;
+        if !(half && GROUPS == 8) {
+            b = unit::<BITS, GROUP, R, T, REST>(first + 1, from);
+        }
+        let mut sums = a;
+        if GROUPS == 8 {
+            for r in 0..R {
+                for t in 0..T {
+                    // Two units of eight groups, two lanes each.
+                    let (a, b) = (_mm512_castsi512_ps(a[r][t]), _mm512_castsi512_ps(b[r][t]));
+                    sums[r][t] = _mm512_add_epi32(
+                        _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, b)),
+                        _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, b)),
+                    );
+                }
+            }
+            return sums;
+        }
+        let (mut c, mut d) = (zero, zero);
+        if !(half && GROUPS == 4) {
+            c = unit::<BITS, GROUP, R, T, REST>(first + 2, from);
+            d = unit::<BITS, GROUP, R, T, REST>(first + 3, from);
+        }
+        for r in 0..R {
+            for t in 0..T {
+                sums[r][t] = sum_blocks(a[r][t], b[r][t], c[r][t], d[r][t]);
+            }
+        }
+        sums
+    }
+}
+
+/// Sums of sixteen groups, in order.
 #[inline(always)]
 unsafe fn sixteen_groups<
     const BITS: u8,
     const GROUP: usize,
     const GROUPS: usize,
+    const R: usize,
     const T: usize,
-    const TAIL: bool,
+    const REST: u8,
 >(
-    weight: *const u8,
-    left: usize,
-    x: [*const u8; T],
-) -> [__m512i; T] {
-    let planes = planes(BITS);
-    let steps = unit_columns(BITS, GROUP) / step_columns(BITS);
-    let unit_bytes = steps * step_bytes(BITS);
-    let x_step = planes * 128;
-    let units = GROUP_LANES / GROUPS;
-    let together = if units < QUAD { units } else { QUAD };
-    // SAFETY: the caller vouches for `left` bytes of weights, for activations as long as the
-    // padded columns, and for the features.
+    from: &Sources<R, T>,
+) -> Sums<R, T> {
+    // SAFETY: passed on to the caller.
     unsafe {
-        let zero = _mm512_setzero_si512();
-        let mut quads = [[zero; QUAD]; T];
-        for quad in 0..units / together {
-            let first = quad * together;
-            if TAIL && first * unit_bytes >= left {
-                break;
-            }
-            let mut w = [[[zero; 4]; 2]; QUAD];
-            for u in 0..together {
-                for s in 0..steps {
-                    let at = (first + u) * unit_bytes + s * step_bytes(BITS);
-                    let remains = if TAIL { left.saturating_sub(at) } else { 64 };
-                    let from = weight.wrapping_add(at);
-                    // Every second of short steps: no line is left out, and fewer are asked for twice.
-                    if step_bytes(BITS) > 32 || u % 2 == 0 {
-                        crate::prefetch(from.wrapping_add(PREFETCH_BYTES));
-                    }
-                    w[u][s] = unpack::<BITS>(read_step::<BITS>(from, remains));
-                }
-            }
+        let first = quad::<BITS, GROUP, GROUPS, R, T, REST>(0, from);
+        let zero = [[_mm512_setzero_si512(); T]; R];
+        let (mut second, mut third, mut fourth) = (zero, zero, zero);
+        if GROUPS == 1 || GROUPS == 2 && REST != HALF {
+            second = quad::<BITS, GROUP, GROUPS, R, T, REST>(1, from);
+        }
+        if GROUPS == 1 && REST != HALF {
+            third = quad::<BITS, GROUP, GROUPS, R, T, REST>(2, from);
+            fourth = quad::<BITS, GROUP, GROUPS, R, T, REST>(3, from);
+        }
+        let mut sums = first;
+        for r in 0..R {
             for t in 0..T {
-                let mut sums = [zero; QUAD];
-                for u in 0..together {
-                    // A unit past the end has zero weights; any activations will do.
-                    let present = !TAIL || (first + u) * unit_bytes < left;
-                    let unit = if present { first + u } else { 0 };
-                    let (mut high, mut low) = (zero, zero);
-                    for s in 0..steps {
-                        let x = x[t].add((unit * steps + s) * x_step);
-                        for p in 0..planes {
-                            let h = _mm512_load_si512(x.add(p * 64).cast());
-                            let l = _mm512_load_si512(x.add((planes + p) * 64).cast());
-                            high = _mm512_dpbusd_epi32(high, w[u][s][p], h);
-                            low = _mm512_dpbusd_epi32(low, w[u][s][p], l);
-                        }
-                    }
-                    sums[u] = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
-                }
-                quads[t][quad] = if GROUPS == 8 {
-                    // Two units of eight groups, two lanes each.
-                    let a = _mm512_castsi512_ps(sums[0]);
-                    let b = _mm512_castsi512_ps(sums[1]);
-                    _mm512_add_epi32(
-                        _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, b)),
-                        _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, b)),
-                    )
-                } else {
-                    sum_blocks(sums[0], sums[1], sums[2], sums[3])
-                };
+                sums[r][t] =
+                    sum_groups::<GROUPS>([first[r][t], second[r][t], third[r][t], fourth[r][t]]);
             }
         }
-        let mut out = [zero; T];
-        for t in 0..T {
-            out[t] = sum_groups::<GROUPS>(quads[t]);
-        }
-        out
+        sums
     }
 }
 
-/// Rows of a task for `T` tokens starting with `first`.
+/// Scales and biases of `count` groups from `group` on, of `R` rows from `row` on. They are read before the group sums
+/// are formed: a branch between sums and their use would make the compiler keep activations in memory.
 #[inline(always)]
-unsafe fn rows<const BITS: u8, const GROUP: usize, const GROUPS: usize, const T: usize>(
+unsafe fn weight_factors<const R: usize>(
     task: &IntegerTask<'_>,
-    first: usize,
-) {
+    (row, group, count): (usize, usize, usize),
+    groups: usize,
+) -> [[__m512; 2]; R] {
     let (_, _, float) = task.affine();
     let bias_factor = task.bias_factor();
+    let (scales, biases) = (task.matrix.scales.as_ptr(), task.matrix.biases.as_ptr());
+    // SAFETY: the caller vouches for these groups and for the features.
+    unsafe {
+        let mut both = [[_mm512_setzero_ps(); 2]; R];
+        for r in 0..R {
+            let at = (row + r) * groups + group;
+            let ahead = at * float.bytes() + FACTORS_PREFETCH_BYTES;
+            crate::prefetch(scales.wrapping_add(ahead));
+            crate::prefetch(biases.wrapping_add(ahead));
+            let scale = factors(float, scales, at, count);
+            let bias = match bias_factor {
+                Some(factor) => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
+                None => factors(float, biases, at, count),
+            };
+            both[r] = [scale, bias];
+        }
+        both
+    }
+}
+
+/// Adds group sums to the accumulation lanes; `x` are the factors of the activations, scales and sums, of each token.
+#[inline(always)]
+unsafe fn combine<const R: usize, const T: usize>(
+    lanes: &mut [[__m512; T]; R],
+    exact: Sums<R, T>,
+    weights: [[__m512; 2]; R],
+    x: [[*const f32; 2]; T],
+) {
+    // SAFETY: the caller vouches for sixteen factors of the activations and for the features.
+    unsafe {
+        for t in 0..T {
+            let (d, sum) = (_mm512_loadu_ps(x[t][0]), _mm512_loadu_ps(x[t][1]));
+            for r in 0..R {
+                let [scale, bias] = weights[r];
+                let product = _mm512_mul_ps(_mm512_cvtepi32_ps(exact[r][t]), d);
+                lanes[r][t] = _mm512_fmadd_ps(product, scale, lanes[r][t]);
+                lanes[r][t] = _mm512_fmadd_ps(sum, bias, lanes[r][t]);
+            }
+        }
+    }
+}
+
+/// `R` rows of a task from `row` on, for `T` tokens starting with `first`.
+#[inline(always)]
+unsafe fn rows<
+    const BITS: u8,
+    const GROUP: usize,
+    const GROUPS: usize,
+    const R: usize,
+    const T: usize,
+>(
+    task: &IntegerTask<'_>,
+    row: usize,
+    first: usize,
+) {
     let columns = task.matrix.columns;
     let groups = columns / GROUP;
     let row_bytes = columns * BITS as usize / 8;
     let block_bytes = GROUP_LANES * GROUP * BITS as usize / 8;
     let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
     let values = x.map(|row| task.x.values(row).as_ptr());
-    let scales = x.map(|row| task.x.scales(row).as_ptr());
-    let sums = x.map(|row| task.x.sums(row).as_ptr());
+    let weight: [*const u8; R] =
+        std::array::from_fn(|r| task.matrix.weight.as_ptr().wrapping_add((row + r) * row_bytes));
     // SAFETY: `Matrix` guarantees the bytes of each row; prepared activations are padded to whole
     // blocks of groups and steps of columns; the caller vouches for features and output.
     unsafe {
-        for row in task.rows.clone() {
-            let weight = task.matrix.weight.as_ptr().add(row * row_bytes);
-            let mut lanes = [_mm512_setzero_ps(); T];
-            for block in 0..groups.div_ceil(GROUP_LANES) {
-                let group = block * GROUP_LANES;
-                let left = row_bytes - block * block_bytes;
-                let from = weight.add(block * block_bytes);
-                let x = values.map(|x| x.add(2 * group * GROUP));
-                let whole = left >= block_bytes;
-                let exact = if whole {
-                    sixteen_groups::<BITS, GROUP, GROUPS, T, false>(from, left, x)
-                } else {
-                    sixteen_groups::<BITS, GROUP, GROUPS, T, true>(from, left, x)
-                };
-                let count = (groups - group).min(GROUP_LANES);
-                let at = row * groups + group;
-                let ahead = at * float.bytes() + FACTORS_PREFETCH_BYTES;
-                crate::prefetch(task.matrix.scales.as_ptr().wrapping_add(ahead));
-                crate::prefetch(task.matrix.biases.as_ptr().wrapping_add(ahead));
-                let scale = factors(float, task.matrix.scales.as_ptr(), at, count);
-                let bias = match bias_factor {
-                    Some(factor) => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
-                    None => factors(float, task.matrix.biases.as_ptr(), at, count),
-                };
-                for t in 0..T {
-                    let d = _mm512_loadu_ps(scales[t].add(group));
-                    let sum = _mm512_loadu_ps(sums[t].add(group));
-                    let product = _mm512_mul_ps(_mm512_cvtepi32_ps(exact[t]), d);
-                    lanes[t] = _mm512_fmadd_ps(product, scale, lanes[t]);
-                    lanes[t] = _mm512_fmadd_ps(sum, bias, lanes[t]);
-                }
-            }
+        let mut lanes = [[_mm512_setzero_ps(); T]; R];
+        let mut group = 0;
+        let mut from = Sources { weight, left: row_bytes, x: values };
+        let x = x.map(|row| [task.x.scales(row).as_ptr(), task.x.sums(row).as_ptr()]);
+        while groups - group >= GROUP_LANES {
+            let factors = weight_factors::<R>(task, (row, group, GROUP_LANES), groups);
+            let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, WHOLE>(&from);
+            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+            group += GROUP_LANES;
+            from.left -= block_bytes;
+            from.weight = from.weight.map(|weight| weight.wrapping_add(block_bytes));
+            from.x = from.x.map(|x| x.wrapping_add(2 * GROUP_LANES * GROUP));
+        }
+        // Steps of the trunk and prompts seldom have such rows: one form less to compile for several tokens.
+        if T == 1 && groups - group == GROUP_LANES / 2 {
+            let factors = weight_factors::<R>(task, (row, group, GROUP_LANES / 2), groups);
+            let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, HALF>(&from);
+            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+        } else if group < groups {
+            let factors = weight_factors::<R>(task, (row, group, groups - group), groups);
+            let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, TAIL>(&from);
+            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+        }
+        for r in 0..R {
             for t in 0..T {
-                *task.out(first + t, row) = sum_lanes(lanes[t]);
+                *task.out(first + t, row + r) = sum_lanes(lanes[r][t]);
             }
+        }
+    }
+}
+
+/// All rows of a task for `T` tokens starting with `first`, `R` at a time.
+#[inline(always)]
+unsafe fn all_rows<
+    const BITS: u8,
+    const GROUP: usize,
+    const GROUPS: usize,
+    const R: usize,
+    const T: usize,
+>(
+    task: &IntegerTask<'_>,
+    first: usize,
+) {
+    let mut row = task.rows.start;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        while row + R <= task.rows.end {
+            rows::<BITS, GROUP, GROUPS, R, T>(task, row, first);
+            row += R;
+        }
+        while R > 1 && row < task.rows.end {
+            rows::<BITS, GROUP, GROUPS, 1, T>(task, row, first);
+            row += 1;
         }
     }
 }
@@ -290,7 +453,7 @@ pub(super) unsafe fn sum_lanes(lanes: __m512) -> f32 {
 macro_rules! width_and_group {
     ($name:ident, $bits:literal, $group:literal) => {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-        #[target_feature(enable = "avx2,fma,f16c")]
+        #[target_feature(enable = "gfni,avx2,fma,f16c")]
         unsafe fn $name(task: &IntegerTask<'_>) {
             const GROUPS: usize = unit_groups($bits, $group);
             let mut token = 0;
@@ -299,15 +462,15 @@ macro_rules! width_and_group {
             // SAFETY: passed on to the caller.
             unsafe {
                 while token + 4 <= task.count {
-                    rows::<$bits, $group, GROUPS, 4>(task, token);
+                    all_rows::<$bits, $group, GROUPS, 1, 4>(task, token);
                     token += 4;
                 }
                 if token + 2 <= task.count {
-                    rows::<$bits, $group, GROUPS, 2>(task, token);
+                    all_rows::<$bits, $group, GROUPS, 1, 2>(task, token);
                     token += 2;
                 }
                 if token < task.count {
-                    rows::<$bits, $group, GROUPS, 1>(task, token);
+                    all_rows::<$bits, $group, GROUPS, STEP_ROWS, 1>(task, token);
                 }
             }
         }

@@ -29,7 +29,7 @@ pub(crate) mod avx512 {
         "avx512",
         Avx512Lanes,
         [#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-         #[target_feature(enable = "avx2,fma,f16c")]],
+         #[target_feature(enable = "gfni,avx2,fma,f16c")]],
         packing,
         quantised_rows,
         Packing::Planes { per_byte: 1 },

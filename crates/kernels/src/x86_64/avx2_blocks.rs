@@ -8,7 +8,7 @@
 
 use super::avx2::Avx2Lanes;
 use super::avx2_formats::Format;
-use super::avx2_quantised::sum_groups;
+use super::avx2_quantised::{in_order, sum_groups};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
@@ -33,6 +33,39 @@ unsafe fn multiply(codes: __m256i, x: *const u8) -> __m256i {
             _mm256_madd_epi16(even, _mm256_load_si256(x.cast())),
             _mm256_madd_epi16(odd, _mm256_load_si256(x.add(32).cast())),
         )
+    }
+}
+
+/// Sums of the products of four vectors of codes from vector `v` on, in halves of a register: the first of sixteen
+/// columns of each, then the second.
+#[inline(always)]
+unsafe fn four<F: Format>(from: *const u8, x: *const u8, v: usize) -> __m256i {
+    // SAFETY: the caller vouches for blocks and activations of 256 columns and for the features.
+    unsafe {
+        let a = multiply(F::codes(from, v), x.add(64 * v));
+        let b = multiply(F::codes(from, v + 1), x.add(64 * (v + 1)));
+        let ab = _mm256_hadd_epi32(a, b);
+        let c = multiply(F::codes(from, v + 2), x.add(64 * (v + 2)));
+        let d = multiply(F::codes(from, v + 3), x.add(64 * (v + 3)));
+        _mm256_hadd_epi32(ab, _mm256_hadd_epi32(c, d))
+    }
+}
+
+/// Sums of the groups of 256 columns: of eight groups of 32 in the first register, of sixteen of 16 in both. They are
+/// added up as they come, because sixteen registers do not hold the products of all.
+#[inline(always)]
+unsafe fn half_sums<F: Format, const GROUP: usize>(from: *const u8, x: *const u8) -> [__m256; 2] {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let (first, second) = (four::<F>(from, x, 0), four::<F>(from, x, 4));
+        if GROUP == 32 {
+            let sums = _mm256_add_epi32(
+                _mm256_permute2x128_si256::<0x20>(first, second),
+                _mm256_permute2x128_si256::<0x31>(first, second),
+            );
+            return [_mm256_cvtepi32_ps(sums), _mm256_setzero_ps()];
+        }
+        [_mm256_cvtepi32_ps(in_order(first, 2)), _mm256_cvtepi32_ps(in_order(second, 2))]
     }
 }
 
@@ -85,16 +118,15 @@ unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, tok
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
                 let (from, scales_from) = blocks.sources(F::PLANES, row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
-                let mut units = [[_mm256_setzero_si256(); VECTORS]; 2];
-                for h in 0..present {
-                    let x = values.add(2 * (step * halves + h) * HALF);
-                    for v in 0..VECTORS {
-                        units[h][v] = multiply(F::codes(from[h], v), x.add(64 * v));
-                    }
+                let x = values.add(2 * step * halves * HALF);
+                let [first, mut second] = half_sums::<F, GROUP>(from[0], x);
+                if GROUP == 32 && present == 2 {
+                    [second, _] = half_sums::<F, GROUP>(from[1], x.add(2 * HALF));
                 }
                 let group = step * GROUP_LANES;
                 let x = (scales.add(group), x_sums.add(group));
-                lanes = combine(lanes, sums::<GROUP>(&units), x, F::factors(scales_from));
+                let exact = Avx2Lanes(first, second);
+                lanes = combine(lanes, exact, x, F::factors(scales_from));
             }
             *task.out(token, row) = lanes.sum();
         }

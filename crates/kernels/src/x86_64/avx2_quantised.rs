@@ -259,7 +259,7 @@ unsafe fn eight_groups<const BITS: u8, const GROUP: usize, const T: usize>(
 
 /// Eight sums of units of `groups` groups, added up within halves, in the order of the groups.
 #[inline(always)]
-unsafe fn in_order(sums: __m256i, groups: usize) -> __m256i {
+pub(super) unsafe fn in_order(sums: __m256i, groups: usize) -> __m256i {
     // SAFETY: register operations; the caller vouches for AVX2.
     unsafe {
         let order = if groups == 2 {

@@ -193,7 +193,7 @@ unsafe fn unit<
             for r in 0..R {
                 let weight = from.weight[r].wrapping_add(at);
                 // Every second of short steps: no line is left out, and fewer are asked for twice.
-                if step_bytes(BITS) > 32 || index % 2 == 0 {
+                if step_bytes(BITS) > 32 || index.is_multiple_of(2) {
                     crate::prefetch(weight.wrapping_add(PREFETCH_BYTES));
                 }
                 w[r] = unpack::<BITS>(read_step::<BITS>(weight, left));

@@ -80,8 +80,8 @@ pub(super) unsafe fn build<const PLANES: usize>(
     }
 }
 
-/// For each byte of 64 columns of three bits, in quarters that have the even columns and the odd ones in turns: the byte
-/// of the stream that comes to its place, and where in its quadword the value begins.
+/// For each byte of 64 columns of three bits, in quarters that have the even columns and the odd ones in turns: the
+/// byte of the stream that comes to its place, and where in its quadword the value begins.
 static PAIRS: [[u8; DEPTH]; 2] = {
     let mut tables = [[0; DEPTH]; 2];
     let mut k = 0;

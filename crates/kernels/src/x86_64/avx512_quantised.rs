@@ -151,8 +151,8 @@ const HALF: u8 = 1;
 /// Anything else.
 const TAIL: u8 = 2;
 
-/// Weights and activations of sixteen groups of `R` rows and `T` tokens, or of as many as remain. `left` is what remains
-/// of a row in bytes.
+/// Weights and activations of sixteen groups of `R` rows and `T` tokens, or of as many as remain. `left` is what
+/// remains of a row in bytes.
 #[derive(Clone, Copy)]
 struct Sources<const R: usize, const T: usize> {
     weight: [*const u8; R],

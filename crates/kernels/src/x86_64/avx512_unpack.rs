@@ -2,9 +2,9 @@
 //!
 //! Four and two bits are taken where they are: 64 bytes of stream give two or four vectors of interleaved columns, and
 //! the activations were permuted to match. One affine map of the bits of each byte cuts out what begins at any of them.
-//! Other widths straddle bytes: one byte permutation brings the bytes around each eight values into a quadword, and one
-//! multishift takes these out: 64 consecutive columns in order. Three bits are taken out in pairs, as values of six bits,
-//! and then as if a byte held two.
+//! Other widths straddle bytes: one byte permutation brings the bytes around each eight values into a quadword, and
+//! one multishift takes these out: 64 consecutive columns in order. Three bits are taken out in pairs, as values of
+//! six bits, and then as if a byte held two.
 
 use std::arch::x86_64::*;
 

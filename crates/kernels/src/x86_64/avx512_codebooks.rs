@@ -4,10 +4,11 @@
 //! magnitude, or their difference where the mask is set.
 
 use super::avx512_formats::*;
+use super::{avx2_codebooks, avx2_formats};
+use crate::blocks;
 use crate::blocks::fields::{self, read_u64};
 use crate::blocks::grids;
 use crate::blocks::tables::FP4;
-use crate::blocks::{self, Unpacked};
 use std::arch::x86_64::*;
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for the features and for the
@@ -291,31 +292,13 @@ unpacker!(
     }
 );
 
-/// Ternary digits, five to a byte: by the scalar reference.
-pub(super) struct Tq1_0;
-
-impl Format for Tq1_0 {
-    #[inline(always)]
-    unsafe fn codes(from: *const u8, v: usize) -> __m512i {
-        // SAFETY: passed on to the caller.
-        unsafe { Self::half(from)[v] }
-    }
-
-    #[inline(always)]
-    unsafe fn factors(from: [*const u8; 2]) -> (__m512, __m512) {
-        // SAFETY: see above.
-        unsafe { with_offset(halves(from[0].add(52), from[1].add(52)), 1.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn half(from: *const u8) -> [__m512i; 4] {
-        let mut unpacked = Unpacked::EMPTY;
-        // SAFETY: see above.
-        unsafe {
-            blocks::ternary::tq1_0(std::slice::from_raw_parts(from, 54), &mut unpacked);
-            let codes = unpacked.codes.as_ptr();
-            let load = |v: usize| _mm512_loadu_si512(codes.add(64 * v).cast());
-            [load(0), load(1), load(2), load(3)]
-        }
-    }
-}
+unpacker!(
+    Tq1_0,
+    |from, v| {
+        // Five digits to a byte leave no 64 columns together: two times 32, as AVX2 takes them.
+        let low = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, 2 * v);
+        let high = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, 2 * v + 1);
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+    },
+    |from| with_offset(halves(from[0].add(52), from[1].add(52)), 1.0)
+);

@@ -26,6 +26,13 @@ const UNSAFE_ALLOWED: &[&str] = &[
 /// Workspace crates from the bottom up: each may use those before it.
 const LAYERS: &[&str] = &["kernels", "store", "hub", "cuda", "gpu", "engine", "server", "flashmoe"];
 
+/// Folders whose files must not name another part of their crate, and the part.
+const CLOSED_ROOMS: &[(&str, &str)] = &[
+    ("crates/engine/src/residency/", "crate::backend"),
+    ("crates/engine/src/residency/", "use cuda::"),
+    ("crates/engine/src/residency/", "use gpu::"),
+];
+
 struct Source {
     /// Relative to the workspace, with forward slashes.
     path: String,
@@ -54,6 +61,7 @@ const RULES: &[Rule] = &[
     free_of_machine_paths,
     unsafe_where_allowed,
     dependencies_point_down,
+    rooms_point_down,
     indexed,
 ];
 
@@ -149,6 +157,15 @@ fn dependencies_point_down(source: &Source) -> Breaches {
                 || line.starts_with(&format!("flashmoe-{layer} "))
         });
         used.map(|layer| format!("{name} must not use {layer}"))
+    })
+}
+
+fn rooms_point_down(source: &Source) -> Breaches {
+    let closed = CLOSED_ROOMS.iter().filter(|(room, _)| source.path.starts_with(room));
+    let parts: Vec<&str> = closed.map(|(_, part)| *part).collect();
+    numbered(source, |line| {
+        let named = parts.iter().find(|part| line.contains(**part));
+        named.map(|part| format!("this room must not know of {part}"))
     })
 }
 
@@ -248,6 +265,10 @@ fn every_rule_catches_a_breach() {
         (
             dependencies_point_down,
             source("crates/store/Cargo.toml", "flashmoe-engine.workspace = true\n"),
+        ),
+        (
+            rooms_point_down,
+            source("crates/engine/src/residency/a.rs", "use crate::backend::cuda::CudaBackend;\n"),
         ),
         (
             indexed,

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::backend::PAGE_TOKENS;
-
 /// Pages by place and number, as long as somebody holds the copy.
 pub(crate) struct HeldPages<P> {
+    /// Tokens of a page.
+    page_tokens: usize,
     /// Of the sequence that is there: full pages that have a copy.
     current: Vec<Vec<Weak<P>>>,
     /// Of the sequence that was there before, up to where the sequence has written.
@@ -16,9 +16,10 @@ pub(crate) struct HeldPages<P> {
 }
 
 impl<P> HeldPages<P> {
-    pub(crate) fn new(places: usize) -> Self {
+    /// Nothing has copies at any of `places` places; a page is `page_tokens` tokens.
+    pub(crate) fn new(places: usize, page_tokens: usize) -> Self {
         let none = || (0..places).map(|_| Vec::new()).collect();
-        Self { current: none(), left: none() }
+        Self { page_tokens, current: none(), left: none() }
     }
 
     /// The copy of a page of the sequence at `place`.
@@ -45,13 +46,13 @@ impl<P> HeldPages<P> {
 
     /// Keys and values are written from `position` of the sequence at `place` on.
     pub(crate) fn note_written(&mut self, place: usize, position: usize) {
-        self.left[place].truncate(position / PAGE_TOKENS);
+        self.left[place].truncate(position / self.page_tokens);
     }
 
     /// Keys and values at `place` have no memory from `position` on.
     pub(crate) fn note_lost(&mut self, place: usize, position: usize) {
-        self.left[place].truncate(position / PAGE_TOKENS);
-        self.current[place].truncate(position / PAGE_TOKENS);
+        self.left[place].truncate(position / self.page_tokens);
+        self.current[place].truncate(position / self.page_tokens);
     }
 
     /// Nothing is known of what is at `place`.
@@ -86,6 +87,7 @@ mod tests {
     use super::*;
 
     const PLACES: usize = 3;
+    const PAGE_TOKENS: usize = 256;
     const PAGES: usize = 4;
 
     #[derive(Clone, Debug)]
@@ -114,7 +116,7 @@ mod tests {
         /// it has.
         #[test]
         fn a_place_that_is_said_to_have_a_page_has_its_values(events in events()) {
-            let mut held = HeldPages::<Vec<u64>>::new(PLACES);
+            let mut held = HeldPages::<Vec<u64>>::new(PLACES, PAGE_TOKENS);
             let mut rows = vec![vec![0u64; PAGES * PAGE_TOKENS]; PLACES];
             let mut lengths = [0usize; PLACES];
             let mut snapshots: Vec<(usize, Vec<Arc<Vec<u64>>>)> = Vec::new();
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_next_sequence_at_a_place_finds_the_pages_that_it_has_not_written_over() {
-        let mut held = HeldPages::new(2);
+        let mut held = HeldPages::new(2, PAGE_TOKENS);
         let pages = [Arc::new(1), Arc::new(2)];
         for (number, page) in pages.iter().enumerate() {
             held.note_copied(0, number, page);

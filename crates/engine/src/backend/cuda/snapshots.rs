@@ -44,7 +44,7 @@ impl Snapshots {
             pages: Pool::new(options.snapshot_pages, false, move || Page::Bytes(vec![0; page])),
             recurrent: state > 0,
             attentive: page > 0,
-            held: HeldPages::new(options.sequences),
+            held: HeldPages::new(options.sequences, PAGE_TOKENS),
             marks: Vec::new(),
             marked: Vec::new(),
         }

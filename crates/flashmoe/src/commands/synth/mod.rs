@@ -10,6 +10,7 @@ mod content;
 mod deepseek_v4;
 mod latent;
 mod shape;
+mod sigmoid;
 mod values;
 
 use std::io::Write;

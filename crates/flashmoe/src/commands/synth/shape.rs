@@ -14,7 +14,7 @@ use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, latent};
+use super::{deepseek_v4, latent, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -91,6 +91,11 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         "deepseek-v3" => latent::deepseek_v3(),
         "kimi-k2" => latent::kimi_k2(),
         "glm-4.7-flash" => latent::glm_flash(),
+        "glm-4.5-air" => sigmoid::air(),
+        "glm-4.6" | "glm-4.7" => sigmoid::large(),
+        "minimax-m2" => sigmoid::m2(),
+        "tiny-glm" => sigmoid::tiny_glm(),
+        "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
         "deepseek-v4-flash" => deepseek_v4::flash(),
         "tiny-v4" => deepseek_v4::tiny(),
@@ -166,7 +171,8 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, deepseek-v3, kimi-k2, \
-             deepseek-v4-flash, glm-4.7-flash, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4";
+             deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, glm-4.7-flash, minimax-m2, tiny, tiny-next, tiny-oss, \
+             tiny-latent, tiny-v4, tiny-glm, tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));

@@ -8,6 +8,8 @@
 mod blocks;
 mod content;
 mod deepseek_v4;
+#[cfg(test)]
+mod figures;
 mod latent;
 mod shape;
 mod sigmoid;

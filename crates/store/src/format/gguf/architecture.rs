@@ -243,9 +243,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
     vocabulary(&mut entries, found.rows)?;
     let (experts, width) = match known.family {
-        Family::GptOss | Family::MinimaxM2 => {
-            (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE)
-        }
+        Family::GptOss | Family::MinimaxM2 => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
         Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => {
             (&keys::N_ROUTED_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE)
         }

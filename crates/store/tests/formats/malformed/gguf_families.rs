@@ -8,6 +8,9 @@ use store::synthetic::gguf::{F32, GgufFile, GgufValue};
 /// A change to a file.
 type Change = fn(&mut GgufFile);
 
+/// An architecture, its own keys, what is changed, and the key that the refusal names.
+type Case = (&'static str, &'static [(&'static str, f32)], Change, &'static str);
+
 /// Keys that all three need, and that the small file of another architecture has.
 const COMMON: [(&str, f32); 9] = [
     ("block_count", 2.0),
@@ -68,7 +71,7 @@ fn of(architecture: &str, own: &[(&str, f32)]) -> GgufFile {
 /// The line that refuses a file; empty where its keys and the tensors of the other architecture fit.
 fn message(file: &GgufFile) -> String {
     let folder = Folder::new();
-    folder.write("m.gguf", &file.to_bytes());
+    folder.write("m.gguf", file.to_bytes());
     let Err(error) = open(&folder.path().join("m.gguf")) else { return String::new() };
     let message = error.to_string();
     assert!(message.lines().count() == 1 && message.contains("m.gguf"), "{message}");
@@ -97,7 +100,7 @@ fn a_key_that_is_needed_is_named_when_it_is_missing() {
 
 #[test]
 fn what_is_not_computed_is_refused_by_its_key() {
-    let cases: [(&str, &[(&str, f32)], Change, &str); 10] = [
+    let cases: [Case; 10] = [
         (
             "glm4moe",
             &GLM,

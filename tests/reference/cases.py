@@ -150,6 +150,18 @@ def deepseek_v4_case(net, tokens=90):
     return Case(f"{net.name}-hf", net, write, quantized=net.published, tokens=tokens)
 
 
+def family_gguf_case(net, suffix, *arguments, tokens=TOKENS):
+    """A net of latent.py or deepseek_v4.py as llama.cpp's converter writes it."""
+
+    def write(folder):
+        import families_gguf
+
+        v4 = net.family == "deepseek_v4"
+        (families_gguf.write_v4 if v4 else families_gguf.write)(folder, net, *arguments)
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS, tokens=tokens)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -252,6 +264,12 @@ def all_cases():
         deepseek_v4_case(
             dataclasses.replace(v4, name="dsv4-long", ratios=(0, 128, 4), window=32, streams=3).calm(), 300
         ),
+        # Ratios of the release: its GGUF files have no others.
+        family_gguf_case(dataclasses.replace(v4, ratios=(0, 0, 4, 128, 4)).calm(), "f32", tokens=140),
+        family_gguf_case(
+            dataclasses.replace(v4, ratios=(0, 4, 128), dtype="BF16", published=True, output_rank=128).calm(),
+            "mxfp4", tokens=140,
+        ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += latent_cases()
@@ -317,6 +335,12 @@ def latent_cases():
         mlx_lm_case(even_flash.calm(), "4bit-f32", "float32", q_bits=4, q_group_size=64),
         mlx_lm_case(even_flash.calm(), "bf16"),
         mlx_lm_case(glm.calm(), "4bit", q_bits=4, q_group_size=32),
+        family_gguf_case(dataclasses.replace(deepseek, stretched=False).calm(), "f32", "F32"),
+        family_gguf_case(dataclasses.replace(direct, stretched=False).calm(), "q8", "Q8_0"),
+        family_gguf_case(glm.calm(), "f32", "F32"),
+        family_gguf_case(dataclasses.replace(glm_normed, seed=77).calm(), "q8", "Q8_0"),
+        family_gguf_case(minimax.calm(), "f32", "F32"),
+        family_gguf_case(minimax, "bf16", "BF16"),
     ]
 
 

@@ -344,18 +344,24 @@ def dequantized(stored):
 def read(folder):
     """{name: values} as transformers' modules have them."""
     stored = dequantized(safetensors_file.read(pathlib.Path(folder) / "model.safetensors"))
+    whole = lambda tensor: tensor.dtype.startswith("I")
+    return as_modules({name: it.bits if whole(it) else it.values() for name, it in stored.items()})
+
+
+def as_modules(released):
+    """{name: values} as transformers' modules have them, from those of the release."""
     out, experts = {}, {}
-    for name, tensor in stored.items():
+    for name, values in released.items():
         if name.startswith("mtp."):
             continue
         match = re.fullmatch(r"layers\.(\d+)\.ffn\.experts\.(\d+)\.(w\d)\.weight", name)
         if match:
             layer, expert, matrix = match.groups()
-            experts.setdefault(int(layer), {})[int(expert), matrix] = tensor.values()
+            experts.setdefault(int(layer), {})[int(expert), matrix] = values
             continue
         for pattern, replacement in RENAMES:
             name = re.sub(pattern, replacement, name)
-        out[name] = tensor.bits.astype(np.int64) if tensor.dtype.startswith("I") else tensor.values()
+        out[name] = values.astype(np.int64) if values.dtype.kind == "i" else values
     for layer, matrices in experts.items():
         count = len(matrices) // 3
         prefix = f"model.layers.{layer}.mlp.experts."

@@ -19,6 +19,7 @@ import torch
 import transformers
 
 import deepseek_v4
+import families_gguf
 import gguf_format
 import gptoss
 import latent
@@ -76,7 +77,9 @@ def load(folder):
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
-    if gpt_oss:
+    if families_gguf.is_of_these(folder):
+        tensors = families_gguf.read(folder)
+    elif gpt_oss:
         tensors = gptoss.read(folder)
     elif v4:
         tensors = deepseek_v4.read(folder)

@@ -155,6 +155,18 @@ impl<'a> Catalog<'a> {
         self.matrix(name, rows, columns)
     }
 
+    /// Rows of the tensor `name` that share scales, one where none do.
+    ///
+    /// # Errors
+    /// As [`Catalog::matrix`].
+    pub fn rows_per_scale(
+        &mut self,
+        name: &str,
+        (rows, columns): (usize, usize),
+    ) -> Result<usize, EngineError> {
+        Ok(self.shaped(name, rows, columns)?.encoding.rows_per_scale())
+    }
+
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
     /// matrices mixed: of each, which rows, from first to last. They are put in order when they are loaded, so that
     /// no device meets the mixture; where the others are mapped, these are copies.

@@ -71,6 +71,22 @@ fn the_shapes_of_other_families_open() {
         ("tiny-latent", &["--layout", "native", "--trunk", "bf16"]),
         ("tiny-v4", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
         ("tiny-v4", &["--experts", "4bit", "--group", "32"]),
+        // As the large ones are published: integers with scales alone, and 8-bit floats in tiles.
+        (
+            "tiny-latent",
+            &["--layout", "native", "--experts", "int4", "--group", "32", "--trunk", "bf16"],
+        ),
+        (
+            "tiny-latent",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
+        ("tiny-glm", &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"]),
+        ("tiny-glm", &["--experts", "4bit", "--trunk", "bf16"]),
+        (
+            "tiny-minimax",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
+        ("tiny-minimax", &["--experts", "4bit"]),
     ] {
         let model = folder.path().join("model");
         let mut arguments = vec!["synth", shape, model.to_str().unwrap()];

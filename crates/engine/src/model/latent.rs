@@ -78,12 +78,20 @@ impl LatentAttention {
         } else {
             let (both, name) = (plain_dim + value_dim, name("kv_b_proj"));
             let keys = (0..heads).map(|head| head * both..head * both + plain_dim);
-            let keys = catalog.transposed(&name, (heads * both, rank), keys.collect())?;
-            let values = catalog.matrix(&name, heads * both, rank)?;
-            [
-                HeadRows { matrix: keys, stride: rank, first: 0, count: rank },
-                HeadRows { matrix: values, stride: both, first: plain_dim, count: value_dim },
-            ]
+            let shape = (heads * both, rank);
+            let keys = catalog.transposed(&name, shape, keys.collect())?;
+            // Where heads part rows that share scales, their values are decoded.
+            let shared = catalog.rows_per_scale(&name, shape)?;
+            let whole = plain_dim.is_multiple_of(shared) && both.is_multiple_of(shared);
+            let values = if whole {
+                let matrix = catalog.matrix(&name, heads * both, rank)?;
+                HeadRows { matrix, stride: both, first: plain_dim, count: value_dim }
+            } else {
+                let rows = (0..heads).map(|head| head * both + plain_dim..(head + 1) * both);
+                let [matrix] = catalog.gathered(&name, shape, [rows.collect()])?;
+                HeadRows { matrix, stride: value_dim, first: 0, count: value_dim }
+            };
+            [HeadRows { matrix: keys, stride: rank, first: 0, count: rank }, values]
         };
         Ok(Self {
             query_down,

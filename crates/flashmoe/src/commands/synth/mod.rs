@@ -8,8 +8,11 @@
 mod blocks;
 mod content;
 mod deepseek_v4;
+#[cfg(test)]
+mod figures;
 mod latent;
 mod shape;
+mod sigmoid;
 mod values;
 
 use std::io::Write;

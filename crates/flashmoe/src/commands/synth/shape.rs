@@ -14,7 +14,7 @@ use store::format::{Configuration, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, latent};
+use super::{deepseek_v4, latent, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -76,10 +76,11 @@ fn check_blocks(arguments: &SynthArguments) -> Result<()> {
     Ok(())
 }
 
-/// What the arguments ask for.
-pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
-    check_blocks(arguments)?;
-    let mut config = match arguments.shape.as_str() {
+/// The configuration of a shape by its name.
+pub(super) fn named(name: &str) -> Option<Value> {
+    Some(match name {
+        "30B-A3B" => qwen3([2048, 48, 32, 4, 128], [128, 8, 768]),
+        "235B-A22B" => qwen3([4096, 94, 64, 4, 128], [128, 8, 1536]),
         "35B-A3B" => published([2048, 40, 16, 2, 256], [16, 32, 128], [256, 8, 512], 248_320),
         "122B-A10B" => published([3072, 48, 32, 2, 256], [16, 64, 128], [256, 8, 1024], 248_320),
         "397B-A17B" => published([4096, 60, 32, 2, 256], [16, 64, 128], [512, 10, 1024], 248_320),
@@ -91,13 +92,27 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         "deepseek-v3" => latent::deepseek_v3(),
         "kimi-k2" => latent::kimi_k2(),
         "glm-4.7-flash" => latent::glm_flash(),
+        "glm-4.5-air" => sigmoid::air(),
+        "glm-4.6" | "glm-4.7" => sigmoid::large(),
+        "minimax-m2" => sigmoid::m2(),
+        "tiny-glm" => sigmoid::tiny_glm(),
+        "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
         "deepseek-v4-flash" => deepseek_v4::flash(),
         "tiny-v4" => deepseek_v4::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
-        path => read_config(Path::new(path))?,
+        _ => return None,
+    })
+}
+
+/// What the arguments ask for.
+pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
+    check_blocks(arguments)?;
+    let mut config = match named(&arguments.shape) {
+        Some(config) => config,
+        None => read_config(Path::new(&arguments.shape))?,
     };
     let text = if config.get("text_config").is_some_and(Value::is_object) {
         &mut config["text_config"]
@@ -165,12 +180,43 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
-        let known = "35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, gpt-oss-120b, deepseek-v3, kimi-k2, \
-             deepseek-v4-flash, glm-4.7-flash, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4";
+        let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
+             gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
+             glm-4.7-flash, minimax-m2, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
+             tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
     value.with_context(|| format!("{} is no JSON", path.display()))
+}
+
+/// The configuration of a Qwen3-MoE: `[hidden, layers, heads, kv heads, head size]`, `[experts, top-k, width]`.
+fn qwen3(
+    [hidden, layers, heads, kv_heads, head_dim]: [usize; 5],
+    [experts, top_k, width]: [usize; 3],
+) -> Value {
+    json!({
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 151_936,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "num_experts": experts,
+        "num_experts_per_tok": top_k,
+        "moe_intermediate_size": width,
+        "norm_topk_prob": true,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "attention_bias": false,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 40_960,
+        "rope_theta": 1_000_000,
+        "tie_word_embeddings": false,
+    })
 }
 
 /// The configuration of a Qwen3.5-MoE: `[hidden, layers, heads, kv heads, head size]`, `[key heads, value

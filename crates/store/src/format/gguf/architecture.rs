@@ -4,12 +4,14 @@
 //! reader for every layout. Which key an entry comes from is kept, so that errors name what the file has. A key
 //! whose effect no configuration of ours has must say that it has none.
 
+mod compressed;
 mod latent;
+mod sigmoid;
 
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{DEEPSEEK, GPT_OSS, QWEN3_NEXT};
+use super::names::{DEEPSEEK, DEEPSEEK_V4, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -47,7 +49,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 5] = [
+const ARCHITECTURES: [Architecture; 8] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -83,9 +85,31 @@ const ARCHITECTURES: [Architecture; 5] = [
         own: &DEEPSEEK,
         heads: ValueHeads::None,
     },
+    Architecture {
+        name: "deepseek4",
+        family: Family::DeepseekV4,
+        second_norm: "ffn_norm.weight",
+        own: &DEEPSEEK_V4,
+        heads: ValueHeads::None,
+    },
+    Architecture {
+        name: "glm4moe",
+        family: Family::Glm4Moe,
+        second_norm: "post_attention_norm.weight",
+        own: &GLM,
+        heads: ValueHeads::None,
+    },
+    Architecture {
+        name: "minimax-m2",
+        family: Family::MinimaxM2,
+        second_norm: "ffn_norm.weight",
+        own: &MINIMAX,
+        heads: ValueHeads::None,
+    },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
-     (Qwen3-MoE), gpt-oss and deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash)";
+     (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 \
+     to GLM-4.7) and minimax-m2 (MiniMax-M2)";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
 const WITHOUT_EFFECT: [(&str, &[f64]); 5] = [
@@ -116,10 +140,17 @@ const WITHOUT_EFFECT_ON_GPT_OSS: [(&str, &[f64]); 2] =
     [("attention.sliding_window_pattern", &[2.0]), ("expert_gating_func", &[0.0, 3.0])];
 
 /// The same of DeepSeek-V3 and its like: experts are weighed by sigmoids.
-const WITHOUT_EFFECT_ON_DEEPSEEK: [(&str, &[f64]); 3] = [
+const WITHOUT_EFFECT_ON_SIGMOIDS: [(&str, &[f64]); 3] = [
     ("attention.sliding_window", &[0.0]),
     ("attention.temperature_scale", &[0.0]),
     ("expert_gating_func", &[2.0]),
+];
+
+/// The same of DeepSeek-V4: experts in no groups are weighed by roots of softplus.
+const WITHOUT_EFFECT_ON_DEEPSEEK_V4: [(&str, &[f64]); 3] = [
+    ("attention.head_count_kv", &[1.0]),
+    ("expert_gating_func", &[4.0]),
+    ("expert_group_count", &[0.0, 1.0]),
 ];
 
 /// What the keys of a file say about its model.
@@ -184,12 +215,21 @@ impl Entries<'_> {
     }
 }
 
-/// Reads the keys. `rows` are the rows of the embedding; `own_head` says whether there is a head beside it.
-pub(super) fn describe(
-    metadata: &Metadata,
-    rows: Option<usize>,
-    own_head: bool,
-) -> Result<Described, FormatError> {
+/// What tensors say where the format has no key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    /// Rows of the embedding.
+    pub(super) rows: Option<usize>,
+    /// Whether there is a head beside it.
+    pub(super) own_head: bool,
+    /// Whether attention has norms of heads.
+    pub(super) head_norms: bool,
+    /// Whether its projections have biases.
+    pub(super) biases: bool,
+}
+
+/// Reads the keys.
+pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, FormatError> {
     let name = metadata.required(ARCHITECTURE, |m, key| m.text(key, TEXT_BYTES_MAX))?;
     let Some(known) = ARCHITECTURES.into_iter().find(|known| known.name == name) else {
         let found = quoted(&name).to_string();
@@ -201,10 +241,12 @@ pub(super) fn describe(
     entries.json.insert(keys::MODEL_TYPE.name().to_owned(), known.family.model_type().into());
     let (trunk, further) = layers(&mut entries)?;
     entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
-    vocabulary(&mut entries, rows)?;
+    vocabulary(&mut entries, found.rows)?;
     let (experts, width) = match known.family {
-        Family::GptOss => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
-        Family::DeepseekV3 => (&keys::N_ROUTED_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
+        Family::GptOss | Family::MinimaxM2 => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
+        Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => {
+            (&keys::N_ROUTED_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE)
+        }
         _ => (&keys::NUM_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
     };
     entries.count(experts, "expert_count", true)?;
@@ -216,7 +258,7 @@ pub(super) fn describe(
     entries.count(&keys::MAX_POSITION_EMBEDDINGS, "context_length", false)?;
     entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
     entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
-    entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!own_head).into());
+    entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!found.own_head).into());
     if matches!(known.family, Family::Qwen3Moe | Family::Qwen3Next) {
         // The runtime of this format divides whether the key is there or not.
         let key = entries.key("expert_weights_norm");
@@ -226,13 +268,17 @@ pub(super) fn describe(
     match known.family {
         Family::GptOss => gpt_oss(&mut entries)?,
         Family::DeepseekV3 => latent::enter(&mut entries)?,
+        Family::DeepseekV4 => compressed::enter(&mut entries)?,
+        Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
+        Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,
         _ => {}
     }
     let linear = match known.heads {
         ValueHeads::None => vec![false; trunk],
         heads => delta(&mut entries, heads, trunk, trunk + further)?,
     };
-    if known.family != Family::DeepseekV3 {
+    let own = [Family::DeepseekV3, Family::DeepseekV4, Family::Glm4Moe, Family::MinimaxM2];
+    if !own.contains(&known.family) {
         rotation(&mut entries)?;
     }
     let Entries { json, names, .. } = entries;
@@ -247,7 +293,7 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     let scaling = entries.key("rope.scaling.type");
     let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
     let stretched = match family {
-        Family::GptOss | Family::DeepseekV3 => "yarn",
+        Family::GptOss | Family::DeepseekV3 | Family::DeepseekV4 => "yarn",
         _ => "none",
     };
     if let Some(kind) = kind.filter(|kind| kind != "none" && kind != stretched) {
@@ -256,11 +302,12 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     }
     let more: &[(&str, &[f64])] = match family {
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
-        Family::DeepseekV3 => &WITHOUT_EFFECT_ON_DEEPSEEK,
+        Family::DeepseekV3 | Family::Glm4Moe | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
+        Family::DeepseekV4 => &WITHOUT_EFFECT_ON_DEEPSEEK_V4,
         _ => &WITHOUT_EFFECT_ON_QWEN,
     };
     let everywhere = match family {
-        Family::DeepseekV3 => &[][..],
+        Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => &[][..],
         _ => &WITHOUT_EFFECT_IN_EVERY_LAYER,
     };
     for &(name, harmless) in WITHOUT_EFFECT.iter().chain(everywhere).chain(more) {
@@ -438,11 +485,14 @@ fn delta(
 
 /// Rows of query (with its gate), key and value.
 fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], FormatError> {
-    if config.get(&keys::KV_LORA_RANK)?.is_some() {
+    if config.get(&keys::KV_LORA_RANK)?.is_some() || family == Family::DeepseekV4 {
         return Ok([0; 3]);
     }
     let head = config.required(&keys::HEAD_DIM)?;
-    let gates = if family == Family::Qwen3Moe { 1 } else { 2 };
+    let gates = match family {
+        Family::Qwen35Moe | Family::Qwen3Next => 2,
+        _ => 1,
+    };
     let queries = config.required(&keys::NUM_ATTENTION_HEADS)? * head * gates;
     let others = config.required(&keys::NUM_KEY_VALUE_HEADS)? * head;
     Ok([queries, others, others])

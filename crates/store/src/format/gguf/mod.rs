@@ -26,7 +26,7 @@ use super::place::Place;
 use super::quantization::Quantization;
 use super::safetensors::{self, RawType};
 use super::{Checkpoint, FileId, SourceKind, files};
-use architecture::Described;
+use architecture::{Described, Found};
 use header::RawTensor;
 use names::{Layers, Meaning};
 use split::{EXTENSION, PartName, Parts};
@@ -121,8 +121,14 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
     let Parts { files, metadata, tensors } = Parts::read(&path)?;
     let rows = tensors.iter().find(|(_, tensor)| tensor.name == "token_embd.weight");
     let rows = rows.and_then(|(_, tensor)| tensor.shape.first().copied());
-    let own_head = tensors.iter().any(|(_, tensor)| tensor.name == "output.weight");
-    let described = architecture::describe(&metadata, rows, own_head)?;
+    let has = |name: &str| tensors.iter().any(|(_, tensor)| tensor.name == name);
+    let found = Found {
+        rows,
+        own_head: has("output.weight"),
+        head_norms: has("blk.0.attn_q_norm.weight"),
+        biases: has("blk.0.attn_q.bias"),
+    };
+    let described = architecture::describe(&metadata, found)?;
     let file = |id: FileId| files[id.0 as usize].path.as_path();
     let (raw, skipped) = translate(&described, tensors, &file)?;
     let dimensions = Dimensions::read(&described.config)?;
@@ -200,7 +206,12 @@ fn canonical(
     name: String,
     tensor: RawTensor,
 ) -> Result<safetensors::RawTensor, FormatError> {
-    let Some(encoding) = tensor.ggml.encoding() else {
+    let dtype = match tensor.ggml.encoding() {
+        Some(encoding) => Some(RawType::Encoded(encoding)),
+        // A table of experts by token.
+        None => (tensor.ggml.name == "I32").then_some(RawType::Other("I32")),
+    };
+    let Some(dtype) = dtype else {
         let remedy = "take the model in another quantisation";
         let found = format!("type {}", tensor.ggml.name);
         return Err(FormatError::unsupported(path, &tensor.name, found, remedy));
@@ -213,7 +224,7 @@ fn canonical(
         shape.insert(0, 1);
     }
     let RawTensor { offset, length, .. } = tensor;
-    Ok(safetensors::RawTensor { name, dtype: RawType::Encoded(encoding), shape, offset, length })
+    Ok(safetensors::RawTensor { name, dtype, shape, offset, length })
 }
 
 /// Query, key and value out of one matrix: runs of whole rows.

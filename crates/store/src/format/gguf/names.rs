@@ -87,6 +87,58 @@ pub(super) const DEEPSEEK: [(&str, &str); 12] = [
     ("ffn_down.weight", "mlp.down_proj"),
 ];
 
+/// What GLM-4.5 to GLM-4.7 have besides.
+pub(super) const GLM: [(&str, &str); 7] = [
+    ("attn_q.bias", "self_attn.q_proj.bias"),
+    ("attn_k.bias", "self_attn.k_proj.bias"),
+    ("attn_v.bias", "self_attn.v_proj.bias"),
+    ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+    ("ffn_gate.weight", "mlp.gate_proj"),
+    ("ffn_up.weight", "mlp.up_proj"),
+    ("ffn_down.weight", "mlp.down_proj"),
+];
+
+/// What MiniMax-M2 has besides.
+pub(super) const MINIMAX: [(&str, &str); 1] =
+    [("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")];
+
+/// What DeepSeek-V4 has besides.
+pub(super) const DEEPSEEK_V4: [(&str, &str); 26] = [
+    ("attn_sinks.weight", "self_attn.sinks"),
+    ("attn_q_a.weight", "self_attn.q_a_proj"),
+    ("attn_q_a_norm.weight", "self_attn.q_a_norm"),
+    ("attn_q_b.weight", "self_attn.q_b_proj"),
+    ("attn_kv.weight", "self_attn.kv_proj"),
+    ("attn_kv_a_norm.weight", "self_attn.kv_norm"),
+    ("attn_output_a.weight", "self_attn.o_a_proj"),
+    ("attn_output_b.weight", "self_attn.o_b_proj"),
+    ("hc_attn_fn.weight", "attn_hc.fn"),
+    ("hc_attn_base.weight", "attn_hc.base"),
+    ("hc_attn_scale.weight", "attn_hc.gain"),
+    ("hc_ffn_fn.weight", "ffn_hc.fn"),
+    ("hc_ffn_base.weight", "ffn_hc.base"),
+    ("hc_ffn_scale.weight", "ffn_hc.gain"),
+    ("attn_compressor_kv.weight", "self_attn.compressor.kv_proj"),
+    ("attn_compressor_gate.weight", "self_attn.compressor.gate_proj"),
+    ("attn_compressor_ape.weight", "self_attn.compressor.position_bias"),
+    ("attn_compressor_norm.weight", "self_attn.compressor.kv_norm"),
+    ("indexer.attn_q_b.weight", "self_attn.indexer.q_b_proj"),
+    ("indexer.proj.weight", "self_attn.indexer.weights_proj"),
+    ("indexer_compressor_kv.weight", "self_attn.indexer.kv_proj"),
+    ("indexer_compressor_gate.weight", "self_attn.indexer.gate_proj"),
+    ("indexer_compressor_ape.weight", "self_attn.indexer.position_bias"),
+    ("indexer_compressor_norm.weight", "self_attn.indexer.kv_norm"),
+    ("ffn_gate_tid2eid.weight", "mlp.gate.tid2eid"),
+    ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+];
+
+/// What DeepSeek-V4 has outside of layers: how the streams become one.
+const HEAD_OF_STREAMS: [(&str, &str); 3] = [
+    ("output_hc_fn.weight", "hc_head.fn"),
+    ("output_hc_base.weight", "hc_head.base"),
+    ("output_hc_scale.weight", "hc_head.gain"),
+];
+
 /// What the layers of a model are, as far as names depend on it.
 pub(super) struct Layers<'a> {
     /// Layers of the trunk; blocks beyond them predict further tokens.
@@ -112,6 +164,9 @@ impl Layers<'_> {
             _ if name.starts_with("v.") || name.starts_with("mm.") => return Meaning::Skipped,
             _ => {}
         }
+        if let Some((_, ours)) = HEAD_OF_STREAMS.iter().find(|(theirs, _)| *theirs == name) {
+            return canonical(ours);
+        }
         let Some((layer, rest)) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
         else {
             return Meaning::Unknown;
@@ -128,6 +183,8 @@ impl Layers<'_> {
             "attn_qkv.weight" if linear => "linear_attn.in_proj_qkv",
             "attn_qkv.weight" => return Meaning::FusedAttention { layer },
             "ssm_out.weight" => "linear_attn.out_proj",
+            // The choice of experts for tokens of pictures.
+            "exp_probs_b_vl.bias" => return Meaning::Skipped,
             rest if rest == self.second_norm => "post_attention_layernorm",
             rest => match self.own.iter().chain(&LAYER).find(|(known, _)| *known == rest) {
                 Some((_, canonical)) => canonical,
@@ -148,7 +205,7 @@ fn lone_expert(rest: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{GPT_OSS, Layers, Meaning};
+    use super::{DEEPSEEK_V4, GPT_OSS, Layers, Meaning};
 
     #[test]
     fn one_name_means_what_the_kind_of_its_layer_says() {
@@ -183,6 +240,16 @@ mod tests {
             ("blk.1.ffn_gate_inp.weight", canonical("layers.1.mlp.router")),
             ("blk.1.attn_norm.weight", canonical("layers.1.input_layernorm")),
             ("blk.1.attn_qkv.bias", Meaning::Unknown),
+        ] {
+            assert_eq!(layers.meaning(name), expected, "{name}");
+        }
+        let layers = Layers { own: &DEEPSEEK_V4, ..layers };
+        for (name, expected) in [
+            ("output_hc_scale.weight", canonical("hc_head.gain")),
+            ("blk.0.indexer.proj.weight", canonical("layers.0.self_attn.indexer.weights_proj")),
+            ("blk.0.exp_probs_b_vl.bias", Meaning::Skipped),
+            ("blk.2.nextn.eh_proj.weight", Meaning::Skipped),
+            ("blk.0.hc_attn_norm.weight", Meaning::Unknown),
         ] {
             assert_eq!(layers.meaning(name), expected, "{name}");
         }

@@ -7,6 +7,7 @@
 pub(crate) mod ancestor;
 mod config;
 mod gguf;
+mod gguf_families;
 mod header;
 mod index;
 mod pack;

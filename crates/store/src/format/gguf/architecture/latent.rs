@@ -38,6 +38,20 @@ pub(super) fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
         return Err(entries.metadata.invalid(&key, found));
     };
     entries.enter(&keys::QK_NOPE_HEAD_DIM, key, plain.into());
+    router(entries)?;
+    // The magnitude of what is rotated stays; the key has a tenth of the factor of all scores.
+    let mut rope = Map::new();
+    rope.insert(keys::ROPE_ATTENTION_FACTOR.name().to_owned(), json!(1.0));
+    let key = entries.key("rope.scaling.yarn_log_multiplier");
+    if let Some(tenth) = entries.metadata.number(&key)? {
+        rope.insert(keys::ROPE_MSCALE_ALL.name().to_owned(), json!((tenth * 1e7).round() / 1e6));
+        entries.names.push((keys::ROPE_MSCALE_ALL.name(), key));
+    }
+    stretched(entries, rope)
+}
+
+/// Layers without experts, groups of experts, and what their weights are multiplied by.
+pub(super) fn router(entries: &mut Entries<'_>) -> Result<(), FormatError> {
     for (key, name, absent) in [
         (&keys::FIRST_K_DENSE_REPLACE, "leading_dense_block_count", 0),
         (&keys::N_GROUP, "expert_group_count", 1),
@@ -52,18 +66,10 @@ pub(super) fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
     let key = entries.key("expert_weights_norm");
     let normalised = entries.metadata.flag(&key)?.unwrap_or(false);
     entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
-    // The magnitude of what is rotated stays; the key has a tenth of the factor of all scores.
-    let mut rope = Map::new();
-    rope.insert(keys::ROPE_ATTENTION_FACTOR.name().to_owned(), json!(1.0));
-    let key = entries.key("rope.scaling.yarn_log_multiplier");
-    if let Some(tenth) = entries.metadata.number(&key)? {
-        rope.insert(keys::ROPE_MSCALE_ALL.name().to_owned(), json!((tenth * 1e7).round() / 1e6));
-        entries.names.push((keys::ROPE_MSCALE_ALL.name(), key));
-    }
-    stretched(entries, rope)
+    Ok(())
 }
 
 /// What was written as binary32, in its shortest decimal form.
-fn shortest(found: f64) -> Value {
+pub(super) fn shortest(found: f64) -> Value {
     json!((found as f32).to_string().parse().unwrap_or(found))
 }

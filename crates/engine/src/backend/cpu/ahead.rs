@@ -1,4 +1,5 @@
-//! Reads that begin before the layer that needs them: of experts that token ids decide, and in a prompt of whole layers.
+//! Reads that begin before the layer that needs them: of experts that token ids decide, and in a prompt of whole
+//! layers.
 
 use store::{ExpertId, LayerId};
 
@@ -27,7 +28,8 @@ impl CpuBackend {
         }
     }
 
-    /// In a prompt: asks for the next layer's experts, where tables decide them or when this chunk will need nearly all.
+    /// In a prompt: asks for the next layer's experts, where tables decide them or when this chunk will need nearly
+    /// all.
     pub(super) fn read_ahead(&self, layer: LayerId) {
         let moe = &self.config.moe;
         let next = LayerId(layer.0 + 1);

@@ -1,6 +1,6 @@
-//! Steps where an expert may be missing: recorded ahead, stopped by a flag, served and handed over again. Neither misses
-//! nor pieces show in a bit, a failed read is an error of the request that met it alone, and what is all there is waited
-//! for once a token.
+//! Steps where an expert may be missing: recorded ahead, stopped by a flag, served and handed over again. Neither
+//! misses nor pieces show in a bit, a failed read is an error of the request that met it alone, and what is all there
+//! is waited for once a token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

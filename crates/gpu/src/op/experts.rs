@@ -2,8 +2,8 @@
 //! has a row of its own, and [`launch_combine`] adds a token's rows up by ascending expert id.
 //!
 //! A workgroup serves one *tile*: some pairs of one expert. The expert's record is found through a table of words,
-//! `slab << 24 | slot + 1`; the text has one copy of its loop per slab. An expert without a slot is left out, and a flag
-//! that another layer has raised stops all.
+//! `slab << 24 | slot + 1`; the text has one copy of its loop per slab. An expert without a slot is left out, and a
+//! flag that another layer has raised stops all.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! The choice of experts: softmax of a router's logits, the `k` greatest, their weights.
 //!
 //! An invocation counts for each of its experts how many come before it, of equal ones the lower id: those that fewer
-//! than `k` precede are chosen. They are handed on by ascending id, the order in which they are added up. Each is looked
-//! up in the table; one that is not there raises the flag, behind which only the experts of the same layer run.
+//! than `k` precede are chosen. They are handed on by ascending id, the order in which they are added up. Each is
+//! looked up in the table; one that is not there raises the flag, behind which only the experts of the same layer run.
 
 use super::Op;
 use crate::source::{Source, TREE_MAX, TREE_SUM};

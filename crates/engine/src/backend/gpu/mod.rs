@@ -1,9 +1,9 @@
 //! The backend for GPUs of any maker, through Vulkan or Metal: the plain form of every operation.
 //!
 //! Work is recorded and handed over in pieces while more is recorded. A step of answers is recorded to its end whether
-//! its experts are there or not ([`step`]); the host waits for the token or the logits, and where an expert was missing.
-//! Where many tokens share experts it waits for each layer's choice ([`experts`]). A token's sums have one order whatever
-//! its batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
+//! its experts are there or not ([`step`]); the host waits for the token or the logits, and where an expert was
+//! missing. Where many tokens share experts it waits for each layer's choice ([`experts`]). A token's sums have one
+//! order whatever its batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 

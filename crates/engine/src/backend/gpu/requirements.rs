@@ -167,8 +167,8 @@ impl Sizes {
         registers.chain(batch).chain(mixture).chain(pairs).map(|numbers| 4 * numbers as u64)
     }
 
-    /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state, the
-    /// residual of a chunk.
+    /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,
+    /// the residual of a chunk.
     fn read(&self, config: &ModelConfig, options: &GpuOptions) -> u64 {
         let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
         let page = 2 * page * config.count(Mixer::Attention) as u64;

@@ -1,7 +1,7 @@
 //! Steps of answers where an expert may be missing: recorded ahead as if all were there.
 //!
-//! The router of each layer looks its choice up and raises a flag with its layer where an expert has no slot. Behind the
-//! flag run only the experts of that layer that have slots; all other kernels do nothing, so that what the step has
+//! The router of each layer looks its choice up and raises a flag with its layer where an expert has no slot. Behind
+//! the flag run only the experts of that layer that have slots; all other kernels do nothing, so that what the step has
 //! changed is what came before. The layers are handed over in *pieces*, each with a copy of the flag and of its choices
 //! behind it, and the host goes on recording. When a piece arrives with the flag up, the host loads what that layer
 //! missed, runs it, lowers the flag and hands over again what was recorded behind it, from the layer's sum on.

@@ -33,7 +33,8 @@ impl Account {
         let queue = queue(&spent.device.queue);
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue} · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue} \
+             · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::engine::Engine;
 use engine::session::AnswerReport;
-use store::cache::{PrefetchCounters, StoreCounters};
+use store::cache::{PrefetchCounters, QueueCounters, StoreCounters};
 
 use crate::arguments::ByteSize;
 use crate::plan::machine::ProcessMemory;
@@ -30,9 +30,11 @@ impl Account {
         let decode_rate = rate(report.answer_tokens.saturating_sub(1), report.decode_time);
         let device = tiers(&spent);
         let prefetched = prefetched(&spent.device.prefetched);
+        let queue = queue(&spent.device.queue);
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched} · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue} \
+             · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -80,6 +82,18 @@ fn prefetched(counters: &PrefetchCounters) -> String {
     )
 }
 
+/// What was handed to a device and waited for, for the line; nothing where a backend does not count it.
+fn queue(counters: &QueueCounters) -> String {
+    let &QueueCounters { dispatches, submissions, waits, waited_us } = counters;
+    if *counters == QueueCounters::default() {
+        return String::new();
+    }
+    let waited = waited_us as f64 / 1e6;
+    format!(
+        " · {dispatches} dispatches in {submissions} submissions, {waits} waits ({waited:.2} s)"
+    )
+}
+
 /// Tokens per second; zero when nothing was done.
 pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
@@ -106,6 +120,15 @@ mod tests {
         let line = tiers(&spent);
         let grown = ", 3 in both, 24 gave way to keys and values (40.00 MiB): 900 slots";
         assert!(line.ends_with(grown), "{line}");
+    }
+
+    #[test]
+    fn what_was_handed_to_a_device_is_said_where_it_is_counted() {
+        assert_eq!(queue(&QueueCounters::default()), "");
+        let counters =
+            QueueCounters { dispatches: 900, submissions: 12, waits: 3, waited_us: 1_230_000 };
+        let line = queue(&counters);
+        assert_eq!(line, " · 900 dispatches in 12 submissions, 3 waits (1.23 s)");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, decode_row};
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{
-    attention, convolution, delta, elementwise, embedding, experts, heads, norm, product, router,
+    attention, convolution, delta, draw, elementwise, embedding, experts, heads, norm, product,
+    router,
 };
 use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
 
@@ -23,7 +24,7 @@ pub struct Finding {
     pub difference: f32,
     /// What is allowed.
     pub bound: f32,
-    /// Whether a token alone had the bits that it has among others.
+    /// Whether a token alone had the bits that it has among others, and what is exact was exact.
     pub alone_equal: bool,
 }
 

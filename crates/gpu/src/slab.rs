@@ -113,10 +113,10 @@ pub struct Slabs {
 }
 
 impl Slabs {
-    /// Most slabs of a device: what Metal can bind beside a kernel's other buffers.
-    pub const LIMIT: usize = 24;
-    /// Buffers of the experts' kernels beside the slabs.
-    const OTHERS: u32 = 6;
+    /// Most slabs of a device: what Metal can bind with a kernel's other buffers.
+    pub const LIMIT: usize = 22;
+    /// Buffers of the experts' kernels that are no slabs.
+    const OTHERS: u32 = 7;
 
     /// Slots of a slab, and most slabs.
     fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {

@@ -1,16 +1,19 @@
 //! A GPU in use: its memory, the work recorded for it, and what it answers.
 //!
 //! Work is recorded by [`Gpu::dispatch`] and [`Gpu::copy`] and runs in that order once it is submitted. What the host
-//! writes lands before work that is recorded later and after work that was recorded earlier.
+//! writes lands before work that is recorded later and after work that was recorded earlier: memory that recorded work
+//! may still read can be written at once, and is not written before that work is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kernels::format::BlockFormat;
 
 use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::Op;
+use crate::queue::Tape;
 use crate::source::Access;
 use crate::{GpuError, Kind};
 
@@ -76,7 +79,7 @@ impl Handle {
 /// A GPU in use.
 pub struct Gpu {
     adapter: Adapter,
-    device: wgpu::Device,
+    pub(crate) device: wgpu::Device,
     queue: wgpu::Queue,
     pipelines: HashMap<Op, Pipeline>,
     grids: HashMap<BlockFormat, Buffer>,
@@ -85,20 +88,38 @@ pub struct Gpu {
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
     recorded: usize,
-    /// Bytes written since the device was last waited for: they may still lie in memory that both share.
-    staged: u64,
-    /// Where answers are read; grows.
-    landing: Option<wgpu::Buffer>,
+    /// Bytes written, and those of them that are known to have been copied: the others may still lie in memory that
+    /// both share.
+    pub(crate) written: u64,
+    pub(crate) landed: u64,
+    /// Where answers are read, those that are free.
+    pub(crate) landings: Vec<wgpu::Buffer>,
+    pub(crate) tape: Tape,
+    control: Option<Buffer>,
     failure: Arc<Mutex<Option<GpuError>>>,
     next_buffer: u32,
     held: u64,
-    dispatches: u64,
-    submissions: u64,
+    pub(crate) counts: Counts,
+}
+
+/// What the host handed over and waited for since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Kernels that were launched.
+    pub dispatches: u64,
+    /// Times that recorded work was handed over.
+    pub submissions: u64,
+    /// Times that the host stood still until work was done.
+    pub waits: u64,
+    /// How long it did.
+    pub waited: Duration,
 }
 
 impl Gpu {
     /// Parts of buffers that kernels use begin at multiples of this.
     pub const ALIGNMENT: u64 = 256;
+    /// Words of [`Gpu::control`].
+    pub const CONTROL_WORDS: u64 = 2;
 
     /// Opens an adapter.
     ///
@@ -156,7 +177,7 @@ impl Gpu {
         device.set_device_lost_callback(move |_, reason| {
             remember(&seen, GpuError::Lost(one_line(&reason)));
         });
-        Ok(Self {
+        let mut gpu = Self {
             adapter,
             device,
             queue,
@@ -166,14 +187,34 @@ impl Gpu {
             encoder: None,
             pass: None,
             recorded: 0,
-            staged: 0,
-            landing: None,
+            written: 0,
+            landed: 0,
+            landings: Vec::new(),
+            tape: Tape::default(),
+            control: None,
             failure,
             next_buffer: 0,
             held: 0,
-            dispatches: 0,
-            submissions: 0,
-        })
+            counts: Counts::default(),
+        };
+        gpu.control = Some(gpu.buffer("control words", 4 * Self::CONTROL_WORDS)?);
+        Ok(gpu)
+    }
+
+    /// Two words that every kernel sees. The first is a flag: kernels do nothing while it is not zero, but those of
+    /// the layer that raised it ([`crate::op::router::Choice`]). The second is a token whose router gave something that
+    /// is no number, plus one.
+    ///
+    /// # Panics
+    /// Never: it is allocated when the device is opened.
+    pub fn control(&self) -> &Buffer {
+        self.control.as_ref().expect("allocated by `open`")
+    }
+
+    /// Records that the control words become zero.
+    pub fn clear_control(&mut self) {
+        let control = self.control().clone();
+        self.clear(&control);
     }
 
     /// The adapter.
@@ -201,9 +242,9 @@ impl Gpu {
         read.next_power_of_two().max(4096)
     }
 
-    /// Dispatches and submissions since the start.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.dispatches, self.submissions)
+    /// What was handed over and waited for since the start.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Allocates zeroed memory. `what` names it where it is too large.
@@ -244,24 +285,18 @@ impl Gpu {
         self.submit()?;
         let (mut at, most) = (start, staged_bytes(self.adapter.memory));
         for part in bytes.chunks(most as usize) {
-            if self.staged + part.len() as u64 > most {
+            if self.written - self.landed + part.len() as u64 > most {
                 // What is written lies in memory of its own until it was copied.
                 self.queue.submit([]);
-                self.wait()?;
+                self.counts.submissions += 1;
+                self.wait(None)?;
+                self.landed = self.written;
             }
             self.queue.write_buffer(&buffer.raw, at, part);
-            self.staged += part.len() as u64;
+            self.written += part.len() as u64;
             at += part.len() as u64;
         }
         Ok(())
-    }
-
-    /// Waits for everything submitted.
-    fn wait(&mut self) -> Result<(), GpuError> {
-        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-        self.staged = 0;
-        self.check()?;
-        waited.map(|_| ()).map_err(|error| GpuError::Lost(error.to_string()))
     }
 
     /// [`Gpu::write`] of words.
@@ -380,12 +415,14 @@ impl Gpu {
         let Some(pipeline) = self.pipelines.get(&op) else {
             unreachable!("{op:?} was prepared above");
         };
-        let mut key = Vec::with_capacity(1 + 3 * bindings.len());
+        let control = self.control.as_ref().expect("allocated by `open`").all();
+        let bindings = || bindings.iter().chain(std::iter::once(&control));
+        let mut key = Vec::with_capacity(32);
         key.push(u64::from(pipeline.id));
-        key.extend(bindings.iter().flat_map(|it| [u64::from(it.buffer.id), it.start, it.bytes]));
+        key.extend(bindings().flat_map(|it| [u64::from(it.buffer.id), it.start, it.bytes]));
         let device = &self.device;
         let group = self.groups.entry(key).or_insert_with(|| {
-            let entries = bindings.iter().enumerate();
+            let entries = bindings().enumerate();
             let entries: Vec<_> = entries
                 .map(|(index, span)| wgpu::BindGroupEntry {
                     binding: index as u32,
@@ -402,22 +439,32 @@ impl Gpu {
                 entries: &entries,
             })
         });
+        let (pipeline, group) = (pipeline.raw.clone(), group.clone());
+        let bytes: Vec<u8> = parameters.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.tape.record(&pipeline, &group, &bytes, groups);
+        self.encode(&pipeline, &group, &bytes, groups)
+    }
+
+    /// Records a dispatch.
+    pub(crate) fn encode(
+        &mut self,
+        pipeline: &wgpu::ComputePipeline,
+        group: &wgpu::BindGroup,
+        parameters: &[u8],
+        groups: [u32; 3],
+    ) -> Result<(), GpuError> {
         if self.pass.is_none() {
-            let encoder = self.encoder.get_or_insert_with(|| {
-                device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
-            });
             let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: None };
-            self.pass = Some(encoder.begin_compute_pass(&descriptor).forget_lifetime());
+            self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
         }
         let Some(pass) = &mut self.pass else { unreachable!("a pass was begun above") };
-        pass.set_pipeline(&pipeline.raw);
-        pass.set_bind_group(0, &*group, &[]);
+        pass.set_pipeline(pipeline);
+        pass.set_bind_group(0, group, &[]);
         if !parameters.is_empty() {
-            let bytes: Vec<u8> = parameters.iter().flat_map(|word| word.to_le_bytes()).collect();
-            pass.set_immediates(0, &bytes);
+            pass.set_immediates(0, parameters);
         }
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
-        self.dispatches += 1;
+        self.counts.dispatches += 1;
         self.recorded += 1;
         if self.recorded >= SUBMIT_EVERY {
             self.submit()?;
@@ -425,24 +472,34 @@ impl Gpu {
         Ok(())
     }
 
+    fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
+        let device = &self.device;
+        self.encoder.get_or_insert_with(|| {
+            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+        })
+    }
+
     /// Records a copy; places and sizes are multiples of 4.
     pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
+        self.copy_raw(from, start, &to.raw, at, bytes);
+    }
+
+    pub(crate) fn copy_raw(
+        &mut self,
+        from: &Buffer,
+        start: u64,
+        to: &wgpu::Buffer,
+        at: u64,
+        bytes: u64,
+    ) {
         self.pass = None;
-        let device = &self.device;
-        let encoder = self.encoder.get_or_insert_with(|| {
-            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
-        });
-        encoder.copy_buffer_to_buffer(&from.raw, start, &to.raw, at, bytes);
+        self.encoder().copy_buffer_to_buffer(&from.raw, start, to, at, bytes);
     }
 
     /// Records that bytes become zero.
     pub fn clear(&mut self, buffer: &Buffer) {
         self.pass = None;
-        let device = &self.device;
-        let encoder = self.encoder.get_or_insert_with(|| {
-            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
-        });
-        encoder.clear_buffer(&buffer.raw, 0, None);
+        self.encoder().clear_buffer(&buffer.raw, 0, None);
     }
 
     /// Hands over what is recorded, without waiting.
@@ -452,88 +509,17 @@ impl Gpu {
     pub fn submit(&mut self) -> Result<(), GpuError> {
         self.pass = None;
         self.recorded = 0;
-        if let Some(encoder) = self.encoder.take() {
-            self.queue.submit([encoder.finish()]);
-            self.submissions += 1;
+        if self.encoder.is_some() {
+            self.hand_over();
         }
         self.check()
     }
 
-    /// Waits for everything recorded and gives bytes of several places, one after the other; each is a multiple of 4.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn read(&mut self, places: &[(&Buffer, u64, u64)]) -> Result<Vec<u8>, GpuError> {
-        let total: u64 = places.iter().map(|(_, _, bytes)| bytes).sum();
-        if total == 0 {
-            return Ok(Vec::new());
-        }
-        let device = &self.device;
-        let landing = match self.landing.take() {
-            Some(landing) if landing.size() >= total => landing,
-            _ => device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("landing"),
-                size: Self::landing_bytes(total),
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            }),
-        };
+    pub(crate) fn hand_over(&mut self) -> wgpu::SubmissionIndex {
         self.pass = None;
-        let encoder = self.encoder.get_or_insert_with(|| {
-            device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
-        });
-        let mut at = 0;
-        for (buffer, start, bytes) in places {
-            encoder.copy_buffer_to_buffer(&buffer.raw, *start, &landing, at, *bytes);
-            at += bytes;
-        }
-        self.submit()?;
-        let slice = landing.slice(..total);
-        let (tell, told) = std::sync::mpsc::channel();
-        slice.map_async(wgpu::MapMode::Read, move |result| {
-            // There is no receiver only where the wait below has failed.
-            let _ = tell.send(result);
-        });
-        self.wait()?;
-        let mapped = matches!(told.try_recv(), Ok(Ok(())));
-        if !mapped {
-            return Err(GpuError::Lost("an answer did not arrive".to_owned()));
-        }
-        let bytes = match slice.get_mapped_range() {
-            Ok(view) => view.to_vec(),
-            Err(error) => return Err(GpuError::Refused(error.to_string())),
-        };
-        landing.unmap();
-        self.landing = Some(landing);
-        Ok(bytes)
-    }
-
-    /// [`Gpu::read`] of `count` numbers of one buffer.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn read_floats(
-        &mut self,
-        buffer: &Buffer,
-        start: u64,
-        count: usize,
-    ) -> Result<Vec<f32>, GpuError> {
-        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
-    }
-
-    /// [`Gpu::read`] of `count` words of one buffer.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn read_words(
-        &mut self,
-        buffer: &Buffer,
-        start: u64,
-        count: usize,
-    ) -> Result<Vec<u32>, GpuError> {
-        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+        self.recorded = 0;
+        self.counts.submissions += 1;
+        self.queue.submit(self.encoder.take().map(wgpu::CommandEncoder::finish))
     }
 
     /// What the device or its driver reported since the start; it stays.

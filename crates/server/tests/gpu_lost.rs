@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{self, ExpertMemory, Gpu, GpuBackend, GpuOptions, Handle};
+use engine::backend::gpu::{self, ExpertMemory, Gpu, GpuBackend, GpuOptions, Handle, Pieces};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
@@ -49,6 +49,7 @@ fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
         context: setting.context,
         kv_type: KvType::F16,
         top_k: config.moe.top_k,
+        pieces: Pieces::Adaptive,
     };
     let gpu = Gpu::open(adapter).unwrap();
     let handle = gpu.handle();

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use engine::EngineError;
 use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
-use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass};
+use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
 use store::cache::StorePlan;
@@ -98,6 +98,7 @@ pub(crate) fn portable_options(options: &CudaOptions) -> GpuOptions {
         context: options.context,
         kv_type: options.kv_type,
         top_k: options.top_k,
+        pieces: Pieces::Adaptive,
     }
 }
 

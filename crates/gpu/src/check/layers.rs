@@ -33,6 +33,10 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         add(routes(gpu, experts, k, normalise)?);
     }
     add(combines(gpu)?);
+    add(stops(gpu)?);
+    for columns in [50, 1024, 5000, 70_000] {
+        add(draws(gpu, columns)?);
+    }
     Ok(())
 }
 
@@ -261,7 +265,7 @@ fn deltas(
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
 }
 
-/// With ties, which go to the lowest id.
+/// With ties, which go to the lowest id; the flag is raised if and only if a chosen expert has no slot.
 fn routes(gpu: &mut Gpu, count: usize, k: usize, normalise: bool) -> Result<Finding, GpuError> {
     let tokens = 3;
     let mut numbers = Numbers::new(11);
@@ -270,15 +274,31 @@ fn routes(gpu: &mut Gpu, count: usize, k: usize, normalise: bool) -> Result<Find
     let (mut ids, mut factors) = (vec![0u16; tokens * k], vec![0.0; tokens * k]);
     reference().softmax_top_k(&logits, count, k, normalise, &mut ids, &mut factors);
     let input = floats(gpu, &logits)?;
-    let [chosen, tiles, broken] = [tokens * k, 3 * tokens * k, 1].map(|size| empty(gpu, size));
-    let (chosen, tiles, broken) = (chosen?, tiles?, broken?);
+    let (chosen, tiles) = (empty(gpu, 2 * tokens * k)?, empty(gpu, 3 * tokens * k)?);
     let weights = empty(gpu, tokens * k)?;
-    let choice = router::Choice { ids: &chosen, weights: &weights, tiles: &tiles, broken: &broken };
-    router::launch(gpu, &input, choice, (tokens, count, k), normalise)?;
-    let found_ids = gpu.read_words(&chosen, 0, tokens * k)?;
+    // A layer whose words begin behind those of another.
+    let slabs = Slabs::new(gpu, 1, Gpu::ALIGNMENT as usize, 2 * count)?;
+    let choice = router::Choice {
+        ids: &chosen,
+        first_id: tokens * k,
+        weights: &weights,
+        tiles: &tiles,
+        table_start: count,
+        flag: 7,
+    };
+    let control = gpu.control().clone();
+    let mut alone_equal = true;
+    for missing in [Some(ids[0]), None] {
+        let there = (0..count).map(|expert| u32::from(missing != Some(expert as u16)));
+        gpu.write_words(slabs.table(), 4 * count as u64, &there.collect::<Vec<_>>())?;
+        router::launch(gpu, &input, &slabs, choice, (tokens, count, k), normalise)?;
+        let flag = if missing.is_some() { 7 } else { 0 };
+        alone_equal &= gpu.read_words(&control, 0, 2)? == [flag, 0];
+        gpu.clear_control();
+    }
+    let found_ids = gpu.read_words(&chosen, 4 * (tokens * k) as u64, tokens * k)?;
     let found = gpu.read_floats(&weights, 0, tokens * k)?;
     let mut expected = Vec::new();
-    let mut alone_equal = gpu.read_words(&broken, 0, 1)? == [0];
     for token in 0..tokens {
         let mut pairs: Vec<_> =
             (token * k..(token + 1) * k).map(|at| (ids[at], factors[at])).collect();
@@ -311,4 +331,72 @@ fn combines(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let found = gpu.read_floats(&y, 0, expected.len())?;
     let difference = difference(&found, &expected);
     Ok(Finding { name: "combination".to_owned(), difference, bound: 1e-5, alone_equal: true })
+}
+
+/// Behind a raised flag nothing changes.
+fn stops(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (rows, width) = (2, 300);
+    let mut numbers = Numbers::new(13);
+    let x = numbers.floats(rows * width);
+    let (input, factors) = (floats(gpu, &x)?, floats(gpu, &x)?);
+    let y = floats(gpu, &x)?;
+    let control = gpu.control().clone();
+    gpu.write_words(&control, 0, &[3])?;
+    norm::launch(gpu, (&input, &factors, &y), (rows, width), EPSILON)?;
+    elementwise::launch_swiglu(gpu, &input, &y, rows * width)?;
+    experts::launch_combine(gpu, (&input, &factors), None, &y, (rows, 1, width))?;
+    let shape = attention::Shape { query_heads: 1, key_value_heads: 1, dim: width };
+    let run = attention::Run { first: 0, tokens: 1, position: 0 };
+    let (pair, places) = ((&input, &factors), (&y, &empty(gpu, width)?));
+    attention::launch_append(gpu, attention::Cache::F32, pair, places, shape, run)?;
+    let alone_equal = gpu.read_floats(&y, 0, rows * width)? == x;
+    gpu.clear_control();
+    norm::launch(gpu, (&input, &factors, &y), (rows, width), EPSILON)?;
+    let moved = gpu.read_floats(&y, 0, rows * width)? != x;
+    let difference = if moved { 0.0 } else { f32::INFINITY };
+    Ok(Finding { name: "raised flag".to_owned(), difference, bound: 0.0, alone_equal })
+}
+
+/// Ties, zeros of both signs, minus infinity; then a logit that is no number. Two rows at once.
+fn draws(gpu: &mut Gpu, columns: usize) -> Result<Finding, GpuError> {
+    let mut numbers = Numbers::new(14);
+    let mut logits = numbers.floats(2 * columns);
+    for (at, logit) in logits.iter_mut().enumerate() {
+        *logit = match at % 9 {
+            0 => f32::NEG_INFINITY,
+            1 => 0.0,
+            2 => -0.0,
+            _ => (*logit * 90.0).round() / 8.0,
+        };
+    }
+    let best = |row: usize| {
+        let row = &logits[row * columns..(row + 1) * columns];
+        let mut order: Vec<(u32, f32)> = (0..).zip(row.iter().copied()).collect();
+        order.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("numbers").then(a.0.cmp(&b.0)));
+        order.truncate(draw::RANKED);
+        order
+    };
+    let expected = [best(0), best(1)];
+    let input = floats(gpu, &logits)?;
+    let words = draw::scratch_words(columns, 2);
+    let scratch = [empty(gpu, words)?, empty(gpu, words)?];
+    let out = empty(gpu, 2)?;
+    draw::launch_most_likely(gpu, &input, &scratch[0], &out, (2, columns))?;
+    let mut alone_equal = gpu.read_words(&out, 0, 2)? == [expected[0][0].0, expected[1][0].0];
+    for (row, expected) in expected.iter().enumerate() {
+        draw::launch_rank(gpu, &input, [&scratch[0], &scratch[1]], (row * columns, columns))?;
+        let place = &scratch[draw::ranking_place(columns)];
+        let found = gpu.read_words(place, 0, 2 * draw::RANKED)?;
+        let found = found.as_chunks::<2>().0.iter().map(|pair| draw::ranked(pair[0], pair[1]));
+        let found: Option<Vec<_>> = found.take(expected.len()).collect();
+        let same = |found: Vec<(u32, f32)>| {
+            found.iter().zip(expected).all(|(one, other)| one.0 == other.0 && one.1 == other.1)
+        };
+        alone_equal &= found.is_some_and(same);
+    }
+    gpu.write_words(&input, 4 * (columns as u64 - 1), &[f32::NAN.to_bits()])?;
+    draw::launch_most_likely(gpu, &input, &scratch[0], &out, (2, columns))?;
+    alone_equal &= gpu.read_words(&out, 0, 2)? == [draw::NOT_FINITE, expected[1][0].0];
+    let name = format!("most likely of {columns}");
+    Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal })
 }

@@ -224,6 +224,7 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
             order: &order,
             k,
             table_start: 0,
+            flag: 1,
         };
         let record = layout.record_shape();
         experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &input, &between)?;

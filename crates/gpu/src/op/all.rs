@@ -64,6 +64,7 @@ pub fn all() -> impl Iterator<Item = Op> {
     let caches = [Cache::F32, Cache::F16];
     plain
         .into_iter()
+        .chain([true, false].into_iter().flat_map(|row| [Op::MostLikely { row }, Op::Rank { row }]))
         .chain(caches.into_iter().flat_map(|cache| [Op::Append(cache), Op::Attend(cache)]))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
         .chain((1..=KEY_DIM_LIMIT as u32).map(|key_dim| Op::Delta { key_dim }))

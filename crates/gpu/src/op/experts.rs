@@ -2,7 +2,8 @@
 //! has a row of its own, and [`launch_combine`] adds a token's rows up by ascending expert id.
 //!
 //! A workgroup serves one *tile*: some pairs of one expert. The expert's record is found through a table of words,
-//! `slab << 24 | slot + 1`; the text has one copy of its loop per slab.
+//! `slab << 24 | slot + 1`; the text has one copy of its loop per slab. An expert without a slot is left out, and a
+//! flag that another layer has raised stops all.
 
 use std::fmt::Write as _;
 
@@ -147,6 +148,8 @@ pub struct Work<'a> {
     pub k: usize,
     /// First word of the layer in the table.
     pub table_start: usize,
+    /// The layer's flag ([`super::router::Choice`]).
+    pub flag: u32,
 }
 
 pub(crate) fn source(spec: Spec) -> (Source, String) {
@@ -174,6 +177,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
             "layer",
             "slot_words",
             "share",
+            "flag",
             "w0",
             "s0",
             "b0",
@@ -191,14 +195,16 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
         false => source,
     };
     let mut body = format!(
-        "let lane = lid & 31u;
+        "if control[0] != 0u && control[0] != p.flag {{ return; }}
+        let tile = (p.first_tile + wid.y) * 3u;
+        let word = table[p.layer + tiles[tile]];
+        if word == 0u {{ return; }}
+        let lane = lid & 31u;
         let team = lid >> 5u;
         let first = (wid.x * {TEAMS}u + team) * {own}u;
         let units = p.columns / {unit}u;
-        let tile = (p.first_tile + wid.y) * 3u;
         let start = tiles[tile + 1u];
         let count = tiles[tile + 2u];
-        let word = table[p.layer + tiles[tile]];
         let base = ((word & 0xffffffu) - 1u) * p.slot_words;
         ",
         unit = spec.packing.unit()
@@ -299,6 +305,7 @@ pub fn launch(
         work.table_start as u32,
         slabs.slot_words(),
         share as u32,
+        work.flag,
         first.weight,
         first.scales,
         first.biases,

@@ -5,6 +5,7 @@ pub mod attention;
 mod blocks;
 pub mod convolution;
 pub mod delta;
+pub mod draw;
 pub mod elementwise;
 pub mod embedding;
 pub mod experts;
@@ -61,7 +62,20 @@ pub enum Op {
     },
     /// The choice of experts.
     Router,
+    /// The most likely token of rows of logits.
+    MostLikely {
+        /// True for the pass over logits, false for that over what it gave.
+        row: bool,
+    },
+    /// The most likely tokens of a row of logits, best first.
+    Rank {
+        /// True for the pass over logits, false for those over what it gave.
+        row: bool,
+    },
 }
+
+/// The first lines of every kernel that a raised flag stops.
+const STOP: &str = "if control[0] != 0u { return; }\n";
 
 impl Op {
     /// The declarations and the whole text.
@@ -83,6 +97,14 @@ impl Op {
             Self::DeltaHeads => delta::heads(),
             Self::Delta { key_dim } => delta::source(key_dim),
             Self::Router => router::source(),
+            Self::MostLikely { row } => draw::most_likely(row),
+            Self::Rank { row } => draw::rank(row),
+        };
+        // The router raises the flag, and experts run behind their own layer's.
+        let (source, body) = match self {
+            Self::Router => (source.write("control", "u32"), body),
+            Self::Experts(_) => (source.read("control", "u32"), body),
+            _ => (source.read("control", "u32"), format!("{STOP}{body}")),
         };
         let text = source.text(&body);
         (source, text)

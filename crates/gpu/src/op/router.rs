@@ -1,11 +1,12 @@
 //! The choice of experts: softmax of a router's logits, the `k` greatest, their weights.
 //!
 //! An invocation counts for each of its experts how many come before it, of equal ones the lower id: those that fewer
-//! than `k` precede are chosen. They are handed on by ascending id, the order in which they are added up.
+//! than `k` precede are chosen. They are handed on by ascending id, the order in which they are added up. Each is
+//! looked up in the table; one that is not there raises the flag, behind which only the experts of the same layer run.
 
 use super::Op;
 use crate::source::{Source, TREE_MAX, TREE_SUM};
-use crate::{Buffer, Gpu, GpuError};
+use crate::{Buffer, Gpu, GpuError, Slabs};
 
 /// Most experts of a layer.
 pub const EXPERTS_LIMIT: usize = 1024;
@@ -15,24 +16,29 @@ pub const TOP_K_LIMIT: usize = 32;
 pub(crate) fn source() -> (Source, String) {
     let source = Source::new()
         .read("logits", "f32")
+        .read("table", "u32")
         .write("ids", "u32")
         .write("weights", "f32")
         .write("tiles", "u32")
-        .write("broken", "u32")
-        .parameters(&["experts", "k", "normalise"])
+        .parameters(&["experts", "k", "normalise", "first_id", "table_start", "flag"])
+        .shared("raised", "u32")
         .shared("score", "array<f32, 1024>")
         .shared("chosen", "array<u32, 1024>")
         .shared("best", "array<f32, 32>")
         .shared("red", "array<f32, 256>")
         .function(TREE_SUM)
         .function(TREE_MAX);
+    // A flag that another token of this launch has raised is this layer's; all that raise it write the same.
     let body = "
+        if lid == 0u { raised = control[0]; }
+        let stopped = workgroupUniformLoad(&raised);
+        if stopped != 0u && stopped != p.flag { return; }
         let at = wid.x * p.experts;
         var greatest = -3.0e38;
         for (var e = lid; e < p.experts; e = e + 256u) {
             var value = logits[at + e];
             if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u {
-                broken[0] = wid.x + 1u;
+                control[1] = wid.x + 1u;
                 value = -3.0e38;
             }
             score[e] = value;
@@ -59,7 +65,8 @@ pub(crate) fn source() -> (Source, String) {
                 for (var other = 0u; other < e; other = other + 1u) { place = place + chosen[other]; }
                 let pair = wid.x * p.k + place;
                 best[place] = exp(score[e] - greatest);
-                ids[pair] = e;
+                ids[p.first_id + pair] = e;
+                if table[p.table_start + e] == 0u { control[0] = p.flag; }
                 tiles[pair * 3u] = e;
                 tiles[pair * 3u + 1u] = pair;
                 tiles[pair * 3u + 2u] = 1u;
@@ -81,30 +88,37 @@ pub(crate) fn source() -> (Source, String) {
 /// What the choice is written to.
 #[derive(Clone, Copy)]
 pub struct Choice<'a> {
-    /// `[tokens, k]`, ascending for each token.
+    /// `[tokens, k]` from number `first_id` on, ascending for each token.
     pub ids: &'a Buffer,
+    /// See above.
+    pub first_id: usize,
     /// `[tokens, k]`
     pub weights: &'a Buffer,
     /// `[tokens * k, 3]`: each pair as a tile of its own ([`super::experts::Work`]).
     pub tiles: &'a Buffer,
-    /// One word: a token whose logits are not numbers, plus one.
-    pub broken: &'a Buffer,
+    /// First word of the layer in the table.
+    pub table_start: usize,
+    /// What the flag becomes where an expert has no slot; 0 where nothing is to stop.
+    pub flag: u32,
 }
 
-/// Chooses `k` of `experts` for each token of `logits[tokens, experts]`; with `normalise` their weights sum to one.
+/// Chooses `k` of `experts` for each token of `logits[tokens, experts]`; with `normalise` their weights sum to one. A
+/// token whose logits are not all numbers is named by the second word of [`Gpu::control`].
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
     logits: &Buffer,
+    slabs: &Slabs,
     choice: Choice<'_>,
     (tokens, experts, k): (usize, usize, usize),
     normalise: bool,
 ) -> Result<(), GpuError> {
     assert!(experts <= EXPERTS_LIMIT && k <= TOP_K_LIMIT && k <= experts, "{k} of {experts}");
-    let parameters = [experts as u32, k as u32, u32::from(normalise)];
-    let Choice { ids, weights, tiles, broken } = choice;
-    let spans = [logits, ids, weights, tiles, broken].map(Buffer::all);
+    let Choice { ids, first_id, weights, tiles, table_start, flag } = choice;
+    let parameters =
+        [experts as u32, k as u32, u32::from(normalise), first_id as u32, table_start as u32, flag];
+    let spans = [logits, slabs.table(), ids, weights, tiles].map(Buffer::all);
     gpu.dispatch(Op::Router, &spans, &parameters, [tokens as u32, 1, 1])
 }

@@ -97,6 +97,21 @@ pub struct DeviceCounters {
     pub cache_bytes: u64,
     /// What was done on the strength of guesses.
     pub prefetched: PrefetchCounters,
+    /// What the host handed to the device and waited for; zero where a backend does not count it.
+    pub queue: QueueCounters,
+}
+
+/// A device's queue as the host sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Kernels that were launched.
+    pub dispatches: u64,
+    /// Times that recorded work was handed over.
+    pub submissions: u64,
+    /// Times that the host stood still until work was done.
+    pub waits: u64,
+    /// How long it did, microseconds.
+    pub waited_us: u64,
 }
 
 /// Guesses, one layer early, of the experts that decode will choose, and what was done before the choice.
@@ -211,6 +226,18 @@ impl DeviceCounters {
             given_up: self.given_up - earlier.given_up,
             cache_bytes: self.cache_bytes,
             prefetched: self.prefetched.since(&earlier.prefetched),
+            queue: self.queue.since(&earlier.queue),
+        }
+    }
+}
+
+impl QueueCounters {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            dispatches: self.dispatches - earlier.dispatches,
+            submissions: self.submissions - earlier.submissions,
+            waits: self.waits - earlier.waits,
+            waited_us: self.waited_us - earlier.waited_us,
         }
     }
 }

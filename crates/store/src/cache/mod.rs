@@ -30,7 +30,9 @@ mod visit;
 mod withdraw;
 
 pub use admit::Admission;
-pub use counters::{DeviceCounters, Histogram, PhaseCounters, PrefetchCounters, StoreCounters};
+pub use counters::{
+    DeviceCounters, Histogram, PhaseCounters, PrefetchCounters, QueueCounters, StoreCounters,
+};
 pub use error::{ReadCause, StoreError};
 pub use held::Held;
 pub use layout::{SlotClass, StorePlan};

@@ -1,9 +1,11 @@
 //! Routed experts on a portable GPU: which are in its memory, how the others get there, and what runs when.
 //!
-//! Where every record has a slot, a step of few tokens runs as it was recorded: the device finds its experts through
-//! the table. Otherwise the choice is read back. Experts that have a slot run at once, while the store reads the
-//! others; those are written into slots as many as there are at a time, and run. Every pair of a token and an expert
-//! has a row of its own and rows are added by ascending expert id, so that where records were shows in no bit.
+//! The device finds the experts of few tokens through the table, as they were recorded; what happens where one has no
+//! slot is [`super::step`]. Of larger batches, and of prompts where a record can be missing, the choice is read back:
+//! tokens share experts. Experts that have a slot run at once, while the store reads the others; those are written into
+//! slots as many as there are at a time, and run. A slot is written behind everything that was recorded before, so it
+//! is never taken from work that could still name it. Every pair of a token and an expert has a row of its own and rows
+//! are added by ascending expert id, so that where records were shows in no bit.
 
 use std::sync::Arc;
 
@@ -16,13 +18,11 @@ use store::{ExpertId, LayerId};
 use super::super::{Cancel, Register};
 use super::GpuBackend;
 use super::requirements::layout;
+use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 
-/// Tokens of a batch whose choice is not read back where every record has a slot: more of them share experts, which
-/// are then worth grouping.
-const UNGROUPED_TOKENS: usize = 4;
 /// Records that are asked for at once when all are loaded.
 const LOADED_TOGETHER: usize = 8;
 
@@ -114,7 +114,8 @@ impl Assignments {
 /// Buffers of a mixture.
 pub(super) struct MixtureBuffers {
     router_logits: Buffer,
-    ids: Buffer,
+    /// Chosen experts: of a batch whose choice is read back, or of every layer of a step.
+    pub(super) ids: Buffer,
     weights: Buffer,
     /// As the router leaves them: each pair a tile, in their own order.
     own_tiles: Buffer,
@@ -122,7 +123,6 @@ pub(super) struct MixtureBuffers {
     /// As the host sorts them.
     tiles: Buffer,
     order: Buffer,
-    pub(super) broken: Buffer,
     inner: Buffer,
     rows: Buffer,
     shared_factor: Buffer,
@@ -139,13 +139,12 @@ impl MixtureBuffers {
         let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
         let buffers = Self {
             router_logits: numbers("router logits", sizes.router_logits)?,
-            ids: numbers("chosen experts", sizes.pairs)?,
+            ids: numbers("chosen experts", sizes.chosen)?,
             weights: numbers("weights of experts", sizes.pairs)?,
             own_tiles: numbers("pairs", 3 * sizes.pairs)?,
             own_order: numbers("pairs", sizes.pairs)?,
             tiles: numbers("pairs by expert", 3 * sizes.pairs)?,
             order: numbers("pairs by expert", sizes.pairs)?,
-            broken: numbers("status", 1)?,
             inner: numbers("experts' inner rows", sizes.pair_inner)?,
             rows: numbers("experts' rows", sizes.pair_hidden)?,
             shared_factor: numbers("shared expert", sizes.shared_factor)?,
@@ -215,7 +214,7 @@ impl Experts {
         Ok(())
     }
 
-    fn holds_all(&self) -> bool {
+    pub(super) fn holds_all(&self) -> bool {
         self.slots.len() >= self.places.len()
     }
 
@@ -248,6 +247,27 @@ impl Experts {
         idle.min_by_key(|(_, slot)| (slot.record.is_some(), slot.used)).map(|(index, _)| index)
     }
 
+    /// Experts of a layer that were used from their slots: how many of the chosen there are, each once.
+    pub(super) fn note_used(&mut self, layer: LayerId, chosen: &[u32]) -> usize {
+        self.clock += 1;
+        let first = layer.index() * self.experts;
+        let mut found = 0;
+        for &expert in chosen {
+            let Some(slot) = self.places[first + expert as usize] else { continue };
+            let slot = &mut self.slots[slot as usize];
+            found += usize::from(slot.used != self.clock);
+            slot.used = self.clock;
+        }
+        found
+    }
+
+    /// Members of a layer's work that have a slot, and those that have none.
+    fn parted(&self, layer: LayerId, work: &Assignments) -> (Vec<usize>, Vec<usize>) {
+        let first = layer.index() * self.experts;
+        let found = |member: &usize| self.places[first + work.experts[*member] as usize].is_some();
+        (0..work.experts.len()).partition(found)
+    }
+
     /// What the store counted, with the uses that never reached it.
     pub(super) fn counters(&self) -> StoreCounters {
         let mut counters = self.store.counters();
@@ -276,14 +296,7 @@ impl GpuBackend {
         let normed = &self.registers[Register::Normed as usize];
         let router = self.trunk.matrix(mixture.router.index());
         product::launch(gpu, router, normed, &buffers.router_logits, tokens, false)?;
-        let choice = router::Choice {
-            ids: &buffers.ids,
-            weights: &buffers.weights,
-            tiles: &buffers.own_tiles,
-            broken: &buffers.broken,
-        };
-        let shape = (tokens, moe.experts, k);
-        router::launch(gpu, &buffers.router_logits, choice, shape, moe.router.normalise)?;
+        // Before the choice: behind a flag that it raises nothing else of the layer would run.
         if let Some(shared) = &mixture.shared {
             let [gate, up, down] =
                 [shared.gate, shared.up, shared.down].map(|id| self.trunk.matrix(id.index()));
@@ -297,7 +310,23 @@ impl GpuBackend {
             elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
             product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
         }
-        if self.experts.holds_all() && tokens <= UNGROUPED_TOKENS {
+        let step = self.steps.runs();
+        let ungrouped = step || self.experts.holds_all() && tokens <= STEP_TOKENS;
+        let choice = router::Choice {
+            ids: &buffers.ids,
+            first_id: if step { layer.index() * tokens * k } else { 0 },
+            weights: &buffers.weights,
+            tiles: &buffers.own_tiles,
+            table_start: layer.index() * moe.experts,
+            flag: if ungrouped { flag_of(layer) } else { 0 },
+        };
+        let shape = (tokens, moe.experts, k);
+        let (logits, slabs) = (&buffers.router_logits, &self.experts.slabs);
+        router::launch(gpu, logits, slabs, choice, shape, moe.router.normalise)?;
+        if !ungrouped {
+            self.run_grouped(layer, cancel)?;
+        } else if !step || !self.step_routed(layer, cancel)? {
+            let (gpu, buffers) = (&mut self.gpu, &self.mixture);
             let work = experts::Work {
                 tiles: &buffers.own_tiles,
                 first: 0,
@@ -305,13 +334,16 @@ impl GpuBackend {
                 pairs: 1,
                 order: &buffers.own_order,
                 k,
-                table_start: layer.index() * moe.experts,
+                table_start: layer.index() * self.config.moe.experts,
+                flag: flag_of(layer),
             };
+            let normed = &self.registers[Register::Normed as usize];
             run_tiles(gpu, &self.experts, layer, work, normed, buffers)?;
-            self.count(tokens * k);
-        } else {
-            self.run_grouped(layer, cancel)?;
+            if !step {
+                self.count(tokens * k);
+            }
         }
+        self.steps.note_combine(&self.gpu);
         let (gpu, buffers) = (&mut self.gpu, &self.mixture);
         let shared = mixture.shared.as_ref();
         let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
@@ -323,7 +355,7 @@ impl GpuBackend {
     }
 
     /// Uses of records that were in the GPU's memory.
-    fn count(&mut self, uses: usize) {
+    pub(super) fn count(&mut self, uses: usize) {
         match self.phase {
             Phase::Decode => self.experts.counters.hits += uses as u64,
             Phase::Prefill => self.experts.counters.resident += uses as u64,
@@ -332,37 +364,55 @@ impl GpuBackend {
 
     /// Reads the choice back and runs the experts in groups: those that have slots, then the others as they land.
     fn run_grouped(&mut self, layer: LayerId, cancel: &dyn Cancel) -> Result<(), EngineError> {
-        let pairs = self.tokens * self.options.top_k;
-        let bytes = 4 * pairs as u64;
-        let (ids, broken) = (&self.mixture.ids, &self.mixture.broken);
-        let words = self.gpu.read(&[(ids, 0, bytes), (broken, 0, 4)])?;
-        let words = words.as_chunks::<4>().0;
-        let mut chosen: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let broken = chosen.pop().unwrap_or(0);
-        if broken != 0 {
-            return Err(self.not_finite(broken));
-        }
-        let work = Assignments::new(&chosen, self.config.moe.experts);
-        let first = layer.index() * self.config.moe.experts;
-        let found =
-            |member: &usize| self.experts.places[first + work.experts[*member] as usize].is_some();
-        let (there, missing): (Vec<usize>, Vec<usize>) =
-            (0..work.experts.len()).partition(|member| found(member));
+        let bytes = 4 * (self.tokens * self.options.top_k) as u64;
+        let control = self.gpu.control().clone();
+        let places = [(&control, 0, CONTROL_BYTES), (&self.mixture.ids, 0, bytes)];
+        let words = words(&self.gpu.read(&places)?);
+        let (control, chosen) = words.split_at(CONTROL_WORDS);
+        self.check_finite(control[1])?;
+        let work = Assignments::new(chosen, self.config.moe.experts);
+        let (there, missing) = self.experts.parted(layer, &work);
         self.gpu.write_words(&self.mixture.order, 0, &work.order)?;
-        self.experts.clock += 1;
-        for &member in &there {
-            let place = self.experts.places[first + work.experts[member] as usize];
-            if let Some(slot) = place {
-                self.experts.slots[slot as usize].used = self.experts.clock;
-            }
-        }
-        self.count(there.len());
+        let used = self.experts.note_used(layer, chosen);
+        self.count(used);
         self.run_members(layer, &work, &there)?;
+        // What runs already is queued before anything that is written from here on.
+        self.gpu.submit()?;
+        self.load_members(layer, &work, &missing, cancel)
+    }
+
+    /// Loads what a layer of a step missed and runs it; with `all`, before that what has slots.
+    pub(super) fn run_missing(
+        &mut self,
+        layer: LayerId,
+        chosen: &[u32],
+        all: bool,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        let work = Assignments::new(chosen, self.config.moe.experts);
+        let (there, missing) = self.experts.parted(layer, &work);
+        self.gpu.write_words(&self.mixture.order, 0, &work.order)?;
+        let used = self.experts.note_used(layer, chosen);
+        self.count(used);
+        if all {
+            self.run_members(layer, &work, &there)?;
+            self.gpu.submit()?;
+        }
+        self.load_members(layer, &work, &missing, cancel)
+    }
+
+    /// Loads records and runs their experts, as many at a time as there are slots.
+    fn load_members(
+        &mut self,
+        layer: LayerId,
+        work: &Assignments,
+        missing: &[usize],
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
         if missing.is_empty() {
             return Ok(());
         }
-        // What runs already is queued before anything that is written from here on.
-        self.gpu.submit()?;
+        let first = layer.index() * self.config.moe.experts;
         let store = Arc::clone(&self.experts.store);
         let ids: Vec<_> = missing.iter().map(|&it| ExpertId(work.experts[it] as u16)).collect();
         let mut visit = store.visit(layer, &ids, self.phase)?;
@@ -373,7 +423,7 @@ impl GpuBackend {
             let slot = match self.experts.victim() {
                 Some(slot) => slot,
                 None => {
-                    self.run_members(layer, &work, &group)?;
+                    self.run_members(layer, work, &group)?;
                     group.clear();
                     self.experts.clock += 1;
                     self.experts.victim().expect("a plan has a slot at least")
@@ -385,7 +435,7 @@ impl GpuBackend {
             visit.release(place);
             group.push(missing[place]);
         }
-        self.run_members(layer, &work, &group)
+        self.run_members(layer, work, &group)
     }
 
     /// Runs experts that have slots.
@@ -410,6 +460,7 @@ impl GpuBackend {
             order: &buffers.order,
             k: self.options.top_k,
             table_start: layer.index() * self.config.moe.experts,
+            flag: flag_of(layer),
         };
         let normed = &self.registers[Register::Normed as usize];
         run_tiles(gpu, &self.experts, layer, launched, normed, buffers)

@@ -1,15 +1,18 @@
 //! The backend for GPUs of any maker, through Vulkan or Metal: the plain form of every operation.
 //!
-//! Work is recorded and handed over in pieces while more is recorded; the host waits for logits, and in a mixture where
-//! an expert may be missing or many tokens share experts ([`experts`]). A token's sums have one order whatever its
-//! batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
+//! Work is recorded and handed over in pieces while more is recorded. A step of answers is recorded to its end whether
+//! its experts are there or not ([`step`]); the host waits for the token or the logits, and where an expert was
+//! missing. Where many tokens share experts it waits for each layer's choice ([`experts`]). A token's sums have one
+//! order whatever its batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
+mod draw;
 mod experts;
 mod requirements;
 mod sequences;
 mod speed;
+mod step;
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -19,20 +22,25 @@ pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choo
 use gpu::{Buffer, Trunk};
 use kernels::KvType;
 use store::LayerId;
-use store::cache::{Phase, StoreCounters};
+use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use self::draw::Head;
 pub use self::experts::{ExpertMemory, LoadProgress};
 use self::experts::{Experts, MixtureBuffers};
 use self::requirements::Sizes;
-pub use self::requirements::{GpuOptions, GpuRequirements, check_kv_type, check_model, slot_bytes};
+pub use self::requirements::{
+    GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
+};
 use self::sequences::{Sequences, Span};
 pub use self::speed::bandwidths;
+use self::step::Steps;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::mixture::Mixture;
+use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
 
 /// Most slots of this size that an adapter can reach.
@@ -57,10 +65,8 @@ pub struct GpuBackend {
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
     token_ids: Buffer,
     angles: Buffer,
-    selected: Buffer,
-    selected_normed: Buffer,
-    logits: Buffer,
-    host_logits: Vec<f32>,
+    head: Head,
+    steps: Steps,
     frequencies: Vec<f32>,
     spans: Vec<Span>,
     ids: Vec<u32>,
@@ -117,9 +123,6 @@ impl GpuBackend {
         let registers = registers.collect::<Result<Vec<_>, _>>()?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
-        let selected = numbers("rows", sizes.selected)?;
-        let selected_normed = numbers("rows", sizes.selected)?;
-        let logits = numbers("logits", sizes.logits)?;
         for (buffer, values) in held.iter().zip(&vectors) {
             gpu.write_floats(buffer, 0, values)?;
         }
@@ -132,10 +135,8 @@ impl GpuBackend {
             registers,
             token_ids,
             angles,
-            selected,
-            selected_normed,
-            logits,
-            host_logits: vec![0.0; sizes.logits],
+            head: Head::new(&mut gpu, &sizes)?,
+            steps: Steps::new(options.pieces, config.layers.len()),
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),
@@ -163,8 +164,15 @@ impl GpuBackend {
         }
     }
 
-    fn not_finite(&self, broken: u32) -> EngineError {
-        let token = broken as usize - 1;
+    /// What the second control word says: a token whose router gave something that is no number, plus one.
+    fn check_finite(&self, broken: u32) -> Result<(), EngineError> {
+        match (broken as usize).checked_sub(1) {
+            None => Ok(()),
+            Some(token) => Err(self.not_finite(token)),
+        }
+    }
+
+    fn not_finite(&self, token: usize) -> EngineError {
         let span = self
             .spans
             .iter()
@@ -203,7 +211,8 @@ impl GpuBackend {
         }
         self.gpu.write_words(&self.token_ids, 0, &self.ids)?;
         self.gpu.write_floats(&self.angles, 0, &angles)?;
-        self.gpu.write_words(&self.mixture.broken, 0, &[0])
+        self.gpu.clear_control();
+        Ok(())
     }
 
     fn products(
@@ -224,6 +233,7 @@ impl GpuBackend {
 impl Backend for GpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
+        self.end_step()?;
         self.sequences.create(&mut self.gpu)
     }
 
@@ -241,11 +251,13 @@ impl Backend for GpuBackend {
         _base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
         self.settle()?;
+        self.end_step()?;
         self.sequences.snapshot(&mut self.gpu, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.settle()?;
+        self.end_step()?;
         self.sequences.restore(&mut self.gpu, sequence, snapshot)
     }
 
@@ -296,6 +308,7 @@ impl Backend for GpuBackend {
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.settle()?;
+        self.end_step()?;
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
         self.spans = self.sequences.spans(runs)?;
         self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
@@ -305,7 +318,10 @@ impl Backend for GpuBackend {
             Purpose::Answers => Phase::Decode,
         };
         self.sequences.marks.clear();
-        Ok(self.tell_batch()?)
+        self.head.forget();
+        self.tell_batch()?;
+        self.begin_step(purpose);
+        Ok(())
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
@@ -477,33 +493,36 @@ impl Backend for GpuBackend {
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         self.settle()?;
-        let (count, hidden) = (tokens.len(), self.config.hidden);
-        let row = 4 * hidden as u64;
-        for (index, &token) in tokens.iter().enumerate() {
-            let residual = &self.registers[Register::Residual as usize];
-            let (start, at) = (token as u64 * row, index as u64 * row);
-            self.gpu.copy(residual, start, &self.selected, at, row);
-        }
-        let buffers = (&self.selected, &self.vectors[norm.index()], &self.selected_normed);
-        norm::launch(&mut self.gpu, buffers, (count, hidden), self.config.rms_epsilon)?;
-        let head = self.trunk.matrix(head.index());
-        product::launch(&mut self.gpu, head, &self.selected_normed, &self.logits, count, false)?;
-        let numbers = count * self.config.vocabulary;
-        let places = [(&self.mixture.broken, 0, 4), (&self.logits, 0, 4 * numbers as u64)];
-        let bytes = self.gpu.read(&places)?;
-        let (broken, bytes) = bytes.as_chunks::<4>().0.split_at(1);
-        let broken = u32::from_le_bytes(broken[0]);
-        if broken != 0 {
-            return Err(self.not_finite(broken));
-        }
-        for (logit, bytes) in self.host_logits.iter_mut().zip(bytes) {
-            *logit = f32::from_le_bytes(*bytes);
-        }
-        self.check_files()?;
-        Ok(&mut self.host_logits[..numbers])
+        self.host_logits(tokens, (norm, head))
+    }
+
+    fn most_likely(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+    ) -> Option<Result<u32, EngineError>> {
+        Some(self.settle().and_then(|()| self.drawn(token, (norm, head))))
+    }
+
+    /// The sums that are drawn from are the host's ([`draw`]).
+    fn rank(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+        wanted: Wanted,
+        out: &mut Ranked,
+    ) -> Option<Result<(), EngineError>> {
+        let top = wanted == Wanted::Top;
+        top.then(|| self.settle().and_then(|()| self.ranked(token, (norm, head), out)))
     }
 
     fn counters(&self) -> StoreCounters {
-        self.experts.counters()
+        let mut counters = self.experts.counters();
+        let gpu::Counts { dispatches, submissions, waits, waited } = self.gpu.counts();
+        let waited_us = waited.as_micros() as u64;
+        counters.device.queue = QueueCounters { dispatches, submissions, waits, waited_us };
+        counters
     }
 }

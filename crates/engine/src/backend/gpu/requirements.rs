@@ -3,7 +3,7 @@
 
 use gpu::op::experts::Layout;
 use gpu::op::packing::Packing;
-use gpu::op::{convolution, delta, heads, router};
+use gpu::op::{convolution, delta, draw, heads, router};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -11,6 +11,7 @@ use store::format::ProjectionShape;
 
 use super::super::Register;
 use super::super::snapshot::PAGE_TOKENS;
+use super::step::STEP_TOKENS;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::part::Part;
@@ -35,6 +36,22 @@ pub struct GpuOptions {
     pub kv_type: KvType,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
+    /// How steps are handed over where an expert may be missing.
+    pub pieces: Pieces,
+}
+
+/// How many layers of a step are handed over at once where an expert may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// As many as the last step went without a miss, 1 to [`Pieces::LIMIT`].
+    Adaptive,
+    /// Always so many, at least one.
+    Layers(usize),
+}
+
+impl Pieces {
+    /// Most layers of a piece that follows the misses.
+    pub const LIMIT: usize = 16;
 }
 
 /// GPU memory of a backend, in bytes.
@@ -60,6 +77,8 @@ pub(super) struct Sizes {
     pub(super) selected: usize,
     pub(super) logits: usize,
     pub(super) router_logits: usize,
+    /// Chosen experts of a batch, or of all layers of a step.
+    pub(super) chosen: usize,
     /// Of each pair of a token and an expert.
     pub(super) pairs: usize,
     pub(super) pair_inner: usize,
@@ -71,6 +90,9 @@ pub(super) struct Sizes {
     pub(super) angles: usize,
     /// Words of the table of experts.
     pub(super) table: usize,
+    /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
+    pub(super) ranking: usize,
+    pub(super) drawn: usize,
     /// Bytes of a sequence's keys in one layer; its values take as many.
     pub(super) cache_bytes: u64,
     /// Numbers of a recurrent state, and of a convolution's tail.
@@ -97,6 +119,7 @@ impl Sizes {
             selected: options.logit_rows * hidden,
             logits: options.logit_rows * config.vocabulary,
             router_logits: tokens * moe.experts,
+            chosen: pairs.max(config.layers.len() * tokens.min(STEP_TOKENS) * options.top_k),
             pairs,
             pair_inner: pairs * moe.intermediate,
             pair_hidden: pairs * hidden,
@@ -106,6 +129,8 @@ impl Sizes {
             tokens,
             angles: tokens * attention.rope.dims,
             table: config.layers.len() * moe.experts,
+            ranking: draw::scratch_words(config.vocabulary, options.logit_rows.min(STEP_TOKENS)),
+            drawn: options.logit_rows.min(STEP_TOKENS),
             cache_bytes: (options.context * row) as u64,
             state,
             tail,
@@ -123,21 +148,33 @@ impl Sizes {
             self.shared_inner,
             self.shared_hidden,
         ];
-        // Ids, weights, and order twice; tiles of three words twice; the status.
-        let pairs = [self.pairs; 4].into_iter().chain([3 * self.pairs; 2]).chain([1]);
-        let batch =
-            [self.tokens, self.angles, self.selected, self.selected, self.logits, self.table];
+        // Weights, and order twice; tiles of three words twice.
+        let pairs = [self.pairs; 3].into_iter().chain([3 * self.pairs; 2]);
+        let batch = [
+            self.tokens,
+            self.angles,
+            self.selected,
+            self.selected,
+            self.logits,
+            self.table,
+            self.chosen,
+            self.ranking,
+            self.ranking,
+            self.drawn,
+            Gpu::CONTROL_WORDS as usize,
+        ];
         let registers = self.registers.into_iter();
         registers.chain(batch).chain(mixture).chain(pairs).map(|numbers| 4 * numbers as u64)
     }
 
-    /// Most bytes that are read at once: logits of a call, a page of a snapshot, a state, the residual of a chunk.
+    /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,
+    /// the residual of a chunk.
     fn read(&self, config: &ModelConfig, options: &GpuOptions) -> u64 {
         let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
         let page = 2 * page * config.count(Mixer::Attention) as u64;
         let states = (self.state + self.tail) * config.count(Mixer::DeltaNet);
-        let numbers = (self.logits + 1).max(states).max(self.tokens * config.hidden);
-        page.max(4 * numbers.max(self.pairs + 1) as u64)
+        let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.logits;
+        page.max(4 * step.max(states).max(self.tokens * config.hidden) as u64)
     }
 }
 

@@ -132,6 +132,10 @@ impl Sequences {
         self.places[sequence.0 as usize].length = None;
     }
 
+    pub(super) fn exists(&self, sequence: SequenceId) -> bool {
+        self.places[sequence.0 as usize].length.is_some()
+    }
+
     pub(super) fn length(&self, sequence: SequenceId) -> usize {
         self.places[sequence.0 as usize].length.unwrap_or(0)
     }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
 use serde_json::{Value, json};
 use store::LayerId;
-use store::cache::{PrefetchCounters, StoreCounters, StorePlan};
+use store::cache::{PrefetchCounters, QueueCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
 use crate::arguments::{KvChoice, StorageChoice};
@@ -177,6 +177,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     fields.extend(
         tiers.map(|(name, value)| (name, plan.device.as_ref().map_or(Value::Null, |_| value))),
     );
+    fields.extend(queue(samples));
     fields
 }
 
@@ -195,6 +196,34 @@ fn tiers(samples: &[Sample], uses: u64) -> Row {
         ("copies/token", each(sum(&|counters| counters.device.copied))),
         ("returned/token", each(sum(&|counters| counters.device.returned))),
         ("in both", json!(in_both)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What the host handed to a device for each token and waited for, and its own time: neither waiting for the device nor
+/// for records. Nothing where a backend does not count it.
+fn queue(samples: &[Sample]) -> Row {
+    let sum = |value: &dyn Fn(&QueueCounters) -> u64| {
+        samples.iter().map(|sample| value(&sample.counters.device.queue)).sum::<u64>()
+    };
+    let tokens = samples.iter().map(|sample| sample.tokens).sum::<usize>().max(1) as f64;
+    let counted = sum(&|queue| queue.dispatches) > 0;
+    let each = |count: u64| match counted {
+        true => json!(round(count as f64 / tokens, 2)),
+        false => Value::Null,
+    };
+    let stalled = |sample: &Sample| {
+        let counters = &sample.counters;
+        counters.decode.stall_us + counters.prefill.stall_us + counters.device.queue.waited_us
+    };
+    let elsewhere: u64 = samples.iter().map(stalled).sum();
+    let all: f64 = samples.iter().map(|sample| sample.time.as_secs_f64()).sum();
+    let host = (all * 1e3 - elsewhere as f64 / 1e3).max(0.0) / tokens;
+    let fields = [
+        ("dispatches/token", each(sum(&|queue| queue.dispatches))),
+        ("submissions/token", each(sum(&|queue| queue.submissions))),
+        ("waits/token", each(sum(&|queue| queue.waits))),
+        ("host ms/token", if counted { json!(round(host, 3)) } else { Value::Null }),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -3,28 +3,22 @@
 //! driver that computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod draws;
+#[path = "../sequences/mod.rs"]
 mod sequences;
-
-use std::io::Write;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod steps;
+mod support;
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{
-    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, check_model, slot_bytes,
-};
+use engine::backend::gpu::check_model;
 use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
 use engine::model::Model;
-use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
-use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
-use store::format::Checkpoint;
-use store::trunk::LoadMode;
 
 use sequences::{alone, bits, feed, resumed, text};
+use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, opened};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
 const CASES: [(&str, f64); 6] = [
@@ -35,67 +29,6 @@ const CASES: [(&str, f64); 6] = [
     ("qwen35-calm-hf", 1e-5),
     ("qwen35-hf", 3e-4),
 ];
-/// One of each way that tokens are mixed.
-const MIXERS: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
-const CONTEXT: usize = 640;
-const CHUNK: usize = 64;
-const ALL: usize = usize::MAX;
-
-fn adapter() -> Option<Adapter> {
-    match gpu::adapters().ok().and_then(|found| found.into_iter().next()) {
-        Some(adapter) => Some(adapter),
-        None if std::env::var_os("FLASHMOE_GPU_TESTS").is_some() => panic!("no Vulkan adapter"),
-        None => {
-            let told = b"skipped: no Vulkan adapter (Debian: apt install mesa-vulkan-drivers)\n";
-            std::io::stderr().write_all(told).unwrap();
-            None
-        }
-    }
-}
-
-fn folder(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
-}
-
-fn opened(case: &str) -> (Arc<Checkpoint>, ModelConfig) {
-    let checkpoint = Arc::new(store::format::open(&folder(case).join("model")).unwrap());
-    let config = ModelConfig::read(&checkpoint.config).unwrap();
-    (checkpoint, config)
-}
-
-/// An engine with at most `slots` experts in GPU memory.
-fn engine(adapter: &Adapter, case: &str, slots: usize, kv_type: KvType, chunk: usize) -> Engine {
-    let (checkpoint, config) = opened(case);
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &catalog, &shapes).unwrap();
-    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
-    options.slots = SlotBudget::Steps(1);
-    let records = config.layers.len() * config.moe.experts;
-    let memory = ExpertMemory {
-        store: Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap()),
-        slot_bytes: slot_bytes(&shapes),
-        slots: slots.min(records),
-        progress: None,
-    };
-    let limits = GpuOptions {
-        batch_tokens: CHUNK,
-        logit_rows: 8,
-        sequences: 3,
-        snapshots: 6,
-        snapshot_pages: 24,
-        context: CONTEXT,
-        kv_type,
-        top_k: config.moe.top_k,
-    };
-    let device = (Gpu::open(adapter.clone()).unwrap(), limits);
-    let mut goes_on = |_| ControlFlow::Continue(());
-    let mode = LoadMode::Read;
-    let backend =
-        GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
-    Engine::new(config, model, Box::new(backend.unwrap()), chunk)
-}
 
 /// Logits of every token of a text, as bits.
 fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {

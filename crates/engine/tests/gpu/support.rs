@@ -1,0 +1,110 @@
+//! What all tests of the portable GPU backend share: adapters, golden checkpoints, engines over them.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::backend::cpu::KvType;
+use engine::backend::gpu::{
+    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, Pieces, check_model, slot_bytes,
+};
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
+use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::format::Checkpoint;
+use store::io::Simulator;
+use store::trunk::LoadMode;
+
+/// One of each way that tokens are mixed.
+pub(crate) const MIXERS: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];
+const CONTEXT: usize = 640;
+pub(crate) const CHUNK: usize = 64;
+pub(crate) const ALL: usize = usize::MAX;
+
+pub(crate) fn adapter() -> Option<Adapter> {
+    match gpu::adapters().ok().and_then(|found| found.into_iter().next()) {
+        Some(adapter) => Some(adapter),
+        None if std::env::var_os("FLASHMOE_GPU_TESTS").is_some() => panic!("no Vulkan adapter"),
+        None => {
+            let told = b"skipped: no Vulkan adapter (Debian: apt install mesa-vulkan-drivers)\n";
+            std::io::stderr().write_all(told).unwrap();
+            None
+        }
+    }
+}
+
+pub(crate) fn folder(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
+}
+
+pub(crate) fn opened(case: &str) -> (Arc<Checkpoint>, ModelConfig) {
+    let checkpoint = Arc::new(store::format::open(&folder(case).join("model")).unwrap());
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    (checkpoint, config)
+}
+
+/// An engine with at most `slots` experts in GPU memory.
+pub(crate) fn engine(
+    adapter: &Adapter,
+    case: &str,
+    slots: usize,
+    kv_type: KvType,
+    chunk: usize,
+) -> Engine {
+    let limits = limits(case, kv_type, Pieces::Adaptive);
+    engine_with(adapter, case, slots, limits, None, chunk).0
+}
+
+/// The limits of a case's backend.
+pub(crate) fn limits(case: &str, kv_type: KvType, pieces: Pieces) -> GpuOptions {
+    GpuOptions {
+        batch_tokens: CHUNK,
+        logit_rows: 8,
+        sequences: 3,
+        snapshots: 6,
+        snapshot_pages: 24,
+        context: CONTEXT,
+        kv_type,
+        top_k: opened(case).1.moe.top_k,
+        pieces,
+    }
+}
+
+/// As [`engine`], with other limits and files that a simulator reads; and its store.
+pub(crate) fn engine_with(
+    adapter: &Adapter,
+    case: &str,
+    slots: usize,
+    limits: GpuOptions,
+    storage: Option<Simulator>,
+    chunk: usize,
+) -> (Engine, Arc<ExpertStore>) {
+    let (checkpoint, config) = opened(case);
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    check_model(&config, &catalog, &shapes).unwrap();
+    // Where reads are to fail the host tier is as small as it can be.
+    let minimum = if storage.is_some() { config.moe.top_k } else { 3 * config.moe.top_k };
+    let mut options = StoreOptions::new(StorageMode::Budget, minimum);
+    options.slots = SlotBudget::Steps(1);
+    options.storage = storage.map(|it| Box::new(it) as _);
+    let records = config.layers.len() * config.moe.experts;
+    let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let memory = ExpertMemory {
+        store: Arc::clone(&store),
+        slot_bytes: slot_bytes(&shapes),
+        slots: slots.min(records),
+        progress: None,
+    };
+    let device = (Gpu::open(adapter.clone()).unwrap(), limits);
+    let mut goes_on = |_| ControlFlow::Continue(());
+    let mode = LoadMode::Read;
+    let backend =
+        GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
+    (Engine::new(config, model, Box::new(backend.unwrap()), chunk), store)
+}

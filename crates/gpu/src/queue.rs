@@ -1,0 +1,248 @@
+//! What is asked of a GPU and arrives later, and work that can be handed over a second time.
+//!
+//! An [`Ask`] is a copy of bytes behind the work recorded so far; the host goes on recording and looks later. A *tape*
+//! remembers dispatches, so that those that a raised flag has emptied ([`Gpu::control`]) can be repeated.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::{Buffer, Gpu, GpuError};
+
+/// Landing buffers that are kept for the next question.
+const KEPT_LANDINGS: usize = 24;
+
+/// Bytes of those that several questions at a time may have.
+const SMALL_LANDING: u64 = 64 << 10;
+
+const PENDING: u8 = 0;
+const ARRIVED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Bytes that are on their way to the host.
+#[derive(Debug)]
+pub struct Ask {
+    landing: wgpu::Buffer,
+    bytes: u64,
+    state: Arc<AtomicU8>,
+    submission: wgpu::SubmissionIndex,
+    /// Bytes that the host had written before.
+    written: u64,
+}
+
+/// Dispatches in the order in which they were recorded.
+#[derive(Default)]
+pub(crate) struct Tape {
+    on: bool,
+    steps: Vec<Step>,
+    /// Parameters of all steps.
+    parameters: Vec<u8>,
+}
+
+struct Step {
+    pipeline: wgpu::ComputePipeline,
+    group: wgpu::BindGroup,
+    parameters: Range<usize>,
+    groups: [u32; 3],
+}
+
+impl Tape {
+    pub(crate) fn record(
+        &mut self,
+        pipeline: &wgpu::ComputePipeline,
+        group: &wgpu::BindGroup,
+        parameters: &[u8],
+        groups: [u32; 3],
+    ) {
+        if self.on {
+            let start = self.parameters.len();
+            self.parameters.extend_from_slice(parameters);
+            let parameters = start..self.parameters.len();
+            let (pipeline, group) = (pipeline.clone(), group.clone());
+            self.steps.push(Step { pipeline, group, parameters, groups });
+        }
+    }
+}
+
+impl Gpu {
+    /// Begins to remember dispatches, from nothing.
+    pub fn begin_tape(&mut self) {
+        self.tape.steps.clear();
+        self.tape.parameters.clear();
+        self.tape.on = true;
+    }
+
+    /// Stops or goes on remembering.
+    pub fn keep_tape(&mut self, on: bool) {
+        self.tape.on = on;
+    }
+
+    /// Dispatches on the tape.
+    pub fn taped(&self) -> usize {
+        self.tape.steps.len()
+    }
+
+    /// Records dispatches of the tape once more.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn replay(&mut self, steps: Range<usize>) -> Result<(), GpuError> {
+        let tape = std::mem::take(&mut self.tape);
+        let mut done = Ok(());
+        for step in &tape.steps[steps] {
+            let parameters = &tape.parameters[step.parameters.clone()];
+            done = self.encode(&step.pipeline, &step.group, parameters, step.groups);
+            if done.is_err() {
+                break;
+            }
+        }
+        self.tape = tape;
+        done
+    }
+
+    /// Hands everything recorded over and asks for bytes of several places behind it, one after the other; each is a
+    /// multiple of 4, and there is one at least.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn ask(&mut self, places: &[(&Buffer, u64, u64)]) -> Result<Ask, GpuError> {
+        let total: u64 = places.iter().map(|(_, _, bytes)| bytes).sum();
+        let fitting = self.landings.iter().enumerate().filter(|(_, it)| it.size() >= total);
+        let landing = match fitting.min_by_key(|(_, it)| it.size()) {
+            Some((place, _)) => self.landings.swap_remove(place),
+            None => {
+                // It takes the place of the large one that there was: two at a time are in the plan.
+                self.landings.retain(|landing| landing.size() <= SMALL_LANDING);
+                self.device.create_buffer(&wgpu::BufferDescriptor {
+                    label: Some("landing"),
+                    size: Self::landing_bytes(total),
+                    usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                    mapped_at_creation: false,
+                })
+            }
+        };
+        let mut at = 0;
+        for (buffer, start, bytes) in places {
+            self.copy_raw(buffer, *start, &landing, at, *bytes);
+            at += bytes;
+        }
+        let submission = self.hand_over();
+        self.check()?;
+        let state = Arc::new(AtomicU8::new(PENDING));
+        let seen = Arc::clone(&state);
+        landing.slice(..total).map_async(wgpu::MapMode::Read, move |result| {
+            seen.store(if result.is_ok() { ARRIVED } else { FAILED }, Ordering::Release);
+        });
+        Ok(Ask { landing, bytes: total, state, submission, written: self.written })
+    }
+
+    /// Whether bytes have arrived; does not wait.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn has_arrived(&mut self, ask: &Ask) -> Result<bool, GpuError> {
+        if ask.state.load(Ordering::Acquire) == PENDING {
+            // What it says is what the state says.
+            let _ = self.device.poll(wgpu::PollType::Poll);
+            self.check()?;
+        }
+        Ok(ask.state.load(Ordering::Acquire) != PENDING)
+    }
+
+    /// Waits until bytes have arrived.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn wait_for(&mut self, ask: &Ask) -> Result<(), GpuError> {
+        match self.has_arrived(ask)? {
+            true => Ok(()),
+            false => self.wait(Some(ask.submission.clone())),
+        }
+    }
+
+    /// The bytes, once they have arrived.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn answer(&mut self, ask: Ask) -> Result<Vec<u8>, GpuError> {
+        self.wait_for(&ask)?;
+        if ask.state.load(Ordering::Acquire) != ARRIVED {
+            return Err(GpuError::Lost("an answer did not arrive".to_owned()));
+        }
+        self.landed = self.landed.max(ask.written);
+        let bytes = match ask.landing.slice(..ask.bytes).get_mapped_range() {
+            Ok(view) => view.to_vec(),
+            Err(error) => return Err(GpuError::Refused(error.to_string())),
+        };
+        self.forget(ask);
+        Ok(bytes)
+    }
+
+    /// Gives up what was asked for.
+    pub fn forget(&mut self, ask: Ask) {
+        ask.landing.unmap();
+        self.landings.push(ask.landing);
+        if self.landings.len() > KEPT_LANDINGS {
+            let sizes = self.landings.iter().enumerate();
+            let smallest = sizes.min_by_key(|(_, landing)| landing.size());
+            if let Some((place, _)) = smallest {
+                self.landings.swap_remove(place);
+            }
+        }
+    }
+
+    /// Waits for a submission, or for everything that was handed over.
+    pub(crate) fn wait(
+        &mut self,
+        submission: Option<wgpu::SubmissionIndex>,
+    ) -> Result<(), GpuError> {
+        let begun = Instant::now();
+        let waited =
+            self.device.poll(wgpu::PollType::Wait { submission_index: submission, timeout: None });
+        self.counts.waits += 1;
+        self.counts.waited += begun.elapsed();
+        self.check()?;
+        waited.map(|_| ()).map_err(|error| GpuError::Lost(error.to_string()))
+    }
+
+    /// Waits for everything recorded and gives bytes of several places, one after the other; each is a multiple of 4.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read(&mut self, places: &[(&Buffer, u64, u64)]) -> Result<Vec<u8>, GpuError> {
+        if places.iter().all(|(_, _, bytes)| *bytes == 0) {
+            return Ok(Vec::new());
+        }
+        let asked = self.ask(places)?;
+        self.answer(asked)
+    }
+
+    /// [`Gpu::read`] of `count` numbers of one buffer.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_floats(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        count: usize,
+    ) -> Result<Vec<f32>, GpuError> {
+        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    }
+
+    /// [`Gpu::read`] of `count` words of one buffer.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_words(
+        &mut self,
+        buffer: &Buffer,
+        start: u64,
+        count: usize,
+    ) -> Result<Vec<u32>, GpuError> {
+        let bytes = self.read(&[(buffer, start, 4 * count as u64)])?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+}

@@ -10,9 +10,11 @@ struct _mslBufferSizes {
     uint size2;
     uint size3;
     uint size4;
+    uint size5;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint width;
     uint k;
@@ -28,47 +30,52 @@ struct main_Input {
 , device type_1 const& always [[buffer(3)]]
 , device type_1 const& factor [[buffer(4)]]
 , device type_1& y [[buffer(5)]]
+, device type_3 const& control [[buffer(6)]]
 , constant Parameters& p [[buffer(0)]]
-, constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(7)]]
 ) {
     float sum = 0.0;
     uint rank = 0u;
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
     uint column = (wid.x * 256u) + lid;
-    uint _e8 = p.width;
-    if (column < _e8) {
-        uint _e13 = p.width;
-        uint at = (wid.y * _e13) + column;
+    uint _e13 = p.width;
+    if (column < _e13) {
+        uint _e18 = p.width;
+        uint at = (wid.y * _e18) + column;
         bool loop_init = true;
         while(true) {
             if (!loop_init) {
-                uint _e45 = rank;
-                rank = _e45 + 1u;
+                uint _e50 = rank;
+                rank = _e50 + 1u;
             }
             loop_init = false;
-            uint _e20 = rank;
-            uint _e23 = p.k;
-            if (_e20 < _e23) {
+            uint _e25 = rank;
+            uint _e28 = p.k;
+            if (_e25 < _e28) {
             } else {
                 break;
             }
             {
-                uint _e28 = p.k;
-                uint _e30 = rank;
-                uint pair = (wid.y * _e28) + _e30;
-                uint _e35 = p.width;
-                float _e39 = rows[(pair * _e35) + column];
-                float _e42 = weights[pair];
-                float _e43 = sum;
-                sum = metal::fma(_e39, _e42, _e43);
+                uint _e33 = p.k;
+                uint _e35 = rank;
+                uint pair = (wid.y * _e33) + _e35;
+                uint _e40 = p.width;
+                float _e44 = rows[(pair * _e40) + column];
+                float _e47 = weights[pair];
+                float _e48 = sum;
+                sum = metal::fma(_e44, _e47, _e48);
             }
         }
-        float _e50 = always[at];
-        float _e54 = factor[wid.y];
-        float _e61 = sum;
-        sum = metal::fma(_e50, 1.0 / (1.0 + metal::exp(-(_e54))), _e61);
-        float _e67 = y[at];
-        float _e68 = sum;
-        y[at] = _e67 + _e68;
+        float _e55 = always[at];
+        float _e59 = factor[wid.y];
+        float _e66 = sum;
+        sum = metal::fma(_e55, 1.0 / (1.0 + metal::exp(-(_e59))), _e66);
+        float _e72 = y[at];
+        float _e73 = sum;
+        y[at] = _e72 + _e73;
         return;
     } else {
         return;

@@ -9,9 +9,11 @@ struct _mslBufferSizes {
     uint size1;
     uint size2;
     uint size3;
+    uint size4;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint channels;
     uint first;
@@ -27,80 +29,85 @@ struct main_Input {
 , device type_1 const& weight [[buffer(2)]]
 , device type_1& tail [[buffer(3)]]
 , device type_1& y [[buffer(4)]]
+, device type_3 const& control [[buffer(5)]]
 , constant Parameters& p [[buffer(0)]]
-, constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
 ) {
     float u0_ = {};
     float u1_ = {};
     float u2_ = {};
     uint t = 0u;
     float sum = {};
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
     uint c = (wid.x * 256u) + lid;
-    uint _e8 = p.channels;
-    if (c < _e8) {
+    uint _e13 = p.channels;
+    if (c < _e13) {
         float w0_ = weight[(c * 4u) + 0u];
         float w1_ = weight[(c * 4u) + 1u];
         float w2_ = weight[(c * 4u) + 2u];
         float w3_ = weight[(c * 4u) + 3u];
-        uint _e42 = p.channels;
-        float _e46 = tail[(0u * _e42) + c];
-        u0_ = _e46;
-        uint _e52 = p.channels;
-        float _e56 = tail[(1u * _e52) + c];
-        u1_ = _e56;
-        uint _e62 = p.channels;
-        float _e66 = tail[(2u * _e62) + c];
-        u2_ = _e66;
+        uint _e47 = p.channels;
+        float _e51 = tail[(0u * _e47) + c];
+        u0_ = _e51;
+        uint _e57 = p.channels;
+        float _e61 = tail[(1u * _e57) + c];
+        u1_ = _e61;
+        uint _e67 = p.channels;
+        float _e71 = tail[(2u * _e67) + c];
+        u2_ = _e71;
         bool loop_init = true;
         while(true) {
             if (!loop_init) {
-                uint _e112 = t;
-                t = _e112 + 1u;
+                uint _e117 = t;
+                t = _e117 + 1u;
             }
             loop_init = false;
-            uint _e70 = t;
-            uint _e73 = p.tokens;
-            if (_e70 < _e73) {
+            uint _e75 = t;
+            uint _e78 = p.tokens;
+            if (_e75 < _e78) {
             } else {
                 break;
             }
             {
-                uint _e77 = p.first;
-                uint _e78 = t;
-                uint _e82 = p.channels;
-                uint at = ((_e77 + _e78) * _e82) + c;
+                uint _e82 = p.first;
+                uint _e83 = t;
+                uint _e87 = p.channels;
+                uint at = ((_e82 + _e83) * _e87) + c;
                 float u3_ = x[at];
                 sum = 0.0;
-                float _e90 = u0_;
-                float _e91 = sum;
-                sum = metal::fma(_e90, w0_, _e91);
-                float _e93 = u1_;
-                float _e94 = sum;
-                sum = metal::fma(_e93, w1_, _e94);
-                float _e96 = u2_;
-                float _e97 = sum;
-                sum = metal::fma(_e96, w2_, _e97);
+                float _e95 = u0_;
+                float _e96 = sum;
+                sum = metal::fma(_e95, w0_, _e96);
+                float _e98 = u1_;
                 float _e99 = sum;
-                sum = metal::fma(u3_, w3_, _e99);
-                float _e103 = sum;
+                sum = metal::fma(_e98, w1_, _e99);
+                float _e101 = u2_;
+                float _e102 = sum;
+                sum = metal::fma(_e101, w2_, _e102);
                 float _e104 = sum;
-                y[at] = _e103 / (1.0 + metal::exp(-(_e104)));
-                float _e110 = u1_;
-                u0_ = _e110;
-                float _e111 = u2_;
-                u1_ = _e111;
+                sum = metal::fma(u3_, w3_, _e104);
+                float _e108 = sum;
+                float _e109 = sum;
+                y[at] = _e108 / (1.0 + metal::exp(-(_e109)));
+                float _e115 = u1_;
+                u0_ = _e115;
+                float _e116 = u2_;
+                u1_ = _e116;
                 u2_ = u3_;
             }
         }
-        uint _e119 = p.channels;
-        float _e123 = u0_;
-        tail[(0u * _e119) + c] = _e123;
-        uint _e128 = p.channels;
-        float _e132 = u1_;
-        tail[(1u * _e128) + c] = _e132;
-        uint _e137 = p.channels;
-        float _e141 = u2_;
-        tail[(2u * _e137) + c] = _e141;
+        uint _e124 = p.channels;
+        float _e128 = u0_;
+        tail[(0u * _e124) + c] = _e128;
+        uint _e133 = p.channels;
+        float _e137 = u1_;
+        tail[(1u * _e133) + c] = _e137;
+        uint _e142 = p.channels;
+        float _e146 = u2_;
+        tail[(2u * _e142) + c] = _e146;
         return;
     } else {
         return;

@@ -10,6 +10,7 @@ struct _mslBufferSizes {
     uint size2;
     uint size3;
     uint size4;
+    uint size5;
 };
 
 typedef uint type_1[1];
@@ -37,48 +38,53 @@ struct main_Input {
 , device type_1 const& biases [[buffer(3)]]
 , device type_1 const& tokens [[buffer(4)]]
 , device type_3& y [[buffer(5)]]
+, device type_1 const& control [[buffer(6)]]
 , constant Parameters& p [[buffer(0)]]
-, constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(7)]]
 ) {
     uint unit = {};
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
     uint row = tokens[wid.x];
     unit = lid;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e135 = unit;
-            unit = _e135 + 256u;
+            uint _e140 = unit;
+            unit = _e140 + 256u;
         }
         loop_init = false;
-        uint _e7 = unit;
-        uint _e10 = p.columns;
-        if (_e7 < (_e10 / 8u)) {
+        uint _e12 = unit;
+        uint _e15 = p.columns;
+        if (_e12 < (_e15 / 8u)) {
         } else {
             break;
         }
         {
-            uint _e14 = unit;
-            uint column = _e14 * 8u;
-            uint _e20 = p.columns;
-            uint at = (wid.x * _e20) + column;
-            uint _e25 = p.row_words;
-            uint _e27 = unit;
-            uint first = (row * _e25) + (_e27 * 1u);
+            uint _e19 = unit;
+            uint column = _e19 * 8u;
+            uint _e25 = p.columns;
+            uint at = (wid.x * _e25) + column;
+            uint _e30 = p.row_words;
+            uint _e32 = unit;
+            uint first = (row * _e30) + (_e32 * 1u);
             uint q0_ = w[first + 0u];
-            uint _e38 = p.row_groups;
-            uint g = (row * _e38) + (column / 64u);
-            uint _e47 = scales[g >> 1u];
-            float _e48 = number(_e47, g);
-            uint _e53 = biases[g >> 1u];
-            float _e54 = number(_e53, g);
-            y[at + 0u] = metal::fma(static_cast<float>((q0_ >> 0u) & 15u), _e48, _e54);
-            y[at + 1u] = metal::fma(static_cast<float>((q0_ >> 4u) & 15u), _e48, _e54);
-            y[at + 2u] = metal::fma(static_cast<float>((q0_ >> 8u) & 15u), _e48, _e54);
-            y[at + 3u] = metal::fma(static_cast<float>((q0_ >> 12u) & 15u), _e48, _e54);
-            y[at + 4u] = metal::fma(static_cast<float>((q0_ >> 16u) & 15u), _e48, _e54);
-            y[at + 5u] = metal::fma(static_cast<float>((q0_ >> 20u) & 15u), _e48, _e54);
-            y[at + 6u] = metal::fma(static_cast<float>((q0_ >> 24u) & 15u), _e48, _e54);
-            y[at + 7u] = metal::fma(static_cast<float>((q0_ >> 28u) & 15u), _e48, _e54);
+            uint _e43 = p.row_groups;
+            uint g = (row * _e43) + (column / 64u);
+            uint _e52 = scales[g >> 1u];
+            float _e53 = number(_e52, g);
+            uint _e58 = biases[g >> 1u];
+            float _e59 = number(_e58, g);
+            y[at + 0u] = metal::fma(static_cast<float>((q0_ >> 0u) & 15u), _e53, _e59);
+            y[at + 1u] = metal::fma(static_cast<float>((q0_ >> 4u) & 15u), _e53, _e59);
+            y[at + 2u] = metal::fma(static_cast<float>((q0_ >> 8u) & 15u), _e53, _e59);
+            y[at + 3u] = metal::fma(static_cast<float>((q0_ >> 12u) & 15u), _e53, _e59);
+            y[at + 4u] = metal::fma(static_cast<float>((q0_ >> 16u) & 15u), _e53, _e59);
+            y[at + 5u] = metal::fma(static_cast<float>((q0_ >> 20u) & 15u), _e53, _e59);
+            y[at + 6u] = metal::fma(static_cast<float>((q0_ >> 24u) & 15u), _e53, _e59);
+            y[at + 7u] = metal::fma(static_cast<float>((q0_ >> 28u) & 15u), _e53, _e59);
         }
     }
     return;

@@ -8,20 +8,22 @@ struct _mslBufferSizes {
     uint size0;
     uint size1;
     uint size2;
+    uint size3;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint width;
     uint epsilon;
 };
-struct type_3 {
+struct type_4 {
     float inner[256];
 };
 
 float tree_sum(
     uint lid_1,
-    threadgroup type_3& red
+    threadgroup type_4& red
 ) {
     uint half_ = 128u;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -61,67 +63,72 @@ struct main_Input {
 , device type_1 const& weight [[buffer(1)]]
 , device type_1 const& gate [[buffer(2)]]
 , device type_1& x [[buffer(3)]]
+, device type_3 const& control [[buffer(4)]]
 , constant Parameters& p [[buffer(0)]]
-, threadgroup type_3& red
-, constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
+, threadgroup type_4& red
+, constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
     float squares = 0.0;
     uint i = {};
     uint i_1 = {};
-    uint _e9 = p.width;
-    uint row = ((wid.y * 65535u) + wid.x) * _e9;
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
+    uint _e14 = p.width;
+    uint row = ((wid.y * 65535u) + wid.x) * _e14;
     i = lid;
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e31 = i;
-            i = _e31 + 256u;
+            uint _e36 = i;
+            i = _e36 + 256u;
         }
         loop_init_1 = false;
-        uint _e14 = i;
-        uint _e17 = p.width;
-        if (_e14 < _e17) {
+        uint _e19 = i;
+        uint _e22 = p.width;
+        if (_e19 < _e22) {
         } else {
             break;
         }
         {
-            uint _e20 = i;
-            float _e23 = x[row + _e20];
             uint _e25 = i;
             float _e28 = x[row + _e25];
-            float _e29 = squares;
-            squares = metal::fma(_e23, _e28, _e29);
+            uint _e30 = i;
+            float _e33 = x[row + _e30];
+            float _e34 = squares;
+            squares = metal::fma(_e28, _e33, _e34);
         }
     }
-    float _e36 = squares;
-    red.inner[lid] = _e36;
-    float _e37 = tree_sum(lid, red);
-    uint _e40 = p.width;
-    uint _e45 = p.epsilon;
-    float factor = 1.0 / metal::sqrt((_e37 / static_cast<float>(_e40)) + as_type<float>(_e45));
+    float _e41 = squares;
+    red.inner[lid] = _e41;
+    float _e42 = tree_sum(lid, red);
+    uint _e45 = p.width;
+    uint _e50 = p.epsilon;
+    float factor = 1.0 / metal::sqrt((_e42 / static_cast<float>(_e45)) + as_type<float>(_e50));
     i_1 = lid;
     bool loop_init_2 = true;
     while(true) {
         if (!loop_init_2) {
-            uint _e83 = i_1;
-            i_1 = _e83 + 256u;
+            uint _e88 = i_1;
+            i_1 = _e88 + 256u;
         }
         loop_init_2 = false;
-        uint _e52 = i_1;
-        uint _e55 = p.width;
-        if (_e52 < _e55) {
+        uint _e57 = i_1;
+        uint _e60 = p.width;
+        if (_e57 < _e60) {
         } else {
             break;
         }
         {
-            uint _e58 = i_1;
-            float z = gate[row + _e58];
             uint _e63 = i_1;
-            uint _e67 = i_1;
-            float _e70 = x[row + _e67];
-            uint _e73 = i_1;
-            float _e75 = weight[_e73];
-            x[row + _e63] = ((_e70 * factor) * _e75) * (z / (1.0 + metal::exp(-(z))));
+            float z = gate[row + _e63];
+            uint _e68 = i_1;
+            uint _e72 = i_1;
+            float _e75 = x[row + _e72];
+            uint _e78 = i_1;
+            float _e80 = weight[_e78];
+            x[row + _e68] = ((_e75 * factor) * _e80) * (z / (1.0 + metal::exp(-(z))));
         }
     }
     return;

@@ -8,20 +8,22 @@ struct _mslBufferSizes {
     uint size0;
     uint size1;
     uint size2;
+    uint size3;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint width;
     uint epsilon;
 };
-struct type_3 {
+struct type_4 {
     float inner[256];
 };
 
 float tree_sum(
     uint lid_1,
-    threadgroup type_3& red
+    threadgroup type_4& red
 ) {
     uint half_ = 128u;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -61,65 +63,70 @@ struct main_Input {
 , device type_1 const& x [[buffer(1)]]
 , device type_1 const& weight [[buffer(2)]]
 , device type_1& y [[buffer(3)]]
+, device type_3 const& control [[buffer(4)]]
 , constant Parameters& p [[buffer(0)]]
-, threadgroup type_3& red
-, constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
+, threadgroup type_4& red
+, constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
     float squares = 0.0;
     uint i = {};
     uint i_1 = {};
-    uint _e5 = p.width;
-    uint row = wid.x * _e5;
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
+    uint _e10 = p.width;
+    uint row = wid.x * _e10;
     i = lid;
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e27 = i;
-            i = _e27 + 256u;
+            uint _e32 = i;
+            i = _e32 + 256u;
         }
         loop_init_1 = false;
-        uint _e10 = i;
-        uint _e13 = p.width;
-        if (_e10 < _e13) {
+        uint _e15 = i;
+        uint _e18 = p.width;
+        if (_e15 < _e18) {
         } else {
             break;
         }
         {
-            uint _e16 = i;
-            float _e19 = x[row + _e16];
             uint _e21 = i;
             float _e24 = x[row + _e21];
-            float _e25 = squares;
-            squares = metal::fma(_e19, _e24, _e25);
+            uint _e26 = i;
+            float _e29 = x[row + _e26];
+            float _e30 = squares;
+            squares = metal::fma(_e24, _e29, _e30);
         }
     }
-    float _e32 = squares;
-    red.inner[lid] = _e32;
-    float _e33 = tree_sum(lid, red);
-    uint _e36 = p.width;
-    uint _e41 = p.epsilon;
-    float factor = 1.0 / metal::sqrt((_e33 / static_cast<float>(_e36)) + as_type<float>(_e41));
+    float _e37 = squares;
+    red.inner[lid] = _e37;
+    float _e38 = tree_sum(lid, red);
+    uint _e41 = p.width;
+    uint _e46 = p.epsilon;
+    float factor = 1.0 / metal::sqrt((_e38 / static_cast<float>(_e41)) + as_type<float>(_e46));
     i_1 = lid;
     bool loop_init_2 = true;
     while(true) {
         if (!loop_init_2) {
-            uint _e68 = i_1;
-            i_1 = _e68 + 256u;
+            uint _e73 = i_1;
+            i_1 = _e73 + 256u;
         }
         loop_init_2 = false;
-        uint _e48 = i_1;
-        uint _e51 = p.width;
-        if (_e48 < _e51) {
+        uint _e53 = i_1;
+        uint _e56 = p.width;
+        if (_e53 < _e56) {
         } else {
             break;
         }
         {
-            uint _e54 = i_1;
-            uint _e58 = i_1;
-            float _e61 = x[row + _e58];
-            uint _e64 = i_1;
-            float _e66 = weight[_e64];
-            y[row + _e54] = (_e61 * factor) * _e66;
+            uint _e59 = i_1;
+            uint _e63 = i_1;
+            float _e66 = x[row + _e63];
+            uint _e69 = i_1;
+            float _e71 = weight[_e69];
+            y[row + _e59] = (_e66 * factor) * _e71;
         }
     }
     return;

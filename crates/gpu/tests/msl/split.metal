@@ -8,9 +8,11 @@ struct _mslBufferSizes {
     uint size0;
     uint size1;
     uint size2;
+    uint size3;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint width;
     uint dim;
@@ -24,24 +26,29 @@ struct main_Input {
 , device type_1 const& both [[buffer(1)]]
 , device type_1& query [[buffer(2)]]
 , device type_1& gate [[buffer(3)]]
+, device type_3 const& control [[buffer(4)]]
 , constant Parameters& p [[buffer(0)]]
-, constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
     uint column = (wid.x * 256u) + lid;
-    uint _e8 = p.width;
-    if (column < _e8) {
-        uint _e13 = p.width;
-        uint _e17 = p.dim;
-        uint _e21 = p.dim;
-        uint _e28 = p.dim;
-        uint source = (((wid.y * _e13) + ((column / _e17) * _e21)) * 2u) + (column % _e28);
-        uint _e35 = p.width;
-        float _e41 = both[source];
-        query[(wid.y * _e35) + column] = _e41;
-        uint _e46 = p.width;
-        uint _e53 = p.dim;
-        float _e56 = both[source + _e53];
-        gate[(wid.y * _e46) + column] = _e56;
+    uint _e13 = p.width;
+    if (column < _e13) {
+        uint _e18 = p.width;
+        uint _e22 = p.dim;
+        uint _e26 = p.dim;
+        uint _e33 = p.dim;
+        uint source = (((wid.y * _e18) + ((column / _e22) * _e26)) * 2u) + (column % _e33);
+        uint _e40 = p.width;
+        float _e46 = both[source];
+        query[(wid.y * _e40) + column] = _e46;
+        uint _e51 = p.width;
+        uint _e58 = p.dim;
+        float _e61 = both[source + _e58];
+        gate[(wid.y * _e51) + column] = _e61;
         return;
     } else {
         return;

@@ -7,9 +7,11 @@ using metal::uint;
 struct _mslBufferSizes {
     uint size0;
     uint size1;
+    uint size2;
 };
 
 typedef float type_1[1];
+typedef uint type_3[1];
 struct Parameters {
     uint count;
 };
@@ -21,16 +23,21 @@ struct main_Input {
 , metal::uint3 wid [[threadgroup_position_in_grid]]
 , device type_1 const& up [[buffer(1)]]
 , device type_1& gate [[buffer(2)]]
+, device type_3 const& control [[buffer(3)]]
 , constant Parameters& p [[buffer(0)]]
-, constant _mslBufferSizes& _buffer_sizes [[buffer(3)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
 ) {
+    uint _e4 = control[0];
+    if (_e4 != 0u) {
+        return;
+    }
     uint i = (((wid.y * 32768u) + wid.x) * 256u) + lid;
-    uint _e12 = p.count;
-    if (i < _e12) {
-        float _e18 = gate[i];
-        float _e21 = gate[i];
-        float _e29 = up[i];
-        gate[i] = (_e18 / (1.0 + metal::exp(-(_e21)))) * _e29;
+    uint _e17 = p.count;
+    if (i < _e17) {
+        float _e23 = gate[i];
+        float _e26 = gate[i];
+        float _e34 = up[i];
+        gate[i] = (_e23 / (1.0 + metal::exp(-(_e26)))) * _e34;
         return;
     } else {
         return;

@@ -11,7 +11,7 @@ use cuda::launch;
 use cuda::{
     Device, DeviceBuffer, DevicePage, ExpertShapes, Matrix, PAGE_BYTES, Registration, Span, Stream,
 };
-use store::cache::ExpertStore;
+use store::cache::{ExpertStore, LoadProgress};
 use store::format::ProjectionShape;
 use store::record::Place;
 use store::{ExpertId, LayerId};
@@ -23,9 +23,6 @@ use super::requirements::{STAGING_RECORDS, SlotShare};
 use super::slots::DeviceSlots;
 use crate::EngineError;
 use crate::residency::{Dimensions, Residency};
-
-/// Called while records are loaded: bytes loaded, bytes in all.
-pub type LoadProgress = Box<dyn Fn(u64, u64) + Send>;
 
 /// Where expert records will be.
 pub struct ExpertMemory {

@@ -42,8 +42,8 @@ use store::trunk::LoadMode;
 
 use self::batch::{Mode, Part};
 use self::buffers::{Buffers, Floats, Sizes};
+pub use self::experts::ExpertMemory;
 use self::experts::Experts;
-pub use self::experts::{ExpertMemory, LoadProgress};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use gpu::op::{elementwise, experts, product, router};
 use gpu::{Buffer, Gpu, Slabs};
-use store::cache::{DeviceCounters, ExpertStore, Phase, StoreCounters};
+use store::cache::{DeviceCounters, ExpertStore, LoadProgress, Phase, StoreCounters};
 use store::format::{Projection, ProjectionShape};
 use store::{ExpertId, LayerId};
 
@@ -28,9 +28,6 @@ const LOADED_TOGETHER: usize = 8;
 
 /// Tiles of one launch: devices count workgroups in 16 bits.
 const TILES_TOGETHER: usize = 32768;
-
-/// Told about the loading: bytes there, bytes in all.
-pub type LoadProgress = Box<dyn Fn(u64, u64) + Send>;
 
 /// Where records come from and go to.
 pub struct ExpertMemory {

@@ -27,7 +27,7 @@ use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use self::draw::Head;
-pub use self::experts::{ExpertMemory, LoadProgress};
+pub use self::experts::ExpertMemory;
 use self::experts::{Experts, MixtureBuffers};
 use self::requirements::Sizes;
 pub use self::requirements::{

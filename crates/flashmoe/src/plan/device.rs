@@ -9,7 +9,7 @@ use engine::weights::Catalog;
 use store::cache::StorePlan;
 
 use super::Part;
-use super::sweep::Room;
+use super::sweep::{LONGEST_CHUNK, Room};
 use crate::arguments::{
     ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
     PredictChoice, RoutingChoice, StorageChoice,
@@ -60,7 +60,8 @@ impl FoundDevice {
             left(true).filter(|&slots| slots >= experts).or_else(|| left(false))
         };
         let (context, per_token) = (options.context, options.top_k * config.mixtures());
-        Room { experts, per_token, context, slots }.chunk(options.batch_tokens)
+        Room { experts, per_token, context, longest: LONGEST_CHUNK, slots }
+            .chunk(options.batch_tokens)
     }
 
     /// What a backend will hold, slots not counted.

@@ -127,7 +127,7 @@ const SNAPSHOT_SHARE: f64 = 0.06;
 const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
 /// Keys and values of snapshots beside a GPU: this share of the budget at most.
 const PAGES_SHARE: f64 = 0.1;
-/// Automatic prefill chunk: what a twentieth of the budget holds, within these bounds.
+/// Usual prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
@@ -182,6 +182,17 @@ impl Plan {
         let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
         let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
         let constant = floor::Constant { trunk: catalog.required_bytes(), process };
+        if device.is_none() {
+            let chunk = sweep::streaming_chunk(
+                arguments,
+                &checkpoint,
+                &config,
+                &backend,
+                constant,
+                (budget, seats),
+            )?;
+            backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
+        }
         let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
         let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
         let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;

@@ -1,6 +1,6 @@
 //! Hostile input for every parser, on stable Rust, within a bounded time.
 //!
-//! `fuzz` runs every target for `--seconds` (20, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
+//! `fuzz` runs every target for `--seconds` (15, or FUZZ_SECONDS), `--jobs` at a time (2), each in a process of
 //! its own with 2 GiB of memory, so that a crash, a stack overflow or an exhausted memory is found as well
 //! as a panic. An input that takes longer than 45 seconds is a finding. A process writes down
 //! the number of each input before it meets the parser; inputs follow from seed and number alone, so the
@@ -109,7 +109,7 @@ fn options() -> Result<Options, String> {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut options = Options {
-        seconds: seconds.unwrap_or(20),
+        seconds: seconds.unwrap_or(15),
         seed: now.map_or(0, |time| time.as_secs()),
         from: 0,
         jobs: 2,

@@ -20,16 +20,10 @@ pub struct Planes {
 }
 
 impl Planes {
-    pub(crate) fn weight(&self) -> Span<'_> {
-        self.span(0)
-    }
-
-    pub(crate) fn scales(&self) -> Span<'_> {
-        self.span(1)
-    }
-
-    pub(crate) fn biases(&self) -> Span<'_> {
-        self.span(2)
+    /// What kernels bind, in the order of `Packing::declare`; `grid` is that of its format.
+    pub(crate) fn spans<'a>(&'a self, grid: Option<&'a Buffer>) -> Vec<Span<'a>> {
+        let planes = if self.packing.group() == 0 { 1 } else { 3 };
+        (0..planes).map(|plane| self.span(plane)).chain(grid.map(Buffer::all)).collect()
     }
 
     fn span(&self, plane: usize) -> Span<'_> {

@@ -13,12 +13,14 @@ use kernels::format::BlockFormat;
 use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::Op;
+use crate::op::packing::Packing;
 use crate::queue::Tape;
 use crate::source::Access;
 use crate::{GpuError, Kind};
 
 /// Work that is recorded before it is handed over, so that the GPU begins while more is recorded.
 const SUBMIT_EVERY: usize = 96;
+
 /// Memory of a GPU.
 #[derive(Clone, Debug)]
 pub struct Buffer {
@@ -327,26 +329,29 @@ impl Gpu {
         self.write(buffer, start, &bytes)
     }
 
-    /// The points of a format's grid, words of four coordinates each.
+    /// Bytes of each grid that [`Gpu::grid`] may allocate: of every format that has one.
+    pub fn grid_bytes() -> impl Iterator<Item = u64> {
+        let grids = BlockFormat::ALL.iter().filter_map(|format| format.grid());
+        grids.map(|(points, coordinates)| (points.len() * coordinates) as u64)
+    }
+
+    /// The points of the grid of a packing's format, words of four coordinates each; `None` where it has none.
     ///
     /// # Errors
     /// The device failed.
-    ///
-    /// # Panics
-    /// If the format has no grid.
-    pub(crate) fn grid(&mut self, format: BlockFormat) -> Result<Buffer, GpuError> {
+    pub(crate) fn grid(&mut self, packing: Packing) -> Result<Option<Buffer>, GpuError> {
+        let Some(format) = packing.block() else { return Ok(None) };
+        let Some((points, coordinates)) = format.grid() else { return Ok(None) };
         if let Some(grid) = self.grids.get(&format) {
-            return Ok(grid.clone());
+            return Ok(Some(grid.clone()));
         }
-        let (points, coordinates) = format.grid().expect("the packing has asked");
-        let words = |point: &u64| [*point as u32, (*point >> 32) as u32];
-        let words: Vec<u32> = points.iter().flat_map(words).collect();
-        let words: Vec<u32> =
-            words.into_iter().step_by(if coordinates == 4 { 2 } else { 1 }).collect();
-        let grid = self.buffer(format.name(), 4 * words.len() as u64)?;
-        self.write_words(&grid, 0, &words)?;
+        let bytes =
+            points.iter().flat_map(|point| point.to_le_bytes().into_iter().take(coordinates));
+        let bytes: Vec<u8> = bytes.collect();
+        let grid = self.buffer(format.name(), bytes.len() as u64)?;
+        self.write(&grid, 0, &bytes)?;
         self.grids.insert(format, grid.clone());
-        Ok(grid)
+        Ok(Some(grid))
     }
 
     /// Compiles an operation, if it is not yet.

@@ -69,7 +69,7 @@ fn f32_from_e2m1(code: u8) -> f32 {
     if code & 8 == 0 { magnitude } else { -magnitude }
 }
 
-/// Bytes of a row of `dim` values, of which the last `rotated` stay in bfloat16.
+/// Bytes of a row of `dim` values; the last `rotated` of them stay in bfloat16.
 pub(crate) const fn e4m3_bytes(dim: usize, rotated: usize) -> usize {
     let rounded = dim - rotated;
     rounded + rounded.div_ceil(E4M3_BLOCK) + 2 * rotated
@@ -82,7 +82,7 @@ fn e4m3_parts(row: &mut [u8], (dim, rotated): (usize, usize)) -> [&mut [u8]; 3] 
     [codes, scales, rest]
 }
 
-/// Writes a row of `values`, of which the last `rotated` stay in bfloat16.
+/// Writes a row of `values`; the last `rotated` of them stay in bfloat16.
 pub(crate) fn encode_e4m3(values: &[f32], rotated: usize, row: &mut [u8]) {
     let (rounded, plain) = values.split_at(values.len() - rotated);
     let [codes, scales, halves] = e4m3_parts(row, (values.len(), rotated));

@@ -161,6 +161,7 @@ pub(crate) fn unit(
     use BlockFormat as F;
     let block = Block { at, aligned: format.bytes().is_multiple_of(4), load };
     let offset = |what: &str| format!("{name}{what}");
+    let zero = format.table().map_or(0, |(_, zero)| u32::from(zero));
     let mut text = String::new();
     // Sixteen bytes of nibbles: value `j` below and value `j + 16` above.
     let nibbles = |first: &str| {
@@ -191,7 +192,7 @@ pub(crate) fn unit(
             text.push_str(&nibbles(if format == F::Mxfp4 { "1u" } else { "2u" }));
             let codes = codes(name, 15);
             values = match format.table() {
-                Some((_, zero)) => looked_up(codes, u32::from(zero)),
+                Some(_) => looked_up(codes, zero),
                 None => less(codes, 8),
             };
             scale = if format == F::Mxfp4 {
@@ -295,7 +296,6 @@ pub(crate) fn unit(
         F::Iq4Xs => {
             let bytes = "(8u + (part >> 2u) * 16u + (part & 1u) * 8u)";
             text.push_str(&eight_bytes(&block, name, bytes, "((part >> 1u) & 1u) * 4u"));
-            let zero = format.table().map_or(0, |(_, zero)| u32::from(zero));
             values = looked_up(codes(name, 15), zero);
             let (low, high) = (block.byte("(4u + (part >> 3u))"), block.short("2u"));
             let _ = writeln!(text, "let {name}l = ({low} >> (((part >> 2u) & 1u) * 4u)) & 15u;");
@@ -310,7 +310,6 @@ pub(crate) fn unit(
                 "(4u + (part >> 1u) * 8u)",
                 "(part & 1u) * 4u",
             ));
-            let zero = format.table().map_or(0, |(_, zero)| u32::from(zero));
             values = looked_up(codes(name, 15), zero);
             (scale, minimum) = (format!("half_of_e4m3({})", block.byte("(part >> 1u)")), None);
         }

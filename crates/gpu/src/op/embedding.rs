@@ -9,14 +9,8 @@ use crate::{Buffer, Gpu, GpuError, Planes};
 
 pub(crate) fn source(packing: Packing) -> (Source, String) {
     let affine = packing.group() > 0;
-    let mut source = Source::new().read("w", "u32");
-    if affine {
-        source = source.read("scales", "u32").read("biases", "u32");
-    }
-    if packing.grid().is_some() {
-        source = source.read("grid", "u32");
-    }
-    let source = source
+    let source = packing
+        .declare(Source::new())
         .read("tokens", "u32")
         .write("y", "f32")
         .parameters(&["columns", "row_words", "row_groups"])
@@ -80,15 +74,10 @@ pub fn launch(
     count: usize,
 ) -> Result<(), GpuError> {
     let packing = table.packing;
-    let columns = table.columns as u32;
-    let groups = if packing.group() == 0 { 0 } else { columns / packing.group() };
-    let parameters = [columns, packing.row_step(table.columns), groups];
-    let mut spans = vec![table.weight()];
-    if packing.group() > 0 {
-        spans.extend([table.scales(), table.biases()]);
-    }
-    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
-    spans.extend(grid.iter().map(Buffer::all));
+    let columns = table.columns;
+    let parameters = [columns as u32, packing.row_step(columns), packing.row_groups(columns)];
+    let grid = gpu.grid(packing)?;
+    let mut spans = table.spans(grid.as_ref());
     spans.extend([tokens.all(), y.all()]);
     gpu.dispatch(Op::Embed(packing), &spans, &parameters, [count as u32, 1, 1])
 }

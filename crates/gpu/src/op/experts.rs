@@ -159,9 +159,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     for slab in &slabs {
         source = source.read(slab, "u32");
     }
-    if spec.packing.grid().is_some() {
-        source = source.read("grid", "u32");
-    }
+    let source = spec.packing.declare_grid(source);
     let source = source
         .read("table", "u32")
         .read("tiles", "u32")
@@ -300,7 +298,7 @@ pub fn launch(
         rows as u32,
         columns as u32,
         packing.row_step(columns),
-        if packing.group() == 0 { 0 } else { columns as u32 / packing.group() },
+        packing.row_groups(columns),
         work.first as u32,
         work.table_start as u32,
         slabs.slot_words(),
@@ -313,7 +311,7 @@ pub fn launch(
         second.scales,
         second.biases,
     ];
-    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
+    let grid = gpu.grid(packing)?;
     let mut spans = slabs.spans();
     spans.extend(grid.iter().map(Buffer::all));
     let table = slabs.table();

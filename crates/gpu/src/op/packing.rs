@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use kernels::format::{BlockFormat, Encoding, FloatType};
 
 use super::blocks;
+use crate::source::Source;
 
 /// Storage of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,11 +88,6 @@ impl Packing {
         }
     }
 
-    /// The format whose grid a kernel reads.
-    pub(crate) fn grid(self) -> Option<BlockFormat> {
-        self.block().filter(|format| format.grid().is_some())
-    }
-
     /// Values of a unit.
     pub(crate) fn unit(self) -> u32 {
         match self {
@@ -159,6 +155,29 @@ impl Packing {
             let _ = writeln!(text, "let {words}{word} = {};", load(&format!("{at} + {word}u")));
         }
         text
+    }
+
+    /// The step from a row's scales and biases to the next's, in numbers; 0 without.
+    pub(crate) fn row_groups(self, columns: usize) -> u32 {
+        (columns as u32).checked_div(self.group()).unwrap_or(0)
+    }
+
+    /// Declares the planes of a matrix, in the order of [`crate::Planes::spans`].
+    pub(crate) fn declare(self, source: Source) -> Source {
+        let source = source.read("w", "u32");
+        let source = match self.group() {
+            0 => source,
+            _ => source.read("scales", "u32").read("biases", "u32"),
+        };
+        self.declare_grid(source)
+    }
+
+    /// Declares the grid of a format that has one.
+    pub(crate) fn declare_grid(self, source: Source) -> Source {
+        match self.block().and_then(BlockFormat::grid) {
+            Some(_) => source.read("grid", "u32"),
+            None => source,
+        }
     }
 
     /// The functions that a kernel's text needs to unpack.

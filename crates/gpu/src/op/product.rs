@@ -235,14 +235,7 @@ impl Sums {
 
 pub(crate) fn source(spec: Spec) -> (Source, String) {
     let sums = Sums { packing: spec.packing, tokens: spec.tokens };
-    let affine = spec.packing.group() > 0;
-    let mut source = Source::new().read("w", "u32");
-    if affine {
-        source = source.read("scales", "u32").read("biases", "u32");
-    }
-    if spec.packing.grid().is_some() {
-        source = source.read("grid", "u32");
-    }
+    let source = spec.packing.declare(Source::new());
     let source = source.read("x", sums.input()).write("y", "f32").parameters(&[
         "rows",
         "columns",
@@ -314,14 +307,10 @@ pub fn launch(
         matrix.columns as u32,
         tokens as u32,
         packing.row_step(matrix.columns),
-        if packing.group() == 0 { 0 } else { matrix.columns as u32 / packing.group() },
+        packing.row_groups(matrix.columns),
     ];
-    let mut spans = vec![matrix.weight()];
-    if packing.group() > 0 {
-        spans.extend([matrix.scales(), matrix.biases()]);
-    }
-    let grid = packing.grid().map(|format| gpu.grid(format)).transpose()?;
-    spans.extend(grid.iter().map(Buffer::all));
+    let grid = gpu.grid(packing)?;
+    let mut spans = matrix.spans(grid.as_ref());
     spans.extend([x.all(), y.all()]);
     let groups = [(matrix.rows as u32).div_ceil(TEAMS * rows), (tokens as u32).div_ceil(tile), 1];
     gpu.dispatch(Op::Product(spec), &spans, &parameters, groups)

@@ -367,19 +367,11 @@ impl GpuBackend {
         let words = words(&self.gpu.read(&places)?);
         let (control, chosen) = words.split_at(CONTROL_WORDS);
         self.check_finite(control[1])?;
-        let work = Assignments::new(chosen, self.config.moe.experts);
-        let (there, missing) = self.experts.parted(layer, &work);
-        self.gpu.write_words(&self.mixture.order, 0, &work.order)?;
-        let used = self.experts.note_used(layer, chosen);
-        self.count(used);
-        self.run_members(layer, &work, &there)?;
-        // What runs already is queued before anything that is written from here on.
-        self.gpu.submit()?;
-        self.load_members(layer, &work, &missing, cancel)
+        self.run_chosen(layer, chosen, true, cancel)
     }
 
-    /// Loads what a layer of a step missed and runs it; with `all`, before that what has slots.
-    pub(super) fn run_missing(
+    /// Loads what a layer missed and runs it; with `all`, before that what has slots.
+    pub(super) fn run_chosen(
         &mut self,
         layer: LayerId,
         chosen: &[u32],
@@ -393,6 +385,7 @@ impl GpuBackend {
         self.count(used);
         if all {
             self.run_members(layer, &work, &there)?;
+            // What runs already is queued before anything that is written from here on.
             self.gpu.submit()?;
         }
         self.load_members(layer, &work, &missing, cancel)

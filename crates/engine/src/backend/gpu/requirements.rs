@@ -164,7 +164,8 @@ impl Sizes {
             Gpu::CONTROL_WORDS as usize,
         ];
         let registers = self.registers.into_iter();
-        registers.chain(batch).chain(mixture).chain(pairs).map(|numbers| 4 * numbers as u64)
+        let numbers = registers.chain(batch).chain(mixture).chain(pairs);
+        numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
 
     /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,

@@ -6,8 +6,8 @@
 //! behind it, and the host goes on recording. When a piece arrives with the flag up, the host loads what that layer
 //! missed, runs it, lowers the flag and hands over again what was recorded behind it, from the layer's sum on.
 //!
-//! A flag stays up until its layer has been served: after a failed read nothing behind the layer has run, and whoever
-//! asks for the step's result next tries again. A step that nothing asks for is ended before the next one begins.
+//! A flag stays up until its layer has been served: after a failed read nothing behind the layer has run, and the next
+//! request for the step's result tries again. A step that nothing asks for is ended before the next one begins.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,7 @@ impl Steps {
     fn ahead(&self) -> usize {
         match self.pieces {
             Pieces::Layers(_) => AHEAD,
-            // Every other layer misses at least: what is recorded ahead would be recorded in vain.
+            // Every other layer misses at least: what is recorded ahead would be emptied.
             Pieces::Adaptive if self.length == 1 => 0,
             Pieces::Adaptive if self.length >= self.layers.min(Pieces::LIMIT) => usize::MAX,
             Pieces::Adaptive => AHEAD,
@@ -128,9 +128,7 @@ impl Steps {
             self.length = (self.layers / (self.missed + 1)).clamp(1, Pieces::LIMIT);
         }
     }
-}
 
-impl Steps {
     /// No layer waits for anything.
     fn forget(&mut self) {
         self.routed.clear();
@@ -250,9 +248,9 @@ impl GpuBackend {
         // Nothing of the layer ran behind its choice if nothing was recorded there.
         let all = self.steps.failed || combined.is_none();
         self.steps.failed = true;
-        // Should it fail, whoever asks next finds the flag up and this choice.
+        // Should it fail, the next request finds the flag up and this choice.
         self.steps.first = miss.layer;
-        self.run_missing(layer, &miss.chosen, all, cancel)?;
+        self.run_chosen(layer, &miss.chosen, all, cancel)?;
         self.gpu.clear_control();
         self.steps.failed = false;
         self.steps.missed += 1;

@@ -30,6 +30,12 @@ fn uses(world: &World, dice: &mut Dice, drift: usize) -> Vec<Vec<u32>> {
         .collect()
 }
 
+/// What a prompt uses of each layer: most experts.
+fn wanted(dice: &mut Dice) -> Vec<Vec<ExpertId>> {
+    let each = |_| (0..EXPERTS as u16).map(ExpertId).filter(|_| dice.below(8) > 0).collect();
+    (0..LAYERS).map(each).collect()
+}
+
 /// Runs a world, with slots that lose and get memory where `sizes`; gives what it moved.
 fn run(
     host_slots: usize,
@@ -54,11 +60,7 @@ fn run(
     let mut dice = Dice(seed);
     for turn in 0..300 {
         if dice.below(25) == 0 {
-            let wanted = (0..LAYERS).map(|_| {
-                let all = (0..EXPERTS as u16).map(ExpertId);
-                all.filter(|_| dice.below(8) > 0).collect()
-            });
-            let wanted: Vec<Vec<ExpertId>> = wanted.collect();
+            let wanted = wanted(&mut dice);
             let give_up = (dice.below(3) == 0).then(|| dice.below(LAYERS));
             let ended = world.prompt(&wanted, give_up);
             assert!(ended.is_ok() || faulty || give_up.is_some(), "{ended:?}");
@@ -110,11 +112,7 @@ fn steps_run_between_the_layers_of_a_prompt() {
         let mut world = World::open(shape, Some(late.plan(seed)), seed);
         let mut dice = Dice(seed);
         for turn in 0..40 {
-            let wanted = (0..LAYERS).map(|_| {
-                let all = (0..EXPERTS as u16).map(ExpertId);
-                all.filter(|_| dice.below(8) > 0).collect()
-            });
-            let wanted: Vec<Vec<ExpertId>> = wanted.collect();
+            let wanted = wanted(&mut dice);
             let mut between = |world: &mut World| {
                 for _ in 0..dice.below(3) {
                     let uses = uses(world, &mut dice, turn / 10);

@@ -99,8 +99,8 @@ impl CachePages {
         self.select(|page| self.mapped[page] && !needed[page])
     }
 
-    /// What gives way so that `short` more pages are spare: pages of ended sequences (one is a page of each of `buffers`
-    /// buffers), and as many pages of slots as those do not give.
+    /// What gives way so that `short` more pages are spare: pages of ended sequences (one is a page of each of
+    /// `buffers` buffers), and as many pages of slots as those do not give.
     pub(crate) fn give_way(&self, short: usize, buffers: usize) -> (Vec<usize>, usize) {
         if short == 0 {
             return (Vec::new(), 0);

@@ -292,11 +292,10 @@ impl CudaBackend {
         }
     }
 
-    /// The batch in progress, between two layers of a prompt; `None` for a step, when a copy fails, and where
-    /// records are on disk: what was read ahead for the next layer is for that layer, and steps need its slots.
+    /// The batch in progress, between two layers of a prompt; `None` for a step and when a copy fails. Records that
+    /// were read ahead for the next layer stay where they are.
     pub(super) fn put_aside(&mut self) -> Option<Suspended> {
-        let stays = self.single || self.failure.is_some() || self.experts.residency.can_miss();
-        if stays || self.stream.wait().is_err() {
+        if self.single || self.failure.is_some() || self.stream.wait().is_err() {
             return None;
         }
         let mut residual = vec![0.0; self.tokens * self.sizes.hidden];

@@ -34,6 +34,8 @@ mod delta;
 mod pages;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/scored.rs"]
+mod scored;
 #[path = "check_parts/several.rs"]
 mod several;
 #[path = "check_parts/tiles.rs"]
@@ -565,6 +567,7 @@ pub(crate) fn run(seed: u64) {
     bench.block_convolution();
     bench.waiting(&pinned);
     bench.routing();
+    bench.scored_routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

@@ -6,6 +6,7 @@
 #include "linear.cu"
 #include "mixer.cu"
 #include "mixture.cu"
+#include "route_scored.cu"
 #include "heads.cu"
 #include "step.cu"
 #include "step_blocks.cu"

@@ -384,6 +384,16 @@ FIELD(ExpertPartsArguments, activation, Activation, 464);
 KERNEL(expert_inner_parts, ExpertPartsArguments);
 KERNEL(expert_outer_parts, ExpertPartsArguments);
 
+STRUCTURE(ScoredRouteArguments, 208);
+FIELD(ScoredRouteArguments, route, RouteArguments, 0);
+FIELD(ScoredRouteArguments, bias, layouts::Word, 176);
+FIELD(ScoredRouteArguments, next_bias, layouts::Word, 184);
+FIELD(ScoredRouteArguments, score, uint32_t, 192);
+FIELD(ScoredRouteArguments, groups, uint32_t, 196);
+FIELD(ScoredRouteArguments, kept, uint32_t, 200);
+FIELD(ScoredRouteArguments, scale, float, 204);
+KERNEL(route_scored, ScoredRouteArguments);
+
 STRUCTURE(Source, 40);
 FIELD(Source, x, layouts::Word, 0);
 FIELD(Source, norm, layouts::Word, 8);

@@ -162,6 +162,8 @@ codes! {
     enum CacheType { F32 = CACHE_F32, F16 = CACHE_F16, Bf16 = CACHE_BF16, Q8 = CACHE_Q8 }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
+    /// What experts are chosen and weighed by, where it is a function of each logit alone.
+    enum ScoreKind { Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS }
 }
 
 /// A field of a structure.

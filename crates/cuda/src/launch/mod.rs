@@ -62,7 +62,7 @@ kernels! {
     SeveralInnerFour = "several_inner_four", SeveralInnerFourNarrow = "several_inner_four_narrow",
     SeveralOuter = "several_outer",
     Route256 = "route_256", Route512 = "route_512",
-    Route1024 = "route_1024", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
+    Route1024 = "route_1024", RouteScored = "route_scored", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
     GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
     Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
     Tile8 = "tile_8", TileAny = "tile_any", SplitTokens = "split_tokens",
@@ -270,6 +270,7 @@ mod expert_tiles;
 mod experts;
 mod mixer;
 mod parts;
+mod scored;
 mod step;
 mod tile_blocks;
 mod tiles;
@@ -279,6 +280,7 @@ pub use expert_tiles::*;
 pub use experts::*;
 pub use mixer::*;
 pub use parts::*;
+pub use scored::*;
 pub use step::*;
 pub use tiles::*;
 
@@ -293,6 +295,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         experts::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        scored::LAYOUTS,
         step::LAYOUTS,
         tiles::LAYOUTS,
     ]

@@ -12,11 +12,12 @@ use store::LayerId;
 
 use super::{Backend, CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
+use crate::model::router::Score;
 use crate::weights::{MatrixId, VectorId};
 
 impl CudaBackend {
     /// True when the batch is a step and a fused kernel serves products of the matrices in one launch.
-    fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
+    pub(super) fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
         let matrices: Vec<Matrix> = matrices.into_iter().map(|id| self.matrix(id)).collect();
         self.single && launch::step_serves(self.stream.device(), &matrices)
     }
@@ -169,23 +170,26 @@ impl CudaBackend {
 
     /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
     pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
-        if mixture.router_bias.is_some() || self.activation(mixture).is_some() {
+        let biased_logits =
+            mixture.router_bias.is_some() && self.config.moe.router.score == Score::Softmax;
+        if biased_logits || self.activation(mixture).is_some() {
             return false;
         }
         let device = self.stream.device();
         let shared = mixture.shared.as_ref();
-        let shared = shared.and_then(|s| Some([s.gate, s.up, s.gate_weight?, s.down]));
-        let shared = shared.map(|ids| ids.map(|id| self.matrix(id)));
+        let factor = shared.and_then(|s| s.gate_weight).map(|id| self.matrix(id));
+        let shared = shared.map(|s| [s.gate, s.up, s.down].map(|id| self.matrix(id)));
         let mut products = vec![self.matrix(mixture.router)];
         products.extend(self.guess_product(layer).map(|product| product.0));
-        if let Some([gate, up, factor, _]) = shared {
+        products.extend(factor);
+        if let Some([gate, up, _]) = shared {
             if !launch::step_serves_pair(device, &gate, &up) {
                 return false;
             }
-            products.extend([gate, up, factor]);
+            products.extend([gate, up]);
         }
-        let shapes = &self.experts.shapes[layer.index()];
-        let down = shared.as_ref().map(|[_, _, _, down]| down);
+        let shapes = self.experts.shapes(layer);
+        let down = shared.as_ref().map(|[_, _, down]| down);
         self.single
             && launch::step_serves(device, &products)
             && self.experts.aligned[layer.index()]
@@ -205,9 +209,9 @@ impl CudaBackend {
         let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), logits)];
         jobs.extend(self.guess_product(layer).map(|(router, to)| StepJob::Store(router, to)));
         let gate = mixture.shared.as_ref().and_then(|shared| shared.gate_weight);
-        if let (Some(shared), Some(gate)) = (shared, gate) {
+        if let Some(shared) = shared {
             jobs.push(StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
-            jobs.push(StepJob::Store(self.matrix(gate), shared.factor));
+            jobs.extend(gate.map(|gate| StepJob::Store(self.matrix(gate), shared.factor)));
         }
         launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &jobs)?;
         Ok(shared.map(|shared| StepShared {

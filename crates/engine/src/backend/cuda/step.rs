@@ -227,7 +227,7 @@ impl CudaBackend {
             .replaces()
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
-        let route = self.routing_of(layer, replaced, place, true);
+        let route = self.routing_of(layer, mixture.router_bias, replaced, place, true);
         launch::route(&self.stream, tokens, &route)?;
         let step = ExpertStep {
             x: normed,
@@ -243,7 +243,7 @@ impl CudaBackend {
             first_key: route.first_key,
             k,
         };
-        let shapes = &self.experts.shapes[layer.index()];
+        let shapes = self.experts.shapes(layer);
         if let Some(norm) = norm {
             let input = self.normed_input(norm);
             return launch::step_experts(
@@ -344,7 +344,7 @@ impl CudaBackend {
             });
             self.judge_guesses();
         } else {
-            residency.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
+            residency.note_resident(self.config.mixtures(), self.tokens * self.options.top_k);
         }
         Ok(())
     }

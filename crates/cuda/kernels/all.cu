@@ -10,6 +10,7 @@
 #include "heads.cu"
 #include "step.cu"
 #include "step_blocks.cu"
+#include "step_planes.cu"
 #include "several.cu"
 #include "several_experts.cu"
 #include "tile.cu"

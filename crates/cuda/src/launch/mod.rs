@@ -97,6 +97,7 @@ kernels! {
     TileBlocksTq20 = "tile_blocks_TQ2_0",
     TileBlocksNvfp4 = "tile_blocks_NVFP4",
     TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
+    TileBlocksFp8 = "tile_blocks_FP8",
     AddBias = "add_bias", PreparePairs = "prepare_pairs",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
@@ -105,7 +106,8 @@ kernels! {
     TileAnyBlocks = "tile_any_blocks", StepLinearBlocks = "step_linear_blocks",
     StepInnerBlocks = "step_inner_blocks", StepOuterBlocks = "step_outer_blocks",
     StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
-    StepOuterGrids = "step_outer_grids",
+    StepOuterGrids = "step_outer_grids", StepLinearPlanes = "step_linear_planes",
+    StepInnerPlanes = "step_inner_planes", StepOuterPlanes = "step_outer_planes",
 }
 
 /// Largest head of attention that the kernels serve.

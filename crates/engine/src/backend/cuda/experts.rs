@@ -89,6 +89,8 @@ impl Experts {
                 equal.push(None);
                 continue;
             }
+            let encodings = expert_shapes[layer].iter().flatten().map(|shape| shape.encoding);
+            let encodings: Vec<_> = encodings.collect();
             for expert in 0..experts {
                 let places = store.places(LayerId(layer as u16), ExpertId(expert as u16));
                 let places =
@@ -97,14 +99,18 @@ impl Experts {
                     let unit = if index % 3 == 0 { launch::STEP_ALIGNMENT } else { 2 };
                     (place.start as usize).is_multiple_of(unit)
                 };
-                let starts = places.each_ref().map(|place| place.start);
+                let mut starts = places.each_ref().map(|place| place.start);
+                for (starts, &encoding) in starts.chunks_exact_mut(3).zip(&encodings) {
+                    let read = Matrix::pieces(encoding, [starts[0], starts[1], starts[2]]);
+                    starts.copy_from_slice(&read);
+                }
                 match equal.get(layer) {
                     None => equal.push(Some(starts)),
                     Some(Some(same)) if *same != starts => equal[layer] = None,
                     Some(_) => {}
                 }
                 *aligned &= places.iter().enumerate().all(apart);
-                words.extend(places.iter().flat_map(|place| place.start.to_le_bytes()));
+                words.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
             }
         }
         buffers.places.write(0, &words)?;

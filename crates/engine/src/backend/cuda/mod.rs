@@ -418,6 +418,15 @@ impl Backend for CudaBackend {
         self.run(|this| launch::add_bias(&this.stream, this.register(register), this.vector(bias)));
     }
 
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
+        self.run(|this| {
+            let (x, weight) = (this.register(register), this.vector(weight));
+            let latent = this.config.latent.as_ref();
+            let epsilon = latent.map_or(this.config.rms_epsilon, |latent| latent.rms_epsilon);
+            launch::rms_norm(&this.stream, this.tokens, x, None, weight, epsilon, x)
+        });
+    }
+
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
         self.launch_attend(layer, sinks);
     }

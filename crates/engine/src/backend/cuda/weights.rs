@@ -61,6 +61,7 @@ fn computes(part: Part) -> bool {
         Part::Windows
             | Part::Sinks
             | Part::PlainHeads
+            | Part::WholeNorms
             | Part::ProjectionBiases
             | Part::ScaledRotation
             | Part::RouterBias

@@ -509,8 +509,8 @@ impl Backend for CudaBackend {
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        if self.fuses_mixture(layer, mixture) {
-            return self.step_mixture(layer, Some(norm), mixture);
+        if let Some(how) = self.fused_mixture(layer, mixture) {
+            return self.step_mixture(layer, Some((norm, how)), mixture);
         }
         self.rms_norm(Register::Residual, norm, Register::Normed);
         self.mixture(layer, mixture, cancel)

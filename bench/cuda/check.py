@@ -25,8 +25,12 @@ BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k")
           ("q5_0", "q5_1"), ("q4_1", "q5_0"), ("q2_k", "q3_k"), ("q3_k", "q2_k"), ("iq4_nl", "iq4_xs"),
           ("iq4_xs", "q8_0"), ("q5_1", "q4_0"), ("f16", "q4_k"), ("4bit", "q6_k"), ("q4_k", "8bit"),
           ("iq2_xxs", "iq3_xxs"), ("iq2_xs", "iq2_s"), ("iq3_s", "iq1_s"), ("tq2_0", "q5_k"), ("q4_k", "tq1_0")]
+# Families without a golden checkpoint, by shapes of `synth`; encodings of their experts and of everything else.
+PLANES = [("bf16", "bf16"), ("fp8:128:f32", "fp8:128:f32"), ("mxfp4:planes", "fp8:128:e8m0"), ("int4", "bf16")]
+FAMILIES = ["tiny-glm", "tiny-minimax"]
 # Golden checkpoints whose families a GPU refuses.
 REFUSED = ("deepseek", "dsv4", "glm")
+PREDICT = [[], ["--predict", "on"]]
 PREDICTED = [[*budget, "--predict", "on"] for budget in BUDGETS[:2]]
 
 
@@ -92,6 +96,24 @@ def blocks(program):
             yield from compare(program, f"experts {experts}, trunk {trunk}", model, ids, choices, greedy=False)
 
 
+def families(program):
+    """Random nets of families that have no golden checkpoint: logits alone, as of the blocks."""
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        ids = place / "ids.json"
+        ids.write_text(json.dumps([7 * i % 500 + 5 for i in range(90)]))
+        choices = [[], ["--prefill-chunk", "37"], *([*BUDGETS[0], "--slots", "24", *more] for more in PREDICT)]
+        for shape in FAMILIES:
+            run(program, "synth", shape, place / shape)
+            yield from compare(program, f"{shape} in 4 bits", place / shape, ids, choices, greedy=False)
+            for index, (experts, trunk) in enumerate(PLANES):
+                model = place / f"{shape}-{index}"
+                run(program, "synth", shape, model, "--layout", "native", "--group", 32, "--experts", experts, "--trunk",
+                    trunk)
+                name = f"{shape} with experts {experts}, trunk {trunk}"
+                yield from compare(program, name, model, ids, choices, greedy=False)
+
+
 def deep(program):
     """A random net over DEPTH positions with every type of keys and values: logits alone, as of the blocks."""
     with tempfile.TemporaryDirectory() as place:
@@ -136,7 +158,7 @@ def main():
     failed = 0
     folders = [folder.parent for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
     cases = [(refused if folder.name.startswith(REFUSED) else golden)(program, folder) for folder in folders]
-    cases += [deep(program), blocks(program), *(gguf(program, file) for file in sys.argv[2:])]
+    cases += [deep(program), blocks(program), families(program), *(gguf(program, file) for file in sys.argv[2:])]
     for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
         for text, good in case:
             print(text, "" if good else "FAILED", flush=True)

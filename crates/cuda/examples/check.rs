@@ -32,8 +32,12 @@ mod bus;
 mod delta;
 #[path = "check_parts/pages.rs"]
 mod pages;
+#[path = "check_parts/planes.rs"]
+mod planes;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/scored.rs"]
+mod scored;
 #[path = "check_parts/several.rs"]
 mod several;
 #[path = "check_parts/tiles.rs"]
@@ -563,8 +567,11 @@ pub(crate) fn run(seed: u64) {
     bench.blocks();
     bench.block_experts(&pinned);
     bench.block_convolution();
+    bench.planes();
+    bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
+    bench.scored_routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());
@@ -572,6 +579,7 @@ pub(crate) fn run(seed: u64) {
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
     bench.blocks_table(copy, &pinned);
+    bench.planes_table(copy, &pinned);
     for (name, shape) in SHAPES {
         bench.several_table(name, shape, &pinned, copy);
     }

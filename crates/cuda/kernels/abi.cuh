@@ -34,6 +34,8 @@ constexpr uint32_t Q8_GROUP = 32;
 constexpr uint32_t PLACES = 9;
 // Floats between chunks of 32 columns of a staged vector.
 constexpr uint32_t STAGED_CHUNK = 36;
+// From this bit on the kind of an affine matrix's scales has the bits of its symmetric codes, if they are such.
+constexpr uint32_t SYMMETRIC_SHIFT = 8;
 // Columns of a unit of the fused kernels.
 constexpr uint32_t UNIT = 128;
 // Threads of the kernels of a step, where a multiprocessor runs one block at a time.
@@ -76,7 +78,7 @@ constexpr uint32_t DEPTH_BUS = 0;
 constexpr uint32_t DEPTH_DISK = 1;
 
 // How numbers of a matrix, or its scales and biases, are stored.
-enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3, BLOCK = 4 };
+enum Kind : uint32_t { F32 = 0, F16 = 1, BF16 = 2, AFFINE = 3, BLOCK = 4, E8M0 = 5 };
 
 // Block encodings that the kernels read.
 enum BlockKind : uint32_t {
@@ -86,6 +88,7 @@ enum BlockKind : uint32_t {
     BLOCK_MXFP4 = 12, BLOCK_IQ2_XXS = 13, BLOCK_IQ2_XS = 14, BLOCK_IQ2_S = 15,
     BLOCK_IQ3_XXS = 16, BLOCK_IQ3_S = 17, BLOCK_IQ1_S = 18, BLOCK_IQ1_M = 19,
     BLOCK_TQ1_0 = 20, BLOCK_TQ2_0 = 21, BLOCK_NVFP4 = 22, BLOCK_MXFP4_PLANES = 23,
+    BLOCK_FP8 = 24,
 };
 
 // What a vector is before it is multiplied.
@@ -99,3 +102,6 @@ enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_
 
 // A matrix of an expert, by its place in a record's list of places.
 enum ExpertPart : uint32_t { GATE = 0, UP = 1, DOWN = 2 };
+
+// What experts are chosen and weighed by, where it is a function of each logit alone.
+enum ScoreKind : uint32_t { SCORE_SIGMOID = 0, SCORE_SQRT_SOFTPLUS = 1 };

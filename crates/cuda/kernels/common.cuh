@@ -19,8 +19,15 @@ struct Matrix {
     uint32_t kind;       // Kind
     uint32_t bits;       // AFFINE
     uint32_t group;      // AFFINE
-    uint32_t scale_kind; // AFFINE: Kind of scales and biases
+    uint32_t scale_kind; // AFFINE: Kind of scales and biases, see `bias_factor`; BLOCK_FP8: of scales
 };
+
+// What biases are multiplied with. Where a matrix has none because its codes are symmetric, its scales are read as
+// biases, and bits SYMMETRIC_SHIFT.. of `scale_kind` say how far below zero they begin: at -2^(bits - 1) scales.
+__device__ inline float bias_factor(uint32_t scale_kind) {
+    uint32_t bits = scale_kind >> SYMMETRIC_SHIFT;
+    return bits ? -float(1u << (bits - 1)) : 1.0f;
+}
 
 // Where 32 values begin: bytes into the weights, and their group. Group sizes are powers of two: a division by a
 // number that the compiler does not know costs more than the 32 products.
@@ -81,6 +88,7 @@ __device__ inline uint32_t load_u16(const uint8_t* p) {
 }
 
 __device__ inline float load_float(const uint8_t* p, size_t index, uint32_t kind) {
+    kind &= (1u << SYMMETRIC_SHIFT) - 1;
     if (kind == F32) {
         const uint8_t* at = p + 4 * index;
         if ((reinterpret_cast<uintptr_t>(at) & 3) == 0) return *reinterpret_cast<const float*>(at);

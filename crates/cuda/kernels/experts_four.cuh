@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_four(const FourPair& v, uint32_t from, 
     float scale[2], bias[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        scale[r] = scale_value(v.scale[r], kind), bias[r] = scale_value(v.bias[r], kind);
+        scale[r] = scale_value(v.scale[r], kind), bias[r] = bias_value(v.bias[r], kind);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -291,7 +291,7 @@ __device__ inline void outer_four_rows(const StepExpertArguments& a, const Route
             float sum = sums[0] + sums[STAGED_CHUNK], inverse = sums[1];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float s = scale_value(scale[r], a.down.scale_kind), o = scale_value(bias[r], a.down.scale_kind);
+                float s = scale_value(scale[r], a.down.scale_kind), o = bias_value(bias[r], a.down.scale_kind);
                 float share = scaled_sum(s, o, c[2 * r] + c[2 * r + 1], inverse, sum);
                 result[r] = __fmaf_rn(factor, share, result[r]);
             }

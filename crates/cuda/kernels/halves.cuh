@@ -385,7 +385,11 @@ __device__ inline uint4 load_shared(const float* from) {
 }
 
 __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
-    return kind == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
+    return (kind & ((1u << SYMMETRIC_SHIFT) - 1)) == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
+}
+
+__device__ inline float bias_value(uint32_t stored, uint32_t kind) {
+    return bias_factor(kind) * scale_value(stored, kind);
 }
 
 // A group's share of a row: its products, which `inverse` brings back from the halves' scale, and the sum of its
@@ -423,7 +427,7 @@ __device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t
         float factor = threadIdx.x % 4 * x.chunks < 4 ? factor_of(first + i) : 0.0f;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float scale = scale_value(units[i].scale[r], kind), bias = scale_value(units[i].bias[r], kind);
+            float scale = scale_value(units[i].scale[r], kind), bias = bias_value(units[i].bias[r], kind);
             float share = scaled_sum(scale, bias, c[i][2 * r] + c[i][2 * r + 1], inverse, sum);
             result[r] = __fmaf_rn(factor, share, result[r]);
         }

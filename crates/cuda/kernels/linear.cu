@@ -60,7 +60,8 @@ extern "C" __global__ void embed(const __grid_constant__ EmbedArguments a) {
             uint32_t high = bit % 8 + m.bits > 8 ? m.weight[bit / 8 + 1] : 0;
             uint32_t q = ((low | high << 8) >> (bit % 8)) & ((1u << m.bits) - 1);
             size_t group = at / m.group;
-            v = float(q) * load_float(m.scales, group, m.scale_kind) + load_float(m.biases, group, m.scale_kind);
+            float bias = bias_factor(m.scale_kind) * load_float(m.biases, group, m.scale_kind);
+            v = float(q) * load_float(m.scales, group, m.scale_kind) + bias;
         } else {
             v = load_float(m.weight, at, m.kind);
         }

@@ -101,25 +101,12 @@ __device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t la
     return index;
 }
 
-// Ranks the next layer's experts for a token and asks for those that would have to come over the bus or from disk, best
-// first. By one warp.
-template <int ROUTE_KEPT>
-__device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t lane) {
-    const float* logits = a.guess.logits + size_t(token) * a.experts;
+// Leaves what was guessed of the next layer for a token, and asks for what would have to come over the bus or from disk,
+// best first. By one warp: lane r has the expert of rank r.
+__device__ inline void post_guess(const RouteArguments& a, uint32_t token, uint32_t lane, uint32_t mine) {
     // docs/device-protocol.md, "depths".
     const volatile uint32_t* depths = a.guess.depths;
-    uint32_t bus = depths[DEPTH_BUS], disk = depths[DEPTH_DISK], mine = 0;
-    float scores[ROUTE_KEPT];
-#pragma unroll
-    for (int j = 0; j < ROUTE_KEPT; j++) {
-        uint32_t i = lane + 32 * j;
-        scores[j] = i < a.experts ? logits[i] : -INFINITY;
-    }
-    for (uint32_t rank = 0; rank < a.k; rank++) {
-        float best;
-        uint32_t index = take_largest(scores, lane, rank, best);
-        if (lane == rank) mine = index;
-    }
+    uint32_t bus = depths[DEPTH_BUS], disk = depths[DEPTH_DISK];
     bool wanted = false;
     if (lane < a.k) {
         a.guess.guesses[size_t(token) * a.k + lane] = mine;
@@ -133,6 +120,57 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     // docs/device-protocol.md, "ring": without a fence, it announces nothing but itself.
     volatile uint64_t* request = a.ring + (first & a.ring_mask);
     if (wanted) *request = PREFETCH | (uint64_t(1) + a.first_key + a.experts + mine);
+}
+
+// Ranks the next layer's experts for a token. By one warp.
+template <int ROUTE_KEPT>
+__device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t lane) {
+    const float* logits = a.guess.logits + size_t(token) * a.experts;
+    uint32_t mine = 0;
+    float scores[ROUTE_KEPT];
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) {
+        uint32_t i = lane + 32 * j;
+        scores[j] = i < a.experts ? logits[i] : -INFINITY;
+    }
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        float best;
+        uint32_t index = take_largest(scores, lane, rank, best);
+        if (lane == rank) mine = index;
+    }
+    post_guess(a, token, lane, mine);
+}
+
+// Leaves the choice of a token, ascending by id, with the addresses of its records, and asks for what has none. By lanes
+// 0..k of a warp, each with one of the chosen `ids` and its weight.
+__device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uint32_t lane, const uint32_t* ids,
+                                    float weight) {
+    uint32_t id = ids[lane];
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
+    size_t at = size_t(token) * a.k + place;
+    a.chosen[at] = id;
+    a.weights[at] = weight;
+    a.uses[at] = id;
+    uint64_t address = a.table[id];
+    uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
+    if (copy != 0) {
+        // docs/device-protocol.md, "copies": what is there must not be read from before its address.
+        __threadfence();
+        address = copy;
+        a.uses[at] = id | FROM_COPY;
+    }
+    a.addresses[at] = address;
+    if (a.guess.ended && gridDim.x == 1) {
+        uint32_t chosen = a.k == 32 ? FULL : (1u << a.k) - 1;
+        bool there = address - a.guess.device_slots < a.guess.device_bytes;
+        if (__all_sync(chosen, there) && lane == 0) *reinterpret_cast<volatile uint32_t*>(a.guess.ended) = a.layer + 1;
+    }
+    if (address == 0 && a.ask) {
+        uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
+        // docs/device-protocol.md, "ring": taken by `take_request`.
+        tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
+    }
 }
 
 // Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
@@ -173,37 +211,12 @@ __device__ inline void route(const RouteArguments& a) {
     __syncwarp();
     if (lane >= a.k) return;
     float weight = picked[lane];
-    uint32_t id = ids[lane];
     if (a.normalise) {
         float sum = 0.0f;
         for (uint32_t i = 0; i < a.k; i++) sum += picked[i];
         weight /= sum;
     }
-    uint32_t place = 0;
-    for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
-    size_t at = size_t(token) * a.k + place;
-    a.chosen[at] = id;
-    a.weights[at] = weight;
-    a.uses[at] = id;
-    uint64_t address = a.table[id];
-    uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
-    if (copy != 0) {
-        // docs/device-protocol.md, "copies": what is there must not be read from before its address.
-        __threadfence();
-        address = copy;
-        a.uses[at] = id | FROM_COPY;
-    }
-    a.addresses[at] = address;
-    if (a.guess.ended && gridDim.x == 1) {
-        uint32_t chosen = a.k == 32 ? FULL : (1u << a.k) - 1;
-        bool there = address - a.guess.device_slots < a.guess.device_bytes;
-        if (__all_sync(chosen, there) && lane == 0) *reinterpret_cast<volatile uint32_t*>(a.guess.ended) = a.layer + 1;
-    }
-    if (address == 0 && a.ask) {
-        uint32_t slot = atomicAdd(a.posted, 1) & a.ring_mask;
-        // docs/device-protocol.md, "ring": taken by `take_request`.
-        tell_host(a.ring + slot, uint64_t(1) + a.first_key + id);
-    }
+    leave_choice(a, token, lane, ids, weight);
 }
 
 extern "C" __global__ void route_256(const __grid_constant__ RouteArguments a) { route<8>(a); }

@@ -1,6 +1,6 @@
 // Products of block encodings without tensor cores, one row a warp: for shapes and devices that the fast kernels do not
 // serve. Matrices of other encodings may be among them.
-#include "blocks.cuh"
+#include "planes.cuh"
 
 __device__ inline uint32_t word_at(const uint8_t* p) {
     uintptr_t address = reinterpret_cast<uintptr_t>(p);
@@ -69,8 +69,36 @@ __device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stag
     return sum;
 }
 
+// Four 8-bit floats from `column` on; zeros past the end of the row.
+__device__ inline uint32_t fp8_word(const Matrix& m, uint32_t row, uint32_t column) {
+    const uint8_t* at = m.weight + size_t(row) * m.columns + column;
+    if (column + 4 <= m.columns) return word_at(at);
+    uint32_t word = 0;
+    for (uint32_t i = 0; column + i < m.columns; i++) word |= uint32_t(at[i]) << 8 * i;
+    return word;
+}
+
+__device__ inline float fp8_scale(const Matrix& m, uint32_t row, uint32_t column) {
+    size_t index = size_t(row / FP8_TILE) * tiles_of_row(m) + column / FP8_TILE;
+    return tile_scale_value(tile_scale_bits(m.scales, index, m.scale_kind), m.scale_kind);
+}
+
+// As `lane_row`, of 8-bit floats: any number of columns.
+__device__ inline float fp8_lane_row(const Matrix& m, uint32_t row, const float* staged, uint32_t lane) {
+    float sum = 0.0f;
+    for (uint32_t column = 4 * lane; column < m.columns; column += FP8_TILE) {
+        uint32_t word = fp8_word(m, row, column);
+        float2 low = e4m3_floats(word & 0xffff), high = e4m3_floats(word >> 16);
+        float4 x = *reinterpret_cast<const float4*>(staged + column / 32 * STAGED_CHUNK + column % 32);
+        float part = fmaf(high.y, x.w, fmaf(high.x, x.z, fmaf(low.y, x.y, low.x * x.x)));
+        sum = fmaf(fp8_scale(m, row, column), part, sum);
+    }
+    return sum;
+}
+
 // The part of a row's product that lane `lane` of 32 makes.
 __device__ inline float lane_row(const Matrix& m, uint32_t row, const float* staged, uint32_t lane) {
+    if (m.bits == BLOCK_FP8) return fp8_lane_row(m, row, staged, lane);
     float sum = 0.0f;
     with_any_format(m.bits, [&]<typename F>() {
         for (uint32_t stage = lane; stage * 64 < m.columns; stage += 32) sum += plain_stage<F>(m, row, stage, staged);
@@ -193,6 +221,16 @@ extern "C" __global__ void __launch_bounds__(256) tile_any_blocks(const __grid_c
 extern "C" __global__ void embed_blocks(const __grid_constant__ EmbedArguments a) {
     const Matrix& m = a.table;
     float* out = a.out + size_t(blockIdx.x) * m.columns;
+    if (m.bits == BLOCK_FP8) {
+        uint32_t row = a.tokens[blockIdx.x];
+        for (uint32_t column = 4 * threadIdx.x; column < m.columns; column += 4 * blockDim.x) {
+            uint32_t word = fp8_word(m, row, column);
+            float2 low = e4m3_floats(word & 0xffff), high = e4m3_floats(word >> 16);
+            float v[4] = {low.x, low.y, high.x, high.y}, scale = fp8_scale(m, row, column);
+            for (uint32_t i = 0; i < 4 && column + i < m.columns; i++) out[column + i] = v[i] * scale;
+        }
+        return;
+    }
     with_any_format(m.bits, [&]<typename F>() {
         for (uint32_t i = threadIdx.x; i < (m.columns + 63) / 64 * 4; i += blockDim.x) {
             uint32_t stage = i / 4, t = i % 4, w[4];

@@ -58,7 +58,7 @@ __device__ inline float affine_chunk(const Matrix& m, uint32_t row, uint32_t col
     ChunkPlace place = chunk_place<BITS>(m, row, column);
     load_words<BITS>(m.weight + place.byte, words);
     float scale = load_float(m.scales, place.group, m.scale_kind);
-    float bias = load_float(m.biases, place.group, m.scale_kind);
+    float bias = bias_factor(m.scale_kind) * load_float(m.biases, place.group, m.scale_kind);
     float sum = 0.0f;
     unroll<0, 32>([&]<int I>() {
         constexpr int bit = I * BITS, shift = bit % 32;

@@ -227,7 +227,7 @@ __device__ inline void multiply_sets(const Unit<BITS> (&units)[COUNT], uint32_t 
             if (x.chunks > 2) sum += sums[2 * STAGED_CHUNK] + sums[3 * STAGED_CHUNK];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float scale = scale_value(units[i].scale[r], kind), bias = scale_value(units[i].bias[r], kind);
+                float scale = scale_value(units[i].scale[r], kind), bias = bias_value(units[i].bias[r], kind);
                 result[set][r] += scaled_sum(scale, bias, c[set][2 * r] + c[set][2 * r + 1], inverse, sum);
             }
         }

@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_four_sets(const FourUnit& unit, uint32_
     float scale[2], bias[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        scale[r] = scale_value(unit.scale[r], kind), bias[r] = scale_value(unit.bias[r], kind);
+        scale[r] = scale_value(unit.scale[r], kind), bias[r] = bias_value(unit.bias[r], kind);
     }
 #pragma unroll
     for (int set = 0; set < SETS; set++) {

@@ -122,7 +122,7 @@ __device__ inline void tile_product(const TileArguments& a) {
             ChunkPlace place = chunk_place<BITS>(m, w_row, at);
             load_words<BITS>(m.weight + place.byte, next_w);
             next_scale = load_float(m.scales, place.group, m.scale_kind);
-            next_bias = load_float(m.biases, place.group, m.scale_kind);
+            next_bias = bias_factor(m.scale_kind) * load_float(m.biases, place.group, m.scale_kind);
         } else {
 #pragma unroll
             for (int i = 0; i < BITS; i++) next_w[i] = 0;

@@ -5,7 +5,7 @@
 //
 // Columns are multiplied in an order of its own: of each 16, lane t of four takes 4 t .. 4 t + 3, and a register holds
 // (0, 2) or (1, 3) of them, as the bytes of a word fall apart.
-#include "blocks.cuh"
+#include "planes.cuh"
 
 // As `split_tokens`, in the order of blocks.
 extern "C" __global__ void __launch_bounds__(256) split_tokens_blocks(const __grid_constant__ SplitTokensArguments a) {
@@ -97,6 +97,35 @@ struct FloatRows {
     }
 };
 
+// 8-bit floats in the form of formats: exact in bf16, and a scale for 64 columns, which the rows of a tile share.
+struct Fp8Rows {
+    static constexpr uint32_t VALUES = 32, BYTES = 32, GROUP = 64, OFFSET = 0, FIRST = 64, SECOND = 0;
+    static constexpr bool MINIMUM = false, WORDS = true;
+    struct Header {
+        uint32_t scale, kind;
+    };
+    static __device__ uint32_t first(uint32_t) { return 0; }
+    static __device__ uint32_t second(uint32_t) { return 0; }
+    static __device__ void scales(const Header& h, uint32_t, Scaling (&out)[1]) {
+        out[0] = {tile_scale_value(h.scale, h.kind), 0.0f};
+    }
+    template <typename A>
+    static __device__ void parts(A a, uint32_t t, uint32_t (&out)[1][4][2]) {
+#pragma unroll
+        for (uint32_t s = 0; s < 4; s++) {
+            uint32_t word = a(16 * s + 4 * t);
+            float2 even = e4m3_floats(__byte_perm(word, 0, 0x4420)), odd = e4m3_floats(__byte_perm(word, 0, 0x4431));
+            out[0][s][0] = Bf16Pair::pack(even.x, even.y), out[0][s][1] = Bf16Pair::pack(odd.x, odd.y);
+        }
+    }
+};
+
+// True for formats with a scale for each tile of FP8_TILE rows and columns.
+template <typename F>
+constexpr bool TILE_SCALES = false;
+template <>
+constexpr bool TILE_SCALES<Fp8Rows> = true;
+
 template <typename F>
 constexpr uint32_t WEIGHT_PARTS = 1;
 template <uint32_t KIND>
@@ -137,7 +166,7 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
         const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.y);
         const uint32_t* place = a.places + size_t(entry[0]) * 9 + (a.first_piece + blockIdx.z) * 3;
         m.weight = reinterpret_cast<const uint8_t*>(a.addresses[entry[0]]) + place[0];
-        if constexpr (SCALE_PLANE<F>) m.scales = m.weight - place[0] + place[1];
+        if constexpr (SCALE_PLANE<F> || TILE_SCALES<F>) m.scales = m.weight - place[0] + place[1];
         first = entry[1], count = entry[2];
     } else {
         count = min(a.tile, a.tokens - first);
@@ -206,8 +235,14 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
     typename F::Header next = {};
     auto fetch_scales = [&](uint32_t stage) {
         if (stage >= stages) return;
-        const uint8_t* block = scales_from + (SCALE_PLANE<F> ? 2 * stage : stage_byte<F>(stage));
-        F::header(block, block + (SCALE_PLANE<F> ? 1 : F::BYTES), stage % 4, next);
+        if constexpr (TILE_SCALES<F>) {
+            size_t index = size_t(min(scale_row, m.rows - 1) / FP8_TILE) * tiles_of_row(m) + stage * 64 / FP8_TILE;
+            next = {tile_scale_bits(m.scales, index, m.scale_kind), m.scale_kind};
+        }
+        if constexpr (!TILE_SCALES<F>) {
+            const uint8_t* block = scales_from + (SCALE_PLANE<F> ? 2 * stage : stage_byte<F>(stage));
+            F::header(block, block + (SCALE_PLANE<F> ? 1 : F::BYTES), stage % 4, next);
+        }
     };
     auto store_scales = [&](uint32_t side, uint32_t stage) {
         Scaling scaling[GROUPS];
@@ -303,7 +338,7 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     float (&r)[4] = result[sixteen][n];
-                    if constexpr (F::GROUP == 64) {
+                    if constexpr (F::GROUP == 64 && !TILE_SCALES<F>) {
 #pragma unroll
                         for (int i = 0; i < 4; i++) r[i] += c[n][i];
                         continue;
@@ -353,6 +388,7 @@ __device__ inline void tile_blocks(const TileSplitArguments& a) {
 USUAL_FORMATS(TILE_FORMAT)
 GRID_FORMATS(TILE_FORMAT)
 TILE_FORMAT(MXFP4_PLANES)
+TILE_BLOCKS(FP8, Fp8Rows, 4)
 TILE_BLOCKS(F32, FloatRows<F32>, 2)
 TILE_BLOCKS(F16, FloatRows<F16>, 2)
 TILE_BLOCKS(BF16, FloatRows<BF16>, 2)

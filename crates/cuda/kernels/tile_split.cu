@@ -234,7 +234,7 @@ __device__ inline void tile_split(const TileSplitArguments& a) {
             if (block < blocks && scale_row < m.rows) {
                 uint32_t group = (scale_row * m.columns + block * SPLIT_COLUMNS + half * 32) >> group_shift;
                 next_scale[half] = load_float(m.scales, group, m.scale_kind);
-                next_bias[half] = load_float(m.biases, group, m.scale_kind);
+                next_bias[half] = bias_factor(m.scale_kind) * load_float(m.biases, group, m.scale_kind);
             }
         }
     };

@@ -100,6 +100,8 @@ constants! {
     pub(crate) const PLACES: usize = 9;
     /// Floats between chunks of 32 columns of a staged vector.
     pub(crate) const STAGED_CHUNK: usize = 36;
+    /// From this bit on the kind of an affine matrix's scales has the bits of its symmetric codes, if they are such.
+    pub(crate) const SYMMETRIC_SHIFT: u32 = 8;
     /// Columns of a unit of the fused kernels.
     pub(crate) const UNIT: usize = 128;
     /// Threads of the kernels of a step, where a multiprocessor runs one block at a time.
@@ -144,7 +146,7 @@ constants! {
 
 codes! {
     /// How numbers of a matrix, or its scales and biases, are stored.
-    enum Kind { F32 = F32, F16 = F16, Bf16 = BF16, Affine = AFFINE, Block = BLOCK }
+    enum Kind { F32 = F32, F16 = F16, Bf16 = BF16, Affine = AFFINE, Block = BLOCK, E8m0 = E8M0 }
     /// Block encodings that the kernels read.
     enum BlockKind {
         Q4_0 = BLOCK_Q4_0, Q4_1 = BLOCK_Q4_1, Q5_0 = BLOCK_Q5_0, Q5_1 = BLOCK_Q5_1, Q8_0 = BLOCK_Q8_0,
@@ -152,7 +154,7 @@ codes! {
         Iq4Nl = BLOCK_IQ4_NL, Iq4Xs = BLOCK_IQ4_XS, Mxfp4 = BLOCK_MXFP4,
         Iq2Xxs = BLOCK_IQ2_XXS, Iq2Xs = BLOCK_IQ2_XS, Iq2S = BLOCK_IQ2_S, Iq3Xxs = BLOCK_IQ3_XXS,
         Iq3S = BLOCK_IQ3_S, Iq1S = BLOCK_IQ1_S, Iq1M = BLOCK_IQ1_M, Tq1_0 = BLOCK_TQ1_0, Tq2_0 = BLOCK_TQ2_0,
-        Nvfp4 = BLOCK_NVFP4, Mxfp4Planes = BLOCK_MXFP4_PLANES,
+        Nvfp4 = BLOCK_NVFP4, Mxfp4Planes = BLOCK_MXFP4_PLANES, Fp8 = BLOCK_FP8,
     }
     /// What a vector is before it is multiplied.
     enum StageMode { Plain = PLAIN, Norm = NORM, HeadNorm = HEAD_NORM, Gated = GATED }
@@ -162,6 +164,8 @@ codes! {
     enum CacheType { F32 = CACHE_F32, F16 = CACHE_F16, Bf16 = CACHE_BF16, Q8 = CACHE_Q8 }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
+    /// What experts are chosen and weighed by, where it is a function of each logit alone.
+    enum ScoreKind { Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS }
 }
 
 /// A field of a structure.

@@ -1,9 +1,9 @@
 //! Matrices as kernels see them: an encoding, a shape, and where the pieces are.
 
-use kernels::format::{BlockFormat, Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, ScaleType};
 
 use crate::Span;
-use crate::abi::{BlockKind, Kind, PLACES, mirrors};
+use crate::abi::{BlockKind, Kind, PLACES, SYMMETRIC_SHIFT, mirrors};
 
 /// A weight matrix `[rows, columns]` in memory of the device; mirrors `Matrix` in `kernels/common.cuh`.
 #[derive(Clone, Copy, Debug)]
@@ -84,17 +84,16 @@ impl Matrix {
     /// Whether the kernels serve an encoding.
     pub fn serves(encoding: Encoding) -> bool {
         match encoding {
-            Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) | Encoding::Mxfp4 => {
-                true
-            }
-            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => false,
+            Encoding::Float(_)
+            | Encoding::Affine { .. }
+            | Encoding::Symmetric { .. }
+            | Encoding::Block(_)
+            | Encoding::Mxfp4
+            | Encoding::Fp8 { .. } => true,
         }
     }
 
     /// A shape without memory, as experts have it.
-    ///
-    /// # Panics
-    /// For an encoding that the kernels do not serve.
     pub fn shape(encoding: Encoding, rows: usize, columns: usize) -> Self {
         let (kind, bits, group, scale_kind) = match encoding {
             Encoding::Float(float) => (code(float), 0, 1, 0),
@@ -105,8 +104,17 @@ impl Matrix {
                 (Kind::Block as u32, block_code(format), format.values() as u32, 0)
             }
             Encoding::Mxfp4 => (Kind::Block as u32, BlockKind::Mxfp4Planes as u32, 32, 0),
-            Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => {
-                panic!("no kernel reads {}", encoding.name())
+            Encoding::Symmetric { bits, group, scale } => {
+                let bits = u32::from(bits);
+                let scale_kind = code(scale) | bits << SYMMETRIC_SHIFT;
+                (Kind::Affine as u32, bits, u32::from(group), scale_kind)
+            }
+            Encoding::Fp8 { scale } => {
+                let scale_kind = match scale {
+                    ScaleType::E8m0 => Kind::E8m0 as u32,
+                    ScaleType::Float(float) => code(float),
+                };
+                (Kind::Block as u32, BlockKind::Fp8 as u32, FP8_TILE as u32, scale_kind)
             }
         };
         let [rows, columns] = [rows, columns]
@@ -114,10 +122,20 @@ impl Matrix {
         Self { weight: 0, scales: 0, biases: 0, rows, columns, kind, bits, group, scale_kind }
     }
 
+    /// Where kernels read weights, scales and biases whose planes begin at `starts`: biases of symmetric codes are made of
+    /// the scales.
+    pub fn pieces<T: Copy>(encoding: Encoding, starts: [T; 3]) -> [T; 3] {
+        let [weight, scales, biases] = starts;
+        match encoding {
+            Encoding::Symmetric { .. } => [weight, scales, scales],
+            _ => [weight, scales, biases],
+        }
+    }
+
     /// A matrix whose pieces are at the given places.
     ///
     /// # Panics
-    /// When a piece has another length than shape and encoding ask for, or no kernel serves the encoding.
+    /// When a piece has another length than shape and encoding ask for.
     pub fn new(
         encoding: Encoding,
         rows: usize,
@@ -128,12 +146,9 @@ impl Matrix {
     ) -> Self {
         let found = [weight.len(), scales.len(), biases.len()];
         assert_eq!(found, encoding.plane_bytes(rows, columns), "bytes of weights, scales, biases");
-        Self {
-            weight: weight.address,
-            scales: scales.address,
-            biases: biases.address,
-            ..Self::shape(encoding, rows, columns)
-        }
+        let starts = [weight, scales, biases].map(|piece| piece.address);
+        let [weight, scales, biases] = Self::pieces(encoding, starts);
+        Self { weight, scales, biases, ..Self::shape(encoding, rows, columns) }
     }
 
     /// Outputs.
@@ -157,9 +172,10 @@ impl Matrix {
         self.block_kind().is_some_and(|kind| grids.contains(&kind))
     }
 
-    /// True for blocks whose scales are a plane of their own.
+    /// True for a block encoding of `kernels/planes.cuh`: scales are a plane of their own.
     pub(crate) fn has_scale_plane(&self) -> bool {
-        self.block_kind() == Some(BlockKind::Mxfp4Planes as u32)
+        let planes = BlockKind::Mxfp4Planes as u32..=BlockKind::Fp8 as u32;
+        self.block_kind().is_some_and(|kind| planes.contains(&kind))
     }
 
     /// True for unquantised values.

@@ -5,7 +5,7 @@ use cuda::launch::{
     self, ExpertStep, SharedExpert, SplitForm, StepConvolution, StepInput, StepJob, StepShared,
 };
 use cuda::{ExpertShapes, Matrix, Span};
-use kernels::format::{self, BlockFormat, Encoding, FloatType};
+use kernels::format::{self, BlockFormat, Encoding, FloatType, ScaleType};
 
 use super::{Bench, Shared};
 
@@ -38,7 +38,7 @@ const FORMATS: [(BlockFormat, &[usize]); 23] = [
 
 impl Bench {
     /// Random bytes of a matrix whose scales are ordinary numbers.
-    fn encoded(&self, encoding: Encoding, rows: usize, columns: usize) -> Vec<u8> {
+    pub(super) fn encoded(&self, encoding: Encoding, rows: usize, columns: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(encoding.matrix_bytes(rows, columns) + 8);
         while bytes.len() < encoding.matrix_bytes(rows, columns) {
             bytes.extend(self.next().to_le_bytes());
@@ -81,19 +81,51 @@ impl Bench {
                 let [weights, ..] = encoding.plane_bytes(rows, columns);
                 bytes[weights..].iter_mut().for_each(|scale| *scale = 118 + *scale % 4);
             }
-            _ => unreachable!("blocks and floats"),
+            Encoding::Symmetric { .. } => {
+                let [weights, ..] = encoding.plane_bytes(rows, columns);
+                self.write_scales(FloatType::Bf16, &mut bytes[weights..]);
+            }
+            Encoding::Fp8 { scale } => {
+                let [weights, ..] = encoding.plane_bytes(rows, columns);
+                let (values, scales) = bytes.split_at_mut(weights);
+                // What is no number has a case of its own.
+                values.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte -= 1);
+                match scale {
+                    ScaleType::E8m0 => scales.iter_mut().for_each(|it| *it = 118 + *it % 4),
+                    ScaleType::Float(float) => self.write_scales(float, scales),
+                }
+            }
+            Encoding::Affine { .. } => unreachable!("affine matrices are made elsewhere"),
         }
         bytes
     }
 
-    fn on_device(&self, encoding: Encoding, rows: usize, columns: usize, bytes: &[u8]) -> Matrix {
+    /// Positive scales, 2^-8 and less.
+    fn write_scales(&self, float: FloatType, scales: &mut [u8]) {
+        for scale in scales.chunks_exact_mut(float.bytes()) {
+            let value = (1.5 + self.unit()) / 256.0;
+            match float {
+                FloatType::F32 => scale.copy_from_slice(&value.to_le_bytes()),
+                FloatType::Bf16 => scale.copy_from_slice(&value.to_le_bytes()[2..]),
+                FloatType::F16 => unreachable!("no case has such scales"),
+            }
+        }
+    }
+
+    pub(super) fn on_device(
+        &self,
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        bytes: &[u8],
+    ) -> Matrix {
         let none = self.bytes(&[0; 16]).part(0, 0);
         let (weight, scales) = bytes.split_at(encoding.plane_bytes(rows, columns)[0]);
         let scales = if scales.is_empty() { none } else { self.bytes(scales) };
         Matrix::new(encoding, rows, columns, self.bytes(weight), scales, none)
     }
 
-    fn any_matrix(&self, encoding: Encoding, rows: usize, columns: usize) -> Matrix {
+    pub(super) fn any_matrix(&self, encoding: Encoding, rows: usize, columns: usize) -> Matrix {
         self.on_device(encoding, rows, columns, &self.encoded(encoding, rows, columns))
     }
 
@@ -117,7 +149,13 @@ impl Bench {
         }
     }
 
-    fn block_products(&self, encoding: Encoding, rows: usize, columns: usize, tokens: usize) {
+    pub(super) fn block_products(
+        &self,
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        tokens: usize,
+    ) {
         let bytes = self.encoded(encoding, rows, columns);
         let (weight, scales) = bytes.split_at(encoding.plane_bytes(rows, columns)[0]);
         let host = format::Matrix::new(encoding, rows, columns, weight, scales, &[]).unwrap();
@@ -170,16 +208,23 @@ impl Bench {
         self.compare(&format!("sum, {case}"), fused[1], plain[1]);
     }
 
-    fn block_tiles(&self, encoding: Encoding, rows: usize, columns: usize, tokens: usize) {
+    pub(super) fn block_tiles(
+        &self,
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        tokens: usize,
+    ) {
         let matrix = self.any_matrix(encoding, rows, columns);
         let x = self.random(tokens * columns);
-        let split = self.split_as(SplitForm::Blocks, x, tokens, columns);
+        let form = launch::split_form(&self.device, &matrix).unwrap_or(SplitForm::Blocks);
+        let split = self.split_as(form, x, tokens, columns);
         let found = self.product(x, tokens, matrix, Some(&split));
         let expected = self.product(x, tokens, matrix, None);
         let case = format!("{}, {rows} x {columns}, {tokens} tokens", encoding.label());
         self.compare(&format!("split {case}"), found, expected);
         let last = x.part((tokens - 1) * columns, columns);
-        let alone = self.split_as(SplitForm::Blocks, last, 1, columns);
+        let alone = self.split_as(form, last, 1, columns);
         let alone = self.product(last, 1, matrix, Some(&alone));
         self.same_bits("  alone", &self.read(alone), &self.read(found)[(tokens - 1) * rows..]);
     }
@@ -198,7 +243,9 @@ impl Bench {
             let mut record: Vec<u8> = Vec::new();
             for ((rows, columns), encoding) in sizes.into_iter().zip(encodings) {
                 record.resize(record.len().next_multiple_of(32), 0);
-                places.extend([record.len() as u32, 0, 0]);
+                let start = record.len() as u32;
+                let scales = start + encoding.plane_bytes(rows, columns)[0] as u32;
+                places.extend(Matrix::pieces(encoding, [start, scales, scales]));
                 record.extend(self.encoded(encoding, rows, columns));
             }
             addresses.push(self.bytes(&record).address());
@@ -216,55 +263,66 @@ impl Bench {
             (BlockFormat::Q5K, BlockFormat::Q8_0, BlockFormat::Q4K),
         ];
         for (index, (first, second, dense)) in every.chain(mixed).enumerate() {
-            let (hidden, inner) = [(2048, 512), (512, 256), (256, 768)][index % 3];
-            let encodings = [first, first, second].map(Encoding::Block);
-            let (experts, k, tokens) = (6, 3, 2);
-            let (shapes, addresses) = self.block_records(experts, hidden, inner, encodings);
-            let chosen = [0u32, 2, 5, 1, 3, 4];
-            let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
-            let (x, norm) = (self.random(tokens * hidden), self.random(hidden));
-            let normed = self.poison(tokens * hidden);
-            launch::rms_norm(&self.stream, tokens, x, None, norm, 1e-6, normed).unwrap();
-            let (plain, fused) = (self.random(tokens * hidden), self.poison(tokens * hidden));
-            self.stream.copy(plain, fused).unwrap();
-            let step = |x, out| ExpertStep {
-                x,
-                chosen: self.words(&chosen),
-                weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
-                addresses: self.long_words(&named),
-                answers: pinned.answers.span(0, experts),
-                status: pinned.status.all(),
-                inner: self.poison(tokens * k * inner),
-                out,
-                copies: None,
-                ended: None,
-                first_key: 0,
-                k,
-            };
-            let dense = Encoding::Block(dense);
-            let expert = SharedExpert {
-                gate: self.any_matrix(dense, 512, hidden),
-                up: self.any_matrix(dense, 512, hidden),
-                down: self.any_matrix(dense, hidden, 512),
-                factor: self.random(tokens),
-                inner: self.poison(tokens * 512),
-            };
-            launch::experts(&self.stream, tokens, &step(normed, plain), &shapes, Some(&expert))
-                .unwrap();
-            let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
-            let twin = self.poison(tokens * 512);
-            let job = StepJob::SwiGlu(expert.gate, expert.up, twin);
-            launch::step_linear(&self.stream, tokens, &input, &[job]).unwrap();
-            let shared = StepShared { down: expert.down, factor: expert.factor, inner: twin };
-            let case = format!("experts of {} and {}", first.name(), second.name());
-            if !launch::step_serves_experts(&self.device, &shapes, Some(&shared.down)) {
-                println!("{case}: not fused");
-                continue;
-            }
-            let (to, shared) = (step(x, fused), Some(&shared));
-            launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared).unwrap();
-            self.compare(&case, fused, plain);
+            let sizes = [(2048, 512), (512, 256), (256, 768)][index % 3];
+            let [first, second, dense] = [first, second, dense].map(Encoding::Block);
+            self.experts_of(sizes, [first, first, second], dense, pinned);
         }
+    }
+
+    /// Experts of gate, up and down as `encodings` says, with a shared one of `dense`.
+    pub(super) fn experts_of(
+        &self,
+        (hidden, inner): (usize, usize),
+        encodings: [Encoding; 3],
+        dense: Encoding,
+        pinned: &Shared,
+    ) {
+        let (experts, k, tokens) = (6, 3, 2);
+        let (shapes, addresses) = self.block_records(experts, hidden, inner, encodings);
+        let chosen = [0u32, 2, 5, 1, 3, 4];
+        let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
+        let (x, norm) = (self.random(tokens * hidden), self.random(hidden));
+        let normed = self.poison(tokens * hidden);
+        launch::rms_norm(&self.stream, tokens, x, None, norm, 1e-6, normed).unwrap();
+        let (plain, fused) = (self.random(tokens * hidden), self.poison(tokens * hidden));
+        self.stream.copy(plain, fused).unwrap();
+        let step = |x, out| ExpertStep {
+            x,
+            chosen: self.words(&chosen),
+            weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
+            addresses: self.long_words(&named),
+            answers: pinned.answers.span(0, experts),
+            status: pinned.status.all(),
+            inner: self.poison(tokens * k * inner),
+            out,
+            copies: None,
+            ended: None,
+            first_key: 0,
+            k,
+        };
+        let expert = SharedExpert {
+            gate: self.any_matrix(dense, 512, hidden),
+            up: self.any_matrix(dense, 512, hidden),
+            down: self.any_matrix(dense, hidden, 512),
+            factor: self.random(tokens),
+            inner: self.poison(tokens * 512),
+        };
+        launch::experts(&self.stream, tokens, &step(normed, plain), &shapes, Some(&expert))
+            .unwrap();
+        let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+        let twin = self.poison(tokens * 512);
+        let job = StepJob::SwiGlu(expert.gate, expert.up, twin);
+        launch::step_linear(&self.stream, tokens, &input, &[job]).unwrap();
+        let shared = StepShared { down: expert.down, factor: expert.factor, inner: twin };
+        let [first, second] = [encodings[0].name(), encodings[2].name()];
+        let case = format!("experts of {first} and {second}, {} shared", dense.name());
+        if !launch::step_serves_experts(&self.device, &shapes, Some(&shared.down)) {
+            println!("{case}: not fused");
+            return;
+        }
+        let (to, shared) = (step(x, fused), Some(&shared));
+        launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared).unwrap();
+        self.compare(&case, fused, plain);
     }
 
     /// A convolution behind a product of blocks.
@@ -333,7 +391,7 @@ impl Bench {
         }
     }
 
-    fn expert_time(
+    pub(super) fn expert_time(
         &self,
         encoding: Encoding,
         [hidden, inner, k]: [usize; 3],

@@ -81,6 +81,7 @@ impl Bench {
             first_key: 5000,
             k,
             normalise: true,
+            scored: None,
             ask: true,
         };
         launch::route(&self.stream, tokens, &routing).unwrap();

@@ -1,6 +1,7 @@
 //! Launches of the mixture of experts: routing, the feed-forward of few and of many tokens.
 
 use super::parts::{ExpertActivation, ExpertPartsArguments};
+use super::scored::{Scored, ScoredRouteArguments};
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
 use crate::abi::mirrors;
@@ -8,7 +9,7 @@ use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct RouteArguments {
+pub(super) struct RouteArguments {
     logits: u64,
     replaced: u64,
     table: u64,
@@ -141,11 +142,13 @@ pub struct Routing {
     pub k: usize,
     /// Whether weights are scaled to sum to one.
     pub normalise: bool,
+    /// What experts are chosen by, where it is not the softmax of the logits.
+    pub scored: Option<Scored>,
     /// Whether missing records are asked for.
     pub ask: bool,
 }
 
-/// Softmax over all experts, the `k` most likely, their records' addresses.
+/// Softmax over all experts, or scores of another kind, the `k` best, their records' addresses.
 ///
 /// # Errors
 /// The device failed.
@@ -194,6 +197,11 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
     }
     expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
     let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
+    if let Some(scored) = &routing.scored {
+        let all = ScoredRouteArguments::new(arguments, scored, experts, k);
+        // SAFETY: as below.
+        return unsafe { stream.launch_overlapping(Kernel::RouteScored, grid, 32, 0, &all) };
+    }
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch_overlapping(kernel, grid, 32, 0, &arguments) }
 }

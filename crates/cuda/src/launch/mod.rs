@@ -62,7 +62,7 @@ kernels! {
     SeveralInnerFour = "several_inner_four", SeveralInnerFourNarrow = "several_inner_four_narrow",
     SeveralOuter = "several_outer",
     Route256 = "route_256", Route512 = "route_512",
-    Route1024 = "route_1024", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
+    Route1024 = "route_1024", RouteScored = "route_scored", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
     GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
     Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
     Tile8 = "tile_8", TileAny = "tile_any", SplitTokens = "split_tokens",
@@ -97,6 +97,7 @@ kernels! {
     TileBlocksTq20 = "tile_blocks_TQ2_0",
     TileBlocksNvfp4 = "tile_blocks_NVFP4",
     TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
+    TileBlocksFp8 = "tile_blocks_FP8",
     AddBias = "add_bias", PreparePairs = "prepare_pairs",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
@@ -105,7 +106,8 @@ kernels! {
     TileAnyBlocks = "tile_any_blocks", StepLinearBlocks = "step_linear_blocks",
     StepInnerBlocks = "step_inner_blocks", StepOuterBlocks = "step_outer_blocks",
     StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
-    StepOuterGrids = "step_outer_grids",
+    StepOuterGrids = "step_outer_grids", StepLinearPlanes = "step_linear_planes",
+    StepInnerPlanes = "step_inner_planes", StepOuterPlanes = "step_outer_planes",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -270,6 +272,7 @@ mod expert_tiles;
 mod experts;
 mod mixer;
 mod parts;
+mod scored;
 mod step;
 mod tile_blocks;
 mod tiles;
@@ -279,6 +282,7 @@ pub use expert_tiles::*;
 pub use experts::*;
 pub use mixer::*;
 pub use parts::*;
+pub use scored::*;
 pub use step::*;
 pub use tiles::*;
 
@@ -293,6 +297,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         experts::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        scored::LAYOUTS,
         step::LAYOUTS,
         tiles::LAYOUTS,
     ]

@@ -243,7 +243,7 @@ pub fn step_linear(
         StepForm::Affine => {
             several::linear(stream.device(), tokens, input, columns, matrices, blocks)
         }
-        StepForm::Blocks => None,
+        StepForm::Blocks | StepForm::Planes => None,
     };
     let (kernel, passes, shared) = match several {
         Some((kernel, passes)) => {
@@ -255,6 +255,7 @@ pub fn step_linear(
             let kernel = match (form, jobs.iter().all(usual)) {
                 (StepForm::Blocks, _) if grids => Kernel::StepLinearGrids,
                 (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
+                (StepForm::Planes, _) => Kernel::StepLinearPlanes,
                 (StepForm::Affine, true) => Kernel::StepLinear,
                 (StepForm::Affine, false) => Kernel::StepLinearAny,
             };
@@ -469,6 +470,7 @@ pub fn step_experts(
             let kernel = match (form, split.narrow) {
                 (StepForm::Blocks, _) if shapes.gate.has_grids() => Kernel::StepInnerGrids,
                 (StepForm::Blocks, _) => Kernel::StepInnerBlocks,
+                (StepForm::Planes, _) => Kernel::StepInnerPlanes,
                 (StepForm::Affine, true) => Kernel::StepInnerNarrow,
                 (StepForm::Affine, false) => Kernel::StepInner,
             };
@@ -484,6 +486,7 @@ pub fn step_experts(
                 StepForm::Affine => Kernel::StepOuter,
                 StepForm::Blocks if shared || shapes.down.has_grids() => Kernel::StepOuterGrids,
                 StepForm::Blocks => Kernel::StepOuterBlocks,
+                StepForm::Planes => Kernel::StepOuterPlanes,
             };
             let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
             (kernel, (outer_blocks, tokens, 1), bytes)

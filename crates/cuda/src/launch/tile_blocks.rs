@@ -53,6 +53,7 @@ fn kernel(matrix: &Matrix) -> (Kernel, usize) {
             _ if kind == BlockKind::Tq2_0 as u32 => (K::TileBlocksTq20, 3),
             _ if kind == BlockKind::Nvfp4 as u32 => (K::TileBlocksNvfp4, 3),
             _ if kind == BlockKind::Mxfp4 as u32 => (K::TileBlocksMxfp4, 3),
+            _ if kind == BlockKind::Fp8 as u32 => (K::TileBlocksFp8, 5),
             _ => (K::TileBlocksMxfp4Planes, 3),
         },
     };

@@ -326,5 +326,5 @@ mirrors! {
         TileBlocksQ2K, TileBlocksQ3K, TileBlocksQ4K, TileBlocksQ5K, TileBlocksQ6K,
         TileBlocksIq4Nl, TileBlocksIq4Xs, TileBlocksMxfp4, TileBlocksIq2Xxs, TileBlocksIq2Xs, TileBlocksIq2S,
         TileBlocksIq3Xxs, TileBlocksIq3S, TileBlocksIq1S, TileBlocksIq1M, TileBlocksTq10, TileBlocksTq20,
-        TileBlocksNvfp4, TileBlocksMxfp4Planes, TileBlocksF32, TileBlocksF16, TileBlocksBf16;
+        TileBlocksNvfp4, TileBlocksMxfp4Planes, TileBlocksFp8, TileBlocksF32, TileBlocksF16, TileBlocksBf16;
 }

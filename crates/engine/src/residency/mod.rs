@@ -48,8 +48,9 @@ pub const PREFILL_PART: usize = 8;
 
 /// Records, steps and slots that a residency is made for.
 pub(crate) struct Dimensions {
-    /// Layers of the model, each with as many experts.
+    /// Layers of the model.
     pub(crate) layers: usize,
+    /// Of each layer that has any.
     pub(crate) experts: usize,
     /// Experts that one layer of a step can ask for.
     pub(crate) per_layer: usize,
@@ -78,6 +79,8 @@ pub(crate) struct Residency<D: DeviceMemory> {
     unnamed: bool,
     /// By layer: what the last step used, distinct, ascending.
     uses: Vec<Vec<ExpertId>>,
+    /// By layer.
+    has_experts: Vec<bool>,
     /// What it was answered.
     answered: Vec<u32>,
     /// The last step's uses were not told to the policy yet.
@@ -94,9 +97,11 @@ impl<D: DeviceMemory> Residency<D> {
     pub(crate) fn new(store: Arc<ExpertStore>, device: D, dimensions: Dimensions) -> Self {
         let Dimensions { layers, experts, per_layer, slots, bases, can_move } = dimensions;
         let pool_slots = store.arenas().iter().map(|arena| arena.slots()).collect();
-        let pool_of_layer = (0..layers)
-            .map(|layer| store.arena_of(LayerId(layer as u16)).expect("every layer has experts"))
-            .collect();
+        let pool_of_layer =
+            (0..layers).map(|layer| store.arena_of(LayerId(layer as u16))).collect::<Vec<_>>();
+        let has_experts: Vec<bool> = pool_of_layer.iter().map(Option::is_some).collect();
+        // Keys of layers without experts are never asked for.
+        let pool_of_layer = pool_of_layer.into_iter().map(|pool| pool.unwrap_or(0)).collect();
         let can_miss = can_move && store.report().mode != StorageMode::Resident;
         Self {
             device,
@@ -109,6 +114,7 @@ impl<D: DeviceMemory> Residency<D> {
             can_move,
             unnamed: true,
             uses: vec![Vec::new(); layers],
+            has_experts,
             answered: Vec::new(),
             unlearned: false,
             before: StoreCounters::default(),
@@ -126,11 +132,13 @@ impl<D: DeviceMemory> Residency<D> {
     /// A failed read or copy.
     pub(crate) fn load(&mut self, mut filled: impl FnMut(usize)) -> Result<(), EngineError> {
         let store = Arc::clone(&self.store);
-        let (layers, experts) = (self.uses.len(), self.placement.experts());
+        let experts = self.placement.experts();
+        let layers: Vec<usize> =
+            (0..self.uses.len()).filter(|&layer| self.has_experts[layer]).collect();
         let mut slot = 0;
-        for layer in 0..layers {
+        for (index, &layer) in layers.iter().enumerate() {
             let id = LayerId(layer as u16);
-            let count = self.slots / layers + usize::from(layer < self.slots % layers);
+            let count = self.slots / layers.len() + usize::from(index < self.slots % layers.len());
             let wanted: Vec<ExpertId> = (0..count.min(experts) as u16).map(ExpertId).collect();
             let mut visit = store.visit(id, &wanted, Phase::Prefill)?;
             for (member, &expert) in wanted.iter().enumerate() {
@@ -187,7 +195,8 @@ impl<D: DeviceMemory> Residency<D> {
 
     /// True when slots hold every record.
     pub(crate) fn all_in_device(&self) -> bool {
-        self.placement.all_in_device()
+        let layers = self.has_experts.iter().filter(|has| **has).count();
+        self.placement.in_device_count() == layers * self.placement.experts()
     }
 
     /// Between steps: names what the host tier has and what was copied, begins to copy what is worth it, and makes room
@@ -232,6 +241,9 @@ impl<D: DeviceMemory> Residency<D> {
     pub(crate) fn end_step<I: Iterator<Item = ExpertId>>(&mut self, chosen: impl Fn(usize) -> I) {
         for (layer, uses) in self.uses.iter_mut().enumerate() {
             uses.clear();
+            if !self.has_experts[layer] {
+                continue;
+            }
             uses.extend(chosen(layer));
             uses.sort_unstable();
             uses.dedup();

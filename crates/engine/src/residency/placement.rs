@@ -269,8 +269,8 @@ impl<H> Placement<H> {
     }
 
     /// True when slots hold every record.
-    pub(super) fn all_in_device(&self) -> bool {
-        self.slot_of.iter().all(Option::is_some)
+    pub(super) fn in_device_count(&self) -> usize {
+        self.slot_of.iter().flatten().count()
     }
 
     fn set_busy(&mut self, key: u32, busy: bool) {

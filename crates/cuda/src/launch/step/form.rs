@@ -1,6 +1,7 @@
-//! Which fused kernels serve which matrices: those of affine groups, or those of blocks and of floats.
+//! Which fused kernels serve which matrices: those of affine groups, those of blocks and of floats, or those of planes and
+//! of floats.
 
-use crate::abi::{BlockKind, Kind, STAGED_CHUNK, UNIT};
+use crate::abi::{BlockKind, Kind, STAGED_CHUNK, SYMMETRIC_SHIFT, UNIT};
 use crate::{Device, ExpertShapes, Matrix};
 
 /// A family of fused kernels.
@@ -10,6 +11,8 @@ pub(super) enum StepForm {
     Affine,
     /// `kernels/step_blocks.cu`
     Blocks,
+    /// `kernels/step_planes.cu`
+    Planes,
 }
 
 /// Columns of a unit of blocks: `BLOCK_UNIT` in `kernels/blocks_step.cuh`.
@@ -17,18 +20,20 @@ pub(super) const BLOCK_UNIT: usize = 2 * UNIT;
 /// Words of zeros behind a vector that is multiplied with blocks: `BLOCK_ZEROS` there.
 const BLOCK_ZEROS: usize = 4 * STAGED_CHUNK;
 
-/// The family that serves a matrix.
+/// The family that serves a matrix; floats are served by that of planes as well.
 fn form(matrix: &Matrix) -> Option<StepForm> {
     let columns = matrix.columns();
     // Places within a matrix are words of 32 bits.
     let places = u64::from(matrix.rows) * u64::from(matrix.columns) <= 1 << 31;
-    let places = places && !matrix.has_scale_plane();
     let whole = |unit| places && columns.is_multiple_of(unit);
     if matrix.quantised_bits().is_some() {
         let served = whole(UNIT)
             && matches!(matrix.group, 32 | 64 | 128)
-            && matrix.scale_kind != Kind::F32 as u32;
+            && matrix.scale_kind % (1 << SYMMETRIC_SHIFT) != Kind::F32 as u32;
         return served.then_some(StepForm::Affine);
+    }
+    if matrix.has_scale_plane() {
+        return whole(UNIT).then_some(StepForm::Planes);
     }
     whole(if matrix.has_blocks() { BLOCK_UNIT } else { UNIT }).then_some(StepForm::Blocks)
 }
@@ -38,9 +43,18 @@ pub(super) fn form_of<'a>(
     device: &Device,
     matrices: impl IntoIterator<Item = &'a Matrix>,
 ) -> Option<StepForm> {
-    let mut forms = matrices.into_iter().map(form);
-    let first = forms.next()?.filter(|_| device.info().capability.0 >= 8)?;
-    forms.all(|form| form == Some(first)).then_some(first)
+    let join = |joined: StepForm, (form, floats): (StepForm, bool)| match (joined, form) {
+        _ if joined == form => Some(joined),
+        (StepForm::Planes, StepForm::Blocks) if floats => Some(joined),
+        _ => None,
+    };
+    let forms = matrices.into_iter().map(|matrix| Some((form(matrix)?, matrix.has_floats())));
+    let mut forms = forms.collect::<Option<Vec<_>>>()?;
+    // What has planes first: floats join them.
+    forms.sort_by_key(|&(form, _)| form != StepForm::Planes);
+    let first = forms.first()?.0;
+    let all = forms.into_iter().try_fold(first, join);
+    all.filter(|_| device.info().capability.0 >= 8)
 }
 
 /// True when the fused kernels serve products of these matrices in one launch on this device; where their pieces lie is
@@ -52,8 +66,8 @@ pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a M
 /// True when gate and up can be one job [`super::StepJob::SwiGlu`].
 pub fn step_serves_pair(device: &Device, gate: &Matrix, up: &Matrix) -> bool {
     step_serves(device, [gate, up])
-        && (gate.rows, gate.columns, gate.kind, gate.bits)
-            == (up.rows, up.columns, up.kind, up.bits)
+        && (gate.rows, gate.columns, gate.kind, gate.bits, gate.scale_kind)
+            == (up.rows, up.columns, up.kind, up.bits, up.scale_kind)
 }
 
 /// True when [`super::step_experts`] serves experts of these shapes, with this matrix of the shared expert.
@@ -66,13 +80,13 @@ pub fn step_serves_experts(device: &Device, shapes: &ExpertShapes, down: Option<
 
 /// Bytes of a staged vector of whole units, and of the zeros behind it.
 pub(super) fn staged_bytes(form: StepForm, columns: usize) -> usize {
-    let zeros = if form == StepForm::Blocks { BLOCK_ZEROS } else { 16 };
+    let zeros = if form == StepForm::Affine { 16 } else { BLOCK_ZEROS };
     (columns.next_multiple_of(UNIT) / 32 * STAGED_CHUNK + zeros) * 4
 }
 
 /// Bits of a value by which a product's work is shared out: more than four are loaded two units at a time, not four.
 pub(super) fn bits_at_once(matrix: &Matrix) -> u32 {
-    let wide = [BlockKind::Q8_0, BlockKind::Q3K, BlockKind::Q5K, BlockKind::Q6K];
+    let wide = [BlockKind::Q8_0, BlockKind::Q3K, BlockKind::Q5K, BlockKind::Q6K, BlockKind::Fp8];
     match matrix.block_kind() {
         None => matrix.quantised_bits().unwrap_or(8),
         Some(kind) if wide.iter().any(|&wide| wide as u32 == kind) => 8,

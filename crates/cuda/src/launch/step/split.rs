@@ -70,7 +70,7 @@ impl ExpertSplit {
     ) -> Self {
         let places = 2 * multiprocessors;
         // Of blocks there is no other kernel.
-        let narrow = form == StepForm::Blocks || inner.div_ceil(16) * k > places;
+        let narrow = form != StepForm::Affine || inner.div_ceil(16) * k > places;
         let blocks = (places / (k * tokens)).max(1);
         let rounds = if narrow { inner.div_ceil(8).div_ceil(blocks) } else { 1 };
         let most = THREADS / 32;

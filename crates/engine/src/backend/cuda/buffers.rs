@@ -10,6 +10,9 @@ use super::super::{PAGE_TOKENS, Register};
 use super::{CudaOptions, STEP_TOKENS};
 use crate::model::config::{Mixer, ModelConfig};
 
+/// Most tokens of a prompt that a layer without experts computes at once.
+pub(super) const DENSE_TOKENS: usize = 512;
+
 /// Lengths, in values of four bytes unless said otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
@@ -22,6 +25,8 @@ pub(super) struct Sizes {
     pub(super) hidden: usize,
     pub(super) inner: usize,
     pub(super) shared: usize,
+    /// Width of the widest network of a layer without experts.
+    pub(super) dense: usize,
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
@@ -65,6 +70,7 @@ impl Sizes {
             hidden: config.hidden,
             inner: moe.intermediate,
             shared: moe.shared_intermediate.unwrap_or(0),
+            dense: config.dense_width(),
             logit_rows: options.logit_rows.max(STEP_TOKENS),
             vocabulary: config.vocabulary,
             attention: AttentionShape {
@@ -84,9 +90,15 @@ impl Sizes {
             split: [
                 options.batch_tokens * widest_input(config),
                 (pairs * moe.intermediate)
-                    .max(options.batch_tokens * moe.shared_intermediate.unwrap_or(0)),
+                    .max(options.batch_tokens * moe.shared_intermediate.unwrap_or(0))
+                    .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
         }
+    }
+
+    /// Inner values of a shared expert, or of a network without experts, of a batch.
+    fn wide(&self) -> usize {
+        (self.tokens * self.shared).max(self.tokens.min(DENSE_TOKENS) * self.dense)
     }
 
     fn attention_scratch(&self) -> usize {
@@ -126,7 +138,8 @@ impl Sizes {
     pub(super) fn activation_bytes(&self) -> u64 {
         let floats = self.registers.iter().sum::<usize>()
             + self.attention_scratch()
-            + self.tokens * (self.experts + 1 + 2 * self.shared + self.hidden)
+            + self.tokens * (self.experts + 1 + self.hidden)
+            + 2 * self.wide()
             + self.pairs * (2 * self.inner + self.hidden + 1)
             + self.logit_rows * (self.vocabulary + self.hidden)
             + self.layers * STEP_TOKENS * self.experts
@@ -289,8 +302,8 @@ impl Buffers {
             attention: floats(sizes.attention_scratch())?,
             router_logits: floats(sizes.tokens * sizes.experts)?,
             shared_factor: floats(sizes.tokens)?,
-            shared_gate: floats(sizes.tokens * sizes.shared)?,
-            shared_up: floats(sizes.tokens * sizes.shared)?,
+            shared_gate: floats(sizes.wide())?,
+            shared_up: floats(sizes.wide())?,
             shared_out: floats(sizes.tokens * sizes.hidden)?,
             pair_gate: floats(sizes.pairs * sizes.inner)?,
             pair_up: floats(sizes.pairs * sizes.inner)?,

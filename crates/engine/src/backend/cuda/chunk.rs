@@ -43,7 +43,7 @@ impl CudaBackend {
         let routers = self.router_products(mixture);
         let shared = mixture.shared.as_ref();
         let shared_matrices = shared.map(|s| [s.gate, s.up].map(|id| self.matrix(id)));
-        let shapes = &self.experts.shapes[layer.index()];
+        let shapes = self.experts.shapes(layer);
         let experts_form = launch::split_form_of_experts(self.stream.device(), shapes)
             .filter(|_| self.experts.aligned[layer.index()]);
         let first = experts_form.map(|_| shapes.gate());
@@ -57,7 +57,7 @@ impl CudaBackend {
         self.add_router_biases(layer, mixture)?;
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
-        let route = self.routing_of(layer, replaced, 0, false);
+        let route = self.routing_of(layer, mixture.router_bias, replaced, 0, false);
         launch::route(&self.stream, tokens, &route)?;
         let groups = Groups {
             starts: buffers.starts.span(0, experts + 1),
@@ -116,7 +116,7 @@ impl CudaBackend {
         if residency.can_move() && !residency.all_in_device() {
             self.stage_experts(layer, &inputs, cancel)?;
         } else {
-            let shapes = &self.experts.shapes[layer.index()];
+            let shapes = self.experts.shapes(layer);
             let row = self.table_row(layer);
             launch::experts_tiles(
                 &self.stream,
@@ -264,7 +264,7 @@ impl CudaBackend {
         self.buffers.pinned.wave.hand_over(index * experts, addresses);
         let list = self.buffers.wave.span(0, experts);
         self.stream.copy(self.buffers.pinned.wave.span(index * experts, experts), list)?;
-        let shapes = &self.experts.shapes[layer.index()];
+        let shapes = self.experts.shapes(layer);
         let ChunkInputs { normed, pairs, groups, buffers, parts, activation } = inputs;
         launch::experts_tiles(
             &self.stream,

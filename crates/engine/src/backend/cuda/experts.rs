@@ -44,7 +44,8 @@ pub(super) struct Experts {
     pub(super) slot_bytes: usize,
     /// Where the records of a prompt pass through, in two halves.
     pub(super) staging: DeviceBuffer,
-    pub(super) shapes: Vec<ExpertShapes>,
+    /// By layer; `None` for one without experts.
+    shapes: Vec<Option<ExpertShapes>>,
     /// By layer: every record has its pieces where the fused kernels can read them.
     pub(super) aligned: Vec<bool>,
 }
@@ -55,14 +56,14 @@ impl Experts {
         device: &Device,
         sizes: &Sizes,
         buffers: &Buffers,
-        expert_shapes: &[[ProjectionShape; 3]],
+        expert_shapes: &[Option<[ProjectionShape; 3]>],
         memory: ExpertMemory,
         options: &CudaOptions,
         pages: Vec<DevicePage>,
     ) -> Result<(Self, Vec<DevicePage>), EngineError> {
         let ExpertMemory { store, slot_bytes, device_slots: share, progress } = memory;
         let (layers, experts) = (sizes.layers, sizes.experts);
-        let total = layers * experts;
+        let total = expert_shapes.iter().flatten().count() * experts;
         let device_slots = share.start.min(total);
         let mut registrations = Vec::new();
         for arena in store.arenas() {
@@ -79,10 +80,17 @@ impl Experts {
         let addresses = (0..device_slots)
             .map(|slot| slots.span::<u8>(slot * slot_bytes, 1).address())
             .collect();
-        let mut words: Vec<u8> = Vec::with_capacity(total * 36);
+        let mut words: Vec<u8> = Vec::with_capacity(layers * experts * 36);
         let mut aligned = vec![true; layers];
         let mut equal: Vec<Option<[u32; 9]>> = Vec::with_capacity(layers);
         for (layer, aligned) in aligned.iter_mut().enumerate() {
+            if expert_shapes[layer].is_none() {
+                words.resize(words.len() + experts * 36, 0);
+                equal.push(None);
+                continue;
+            }
+            let encodings = expert_shapes[layer].iter().flatten().map(|shape| shape.encoding);
+            let encodings: Vec<_> = encodings.collect();
             for expert in 0..experts {
                 let places = store.places(LayerId(layer as u16), ExpertId(expert as u16));
                 let places =
@@ -91,14 +99,18 @@ impl Experts {
                     let unit = if index % 3 == 0 { launch::STEP_ALIGNMENT } else { 2 };
                     (place.start as usize).is_multiple_of(unit)
                 };
-                let starts = places.each_ref().map(|place| place.start);
+                let mut starts = places.each_ref().map(|place| place.start);
+                for (starts, &encoding) in starts.chunks_exact_mut(3).zip(&encodings) {
+                    let read = Matrix::pieces(encoding, [starts[0], starts[1], starts[2]]);
+                    starts.copy_from_slice(&read);
+                }
                 match equal.get(layer) {
                     None => equal.push(Some(starts)),
                     Some(Some(same)) if *same != starts => equal[layer] = None,
                     Some(_) => {}
                 }
                 *aligned &= places.iter().enumerate().all(apart);
-                words.extend(places.iter().flat_map(|place| place.start.to_le_bytes()));
+                words.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
             }
         }
         buffers.places.write(0, &words)?;
@@ -109,7 +121,8 @@ impl Experts {
             let shapes = ExpertShapes::new(gate, up, down, places);
             equal[layer].map_or(shapes, |same| shapes.with_equal_places(same))
         };
-        let shapes = expert_shapes.iter().enumerate().map(|(i, s)| shape(i, s)).collect();
+        let shapes = expert_shapes.iter().enumerate();
+        let shapes = shapes.map(|(i, s)| s.as_ref().map(|s| shape(i, s))).collect();
         let minimum = (STEP_TOKENS.min(options.sequences.max(1)) * options.top_k).min(experts);
         let return_stream = Stream::new(device)?;
         let staging = DeviceBuffer::new(device, staged)?;
@@ -128,6 +141,11 @@ impl Experts {
             }
         })?;
         Ok((this, rest))
+    }
+
+    /// Shapes of the experts of a layer that has any.
+    pub(super) fn shapes(&self, layer: LayerId) -> &ExpertShapes {
+        self.shapes[layer.index()].as_ref().expect("a mixture's layer has experts")
     }
 
     /// Between batches: pages that keys and values need, from the last slots.

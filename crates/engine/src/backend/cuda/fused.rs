@@ -4,19 +4,29 @@
 //! is not served goes operation by operation.
 
 use cuda::launch::{
-    self, HeadsStep, KeyValueCache, SharedExpert, StepConvolution, StepInput, StepJob, StepShared,
-    Visible,
+    self, ExpertStep, HeadsStep, KeyValueCache, SharedExpert, StepConvolution, StepInput, StepJob,
+    StepShared, Visible,
 };
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
 use super::{Backend, CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
+use crate::model::router::Score;
 use crate::weights::{MatrixId, VectorId};
+
+/// Where a step computes the shared expert of a fused mixture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FusedShared {
+    /// With the router and with the routed experts; or there is none.
+    Within,
+    /// By kernels of its own, because other ones read its matrices; it has no gate.
+    Apart,
+}
 
 impl CudaBackend {
     /// True when the batch is a step and a fused kernel serves products of the matrices in one launch.
-    fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
+    pub(super) fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
         let matrices: Vec<Matrix> = matrices.into_iter().map(|id| self.matrix(id)).collect();
         self.single && launch::step_serves(self.stream.device(), &matrices)
     }
@@ -167,29 +177,40 @@ impl CudaBackend {
         });
     }
 
-    /// True when norm, router and shared expert of a step's mixture run as one kernel, and experts as two.
-    pub(super) fn fuses_mixture(&self, layer: LayerId, mixture: &Mixture) -> bool {
-        if mixture.router_bias.is_some() || self.activation(mixture).is_some() {
-            return false;
+    /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where they
+    /// do not.
+    pub(super) fn fused_mixture(&self, layer: LayerId, mixture: &Mixture) -> Option<FusedShared> {
+        let biased_logits =
+            mixture.router_bias.is_some() && self.config.moe.router.score == Score::Softmax;
+        if biased_logits || self.activation(mixture).is_some() {
+            return None;
         }
         let device = self.stream.device();
-        let shared = mixture.shared.as_ref();
-        let shared = shared.and_then(|s| Some([s.gate, s.up, s.gate_weight?, s.down]));
-        let shared = shared.map(|ids| ids.map(|id| self.matrix(id)));
-        let mut products = vec![self.matrix(mixture.router)];
-        products.extend(self.guess_product(layer).map(|product| product.0));
-        if let Some([gate, up, factor, _]) = shared {
-            if !launch::step_serves_pair(device, &gate, &up) {
-                return false;
-            }
-            products.extend([gate, up, factor]);
+        let mut routers = vec![self.matrix(mixture.router)];
+        routers.extend(self.guess_product(layer).map(|product| product.0));
+        let shapes = self.experts.shapes(layer);
+        let served = |products: &[Matrix], down| {
+            launch::step_serves(device, products)
+                && launch::step_serves_experts(device, shapes, down)
+        };
+        if !self.single || !self.experts.aligned[layer.index()] {
+            return None;
         }
-        let shapes = &self.experts.shapes[layer.index()];
-        let down = shared.as_ref().map(|[_, _, _, down]| down);
-        self.single
-            && launch::step_serves(device, &products)
-            && self.experts.aligned[layer.index()]
-            && launch::step_serves_experts(device, shapes, down)
+        let Some(shared) = &mixture.shared else {
+            return served(&routers, None).then_some(FusedShared::Within);
+        };
+        let [gate, up, down] =
+            [shared.gate, shared.up, shared.down].map(|matrix| self.matrix(matrix));
+        if !launch::step_serves_pair(device, &gate, &up) {
+            return None;
+        }
+        let factor = shared.gate_weight.map(|id| self.matrix(id));
+        let all: Vec<Matrix> = routers.iter().copied().chain(factor).chain([gate, up]).collect();
+        if served(&all, Some(&down)) {
+            return Some(FusedShared::Within);
+        }
+        let apart = factor.is_none() && launch::step_serves(device, [&down]);
+        (apart && served(&routers, None)).then_some(FusedShared::Apart)
     }
 
     /// Router logits, those from which the next layer's choice is guessed, and for the shared expert its factor and
@@ -199,22 +220,49 @@ impl CudaBackend {
         layer: LayerId,
         norm: VectorId,
         mixture: &Mixture,
-        logits: Span<f32>,
         shared: Option<&SharedExpert>,
-    ) -> Result<Option<StepShared>, CudaError> {
-        let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), logits)];
+        how: FusedShared,
+    ) -> Result<(), CudaError> {
+        let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), self.router_logits())];
         jobs.extend(self.guess_product(layer).map(|(router, to)| StepJob::Store(router, to)));
-        let gate = mixture.shared.as_ref().and_then(|shared| shared.gate_weight);
-        if let (Some(shared), Some(gate)) = (shared, gate) {
-            jobs.push(StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
-            jobs.push(StepJob::Store(self.matrix(gate), shared.factor));
+        let inner = shared.map(|shared| StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
+        let input = self.normed_input(norm);
+        match how {
+            FusedShared::Within => {
+                jobs.extend(inner);
+                let gate = mixture.shared.as_ref().and_then(|shared| shared.gate_weight);
+                if let (Some(shared), Some(gate)) = (shared, gate) {
+                    jobs.push(StepJob::Store(self.matrix(gate), shared.factor));
+                }
+            }
+            FusedShared::Apart => {
+                let inner: Vec<_> = inner.into_iter().collect();
+                launch::step_linear(&self.stream, self.tokens, &input, &inner)?;
+            }
         }
-        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &jobs)?;
-        Ok(shared.map(|shared| StepShared {
+        launch::step_linear(&self.stream, self.tokens, &input, &jobs)
+    }
+
+    /// The experts of a step after [`CudaBackend::fused_router`] and routing.
+    pub(super) fn fused_experts(
+        &self,
+        layer: LayerId,
+        norm: VectorId,
+        step: &ExpertStep,
+        shared: Option<&SharedExpert>,
+        how: FusedShared,
+    ) -> Result<(), CudaError> {
+        let (stream, tokens, input) = (&self.stream, self.tokens, self.normed_input(norm));
+        let shapes = self.experts.shapes(layer);
+        let within = shared.filter(|_| how == FusedShared::Within).map(|shared| StepShared {
             down: shared.down,
             factor: shared.factor,
             inner: shared.inner,
-        }))
+        });
+        launch::step_experts(stream, tokens, &input, step, shapes, within.as_ref())?;
+        let Some(shared) = shared.filter(|_| how == FusedShared::Apart) else { return Ok(()) };
+        let job = StepJob::Add(shared.down, step.out);
+        launch::step_linear(stream, tokens, &StepInput::Plain { x: shared.inner }, &[job])
     }
 
     /// Logits of all tokens of the batch from the residual stream; false when no fused kernel serves them.

@@ -13,6 +13,7 @@
 mod batch;
 mod buffers;
 mod chunk;
+mod dense;
 mod draw;
 mod experts;
 mod fused;
@@ -55,6 +56,7 @@ use self::weights::{check_limits, load_trunk};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
+use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
@@ -139,7 +141,6 @@ impl CudaBackend {
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
         check_model(&config, catalog, expert_shapes)?;
-        let expert_shapes: Vec<_> = expert_shapes.iter().copied().flatten().collect();
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
@@ -160,16 +161,18 @@ impl CudaBackend {
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
+        // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
+        buffers.shared_factor.write(0, &vec![f32::INFINITY; sizes.tokens])?;
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
         let (experts, rest) =
-            Experts::load(&device, &sizes, &buffers, &expert_shapes, memory, &options, pages)?;
+            Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options, pages)?;
         if let Some(growth) = &mut growth {
             growth.add_spare(rest);
         }
         let steps = Steps::new(&device, &sizes)?;
         let prefetch = (options.prediction != Prediction::Off && experts.residency.can_move())
             .then(|| {
-                let routers = routing.routers().iter().copied().flatten().collect();
+                let routers = routing.routers().to_vec();
                 let replaced = routing.replaces();
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
@@ -415,6 +418,15 @@ impl Backend for CudaBackend {
         self.run(|this| launch::add_bias(&this.stream, this.register(register), this.vector(bias)));
     }
 
+    fn norm_row(&mut self, register: Register, weight: VectorId) {
+        self.run(|this| {
+            let (x, weight) = (this.register(register), this.vector(weight));
+            let latent = this.config.latent.as_ref();
+            let epsilon = latent.map_or(this.config.rms_epsilon, |latent| latent.rms_epsilon);
+            launch::rms_norm(&this.stream, this.tokens, x, None, weight, epsilon, x)
+        });
+    }
+
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
         self.launch_attend(layer, sinks);
     }
@@ -497,11 +509,15 @@ impl Backend for CudaBackend {
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        if self.fuses_mixture(layer, mixture) {
-            return self.step_mixture(layer, Some(norm), mixture);
+        if let Some(how) = self.fused_mixture(layer, mixture) {
+            return self.step_mixture(layer, Some((norm, how)), mixture);
         }
         self.rms_norm(Register::Residual, norm, Register::Normed);
         self.mixture(layer, mixture, cancel)
+    }
+
+    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
+        self.run_dense(norm, dense);
     }
 
     fn logits(

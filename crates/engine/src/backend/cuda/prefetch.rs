@@ -28,8 +28,8 @@ use crate::weights::MatrixId;
 /// What prediction needs on the device and what it has learned.
 pub(super) struct Prefetch {
     predictor: Predictor,
-    /// By layer.
-    routers: Vec<MatrixId>,
+    /// By layer; `None` for one without experts.
+    routers: Vec<Option<MatrixId>>,
     /// What the next layer's router makes of a layer's input, `[tokens, experts]`.
     logits: Floats,
     /// Synthetic guesses where routing is replaced, `[layers, tokens, experts]`.
@@ -123,14 +123,14 @@ impl Copier {
 }
 
 impl Prefetch {
-    /// Everything for steps of a model with these routers, one per layer. `replaced` says that a generator takes the
+    /// Everything for steps of a model with these routers, by layer. `replaced` says that a generator takes the
     /// routers' place.
     pub(super) fn new(
         device: &Device,
         sizes: &Sizes,
         experts: &Experts,
         options: &CudaOptions,
-        routers: Vec<MatrixId>,
+        routers: Vec<Option<MatrixId>>,
         replaced: bool,
     ) -> Result<Self, CudaError> {
         let rows = sizes.layers * STEP_TOKENS * sizes.experts;
@@ -159,7 +159,7 @@ impl Prefetch {
         layer: LayerId,
         values: usize,
     ) -> Option<(MatrixId, Span<f32>)> {
-        let router = *self.routers.get(layer.index() + 1)?;
+        let router = self.routers.get(layer.index() + 1).copied().flatten()?;
         Some((router, self.logits.part(0, values)))
     }
 
@@ -229,6 +229,10 @@ impl Prefetch {
         let pairs = used.len() / uses.len().max(1);
         let mut taken: Vec<u32> = Vec::with_capacity(pairs);
         for (layer, chosen) in uses.iter().enumerate().skip(1) {
+            if self.routers[layer - 1].is_none() || self.routers[layer].is_none() {
+                // A layer without experts guesses nothing, and nothing is guessed of it.
+                continue;
+            }
             let range = layer * pairs..(layer + 1) * pairs;
             let id = LayerId(layer as u16);
             let guesses = &guessed[range.clone()];

@@ -30,13 +30,23 @@ impl CudaBackend {
         x: Span<f32>,
         matrices: impl IntoIterator<Item = &'a Matrix>,
     ) -> Result<Option<SplitTokens>, CudaError> {
+        self.split_rows(x, self.tokens, matrices)
+    }
+
+    /// The same of `tokens` rows.
+    pub(super) fn split_rows<'a>(
+        &self,
+        x: Span<f32>,
+        tokens: usize,
+        matrices: impl IntoIterator<Item = &'a Matrix>,
+    ) -> Result<Option<SplitTokens>, CudaError> {
         let device = self.stream.device();
         let matrices: Vec<&Matrix> = matrices.into_iter().collect();
         let Some(form) = launch::split_form_of(device, matrices.iter().copied()) else {
             return Ok(None);
         };
         let (split, shape) =
-            (self.buffers.split_tokens(0, form, &self.sizes), (self.tokens, matrices[0].columns()));
+            (self.buffers.split_tokens(0, form, &self.sizes), (tokens, matrices[0].columns()));
         launch::split(&self.stream, x, None, shape, None, &split)?;
         Ok(Some(split))
     }

@@ -1,6 +1,6 @@
 //! What routing has in common in steps and chunks: the products that it reads and where its results go.
 
-use cuda::launch::{self, ExpertActivation, Routing, STATUS_WORDS};
+use cuda::launch::{self, ExpertActivation, Routing, STATUS_WORDS, Scored};
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
@@ -9,6 +9,8 @@ use super::CudaBackend;
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::mixture::Mixture;
 use crate::model::part::Part;
+use crate::model::router::{Groups, Score};
+use crate::weights::VectorId;
 
 impl CudaBackend {
     /// The router's logits of the batch, `[tokens, experts]`.
@@ -36,13 +38,15 @@ impl CudaBackend {
         Some((self.matrix(router), to))
     }
 
-    /// Adds the router's bias to its logits, and the next layer's to those from which a step guesses its choice.
+    /// Adds the router's bias to its logits, and the next layer's to those from which a step guesses its choice, where
+    /// it is one of logits and not of the choice alone.
     pub(super) fn add_router_biases(
         &self,
         layer: LayerId,
         mixture: &Mixture,
     ) -> Result<(), CudaError> {
-        let Some(bias) = mixture.router_bias else { return Ok(()) };
+        let softmax = self.config.moe.router.score == Score::Softmax;
+        let Some(bias) = mixture.router_bias.filter(|_| softmax) else { return Ok(()) };
         launch::add_bias(&self.stream, self.router_logits(), self.vector(bias))?;
         match (self.guess_product(layer), self.routing.next_router_bias(layer)) {
             (Some((_, logits)), Some(bias)) => {
@@ -71,11 +75,31 @@ impl CudaBackend {
         (biases.is_some() || clamped.is_some() || *in_turns).then_some(activation)
     }
 
-    /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from byte
+    /// Scores that are not the softmax of the logits, with the router's bias of the choice.
+    fn scored(&self, layer: LayerId, bias: Option<VectorId>) -> Option<Scored> {
+        let (score, groups, scale) = match self.config.moe.router.score {
+            Score::Softmax => return None,
+            Score::Sigmoid { groups, scale } => (launch::Score::Sigmoid, groups, scale),
+            Score::SqrtSoftplus { scale } => {
+                (launch::Score::SqrtSoftplus, Groups { count: 1, kept: 1 }, scale)
+            }
+        };
+        Some(Scored {
+            score,
+            bias: bias.map(|bias| self.vector(bias)),
+            next_bias: self.routing.next_router_bias(layer).map(|bias| self.vector(bias)),
+            groups: groups.count,
+            kept: groups.kept,
+            scale,
+        })
+    }
+
+    /// Routing of a layer, with its router's bias: `replaced` logits count instead of the router's, uses are told from byte
     /// `uses` on, and what has no address is asked for in a step only.
     pub(super) fn routing_of(
         &self,
         layer: LayerId,
+        bias: Option<VectorId>,
         replaced: Option<Span<f32>>,
         uses: usize,
         ask: bool,
@@ -100,6 +124,7 @@ impl CudaBackend {
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
             normalise: self.config.moe.router.normalise,
+            scored: self.scored(layer, bias),
             ask,
         }
     }

@@ -6,6 +6,7 @@ use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
+use super::fused::FusedShared;
 use super::prefetch::Prefetch;
 use super::slots::DeviceSlots;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
@@ -186,7 +187,7 @@ impl CudaBackend {
     pub(super) fn step_mixture(
         &mut self,
         layer: LayerId,
-        norm: Option<VectorId>,
+        norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
         self.run(|this| this.launch_mixture(layer, norm, mixture));
@@ -199,7 +200,7 @@ impl CudaBackend {
     fn launch_mixture(
         &self,
         layer: LayerId,
-        norm: Option<VectorId>,
+        norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
     ) -> Result<(), CudaError> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
@@ -212,10 +213,8 @@ impl CudaBackend {
             factor: self.shared_factor(),
             inner: buffers.shared_gate.part(0, tokens * self.sizes.shared),
         });
-        let mut fused = None;
-        if let Some(norm) = norm {
-            fused =
-                self.fused_router(layer, norm, mixture, self.router_logits(), shared.as_ref())?;
+        if let Some((norm, how)) = norm {
+            self.fused_router(layer, norm, mixture, shared.as_ref(), how)?;
         } else {
             let mut jobs = self.router_products(mixture);
             jobs.extend(self.guess_product(layer));
@@ -227,7 +226,7 @@ impl CudaBackend {
             .replaces()
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
-        let route = self.routing_of(layer, replaced, place, true);
+        let route = self.routing_of(layer, mixture.router_bias, replaced, place, true);
         launch::route(&self.stream, tokens, &route)?;
         let step = ExpertStep {
             x: normed,
@@ -243,18 +242,10 @@ impl CudaBackend {
             first_key: route.first_key,
             k,
         };
-        let shapes = &self.experts.shapes[layer.index()];
-        if let Some(norm) = norm {
-            let input = self.normed_input(norm);
-            return launch::step_experts(
-                &self.stream,
-                tokens,
-                &input,
-                &step,
-                shapes,
-                fused.as_ref(),
-            );
+        if let Some((norm, how)) = norm {
+            return self.fused_experts(layer, norm, &step, shared.as_ref(), how);
         }
+        let shapes = self.experts.shapes(layer);
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));
         launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation.as_ref())
     }
@@ -344,7 +335,7 @@ impl CudaBackend {
             });
             self.judge_guesses();
         } else {
-            residency.note_resident(self.sizes.layers, self.tokens * self.options.top_k);
+            residency.note_resident(self.config.mixtures(), self.tokens * self.options.top_k);
         }
         Ok(())
     }

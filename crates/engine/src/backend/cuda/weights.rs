@@ -10,7 +10,7 @@ use store::trunk::LoadMode;
 
 use super::{CudaOptions, padded, requirements};
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{FeedForward, ModelConfig};
 use crate::model::part::Part;
 use crate::weights::Catalog;
 
@@ -45,6 +45,12 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     {
         return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
     }
+    let last = config.layers.last().map(|layer| layer.feed_forward);
+    if !matches!(last, Some(FeedForward::Mixture)) {
+        let problem = "has a last layer without experts, with which the CUDA backend cannot end a \
+                       step: use --device cpu";
+        return Err(EngineError::Config { key: "mlp_layer_types", problem: problem.to_owned() });
+    }
     Ok(())
 }
 
@@ -55,9 +61,13 @@ fn computes(part: Part) -> bool {
         Part::Windows
             | Part::Sinks
             | Part::PlainHeads
+            | Part::WholeNorms
             | Part::ProjectionBiases
             | Part::ScaledRotation
             | Part::RouterBias
+            | Part::SigmoidRouter
+            | Part::DenseLayers
+            | Part::PlainSharedExpert
             | Part::ExpertBiases
             | Part::RowsInTurns
             | Part::ClampedActivation

@@ -1,0 +1,73 @@
+//! Routers whose scores are functions of each logit alone (`kernels/route_scored.cu`): what [`super::route`] is told of
+//! them.
+
+use super::expect;
+use super::experts::RouteArguments;
+use crate::Span;
+use crate::abi::{ScoreKind, mirrors};
+
+/// What experts are chosen and weighed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// The sigmoid of each logit.
+    Sigmoid,
+    /// The square root of the softplus of each logit.
+    SqrtSoftplus,
+}
+
+/// How experts are chosen and weighed by such scores.
+#[derive(Clone, Copy)]
+pub struct Scored {
+    /// The scores.
+    pub score: Score,
+    /// Added to the scores for the choice alone, `[experts]`.
+    pub bias: Option<Span<f32>>,
+    /// The same of the next layer, of which choices are guessed.
+    pub next_bias: Option<Span<f32>>,
+    /// Groups of experts of one size, 1 to 64; they divide the experts.
+    pub groups: usize,
+    /// Groups that stay: those whose best two experts together score most. They hold `k` experts at least.
+    pub kept: usize,
+    /// What weights are multiplied by in the end.
+    pub scale: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct ScoredRouteArguments {
+    route: RouteArguments,
+    bias: u64,
+    next_bias: u64,
+    score: u32,
+    groups: u32,
+    kept: u32,
+    scale: f32,
+}
+
+impl ScoredRouteArguments {
+    pub(super) fn new(route: RouteArguments, scored: &Scored, experts: usize, k: usize) -> Self {
+        let Scored { groups, kept, .. } = *scored;
+        assert!((1..=64).contains(&groups) && experts.is_multiple_of(groups), "groups of experts");
+        assert!(kept <= groups && k <= kept * (experts / groups), "enough experts in groups");
+        for bias in [scored.bias, scored.next_bias].into_iter().flatten() {
+            expect("bias of the choice", bias.len(), experts);
+        }
+        let kind = match scored.score {
+            Score::Sigmoid => ScoreKind::Sigmoid,
+            Score::SqrtSoftplus => ScoreKind::SqrtSoftplus,
+        };
+        Self {
+            route,
+            bias: scored.bias.map_or(0, |bias| bias.address),
+            next_bias: scored.next_bias.map_or(0, |bias| bias.address),
+            score: kind as u32,
+            groups: groups as u32,
+            kept: kept as u32,
+            scale: scored.scale,
+        }
+    }
+}
+
+mirrors! {
+    ScoredRouteArguments as ScoredRouteArguments { route, bias, next_bias, score, groups, kept, scale } for RouteScored;
+}

@@ -1,0 +1,80 @@
+//! Layers without experts: a network that every token uses, in a step as two kernels where the matrices allow it, of a
+//! prompt in blocks of tokens, because such networks are several times as wide as an expert.
+
+use cuda::launch::{self, StepInput, StepJob};
+use cuda::{CudaError, Matrix};
+
+use super::buffers::DENSE_TOKENS;
+use super::{Backend, CudaBackend, Register};
+use crate::model::dense::Dense;
+use crate::weights::VectorId;
+
+impl CudaBackend {
+    /// `Residual += down(SiLU(gate x) * up x)` of the normed stream.
+    pub(super) fn run_dense(&mut self, norm: VectorId, dense: &Dense) {
+        let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
+        let pair = launch::step_serves_pair(self.stream.device(), &gate, &up);
+        if pair && self.fuses([dense.gate, dense.up]) && self.fuses([dense.down]) {
+            return self.run(|this| this.dense_step(norm, gate, up, down));
+        }
+        self.rms_norm(Register::Residual, norm, Register::Normed);
+        self.run(|this| match this.single {
+            true => this.dense_rows(gate, up, down),
+            false => this.dense_chunk(gate, up, down),
+        });
+    }
+
+    /// A step by fused kernels.
+    fn dense_step(
+        &self,
+        norm: VectorId,
+        gate: Matrix,
+        up: Matrix,
+        down: Matrix,
+    ) -> Result<(), CudaError> {
+        let x = self.buffers.shared_gate.part(0, self.tokens * gate.rows());
+        let job = StepJob::SwiGlu(gate, up, x);
+        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &[job])?;
+        let job = StepJob::Add(down, self.register(Register::Residual));
+        launch::step_linear(&self.stream, self.tokens, &StepInput::Plain { x }, &[job])
+    }
+
+    /// A step, operation by operation, of `Normed`.
+    fn dense_rows(&self, gate: Matrix, up: Matrix, down: Matrix) -> Result<(), CudaError> {
+        let (stream, tokens, width) = (&self.stream, self.tokens, self.tokens * gate.rows());
+        let gates = self.buffers.shared_gate.part(0, width);
+        let ups = self.buffers.shared_up.part(0, width);
+        let (normed, residual) =
+            (self.register(Register::Normed), self.register(Register::Residual));
+        launch::linear(stream, normed, tokens, &[(gate, gates), (up, ups)], false)?;
+        launch::swiglu(stream, gates, ups, width)?;
+        launch::linear(stream, gates, tokens, &[(down, residual)], true)
+    }
+
+    /// A chunk of a prompt, of `Normed`.
+    fn dense_chunk(&self, gate: Matrix, up: Matrix, down: Matrix) -> Result<(), CudaError> {
+        let (stream, hidden, width) = (&self.stream, self.sizes.hidden, gate.rows());
+        let (normed, residual) =
+            (self.register(Register::Normed), self.register(Register::Residual));
+        for first in (0..self.tokens).step_by(DENSE_TOKENS) {
+            let tokens = DENSE_TOKENS.min(self.tokens - first);
+            let x = normed.part(first * hidden, tokens * hidden);
+            let out = residual.part(first * hidden, tokens * hidden);
+            let gates = self.buffers.shared_gate.part(0, tokens * width);
+            let ups = self.buffers.shared_up.part(0, tokens * width);
+            let split = self.split_rows(x, tokens, [&gate, &up])?;
+            for (matrix, out) in [(gate, gates), (up, ups)] {
+                launch::tile_linear(stream, x, tokens, matrix, out, false, split.as_ref())?;
+            }
+            if let Some(form) = launch::split_form(stream.device(), &down) {
+                let inner = self.buffers.split_tokens(1, form, &self.sizes);
+                launch::split(stream, gates, Some(ups), (tokens, width), None, &inner)?;
+                launch::tile_linear(stream, gates, tokens, down, out, true, Some(&inner))?;
+            } else {
+                launch::swiglu(stream, gates, ups, tokens * width)?;
+                launch::tile_linear(stream, gates, tokens, down, out, true, None)?;
+            }
+        }
+        Ok(())
+    }
+}

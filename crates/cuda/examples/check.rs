@@ -30,6 +30,8 @@ mod blocks;
 mod bus;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/latent.rs"]
+mod latent;
 #[path = "check_parts/pages.rs"]
 mod pages;
 #[path = "check_parts/planes.rs"]
@@ -562,6 +564,7 @@ pub(crate) fn run(seed: u64) {
     bench.attention_step();
     bench.attention();
     bench.visible();
+    bench.latent();
     bench.tiles();
     bench.mixture(&pinned);
     bench.blocks();
@@ -584,6 +587,7 @@ pub(crate) fn run(seed: u64) {
         bench.several_table(name, shape, &pinned, copy);
     }
     bench.attention_table(copy);
+    bench.latent_table();
     bench.tiles_table();
     bench.delta_table();
     for (name, shape) in SHAPES {

@@ -28,6 +28,14 @@ constexpr uint32_t PLAIN_KEYS = 16;
 constexpr uint32_t DELTA_BATCH = 8;
 // Batches of them that there is room for.
 constexpr uint32_t DELTA_BATCHES = 4;
+// Most values of a latent row that the kernels serve.
+constexpr uint32_t LATENT_ROW = 576;
+// Most of them that are the latent.
+constexpr uint32_t LATENT_RANK = 512;
+// Latent rows of a tile of attention in f32.
+constexpr uint32_t LATENT_KEYS = 16;
+// Tokens for which a weight of the heads' products is read once.
+constexpr uint32_t LATENT_TOKENS = 8;
 // Values of a cached row of eight bits that share a scale.
 constexpr uint32_t Q8_GROUP = 32;
 // Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.

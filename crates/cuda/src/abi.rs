@@ -94,6 +94,14 @@ constants! {
     pub(crate) const DELTA_BATCH: usize = 8;
     /// Batches of them that there is room for.
     pub(crate) const DELTA_BATCHES: usize = 4;
+    /// Most values of a latent row that the kernels serve.
+    pub const LATENT_ROW: usize = 576;
+    /// Most of them that are the latent.
+    pub const LATENT_RANK: usize = 512;
+    /// Latent rows of a tile of attention in f32.
+    pub(crate) const LATENT_KEYS: usize = 16;
+    /// Tokens for which a weight of the heads' products is read once.
+    pub(crate) const LATENT_TOKENS: usize = 8;
     /// Values of a cached row of eight bits that share a scale.
     pub(crate) const Q8_GROUP: usize = kernels::Q8_GROUP;
     /// Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.

@@ -208,7 +208,7 @@ impl Bench {
         }
     }
 
-    fn read_bytes(&self, span: Span<u8>) -> Vec<u8> {
+    pub(super) fn read_bytes(&self, span: Span<u8>) -> Vec<u8> {
         let host = cuda::PinnedBuffer::new(&self.device, span.len().next_multiple_of(4)).unwrap();
         self.stream.copy(span, host.span(0, span.len())).unwrap();
         self.stream.wait().unwrap();

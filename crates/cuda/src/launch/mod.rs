@@ -5,8 +5,8 @@
 
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
-    GIVEN_UP, JOBS, KEPT, PATIENCE, PREFETCH, STATUS_WORDS, STEP_JOBS, TILE_TOKENS, TOP_K_LIMIT,
-    WEIGHED,
+    GIVEN_UP, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, STATUS_WORDS, STEP_JOBS,
+    TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Matrix, Span, Stream};
@@ -108,6 +108,11 @@ kernels! {
     StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
     StepOuterGrids = "step_outer_grids", StepLinearPlanes = "step_linear_planes",
     StepInnerPlanes = "step_inner_planes", StepOuterPlanes = "step_outer_planes",
+    AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
+    LatentHeadsBlocks = "latent_heads_blocks",
+    AttendLatent2 = "attend_latent_2", AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent",
+    AttendLatentF16Pairs32 = "attend_latent_f16_32", AttendLatentF16Pairs64 = "attend_latent_f16_64",
+    AttendLatentBf16Pairs32 = "attend_latent_bf16_32", AttendLatentBf16Pairs64 = "attend_latent_bf16_64",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -270,6 +275,7 @@ mod attention;
 mod draw;
 mod expert_tiles;
 mod experts;
+mod latent;
 mod mixer;
 mod parts;
 mod scored;
@@ -280,6 +286,7 @@ pub use attention::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
+pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
 pub use scored::*;
@@ -295,6 +302,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         draw::LAYOUTS,
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
+        latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
         scored::LAYOUTS,

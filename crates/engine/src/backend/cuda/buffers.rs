@@ -3,11 +3,11 @@
 //! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
 //! will be held.
 
-use cuda::launch::{self, AttentionShape, SplitForm, SplitTokens, TILE_TOKENS};
+use cuda::launch::{self, AttentionShape, LatentShape, SplitForm, SplitTokens, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::{PAGE_TOKENS, Register};
-use super::{CudaOptions, STEP_TOKENS};
+use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{Mixer, ModelConfig};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
@@ -30,10 +30,16 @@ pub(super) struct Sizes {
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
-    /// Bytes of one position's keys (or values) in one attention layer.
+    /// Attention over latent rows, where the model has that kind.
+    pub(super) latent: Option<LatentShape>,
+    /// Tokens whose queries meet latent rows together.
+    pub(super) latent_tokens: usize,
+    /// Bytes of one position's keys (or values, or latent row) in one attention layer.
     pub(super) cache_row: usize,
-    /// Bytes of keys (or values) of one attention layer, all sequences.
+    /// Bytes of keys (or values, or latent rows) of one attention layer, all sequences.
     pub(super) cache_layer: usize,
+    /// Rows of a position in one attention layer: a key and a value, or a latent row.
+    pub(super) cache_sides: usize,
     pub(super) attention_layers: usize,
     /// Recurrent state of one delta layer and sequence.
     pub(super) state: usize,
@@ -78,9 +84,12 @@ impl Sizes {
                 key_value_heads: attention.key_value_heads,
                 dim: attention.head_dim,
             },
+            latent: latent::shape(config),
+            latent_tokens: latent::tokens_together(config, options.batch_tokens),
             cache_row,
             cache_layer: options.sequences * options.context * cache_row,
-            attention_layers: config.count(Mixer::Attention),
+            cache_sides: if config.latent.is_some() { 1 } else { 2 },
+            attention_layers: config.attention_layers(),
             state,
             tail,
             delta_layers: config.count(Mixer::DeltaNet),
@@ -102,7 +111,17 @@ impl Sizes {
     }
 
     fn attention_scratch(&self) -> usize {
-        launch::attend_scratch(&self.attention, STEP_TOKENS.min(self.tokens))
+        let tokens = STEP_TOKENS.min(self.tokens);
+        match &self.latent {
+            None => launch::attend_scratch(&self.attention, tokens),
+            Some(latent) => launch::latent_scratch(latent, tokens),
+        }
+    }
+
+    /// Queries that meet latent rows, and sums of latents.
+    fn latent_values(&self) -> [usize; 2] {
+        let widths = self.latent.map_or([0; 2], |latent| [latent.row(), latent.rank]);
+        widths.map(|width| self.latent_tokens * self.attention.query_heads * width)
     }
 
     /// Words of ranking a row of logits: scratch and result.
@@ -121,12 +140,12 @@ impl Sizes {
 
     /// Bytes of a page of a snapshot.
     pub(super) fn page_bytes(&self) -> usize {
-        2 * self.attention_layers * self.page_side()
+        self.cache_sides * self.attention_layers * self.page_side()
     }
 
     /// Bytes of keys and values.
     pub(super) fn key_value_bytes(&self) -> u64 {
-        (2 * self.attention_layers * self.cache_layer) as u64
+        (self.cache_sides * self.attention_layers * self.cache_layer) as u64
     }
 
     /// Bytes of recurrent states and tails.
@@ -138,6 +157,7 @@ impl Sizes {
     pub(super) fn activation_bytes(&self) -> u64 {
         let floats = self.registers.iter().sum::<usize>()
             + self.attention_scratch()
+            + self.latent_values().iter().sum::<usize>()
             + self.tokens * (self.experts + 1 + self.hidden)
             + 2 * self.wide()
             + self.pairs * (2 * self.inner + self.hidden + 1)
@@ -159,7 +179,11 @@ impl Sizes {
 
 /// Columns of the widest matrix that multiplies a register of a batch.
 fn widest_input(config: &ModelConfig) -> usize {
-    let attention = config.attention.query_heads * config.attention.head_dim;
+    let heads = config.attention.query_heads;
+    let attention = match &config.latent {
+        None => heads * config.attention.head_dim,
+        Some(latent) => (heads * latent.value_dim).max(latent.query_rank.unwrap_or(0)),
+    };
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
     config.hidden.max(attention).max(delta)
 }
@@ -196,6 +220,10 @@ impl Floats {
 pub(super) struct Buffers {
     pub(super) registers: Vec<Floats>,
     pub(super) attention: Floats,
+    /// Queries that meet latent rows.
+    pub(super) latent_query: Floats,
+    /// Sums of latents.
+    pub(super) latent_context: Floats,
     pub(super) router_logits: Floats,
     pub(super) shared_factor: Floats,
     pub(super) shared_gate: Floats,
@@ -211,9 +239,9 @@ pub(super) struct Buffers {
     pub(super) logits: Floats,
     /// Replaced router logits of a step, `[layers, tokens, experts]`.
     pub(super) replaced: Floats,
-    /// Per attention layer `[sequences, context]` rows of `Sizes::cache_row` bytes.
+    /// Per attention layer `[sequences, context]` rows of `Sizes::cache_row` bytes: keys, or latent rows.
     pub(super) keys: Vec<DeviceBuffer>,
-    /// As `keys`.
+    /// As `keys`; none for latent rows, whose values are part of them.
     pub(super) values: Vec<DeviceBuffer>,
     /// `[sequences, delta_layers, state]`
     pub(super) states: Floats,
@@ -268,6 +296,12 @@ impl Buffers {
         SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all(), form }
     }
 
+    /// The buffers of all rows that are cached, layer by layer, keys before values.
+    pub(super) fn cached(&self) -> impl Iterator<Item = &DeviceBuffer> {
+        let sides = |(layer, keys)| std::iter::once(keys).chain(self.values.get(layer));
+        self.keys.iter().enumerate().flat_map(sides)
+    }
+
     /// `grows`: keys and values get addresses alone, their memory comes in pages.
     pub(super) fn new(
         device: &Device,
@@ -279,12 +313,12 @@ impl Buffers {
         let words = |length: usize| DeviceBuffer::new(device, length * 4);
         let long = |length: usize| DeviceBuffer::new(device, length * 8);
         let keys = sizes.layers * sizes.experts;
-        let per_layer = || {
+        let per_layer = |layers: usize| {
             let layer = |_| match grows {
                 true => DeviceBuffer::reserve(device, sizes.cache_layer, 0),
                 false => DeviceBuffer::new(device, sizes.cache_layer),
             };
-            (0..sizes.attention_layers).map(layer).collect::<Result<Vec<_>, _>>()
+            (0..layers).map(layer).collect::<Result<Vec<_>, _>>()
         };
         // Uses, and as many guesses of them.
         let step_pairs = 2 * sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
@@ -300,6 +334,8 @@ impl Buffers {
                 .map(|&length| floats(length))
                 .collect::<Result<_, _>>()?,
             attention: floats(sizes.attention_scratch())?,
+            latent_query: floats(sizes.latent_values()[0])?,
+            latent_context: floats(sizes.latent_values()[1])?,
             router_logits: floats(sizes.tokens * sizes.experts)?,
             shared_factor: floats(sizes.tokens)?,
             shared_gate: floats(sizes.wide())?,
@@ -322,8 +358,8 @@ impl Buffers {
             } else {
                 0
             }))?,
-            keys: per_layer()?,
-            values: per_layer()?,
+            keys: per_layer(sizes.attention_layers)?,
+            values: per_layer((sizes.cache_sides - 1) * sizes.attention_layers)?,
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
             inputs: words(3 * sizes.tokens)?,

@@ -40,7 +40,8 @@ impl Growth {
         let pages = CachePages::new(sizes.sequences, options.context, sizes.cache_row, PAGE_BYTES);
         let new = |_| DevicePage::new(device);
         let spare = (0..share.moving_pages).map(new).collect::<Result<Vec<_>, _>>()?;
-        let mut this = Self { pages, buffers: 2 * sizes.attention_layers, spare, ended: false };
+        let buffers_of_rows = sizes.cache_sides * sizes.attention_layers;
+        let mut this = Self { pages, buffers: buffers_of_rows, spare, ended: false };
         this.map_missing([&mut buffers.keys, &mut buffers.values])?;
         Ok(Some(this))
     }

@@ -18,6 +18,7 @@ mod draw;
 mod experts;
 mod fused;
 mod growth;
+mod latent;
 mod mixer;
 mod prefetch;
 mod products;
@@ -57,6 +58,7 @@ use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot,
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::dense::Dense;
+use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
@@ -429,6 +431,10 @@ impl Backend for CudaBackend {
 
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
         self.launch_attend(layer, sinks);
+    }
+
+    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        self.launch_attend_latent(layer, weights);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {

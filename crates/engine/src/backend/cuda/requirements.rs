@@ -86,7 +86,7 @@ impl SlotShare {
         experts: usize,
     ) -> Option<Self> {
         let sizes = Sizes::new(config, options);
-        let buffers = 2 * sizes.attention_layers;
+        let buffers = sizes.cache_sides * sizes.attention_layers;
         let mut cache =
             CachePages::new(sizes.sequences, options.context, sizes.cache_row, PAGE_BYTES);
         if cache.full() < GROWING_PAGES {

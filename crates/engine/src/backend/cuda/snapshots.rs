@@ -25,7 +25,7 @@ type Shared = Arc<Pooled<Page>>;
 pub(super) struct Snapshots {
     /// Recurrent states of all delta layers, then their convolution tails.
     states: Pool<Vec<f32>>,
-    /// Per attention layer keys, then values, `PAGE_TOKENS` rows of the cache each.
+    /// Per attention layer keys, then values, or latent rows alone, `PAGE_TOKENS` rows of the cache each.
     pages: Pool<Page>,
     recurrent: bool,
     attentive: bool,
@@ -158,7 +158,7 @@ impl CudaBackend {
         let [(from, part), (to, _)] = [from, to].map(|index| {
             self.page_part(SequenceId(index as u32), number, (number + 1) * PAGE_TOKENS)
         });
-        for rows in self.buffers.keys.iter().chain(&self.buffers.values) {
+        for rows in self.buffers.cached() {
             self.stream.copy(rows.span::<u8>(from, part), rows.span(to, part))?;
         }
         Ok(())
@@ -174,11 +174,8 @@ impl CudaBackend {
     ) -> Result<(), CudaError> {
         let Page::Bytes(bytes) = &***page;
         let (place, part) = self.page_part(sequence, number, length);
-        let layers = self.buffers.keys.iter().zip(&self.buffers.values);
-        for ((keys, rows), page) in layers.zip(bytes.chunks_exact(2 * self.sizes.page_side())) {
-            let (new_keys, new_rows) = page.split_at(page.len() / 2);
-            keys.write(place, &new_keys[..part])?;
-            rows.write(place, &new_rows[..part])?;
+        for (rows, side) in self.buffers.cached().zip(bytes.chunks_exact(self.sizes.page_side())) {
+            rows.write(place, &side[..part])?;
         }
         Ok(())
     }
@@ -221,13 +218,9 @@ impl CudaBackend {
                 bytes.fill(0);
             }
             let (place, part) = self.page_part(sequence, number, length);
-            let layers = self.buffers.keys.iter().zip(&self.buffers.values);
-            for ((keys, rows), page) in
-                layers.zip(bytes.chunks_exact_mut(2 * self.sizes.page_side()))
-            {
-                let (to_keys, to_rows) = page.split_at_mut(page.len() / 2);
-                keys.read_bytes(place, &mut to_keys[..part])?;
-                rows.read_bytes(place, &mut to_rows[..part])?;
+            let sides = bytes.chunks_exact_mut(self.sizes.page_side());
+            for (rows, side) in self.buffers.cached().zip(sides) {
+                rows.read_bytes(place, &mut side[..part])?;
             }
             let page = Arc::new(page);
             if full {

@@ -8,7 +8,7 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
-use super::{CudaOptions, padded, requirements};
+use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
 use crate::model::config::{FeedForward, ModelConfig};
 use crate::model::part::Part;
@@ -25,6 +25,9 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     }
     if config.moe.experts > launch::EXPERTS_LIMIT {
         return refuse("num_experts", config.moe.experts, launch::EXPERTS_LIMIT);
+    }
+    if config.latent.is_some() {
+        return latent::check_limits(config, options);
     }
     if config.attention.head_dim > launch::HEAD_DIM_LIMIT {
         return refuse("head_dim", config.attention.head_dim, launch::HEAD_DIM_LIMIT);
@@ -71,6 +74,8 @@ fn computes(part: Part) -> bool {
             | Part::ExpertBiases
             | Part::RowsInTurns
             | Part::ClampedActivation
+            | Part::LatentAttention
+            | Part::RotatedNeighbours
     )
 }
 

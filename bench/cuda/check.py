@@ -25,9 +25,9 @@ BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k")
           ("q5_0", "q5_1"), ("q4_1", "q5_0"), ("q2_k", "q3_k"), ("q3_k", "q2_k"), ("iq4_nl", "iq4_xs"),
           ("iq4_xs", "q8_0"), ("q5_1", "q4_0"), ("f16", "q4_k"), ("4bit", "q6_k"), ("q4_k", "8bit"),
           ("iq2_xxs", "iq3_xxs"), ("iq2_xs", "iq2_s"), ("iq3_s", "iq1_s"), ("tq2_0", "q5_k"), ("q4_k", "tq1_0")]
-# Families without a golden checkpoint, by shapes of `synth`; encodings of their experts and of everything else.
+# Families by shapes of `synth`; encodings of their experts and of everything else.
 PLANES = [("bf16", "bf16"), ("fp8:128:f32", "fp8:128:f32"), ("mxfp4:planes", "fp8:128:e8m0"), ("int4", "bf16")]
-FAMILIES = ["tiny-glm", "tiny-minimax"]
+FAMILIES = ["tiny-glm", "tiny-minimax", "tiny-latent"]
 # Golden checkpoints whose families a GPU refuses.
 REFUSED = ("dsv4",)
 PREDICT = [[], ["--predict", "on"]]
@@ -97,7 +97,7 @@ def blocks(program):
 
 
 def families(program):
-    """Random nets of families that have no golden checkpoint: logits alone, as of the blocks."""
+    """Random nets of families whose releases have planes: logits alone, as of the blocks."""
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
         ids = place / "ids.json"
@@ -114,15 +114,15 @@ def families(program):
                 yield from compare(program, name, model, ids, choices, greedy=False)
 
 
-def deep(program):
-    """A random net over DEPTH positions with every type of keys and values: logits alone, as of the blocks."""
+def deep(program, shape):
+    """A random net of a shape over DEPTH positions with every type of its cache: logits alone, as of the blocks."""
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
-        run(program, "synth", "tiny", place / "net", "--layers", 4)
+        run(program, "synth", shape, place / "net", "--layers", 4)
         ids = place / "ids.json"
         ids.write_text(json.dumps([(7 * i + i // 500) % 500 + 5 for i in range(DEPTH)]))
         for kept in ("f32", "f16", "bf16", "q8"):
-            name, always = f"{DEPTH} positions, {kept}", ["--kv-type", kept]
+            name, always = f"{shape}, {DEPTH} positions, {kept}", ["--kv-type", kept]
             choices = [[], ["--prefill-chunk", "333"]]
             yield from compare(program, name, place / "net", ids, choices, greedy=False, always=always)
 
@@ -158,7 +158,8 @@ def main():
     failed = 0
     folders = [folder.parent for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
     cases = [(refused if folder.name.startswith(REFUSED) else golden)(program, folder) for folder in folders]
-    cases += [deep(program), blocks(program), families(program), *(gguf(program, file) for file in sys.argv[2:])]
+    cases += [deep(program, shape) for shape in ("tiny", "tiny-latent")]
+    cases += [blocks(program), families(program), *(gguf(program, file) for file in sys.argv[2:])]
     for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
         for text, good in case:
             print(text, "" if good else "FAILED", flush=True)

@@ -1,6 +1,6 @@
 // Attention over latent rows of 16 bits on tensor cores, of steps and of prompts: rows as stored, queries and
-// probabilities as the sum of two parts of that type, sums in f32. A tile of rows is read once for both products and for
-// all pairs of a token and a head of a block.
+// probabilities as the sum of two parts of that type, sums in f32. A tile of rows is read once for both products and
+// for all pairs of a token and a head of a block.
 //
 // Bits are as `latent.cu` says: tiles begin at multiples of their length, and what is masked adds zero.
 #include "tensor.cuh"
@@ -14,16 +14,16 @@ __device__ inline void copy_latent(uint32_t to, const uint8_t* from, uint32_t ro
     for (uint32_t j = 0; j < STEP_KEYS * UNITS / 256; j++) {
         uint32_t i = threadIdx.x + j * 256, key = i / UNITS, unit = i % UNITS;
         bool live = start + key < end && unit * 8 < row;
-        copy_16(to + unit_offset<LATENT_ROW>(key, unit), live ? from + (size_t(start) + key) * row * 2 + unit * 16 : from,
-                live);
+        const uint8_t* at = live ? from + (size_t(start) + key) * row * 2 + unit * 16 : from;
+        copy_16(to + unit_offset<LATENT_ROW>(key, unit), at, live);
     }
     commit_copies();
 }
 
-// A block takes PAIRS pairs of a token and a head, 16 to a warp; the warps that have the same 16 share the rows of a tile
-// out for the dots, and the values of a row for the sums. Queries stay in shared memory, both parts.
-// Grid as of `attend_latent`; 256 threads; shared: 2 PAIRS + 2 STEP_KEYS rows of LATENT_ROW values of 16 bits, both parts
-// of PAIRS * PITCH probabilities, 128 floats.
+// A block takes PAIRS pairs of a token and a head, 16 to a warp; the warps that have the same 16 share the rows of a
+// tile out for the dots, and the values of a row for the sums. Queries stay in shared memory, both parts.
+// Grid as of `attend_latent`; 256 threads; shared: 2 PAIRS + 2 STEP_KEYS rows of LATENT_ROW values of 16 bits, both
+// parts of PAIRS * PITCH probabilities, 128 floats.
 template <typename PAIR, int PAIRS>
 __device__ inline void attend_latent_tiles(const LatentArguments& a) {
     constexpr int SETS = PAIRS / 16, SHARE = 8 / SETS, KEYS = STEP_KEYS / SHARE, TILES = LATENT_RANK / 8 / SHARE;

@@ -284,8 +284,8 @@ pub fn latent_heads(
     unsafe { stream.launch(Kernel::LatentHeads, grid, 256, shared, &arguments) }
 }
 
-/// The kernel on tensor cores, pairs of a block, and bytes of shared memory; `None` where the plain kernel has to serve:
-/// by device, type and width of rows.
+/// The kernel on tensor cores, pairs of a block, and bytes of shared memory; `None` where the plain kernel has to
+/// serve: by device, type and width of rows.
 fn tensor_cores(
     stream: &Stream,
     shape: &LatentShape,

@@ -34,6 +34,10 @@ constexpr uint32_t LATENT_ROW = 576;
 constexpr uint32_t LATENT_RANK = 512;
 // Latent rows of a tile of attention in f32.
 constexpr uint32_t LATENT_KEYS = 16;
+// Pairs of a token and a head of a block of tensor cores.
+constexpr uint32_t LATENT_PAIRS = 32;
+// Floats from one pair's dots to the next one's.
+constexpr uint32_t LATENT_PITCH = 40;
 // Tokens for which a weight of the heads' products is read once.
 constexpr uint32_t LATENT_TOKENS = 8;
 // Values of a cached row of eight bits that share a scale.

@@ -292,37 +292,53 @@ extern "C" __global__ void __launch_bounds__(256) attend_latent_4(const __grid_c
     attend_latent<4>(a);
 }
 
-// Joins the parts of the context, those that have rows. Grid: (heads, tokens), 256 threads.
+// Joins the parts of the context, those that have rows. Grid: (heads, tokens, rank / 64), 256 threads: 64 values by four
+// quarters of the parts.
 extern "C" __global__ void __launch_bounds__(256) join_latent(const __grid_constant__ LatentArguments a) {
-    __shared__ float weights[ATTENTION_SPLITS], whole;
+    constexpr uint32_t QUARTERS = 4, PER_QUARTER = ATTENTION_SPLITS / QUARTERS;
+    __shared__ float weights[ATTENTION_SPLITS], sums[QUARTERS][64], whole;
     uint32_t length = a.positions[blockIdx.y] + 1, share = LatentPart(length, a.splits, 0).share;
     uint32_t parts = (length + share - 1) / share;
     size_t pair = size_t(blockIdx.y) * a.heads + blockIdx.x;
     const float* from = a.partial + pair * a.splits * (a.rank + 2);
+    uint32_t i = blockIdx.z * 64 + threadIdx.x % 64, quarter = threadIdx.x / 64;
+    float v[PER_QUARTER];
+#pragma unroll
+    for (uint32_t j = 0; j < PER_QUARTER; j++) {
+        uint32_t s = quarter + QUARTERS * j;
+        v[j] = i < a.rank && s < parts ? from[size_t(s) * (a.rank + 2) + i] : 0.0f;
+    }
     if (threadIdx.x < 32) {
         // Two parts a lane.
         float top[2], total[2], sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t s = threadIdx.x + 32 * i;
+        for (int j = 0; j < 2; j++) {
+            uint32_t s = threadIdx.x + 32 * j;
             const float* end = from + size_t(s) * (a.rank + 2) + a.rank;
-            top[i] = s < parts ? end[0] : -INFINITY;
-            total[i] = s < parts ? end[1] : 0.0f;
+            top[j] = s < parts ? end[0] : -INFINITY;
+            total[j] = s < parts ? end[1] : 0.0f;
         }
         float largest = warp_max(fmaxf(top[0], top[1]));
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float weight = exp2f(top[i] - largest);
-            weights[threadIdx.x + 32 * i] = weight;
-            sum += weight * total[i];
+        for (int j = 0; j < 2; j++) {
+            float weight = exp2f(top[j] - largest);
+            weights[threadIdx.x + 32 * j] = weight;
+            sum += weight * total[j];
         }
         sum = warp_sum(sum);
         if (threadIdx.x == 0) whole = sum;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < a.rank; i += blockDim.x) {
-        float sum = 0.0f;
-        for (uint32_t s = 0; s < parts; s++) sum = fmaf(weights[s], from[size_t(s) * (a.rank + 2) + i], sum);
-        a.out[pair * a.rank + i] = sum / whole;
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < PER_QUARTER; j++) {
+        uint32_t s = quarter + QUARTERS * j;
+        if (s < parts) sum = fmaf(weights[s], v[j], sum);
+    }
+    sums[quarter][threadIdx.x % 64] = sum;
+    __syncthreads();
+    if (quarter == 0 && i < a.rank) {
+        uint32_t c = threadIdx.x;
+        a.out[pair * a.rank + i] = ((sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c])) / whole;
     }
 }

@@ -311,10 +311,8 @@ FIELD(LatentArguments, padding, uint32_t, 84);
 KERNEL(attend_latent_2, LatentArguments);
 KERNEL(attend_latent_4, LatentArguments);
 KERNEL(join_latent, LatentArguments);
-KERNEL(attend_latent_f16_32, LatentArguments);
-KERNEL(attend_latent_f16_64, LatentArguments);
-KERNEL(attend_latent_bf16_32, LatentArguments);
-KERNEL(attend_latent_bf16_64, LatentArguments);
+KERNEL(attend_latent_f16, LatentArguments);
+KERNEL(attend_latent_bf16, LatentArguments);
 
 STRUCTURE(NormArguments, 40);
 FIELD(NormArguments, x, layouts::Word, 0);

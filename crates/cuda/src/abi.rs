@@ -100,6 +100,10 @@ constants! {
     pub const LATENT_RANK: usize = 512;
     /// Latent rows of a tile of attention in f32.
     pub(crate) const LATENT_KEYS: usize = 16;
+    /// Pairs of a token and a head of a block of tensor cores.
+    pub(crate) const LATENT_PAIRS: usize = 32;
+    /// Floats from one pair's dots to the next one's.
+    pub(crate) const LATENT_PITCH: usize = 40;
     /// Tokens for which a weight of the heads' products is read once.
     pub(crate) const LATENT_TOKENS: usize = 8;
     /// Values of a cached row of eight bits that share a scale.

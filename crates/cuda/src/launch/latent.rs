@@ -7,8 +7,8 @@ use super::attention::cache_type;
 use super::mixer::Rotation;
 use super::{Kernel, TokenPlaces, expect, staged};
 use crate::abi::{
-    ATTENTION_SPLITS, LATENT_KEYS, LATENT_RANK, LATENT_ROW, LATENT_TOKENS, Q8_GROUP, STEP_KEYS,
-    mirrors,
+    ATTENTION_SPLITS, LATENT_KEYS, LATENT_PAIRS, LATENT_PITCH, LATENT_RANK, LATENT_ROW,
+    LATENT_TOKENS, Q8_GROUP, STEP_KEYS, mirrors,
 };
 use crate::{CudaError, Matrix, Span, Stream};
 
@@ -38,7 +38,7 @@ impl LatentShape {
     /// Parts that the context of a token that is a run of its own is cut into: by the shape and the token's position
     /// alone, so that its bits do not depend on the batch.
     fn splits(&self) -> usize {
-        (WAVE_BLOCKS / self.heads.div_ceil(STEP_PAIRS)).clamp(8, ATTENTION_SPLITS)
+        (WAVE_BLOCKS / self.heads.div_ceil(LATENT_PAIRS)).clamp(8, ATTENTION_SPLITS)
     }
 }
 
@@ -47,9 +47,6 @@ const WAVE_BLOCKS: usize = 128;
 /// Pairs of a token and a head of a block, in f32.
 const PLAIN_STEP_PAIRS: usize = 16;
 const PLAIN_CHUNK_PAIRS: usize = 32;
-/// The same on tensor cores.
-const STEP_PAIRS: usize = 32;
-const CHUNK_PAIRS: usize = 64;
 
 /// Rows of a layer for all sequences: `[sequences, context]` rows of [`KvType::bytes_of_head`] bytes.
 #[derive(Clone, Copy)]
@@ -290,7 +287,6 @@ fn tensor_cores(
     stream: &Stream,
     shape: &LatentShape,
     kv_type: KvType,
-    single: bool,
 ) -> Option<(Kernel, usize, usize)> {
     let bf16 = match kv_type {
         KvType::F16 => false,
@@ -301,18 +297,10 @@ fn tensor_cores(
     if device.info().capability.0 < 8 || !shape.row().is_multiple_of(8) {
         return None;
     }
-    // Queries in two parts, two tiles of rows, probabilities in two parts, the largest dots.
-    let shared = |pairs: usize| {
-        (2 * pairs + 2 * STEP_KEYS) * LATENT_ROW * 2 + 2 * pairs * (STEP_KEYS + 8) * 2 + 512
-    };
-    let wide = !single && shared(CHUNK_PAIRS) <= device.shared_limit();
-    let (kernel, pairs) = match (wide, bf16) {
-        (true, false) => (Kernel::AttendLatentF16Pairs64, CHUNK_PAIRS),
-        (true, true) => (Kernel::AttendLatentBf16Pairs64, CHUNK_PAIRS),
-        (false, false) => (Kernel::AttendLatentF16Pairs32, STEP_PAIRS),
-        (false, true) => (Kernel::AttendLatentBf16Pairs32, STEP_PAIRS),
-    };
-    (shared(pairs) <= device.shared_limit()).then_some((kernel, pairs, shared(pairs)))
+    // Two tiles of rows, and quarters of the dots.
+    let shared = 2 * STEP_KEYS * LATENT_ROW * 2 + 4 * LATENT_PAIRS * LATENT_PITCH * 4;
+    let kernel = if bf16 { Kernel::AttendLatentBf16 } else { Kernel::AttendLatentF16 };
+    (shared <= device.shared_limit()).then_some((kernel, LATENT_PAIRS, shared))
 }
 
 /// `out [tokens, heads, rank]` = sums of the latents that `query [tokens, heads, rank + rotated]` meets in the cache,
@@ -360,8 +348,8 @@ pub fn attend_latent(
         single: u32::from(places.single),
         padding: 0,
     };
-    let (kernel, together, shared) = tensor_cores(stream, shape, cache.kv_type, places.single)
-        .unwrap_or_else(|| {
+    let (kernel, together, shared) =
+        tensor_cores(stream, shape, cache.kv_type).unwrap_or_else(|| {
             let shared = LATENT_KEYS * LATENT_ROW * 4;
             match places.single {
                 true => (Kernel::AttendLatent2, PLAIN_STEP_PAIRS, shared),
@@ -377,7 +365,8 @@ pub fn attend_latent(
     unsafe {
         stream.launch(kernel, grid, 256, shared, &arguments)?;
         if splits > 1 {
-            stream.launch(Kernel::JoinLatent, (shape.heads, tokens, 1), 256, 0, &arguments)?;
+            let grid = (shape.heads, tokens, shape.rank.div_ceil(64));
+            stream.launch(Kernel::JoinLatent, grid, 256, 0, &arguments)?;
         }
     }
     Ok(())
@@ -397,6 +386,5 @@ mirrors! {
     LatentArguments as LatentArguments {
         query, cache, out, partial, positions, sequences, heads, rank, row, context, splits, tokens, scale, kv_type,
         single, padding
-    } for AttendLatent2, AttendLatent4, JoinLatent, AttendLatentF16Pairs32, AttendLatentF16Pairs64,
-        AttendLatentBf16Pairs32, AttendLatentBf16Pairs64;
+    } for AttendLatent2, AttendLatent4, JoinLatent, AttendLatentF16, AttendLatentBf16;
 }

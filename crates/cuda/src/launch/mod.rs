@@ -111,8 +111,7 @@ kernels! {
     AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
     LatentHeadsBlocks = "latent_heads_blocks",
     AttendLatent2 = "attend_latent_2", AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent",
-    AttendLatentF16Pairs32 = "attend_latent_f16_32", AttendLatentF16Pairs64 = "attend_latent_f16_64",
-    AttendLatentBf16Pairs32 = "attend_latent_bf16_32", AttendLatentBf16Pairs64 = "attend_latent_bf16_64",
+    AttendLatentF16 = "attend_latent_f16", AttendLatentBf16 = "attend_latent_bf16",
 }
 
 /// Largest head of attention that the kernels serve.

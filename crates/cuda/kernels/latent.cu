@@ -292,8 +292,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_latent_4(const __grid_c
     attend_latent<4>(a);
 }
 
-// Joins the parts of the context, those that have rows. Grid: (heads, tokens, rank / 64), 256 threads: 64 values by four
-// quarters of the parts.
+// Joins the parts of the context, those that have rows. Grid: (heads, tokens, rank / 64), 256 threads: 64 values by
+// four quarters of the parts.
 extern "C" __global__ void __launch_bounds__(256) join_latent(const __grid_constant__ LatentArguments a) {
     constexpr uint32_t QUARTERS = 4, PER_QUARTER = ATTENTION_SPLITS / QUARTERS;
     __shared__ float weights[ATTENTION_SPLITS], sums[QUARTERS][64], whole;

@@ -385,7 +385,8 @@ __device__ inline uint4 load_shared(const float* from) {
 }
 
 __device__ inline float scale_value(uint32_t stored, uint32_t kind) {
-    return (kind & ((1u << SYMMETRIC_SHIFT) - 1)) == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
+    kind &= (1u << SYMMETRIC_SHIFT) - 1;
+    return kind == BF16 ? __uint_as_float(stored << 16) : __half2float(__ushort_as_half((unsigned short)stored));
 }
 
 __device__ inline float bias_value(uint32_t stored, uint32_t kind) {

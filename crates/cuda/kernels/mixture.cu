@@ -101,8 +101,8 @@ __device__ inline uint32_t take_largest(float (&scores)[ROUTE_KEPT], uint32_t la
     return index;
 }
 
-// Leaves what was guessed of the next layer for a token, and asks for what would have to come over the bus or from disk,
-// best first. By one warp: lane r has the expert of rank r.
+// Leaves what was guessed of the next layer for a token, and asks for what would have to come over the bus or from
+// disk, best first. By one warp: lane r has the expert of rank r.
 __device__ inline void post_guess(const RouteArguments& a, uint32_t token, uint32_t lane, uint32_t mine) {
     // docs/device-protocol.md, "depths".
     const volatile uint32_t* depths = a.guess.depths;
@@ -141,8 +141,8 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     post_guess(a, token, lane, mine);
 }
 
-// Leaves the choice of a token, ascending by id, with the addresses of its records, and asks for what has none. By lanes
-// 0..k of a warp, each with one of the chosen `ids` and its weight.
+// Leaves the choice of a token, ascending by id, with the addresses of its records, and asks for what has none. By
+// lanes 0..k of a warp, each with one of the chosen `ids` and its weight.
 __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uint32_t lane, const uint32_t* ids,
                                     float weight) {
     uint32_t id = ids[lane];

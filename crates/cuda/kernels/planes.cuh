@@ -47,9 +47,9 @@ __device__ inline uint32_t tiles_of_row(const Matrix& m) { return (m.columns + F
 // Bytes of a scale.
 __device__ inline uint32_t tile_scale_bytes(uint32_t kind) { return kind == E8M0 ? 1 : kind == F32 ? 4 : 2; }
 
-// How a lane of a step reads planes: 32 columns of a row in WORDS words, of a unit of 128 columns; units that a warp asks
-// for together. `row_scales`: bytes from the first scale to those of a row, for this lane; `scale_step`: from one unit
-// to the next.
+// How a lane of a step reads planes: 32 columns of a row in WORDS words, of a unit of 128 columns; AT_ONCE units that a
+// warp asks for together. `row_scales`: bytes from the first scale to those of a row, for this lane; `scale_step`: from
+// one unit to the next.
 template <uint32_t FORMAT>
 struct Planes;
 

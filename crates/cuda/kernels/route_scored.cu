@@ -1,6 +1,6 @@
-// Routers whose scores are functions of each logit alone: sigmoids or roots of softplus. Experts are chosen by score plus
-// bias, within the groups that stay, and weighed by score. One kernel for any number of experts: scores lie in shared
-// memory, a lane has those of experts lane, lane + 32, .. What is left of a choice is `mixture.cu`'s.
+// Routers whose scores are functions of each logit alone: sigmoids or roots of softplus. Experts are chosen by score
+// plus bias, within the groups that stay, and weighed by score. One kernel for any number of experts: scores lie in
+// shared memory, a lane has those of experts lane, lane + 32, .. What is left of a choice is `mixture.cu`'s.
 
 struct ScoredRouteArguments {
     RouteArguments route;
@@ -48,8 +48,8 @@ __device__ inline void keep_groups(const ScoredRouteArguments& a, uint32_t lane,
     }
 }
 
-// The k experts of the greatest scores (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next layer
-// is guessed), 32 threads.
+// The k experts of the greatest scores (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
+// layer is guessed), 32 threads.
 extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArguments a) {
     __shared__ float scores[EXPERTS_LIMIT + EXPERTS_LIMIT / 32], choice[EXPERTS_LIMIT + EXPERTS_LIMIT / 32];
     __shared__ uint32_t ids[TOP_K_LIMIT];

@@ -122,8 +122,8 @@ impl Matrix {
         Self { weight: 0, scales: 0, biases: 0, rows, columns, kind, bits, group, scale_kind }
     }
 
-    /// Where kernels read weights, scales and biases whose planes begin at `starts`: biases of symmetric codes are made of
-    /// the scales.
+    /// Where kernels read weights, scales and biases whose planes begin at `starts`: biases of symmetric codes are made
+    /// of the scales.
     pub fn pieces<T: Copy>(encoding: Encoding, starts: [T; 3]) -> [T; 3] {
         let [weight, scales, biases] = starts;
         match encoding {

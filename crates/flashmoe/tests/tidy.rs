@@ -67,7 +67,9 @@ const RULES: &[Rule] = &[
 
 fn short_enough(source: &Source) -> Breaches {
     let lines = source.text.lines().count();
-    if source.is_code() && lines > LINES_MAX {
+    // A list that a test writes and compares with what it is made of.
+    let written = source.path.ends_with("crates/cuda/kernels/layouts.cuh");
+    if source.is_code() && lines > LINES_MAX && !written {
         return vec![format!("{lines} lines, more than {LINES_MAX}: split it by subject")];
     }
     Vec::new()

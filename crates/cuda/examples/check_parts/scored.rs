@@ -1,5 +1,5 @@
-//! Routers whose scores are functions of each logit, against plain code: groups, biases of the choice, ties, and what is
-//! guessed of the next layer: a part of the example `check`.
+//! Routers whose scores are functions of each logit, against plain code: groups, biases of the choice, ties, and what
+//! is guessed of the next layer: a part of the example `check`.
 
 use cuda::launch::{self, Ended, Guess, Routing, Score, Scored};
 use cuda::{DeviceBuffer, PinnedBuffer, Span};

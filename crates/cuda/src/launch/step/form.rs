@@ -1,5 +1,5 @@
-//! Which fused kernels serve which matrices: those of affine groups, those of blocks and of floats, or those of planes and
-//! of floats.
+//! Which fused kernels serve which matrices: those of affine groups, those of blocks and of floats, or those of
+//! planes and of floats.
 
 use crate::abi::{BlockKind, Kind, STAGED_CHUNK, SYMMETRIC_SHIFT, UNIT};
 use crate::{Device, ExpertShapes, Matrix};

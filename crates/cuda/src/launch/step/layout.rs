@@ -9,8 +9,8 @@ mirrors! {
     StepLinearArguments as StepLinearArguments {
         source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, tokens,
         per_pass, job
-    } for StepLinear, StepLinearAny, StepLinearBlocks, StepLinearGrids, StepLinearPlanes, SeveralLinear1, SeveralLinear2,
-    SeveralLinear4, SeveralNormed1, SeveralNormed2, SeveralNormed4;
+    } for StepLinear, StepLinearAny, StepLinearBlocks, StepLinearGrids, StepLinearPlanes, SeveralLinear1,
+    SeveralLinear2, SeveralLinear4, SeveralNormed1, SeveralNormed2, SeveralNormed4;
     HeadsArguments as HeadsArguments {
         query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
         query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
@@ -20,5 +20,6 @@ mirrors! {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
         down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass
     } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepInnerGrids, StepOuterBlocks, StepOuterGrids,
-    StepInnerPlanes, StepOuterPlanes, SeveralInner, SeveralInnerNarrow, SeveralInnerFour, SeveralInnerFourNarrow, SeveralOuter;
+    StepInnerPlanes, StepOuterPlanes, SeveralInner, SeveralInnerNarrow, SeveralInnerFour, SeveralInnerFourNarrow,
+    SeveralOuter;
 }

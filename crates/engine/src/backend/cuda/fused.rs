@@ -177,8 +177,8 @@ impl CudaBackend {
         });
     }
 
-    /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where they
-    /// do not.
+    /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
+    /// they do not.
     pub(super) fn fused_mixture(&self, layer: LayerId, mixture: &Mixture) -> Option<FusedShared> {
         let biased_logits =
             mixture.router_bias.is_some() && self.config.moe.router.score == Score::Softmax;

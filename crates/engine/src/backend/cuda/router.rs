@@ -94,8 +94,8 @@ impl CudaBackend {
         })
     }
 
-    /// Routing of a layer, with its router's bias: `replaced` logits count instead of the router's, uses are told from byte
-    /// `uses` on, and what has no address is asked for in a step only.
+    /// Routing of a layer, with its router's bias: `replaced` logits count instead of the router's, uses are told
+    /// from byte `uses` on, and what has no address is asked for in a step only.
     pub(super) fn routing_of(
         &self,
         layer: LayerId,

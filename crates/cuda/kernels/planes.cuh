@@ -56,6 +56,8 @@ struct Planes;
 template <>
 struct Planes<BLOCK_FP8> {
     static constexpr int WORDS = 8, AT_ONCE = 2;
+    // What halves of `pairs` are multiplied with, besides their scale.
+    static constexpr float RAISED = 1.0f;
     static __device__ __forceinline__ size_t row_scales(const Matrix& m, uint32_t row) {
         return size_t(row / FP8_TILE) * tiles_of_row(m) * tile_scale_bytes(m.scale_kind);
     }
@@ -79,26 +81,21 @@ struct Planes<BLOCK_FP8> {
 template <>
 struct Planes<BLOCK_MXFP4_PLANES> {
     static constexpr int WORDS = 4, AT_ONCE = 4;
+    // Exponent and mantissa in the places of a half's are 2^-14 of the number, and a scale is halved.
+    static constexpr float RAISED = 32768.0f;
     static __device__ __forceinline__ size_t row_scales(const Matrix& m, uint32_t row) {
         return size_t(row) * (m.columns / 32) + threadIdx.x % 4;
     }
     static __device__ __forceinline__ uint32_t scale_step(const Matrix&) { return 4; }
     static __device__ __forceinline__ uint32_t scale_bits(const uint8_t* at, uint32_t) { return *at; }
     static __device__ __forceinline__ float scale_value(uint32_t bits, uint32_t) { return half_of_power(bits); }
-    // A word has eight columns, the first in its lowest bits.
+    // A word has eight columns, the first in its lowest bits: column I and I + 4 are where a pair of halves has them.
     template <int Q>
     static __device__ __forceinline__ void pairs(const uint32_t (&words)[WORDS], uint32_t (&out)[4]) {
-        uint32_t even, odd;
-        look_up<Fp4Table>(words[Q], even, odd);
-        // Columns 0, 2, 4, 6 and 1, 3, 5, 7; 0x6400 is 1024 in f16 and its significand counts ones.
-        constexpr uint32_t raised = 0x64006400u;
-        uint32_t codes[4] = {__byte_perm(even, 0, 0x4240), __byte_perm(odd, 0, 0x4240), __byte_perm(even, 0, 0x4341),
-                             __byte_perm(odd, 0, 0x4341)};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t v = codes[i] | raised;
-            __half2 h = __hsub2(*reinterpret_cast<__half2*>(&v), __float2half2_rn(1040.0f));
-            out[i] = *reinterpret_cast<uint32_t*>(&h);
-        }
+        uint32_t w = words[Q];
+        out[0] = (w << 12 & 0x80008000u) | (w << 9 & 0x0e000e00u);
+        out[1] = (w << 8 & 0x80008000u) | (w << 5 & 0x0e000e00u);
+        out[2] = (w << 4 & 0x80008000u) | (w << 1 & 0x0e000e00u);
+        out[3] = (w & 0x80008000u) | (w >> 3 & 0x0e000e00u);
     }
 };

@@ -65,7 +65,7 @@ __device__ __forceinline__ void multiply_planes(const PlaneUnit<FORMAT> (&units)
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (i >= live) break;
-        float inverse = x.sums[(first + i) * 4 * STAGED_CHUNK + 1], factor = factor_of(first + i);
+        float inverse = x.sums[(first + i) * 4 * STAGED_CHUNK + 1] * P::RAISED, factor = factor_of(first + i);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float products = (c[i][2 * r] + c[i][2 * r + 1]) * inverse;

@@ -198,11 +198,18 @@ impl Division {
                 _ => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
             };
             let stage = 2 * STEP_KEYS * dim * 2;
-            let stages = if 4 * stage + STEP_FIXED_BYTES <= limit { 4 } else { 2 };
-            let blocks = shape.group().div_ceil(STEP_HEADS);
+            let grid = (
+                shape.group().div_ceil(STEP_HEADS),
+                shape.key_value_heads * shape.splits(),
+                tokens,
+            );
+            // Blocks that run at the same time have as many tiles under way as there is room for; of more blocks, those
+            // that share a multiprocessor have.
+            let alone = grid.0 * grid.1 * grid.2 <= stream.device().info().multiprocessors;
+            let stages = if alone && 4 * stage + STEP_FIXED_BYTES <= limit { 4 } else { 2 };
             return Some(Self {
                 kernel,
-                grid: (blocks, shape.key_value_heads * shape.splits(), tokens),
+                grid,
                 threads: 256,
                 shared: stages * stage,
                 tokens_per_block: 1,

@@ -183,7 +183,7 @@ pub fn step_linear(
     let columns = parts(&jobs[0]).0.columns();
     let matrices: Vec<_> = jobs.iter().flat_map(|job| [parts(job).0, parts(job).1]).collect();
     let form = form_of(stream.device(), &matrices).expect("matrices that one kernel serves");
-    let (tiles, rounds) = {
+    let (tiles, mut rounds) = {
         let rows: Vec<_> = jobs.iter().map(|job| (parts(job).0.rows(), is_pair(job))).collect();
         let bits = jobs.iter().map(|job| bits_at_once(&parts(job).0)).max().unwrap_or(8);
         split_work(&rows, columns, bits, stream.device().info().multiprocessors)
@@ -209,6 +209,38 @@ pub fn step_linear(
         per_pass: 1,
         job: [empty; STEP_JOBS],
     };
+    let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
+    let blocks_of = |rounds| -> usize {
+        let blocks = |job| linear_blocks(parts(job).0.rows(), is_pair(job), tiles, rounds);
+        jobs.iter().map(blocks).sum()
+    };
+    let several = match form {
+        StepForm::Affine => {
+            let matrices: Vec<_> = jobs.iter().map(|job| parts(job).0).collect();
+            let work = several::Work { tokens, columns, rounds, blocks: &blocks_of };
+            several::linear(stream.device(), &work, input, &matrices)
+        }
+        StepForm::Blocks | StepForm::Planes => None,
+    };
+    let (kernel, passes, shared) = match several {
+        Some((kernel, passes, turns)) => {
+            arguments.per_pass = passes.tokens as u32;
+            rounds = turns;
+            (kernel, passes.count, passes.shared(columns))
+        }
+        None => {
+            let grids = jobs.iter().any(|job| parts(job).0.has_grids());
+            let kernel = match (form, jobs.iter().all(usual)) {
+                (StepForm::Blocks, _) if grids => Kernel::StepLinearGrids,
+                (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
+                (StepForm::Planes, _) => Kernel::StepLinearPlanes,
+                (StepForm::Affine, true) => Kernel::StepLinear,
+                (StepForm::Affine, false) => Kernel::StepLinearAny,
+            };
+            (kernel, tokens, staged_bytes(form, columns))
+        }
+    };
+    arguments.rounds = rounds as u32;
     let mut blocks = 0;
     for (place, job) in arguments.job.iter_mut().zip(jobs) {
         let (matrix, second, out, kind) = parts(job);
@@ -237,31 +269,6 @@ pub fn step_linear(
         *place = JobArguments { matrix, second, out: out.address, first_block, kind };
         blocks += linear_blocks(matrix.rows(), is_pair(job), tiles, rounds);
     }
-    let usual = |job: &StepJob| matches!(parts(job).0.bits, 4 | 8);
-    let matrices = arguments.job[..jobs.len()].iter().map(|job| &job.matrix);
-    let several = match form {
-        StepForm::Affine => {
-            several::linear(stream.device(), tokens, input, columns, matrices, blocks)
-        }
-        StepForm::Blocks | StepForm::Planes => None,
-    };
-    let (kernel, passes, shared) = match several {
-        Some((kernel, passes)) => {
-            arguments.per_pass = passes.tokens as u32;
-            (kernel, passes.count, passes.shared(columns))
-        }
-        None => {
-            let grids = jobs.iter().any(|job| parts(job).0.has_grids());
-            let kernel = match (form, jobs.iter().all(usual)) {
-                (StepForm::Blocks, _) if grids => Kernel::StepLinearGrids,
-                (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
-                (StepForm::Planes, _) => Kernel::StepLinearPlanes,
-                (StepForm::Affine, true) => Kernel::StepLinear,
-                (StepForm::Affine, false) => Kernel::StepLinearAny,
-            };
-            (kernel, tokens, staged_bytes(form, columns))
-        }
-    };
     // SAFETY: the structure is the kernel's; lengths were checked above, sequences by the caller's batch.
     unsafe { stream.launch_overlapping(kernel, (blocks, passes, 1), THREADS, shared, &arguments) }
 }

@@ -53,27 +53,67 @@ fn tokens_of_product(matrix: &Matrix) -> usize {
     matrix.group as usize / 32
 }
 
-/// Tokens of a pass when `blocks` of one leave multiprocessors idle: more passes beside each other stage fewer vectors
-/// in each block, which takes longer than to read a weight twice. Two together cost little more than one.
-fn tokens_beside(tokens: usize, blocks: usize, multiprocessors: usize) -> usize {
-    tokens.div_ceil((multiprocessors / blocks.max(1)).max(1)).max(2)
+/// Products of a step: what their division into blocks depends on.
+pub(super) struct Work<'a> {
+    /// Tokens of the step.
+    pub(super) tokens: usize,
+    /// Of the vectors.
+    pub(super) columns: usize,
+    /// Row tiles of a block, one after another, for one token.
+    pub(super) rounds: usize,
+    /// Blocks of a pass by rounds.
+    pub(super) blocks: &'a dyn Fn(usize) -> usize,
 }
 
-/// The kernel that multiplies `matrices` with several vectors of `columns`, and its passes of `blocks` blocks.
-pub(super) fn linear<'a>(
+impl Work<'_> {
+    /// Passes and rounds for products of `least` tokens each, such that all blocks of all passes run at the same time.
+    /// A block stages the vectors of its pass before it multiplies, which takes about half as long as a round: passes
+    /// of fewer tokens beside each other, with more rounds, pay although they read weights once each.
+    fn share_out(
+        &self,
+        least: usize,
+        shared: usize,
+        multiprocessors: usize,
+    ) -> Option<(Passes, usize)> {
+        let divide = |count: usize| {
+            let limit = self.tokens.div_ceil(count).clamp(2, SETS * least);
+            let passes = Passes::new(self.tokens, limit, self.columns, shared)?;
+            let fits = |&rounds: &usize| (self.blocks)(rounds) * passes.count <= multiprocessors;
+            let rounds = (self.rounds..=MOST_ROUNDS * self.rounds).find(fits);
+            let sets = passes.tokens.div_ceil(least).next_power_of_two();
+            // What does not fit at the same time is cut as for one token.
+            let rounds = rounds.unwrap_or(self.rounds);
+            let waves = ((self.blocks)(rounds) * passes.count).div_ceil(multiprocessors);
+            let cost = waves * (STAGING * passes.tokens + rounds * (ROUND + SET * sets));
+            Some((cost, rounds, passes))
+        };
+        let best = (1..=self.tokens.div_ceil(2)).filter_map(divide);
+        let best = best.min_by_key(|&(cost, rounds, _)| (cost, rounds));
+        best.map(|(_, rounds, passes)| (passes, rounds))
+    }
+}
+
+/// Times as many rounds as for one token, at most.
+const MOST_ROUNDS: usize = 8;
+/// What takes how long in a block, by measurements with an H200 of six products of two shapes (docs/experiments.tsv):
+/// to stage a vector, a round, and a product of it with the vectors that share one.
+const STAGING: usize = 20;
+const ROUND: usize = 38;
+const SET: usize = 3;
+
+/// The kernel that multiplies `matrices` with several vectors, its passes, and the rounds of a block.
+pub(super) fn linear(
     device: &Device,
-    tokens: usize,
+    work: &Work,
     input: &StepInput,
-    columns: usize,
-    matrices: impl Iterator<Item = &'a Matrix> + Clone,
-    blocks: usize,
-) -> Option<(Kernel, Passes)> {
-    if !matrices.clone().all(is_usual) {
+    matrices: &[Matrix],
+) -> Option<(Kernel, Passes, usize)> {
+    if !matrices.iter().all(is_usual) {
         return None;
     }
-    let least = matrices.map(tokens_of_product).min()?;
-    let limit = (SETS * least).min(tokens_beside(tokens, blocks, device.info().multiprocessors));
-    let passes = Passes::new(tokens, limit, columns, device.shared_limit())?;
+    let least = matrices.iter().map(tokens_of_product).min()?;
+    let (passes, rounds) =
+        work.share_out(least, device.shared_limit(), device.info().multiprocessors)?;
     let normed = matches!(input, StepInput::Norm { .. });
     let kernel = match (passes.tokens.div_ceil(least), normed) {
         (0 | 1, false) => Kernel::SeveralLinear1,
@@ -83,7 +123,7 @@ pub(super) fn linear<'a>(
         (2, true) => Kernel::SeveralNormed2,
         (_, true) => Kernel::SeveralNormed4,
     };
-    Some((kernel, passes))
+    Some((kernel, passes, rounds))
 }
 
 /// The kernel of the experts' first half, and its passes. `narrow`: columns are cut into eight shares instead of four.
@@ -127,13 +167,35 @@ mod tests {
 
     #[test]
     fn passes_beside_each_other_run_at_the_same_time() {
-        for blocks in [1, 16, 41, 64, 98, 122, 132] {
-            for tokens in 1..=8 {
-                let each = tokens_beside(tokens, blocks, 132);
-                assert!(each >= 2 && tokens.div_ceil(each) * blocks <= 132);
+        for tiles in [1, 16, 41, 64, 98, 193, 386, 3880] {
+            let rounds = usize::div_ceil(tiles, 132);
+            for tokens in 2..=8 {
+                let work = Work {
+                    tokens,
+                    columns: 2048,
+                    rounds,
+                    blocks: &|rounds| tiles.div_ceil(rounds),
+                };
+                let (passes, rounds) = work.share_out(2, 227 << 10, 132).expect("they fit");
+                assert!((2..=tokens).contains(&passes.tokens) && rounds >= work.rounds);
+                assert!(passes.count * (work.blocks)(rounds) <= 132, "{tiles} {tokens}");
             }
         }
-        assert_eq!([41, 64, 98].map(|blocks| tokens_beside(8, blocks, 132)), [3, 4, 8]);
+    }
+
+    #[test]
+    fn measured_divisions_are_chosen() {
+        let best = |tiles: usize, columns, rounds| {
+            let work =
+                Work { tokens: 8, columns, rounds, blocks: &|rounds| tiles.div_ceil(rounds) };
+            let (passes, rounds) = work.share_out(2, 227 << 10, 132).expect("they fit");
+            (rounds, passes.tokens)
+        };
+        // Input projections of the 35B shape, its output projections, those of the 397B shape, the head.
+        assert_eq!(best(193, 2048, 2), (3, 4));
+        assert_eq!(best(64, 4096, 1), (2, 2));
+        assert_eq!(best(128, 8192, 1), (2, 4));
+        assert_eq!(best(15_520 / 4, 2048, 30), (30, 8));
     }
 
     #[test]

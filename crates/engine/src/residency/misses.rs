@@ -82,6 +82,13 @@ impl MissService {
         (self.prefetched.read, self.prefetched.used)
     }
 
+    /// A step has ended: what was prefetched, and used without having been asked for.
+    pub(super) fn note_uses_of_prefetched(&mut self, used: impl Fn(&u32) -> bool) {
+        let count = self.prefetched.landed.iter().filter(|key| used(key)).count();
+        self.prefetched.used += count as u64;
+        self.prefetched.landed.clear();
+    }
+
     /// Between steps: gives the records back that are worth least until the expected misses have room.
     pub(super) fn make_room(&mut self, store: &ExpertStore, placement: &mut Placement<Held>) {
         let expected = (self.recent * RESERVE) as usize;

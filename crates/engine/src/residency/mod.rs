@@ -254,7 +254,20 @@ impl<D: DeviceMemory> Residency<D> {
             uses.sort_unstable();
             uses.dedup();
         }
+        if !self.device.reads_host() {
+            // What was read and copied in time was not asked for again.
+            let used = |key: &u32| {
+                let (layer, expert) = self.placement.record(*key);
+                self.uses[layer.index()].binary_search(&expert).is_ok()
+            };
+            self.service.note_uses_of_prefetched(used);
+        }
         self.unlearned = true;
+    }
+
+    /// True when the table names a host copy of the record.
+    pub(crate) fn in_host(&self, key: u32) -> bool {
+        self.placement.in_host(key)
     }
 
     /// What each layer of the last step used, distinct, ascending.

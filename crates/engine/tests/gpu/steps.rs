@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{Adapter, Pieces};
+use engine::backend::gpu::{Adapter, GpuOptions, Pieces, Prediction};
 use engine::backend::{Run, SequenceId, Uncancelled};
 use engine::engine::Engine;
 use store::cache::{QueueCounters, ReadCause, StoreError};
@@ -122,6 +122,35 @@ fn neither_misses_nor_the_length_of_pieces_show_in_a_bit() {
                 let copied = spent.device.copied as usize;
                 assert!(copied + found >= layers * STEPS * k, "{context}: {spent:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn guesses_show_in_no_bit_and_are_counted() {
+    let Some(adapter) = adapter() else { return };
+    for case in MIXERS {
+        let config = opened(case).1;
+        let (k, records) = (config.moe.top_k, config.layers.len() * config.moe.experts);
+        let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let expected = (request(&mut whole).unwrap(), together(&mut whole));
+        for (prediction, pieces, slots) in [
+            (Prediction::On, Pieces::Adaptive, k + 2),
+            (Prediction::On, Pieces::Adaptive, records / 2),
+            (Prediction::On, Pieces::Layers(1), 1),
+            (Prediction::On, Pieces::Layers(1), records - 3),
+            (Prediction::On, Pieces::Layers(16), records / 2),
+            (Prediction::Auto, Pieces::Layers(2), records / 2),
+        ] {
+            let context = format!("{case}, {prediction:?}, {pieces:?}, {slots} slots");
+            let options = GpuOptions { prediction, ..limits(case, KvType::F16, pieces) };
+            let mut other = engine_with(&adapter, case, slots, options, None, CHUNK).0;
+            assert!(request(&mut other).unwrap() == expected.0, "{context}");
+            assert!(together(&mut other) == expected.1, "{context}: three at once");
+            let found = other.counters().device.prefetched;
+            assert!(found.guessed > 0 && found.right <= found.guessed, "{context}: {found:?}");
+            assert!(found.bus_used <= found.bus_copied, "{context}: {found:?}");
+            assert!(found.disk_used <= found.disk_read, "{context}: {found:?}");
         }
     }
 }

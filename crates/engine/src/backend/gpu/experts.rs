@@ -264,6 +264,11 @@ impl GpuBackend {
             product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
         }
         let step = self.steps.runs();
+        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, mixture.router));
+        if let Some((next, to)) = next.filter(|_| step) {
+            let next = self.trunk.matrix(next.index());
+            product::launch(gpu, next, normed, to, tokens, false)?;
+        }
         let ungrouped = step || holds_all && tokens <= STEP_TOKENS;
         let choice = router::Choice {
             ids: &buffers.ids,
@@ -383,6 +388,9 @@ impl GpuBackend {
     /// What the store counted, with the uses that never reached it and what was handed over.
     pub(super) fn all_counters(&self) -> StoreCounters {
         let mut counters = self.residency.counters();
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.count(&mut counters.device.prefetched);
+        }
         let slots = self.residency.device();
         counters.device.copied = slots.written();
         counters.device.slots = slots.slabs.slots() as u64;

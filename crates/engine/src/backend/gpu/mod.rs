@@ -9,6 +9,7 @@
 
 mod draw;
 mod experts;
+mod prefetch;
 mod requirements;
 mod running;
 mod sequences;
@@ -31,6 +32,7 @@ use store::trunk::LoadMode;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
+use self::prefetch::Prefetch;
 use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
@@ -44,6 +46,7 @@ use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::mixture::Mixture;
 use crate::residency::Residency;
+pub use crate::residency::predictor::Prediction;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
 
@@ -61,6 +64,7 @@ pub struct GpuBackend {
     options: GpuOptions,
     /// The GPU, its slots, and which record is where.
     residency: Residency<GpuSlots>,
+    prefetch: Option<Prefetch>,
     trunk: Trunk,
     vectors: Vec<Buffer>,
     registers: Vec<Buffer>,
@@ -133,9 +137,15 @@ impl GpuBackend {
         let mixture = MixtureBuffers::new(&mut gpu, &sizes)?;
         let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
+        let (layers, experts) = (config.layers.len(), config.moe.experts);
+        let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
+        let shape = (layers, experts, options.top_k);
+        let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
+        let prefetch = guesses.then(prefetch).transpose()?;
         Ok(Self {
             mixture,
             sequences,
+            prefetch,
             residency: experts::load(gpu, &config, shapes, memory, &options)?,
             trunk,
             vectors: held,

@@ -10,6 +10,7 @@ use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::experts::{Assignments, Routed};
+use super::prefetch::Prefetch;
 use super::slots::GpuSlots;
 use super::step::{Arrived, Miss, Places, Steps};
 use crate::EngineError;
@@ -40,6 +41,9 @@ pub(super) struct Running<'a> {
     steps: &'a mut Steps,
     slots: &'a mut GpuSlots,
     routed: Routed<'a>,
+    prefetch: Option<&'a mut Prefetch>,
+    /// A record was written into a slot behind a piece that is on its way.
+    written: bool,
     /// What is to be read behind the step.
     places: &'a Places<'a>,
     stopped: Option<Stopped>,
@@ -54,11 +58,23 @@ impl<'a> Running<'a> {
         steps: &'a mut Steps,
         slots: &'a mut GpuSlots,
         routed: Routed<'a>,
+        prefetch: Option<&'a mut Prefetch>,
         places: &'a Places<'a>,
     ) -> Result<Self, EngineError> {
         let (requests, stopped) = (VecDeque::new(), None);
-        let (end, failure) = (None, None);
-        let mut this = Self { steps, slots, routed, places, stopped, requests, end, failure };
+        let (end, failure, written) = (None, None, false);
+        let mut this = Self {
+            steps,
+            slots,
+            routed,
+            prefetch,
+            written,
+            places,
+            stopped,
+            requests,
+            end,
+            failure,
+        };
         match this.steps.miss.take() {
             Some(miss) => this.stop(miss)?,
             None => this.hand_over()?,
@@ -102,7 +118,9 @@ impl<'a> Running<'a> {
                 true => (steps.layers, Some(self.places)),
                 false => (end, None),
             };
-            steps.hand_over(gpu, ids, end, behind)?;
+            // What is on its way already has not seen it.
+            self.written &= !steps.flying.is_empty();
+            steps.hand_over(gpu, ids, end, (self.prefetch.as_deref(), behind))?;
         }
     }
 
@@ -113,25 +131,37 @@ impl<'a> Running<'a> {
         let (there, waiting) = work.parted(slots, layer);
         slots.gpu.write_words(&self.routed.buffers.order, 0, &work.order)?;
         slots.note_used(layer, &miss.chosen);
-        if !miss.begun {
+        // What was written after the layer had been handed over has a slot, and has not run.
+        if !miss.begun || std::mem::take(&mut self.written) {
             self.routed.run_members(slots, layer, &work, &there)?;
         }
         slots.begin_group();
+        // Guesses first: what is copied for them is there before the next layer is handed over.
+        let next = layer.index() + 1;
+        if let Some(prefetch) = &mut self.prefetch {
+            let wanted = prefetch.rank(next, &miss.guess).into_iter();
+            self.requests.extend(wanted.map(|key| Request { key, prefetched: true }));
+        }
         let key = |&member: &usize| slots.key(layer, ExpertId(work.experts[member] as u16));
         let asked = waiting.iter().map(|member| Request { key: key(member), prefetched: false });
         self.requests.extend(asked);
         let group = Vec::with_capacity(waiting.len());
         self.stopped = Some(Stopped { miss, work, waiting, group });
-        if self.requests.is_empty() { self.go_on() } else { Ok(()) }
+        if self.stopped.as_ref().is_some_and(|it| it.waiting.is_empty()) {
+            return self.go_on();
+        }
+        Ok(())
     }
 
     /// A record has been found that a layer waits for.
     fn land(&mut self, key: u32, held: &Held) -> Result<(), EngineError> {
         let (slots, routed) = (&mut *self.slots, self.routed);
-        let Some(Stopped { miss, work, waiting, group }) = &mut self.stopped else { return Ok(()) };
+        let Some(Stopped { miss, work, waiting, group }) = &mut self.stopped else {
+            return self.put_ahead(key, held);
+        };
         let of = |member: usize| slots.key(miss.layer, ExpertId(work.experts[member] as u16));
         let Some(place) = waiting.iter().position(|&member| of(member) == key) else {
-            return Ok(());
+            return self.put_ahead(key, held);
         };
         if !slots.put(key, held.bytes())? {
             routed.run_members(slots, miss.layer, work, group)?;
@@ -141,6 +171,14 @@ impl<'a> Running<'a> {
         }
         group.push(waiting.swap_remove(place));
         if waiting.is_empty() { self.go_on() } else { Ok(()) }
+    }
+
+    /// A record that no layer has asked for yet goes to a scratch slot, if one is free for it.
+    fn put_ahead(&mut self, key: u32, held: &Held) -> Result<(), EngineError> {
+        if !self.slots.has(key) && self.slots.put(key, held.bytes())? {
+            self.written = true;
+        }
+        Ok(())
     }
 
     /// All records of the layer are there: runs it, and what was recorded behind it.
@@ -166,8 +204,15 @@ impl<'a> Running<'a> {
             return Ok(false);
         }
         match self.steps.take_piece(&mut self.slots.gpu)? {
-            Arrived::Computed if self.steps.handed.is_some() => self.hand_over()?,
-            Arrived::Computed => {}
+            Arrived::Computed(next, guess) => {
+                if let Some(prefetch) = &mut self.prefetch {
+                    let wanted = prefetch.rank(next, &guess).into_iter();
+                    self.requests.extend(wanted.map(|key| Request { key, prefetched: true }));
+                }
+                if self.steps.handed.is_some() {
+                    self.hand_over()?;
+                }
+            }
             Arrived::Ended(bytes) => self.end = Some(End::Bytes(bytes)),
             Arrived::Broken(token) => self.end = Some(End::Broken(token)),
             Arrived::Missed(miss) => self.stop(miss)?,
@@ -181,7 +226,22 @@ impl RunningStep for Running<'_> {
         self.requests.pop_front()
     }
 
-    fn copy_ahead(&mut self, _layer: LayerId, _key: u32, _held: &Held) {}
+    fn copy_ahead(&mut self, _layer: LayerId, key: u32, held: &Held) {
+        if self.slots.has(key) {
+            return;
+        }
+        match self.put_ahead(key, held) {
+            Err(error) => {
+                self.failure.get_or_insert(error);
+            }
+            Ok(()) if self.slots.has(key) => {
+                if let Some(prefetch) = &mut self.prefetch {
+                    prefetch.note_copied(key);
+                }
+            }
+            Ok(()) => {}
+        }
+    }
 
     fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
         match found {

@@ -16,11 +16,13 @@ use gpu::{Ask, Buffer, Gpu};
 use store::{ExpertId, LayerId};
 
 use super::experts::Routed;
+use super::prefetch::Prefetch;
 use super::requirements::Pieces;
 use super::running::Running;
 use super::{GpuBackend, GpuError, Register};
 use crate::EngineError;
 use crate::backend::Purpose;
+use crate::residency::predictor::Tier;
 
 /// Most tokens of a step.
 pub(super) const STEP_TOKENS: usize = 8;
@@ -49,6 +51,8 @@ pub(super) struct Piece {
     /// First layer, and the one after the last.
     first: usize,
     end: usize,
+    /// Bytes of the guess of the layer `end`.
+    guess: usize,
     /// The step's result is behind them.
     pub(super) last: bool,
 }
@@ -59,12 +63,14 @@ pub(super) struct Miss {
     pub(super) chosen: Vec<u32>,
     /// Experts of the layer that have slots have run behind its choice.
     pub(super) begun: bool,
+    /// What was guessed of the next layer, if it was asked for: logits, `[tokens, experts]`.
+    pub(super) guess: Vec<u8>,
 }
 
 /// What a piece says that has arrived.
 pub(super) enum Arrived {
-    /// Its layers have been computed.
-    Computed,
+    /// Its layers have been computed; what was guessed of the layer behind them, if that was asked for.
+    Computed(usize, Vec<u8>),
     /// The step has ended: bytes that were asked for behind it.
     Ended(Vec<u8>),
     /// A layer has missed an expert. Pieces behind it were empty.
@@ -178,7 +184,7 @@ impl Steps {
         gpu: &mut Gpu,
         ids: &Buffer,
         end: usize,
-        behind: Option<&Places<'_>>,
+        (prefetch, behind): (Option<&Prefetch>, Option<&Places<'_>>),
     ) -> Result<(), GpuError> {
         let row = 4 * self.pairs as u64;
         let (first, count) = (self.first as u64, (end - self.first) as u64);
@@ -187,19 +193,24 @@ impl Steps {
         if count > 0 {
             places.push((ids, first * row, count * row));
         }
+        let guess = prefetch.map(Prefetch::place);
+        places.extend(guess);
         places.extend_from_slice(behind.unwrap_or_default());
-        let ask = gpu.ask(&places)?;
-        self.flying.push_back(Piece { ask, first: self.first, end, last: behind.is_some() });
+        let (ask, guess) = (gpu.ask(&places)?, guess.map_or(0, |(.., bytes)| bytes as usize));
+        self.flying.push_back(Piece { ask, first: self.first, end, guess, last: behind.is_some() });
         self.first = end;
         Ok(())
     }
 
     /// Waits for the oldest piece, if there is one, and says what it says.
     pub(super) fn take_piece(&mut self, gpu: &mut Gpu) -> Result<Arrived, GpuError> {
-        let Some(piece) = self.flying.pop_front() else { return Ok(Arrived::Computed) };
-        let Piece { ask, first, end, last } = piece;
+        let Some(piece) = self.flying.pop_front() else {
+            return Ok(Arrived::Computed(self.layers, Vec::new()));
+        };
+        let Piece { ask, first, end, guess, last } = piece;
         let mut bytes = gpu.answer(ask)?;
-        let behind = bytes.split_off(4 * (CONTROL_WORDS + (end - first) * self.pairs));
+        let mut guesses = bytes.split_off(4 * (CONTROL_WORDS + (end - first) * self.pairs));
+        let behind = guesses.split_off(guess);
         let words = words(&bytes);
         let (control, chosen) = words.split_at(CONTROL_WORDS);
         if let Some(token) = (control[1] as usize).checked_sub(1) {
@@ -217,13 +228,14 @@ impl Steps {
                 gpu.tape_alone(true);
                 let begun = self.combined.get(layer.index()).is_some_and(|&end| handed >= end);
                 self.first = layer.index();
-                return Ok(Arrived::Missed(Miss { layer, chosen, begun }));
+                // The layers behind it have not guessed.
+                return Ok(Arrived::Missed(Miss { layer, chosen, begun, guess: guesses }));
             }
             self.chosen[layer] = chosen.to_vec();
         }
         match raised {
             None if last => Ok(Arrived::Ended(behind)),
-            None => Ok(Arrived::Computed),
+            None => Ok(Arrived::Computed(end, guesses)),
             Some(layer) => {
                 let found = format!("a miss of layer {layer} among layers {first} to {end}");
                 Err(GpuError::Refused(found))
@@ -238,6 +250,14 @@ impl GpuBackend {
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
         if few && self.residency.can_move() {
             self.residency.begin_step()?;
+            if let Some(prefetch) = &mut self.prefetch {
+                let (residency, slots) = (&self.residency, self.residency.device());
+                prefetch.begin(self.tokens, |key| match residency.in_host(key) {
+                    _ if slots.has(key) => Tier::Device,
+                    true => Tier::Host,
+                    false => Tier::Disk,
+                });
+            }
             self.steps.begin(self.tokens * self.options.top_k);
             self.residency.device_mut().gpu.begin_tape();
         }
@@ -255,7 +275,8 @@ impl GpuBackend {
         let last = layer + 1 == steps.layers;
         // What asks for the result takes the last layers along, where nothing has to be known before.
         if layer + 1 - steps.first >= steps.length && !(last && steps.ahead() > 0) {
-            steps.hand_over(gpu, &self.mixture.ids, layer + 1, None)?;
+            let prefetch = self.prefetch.as_ref();
+            steps.hand_over(gpu, &self.mixture.ids, layer + 1, (prefetch, None))?;
             if steps.ahead() == 0 {
                 // Every other layer misses at least: what is handed over now would be emptied.
                 steps.handed = Some(gpu.taped());
@@ -269,7 +290,7 @@ impl GpuBackend {
                 break;
             }
             match steps.take_piece(gpu)? {
-                Arrived::Computed | Arrived::Ended(_) => {}
+                Arrived::Computed(..) | Arrived::Ended(_) => {}
                 Arrived::Broken(token) => return Err(self.not_finite(token)),
                 Arrived::Missed(miss) => {
                     steps.miss = Some(miss);
@@ -327,7 +348,8 @@ impl GpuBackend {
         };
         let (slots, server) = self.residency.serving();
         slots.gpu.keep_tape(false);
-        let mut running = Running::begin(&mut self.steps, slots, routed, places)?;
+        let mut running =
+            Running::begin(&mut self.steps, slots, routed, self.prefetch.as_mut(), places)?;
         let served = server.serve(&mut running);
         let ended = running.end();
         served?;
@@ -339,6 +361,9 @@ impl GpuBackend {
         let chosen = &self.steps.chosen;
         self.residency
             .end_step(|layer| chosen[layer].iter().map(|&expert| ExpertId(expert as u16)));
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.judge(self.residency.uses());
+        }
         self.residency.learn();
         Ok(bytes)
     }

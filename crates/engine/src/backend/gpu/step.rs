@@ -328,7 +328,7 @@ impl GpuBackend {
                 Ok(bytes)
             }
             Err(error) => {
-                // Whoever asks again records what is behind the step anew.
+                // The next request records what is behind the step anew.
                 gpu.cut_tape(layers);
                 self.steps.handed = Some(self.steps.handed.unwrap_or(layers).min(layers));
                 gpu.keep_tape(true);

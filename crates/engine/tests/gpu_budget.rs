@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::backend::cpu::KvType;
 use engine::backend::gpu::{
     self, ExpertMemory, Gpu, GpuBackend, GpuOptions, GpuRequirements, Handle, MemoryClass, Pieces,
-    slot_bytes,
+    Prediction, slot_bytes,
 };
 use engine::backend::{Run, Uncancelled};
 use engine::engine::Engine;
@@ -71,6 +71,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
             kv_type: KvType::F16,
             top_k: config.moe.top_k,
             pieces: Pieces::Adaptive,
+            prediction: Prediction::Off,
         };
         let needs = GpuRequirements::of(&config, &catalog, &limits, adapter.memory);
         let planned = needs.total() + (slots * slot_bytes) as u64;

@@ -1,7 +1,8 @@
 //! What is asked of a GPU and arrives later, and work that can be handed over a second time.
 //!
 //! An [`Ask`] is a copy of bytes behind the work recorded so far; the host goes on recording and looks later. A *tape*
-//! remembers dispatches, so that those that a raised flag has emptied ([`Gpu::control`]) can be repeated.
+//! remembers dispatches and copies, so that those that a raised flag has emptied ([`Gpu::control`]) can be repeated,
+//! and that what could only be emptied can be recorded on the tape alone.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,20 +32,31 @@ pub struct Ask {
     written: u64,
 }
 
-/// Dispatches in the order in which they were recorded.
+/// Dispatches and copies in the order in which they were recorded.
 #[derive(Default)]
 pub(crate) struct Tape {
     on: bool,
+    /// What is recorded goes to the tape and nowhere else.
+    alone: bool,
     steps: Vec<Step>,
     /// Parameters of all steps.
     parameters: Vec<u8>,
 }
 
-struct Step {
-    pipeline: wgpu::ComputePipeline,
-    group: wgpu::BindGroup,
-    parameters: Range<usize>,
-    groups: [u32; 3],
+enum Step {
+    Dispatch {
+        pipeline: wgpu::ComputePipeline,
+        group: wgpu::BindGroup,
+        parameters: Range<usize>,
+        groups: [u32; 3],
+    },
+    Copy {
+        from: Buffer,
+        start: u64,
+        to: Buffer,
+        at: u64,
+        bytes: u64,
+    },
 }
 
 impl Tape {
@@ -60,17 +72,45 @@ impl Tape {
             self.parameters.extend_from_slice(parameters);
             let parameters = start..self.parameters.len();
             let (pipeline, group) = (pipeline.clone(), group.clone());
-            self.steps.push(Step { pipeline, group, parameters, groups });
+            self.steps.push(Step::Dispatch { pipeline, group, parameters, groups });
         }
+    }
+
+    pub(crate) fn record_copy(
+        &mut self,
+        (from, start): (&Buffer, u64),
+        (to, at): (&Buffer, u64),
+        bytes: u64,
+    ) {
+        if self.on {
+            let (from, to) = (from.clone(), to.clone());
+            self.steps.push(Step::Copy { from, start, to, at, bytes });
+        }
+    }
+
+    /// What was just recorded runs only when the tape is handed over.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.on && self.alone
     }
 }
 
 impl Gpu {
-    /// Begins to remember dispatches, from nothing.
+    /// Begins to remember dispatches and copies, from nothing.
     pub fn begin_tape(&mut self) {
         self.tape.steps.clear();
         self.tape.parameters.clear();
         self.tape.on = true;
+        self.tape.alone = false;
+    }
+
+    /// While the tape is kept: what is recorded goes there alone and runs when it is replayed, or runs at once as well.
+    pub fn tape_alone(&mut self, alone: bool) {
+        self.tape.alone = alone;
+    }
+
+    /// Forgets what is on the tape behind the first `length`.
+    pub fn cut_tape(&mut self, length: usize) {
+        self.tape.steps.truncate(length);
     }
 
     /// Stops or goes on remembering.
@@ -78,12 +118,12 @@ impl Gpu {
         self.tape.on = on;
     }
 
-    /// Dispatches on the tape.
+    /// Dispatches and copies on the tape.
     pub fn taped(&self) -> usize {
         self.tape.steps.len()
     }
 
-    /// Records dispatches of the tape once more.
+    /// Records a part of the tape once more.
     ///
     /// # Errors
     /// The device failed.
@@ -91,8 +131,15 @@ impl Gpu {
         let tape = std::mem::take(&mut self.tape);
         let mut done = Ok(());
         for step in &tape.steps[steps] {
-            let parameters = &tape.parameters[step.parameters.clone()];
-            done = self.encode(&step.pipeline, &step.group, parameters, step.groups);
+            match step {
+                Step::Copy { from, start, to, at, bytes } => {
+                    self.copy_raw(from, *start, &to.raw, *at, *bytes);
+                }
+                Step::Dispatch { pipeline, group, parameters, groups } => {
+                    let parameters = &tape.parameters[parameters.clone()];
+                    done = self.encode(pipeline, group, parameters, *groups);
+                }
+            }
             if done.is_err() {
                 break;
             }

@@ -198,8 +198,14 @@ impl Slabs {
     /// The device failed.
     pub fn fill(&self, gpu: &mut Gpu, slot: usize, record: &[u8]) -> Result<(), GpuError> {
         assert!(slot < self.slots && record.len() <= self.slot_bytes, "slot {slot}");
+        let (buffer, start) = self.place(slot);
+        write_padded(gpu, buffer, start, record)
+    }
+
+    /// The buffer that a slot lies in, and its first byte there.
+    pub fn place(&self, slot: usize) -> (&Buffer, u64) {
         let start = (slot % self.per_slab * self.slot_bytes) as u64;
-        write_padded(gpu, &self.buffers[slot / self.per_slab], start, record)
+        (&self.buffers[slot / self.per_slab], start)
     }
 
     /// Says in the table that the record `index` is in `slot`, or nowhere.

@@ -10,7 +10,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{self, ExpertMemory, Gpu, GpuBackend, GpuOptions, Handle, Pieces};
+use engine::backend::gpu::{
+    self, ExpertMemory, Gpu, GpuBackend, GpuOptions, Handle, Pieces, Prediction,
+};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
@@ -50,6 +52,7 @@ fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
         kv_type: KvType::F16,
         top_k: config.moe.top_k,
         pieces: Pieces::Adaptive,
+        prediction: Prediction::Off,
     };
     let gpu = Gpu::open(adapter).unwrap();
     let handle = gpu.handle();

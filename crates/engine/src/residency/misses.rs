@@ -31,6 +31,8 @@ pub(super) struct MissService {
     /// Misses of late steps, averaged.
     recent: f64,
     pub(super) prefetched: Prefetched,
+    /// What a step asked for although it was in the host tier when the step began: its device reads slots alone.
+    pub(super) in_host: Vec<u32>,
     scores: Vec<f64>,
     order: Vec<(u32, f64)>,
     records: Vec<(LayerId, ExpertId)>,
@@ -68,6 +70,7 @@ impl MissService {
             minimum,
             recent: 0.0,
             prefetched: Prefetched::default(),
+            in_host: Vec::new(),
             scores: Vec::new(),
             order: Vec::new(),
             records: Vec::new(),
@@ -77,6 +80,13 @@ impl MissService {
     /// Prefetched reads that were begun, and those of them that were asked for, since the start.
     pub(super) fn prefetch_reads(&self) -> (u64, u64) {
         (self.prefetched.read, self.prefetched.used)
+    }
+
+    /// A step has ended: what was prefetched, and used without having been asked for.
+    pub(super) fn note_uses_of_prefetched(&mut self, used: impl Fn(&u32) -> bool) {
+        let count = self.prefetched.landed.iter().filter(|key| used(key)).count();
+        self.prefetched.used += count as u64;
+        self.prefetched.landed.clear();
     }
 
     /// Between steps: gives the records back that are worth least until the expected misses have room.
@@ -105,6 +115,7 @@ impl MissService {
         answered: &mut Vec<u32>,
     ) -> Result<usize, EngineError> {
         self.prefetched.begin_step();
+        self.in_host.clear();
         let (misses, failure) = Serving::new(step, self, tiers, answered).run()?;
         self.recent += RECENT * (misses as f64 - self.recent);
         self.prefetched.recent += RECENT * (self.prefetched.wanted as f64 - self.prefetched.recent);

@@ -34,7 +34,7 @@ use store::{ExpertId, LayerId};
 use self::misses::MissService;
 use self::moves::{FILLS_PER_STEP, Moves, Tiers};
 use self::placement::{Fill, Placement};
-pub(crate) use self::port::{DeviceMemory, Request, RunningStep};
+pub(crate) use self::port::{DeviceMemory, Found, Request, RunningStep};
 pub(crate) use self::serving::StepServer;
 use crate::EngineError;
 
@@ -89,6 +89,8 @@ pub(crate) struct Residency<D: DeviceMemory> {
     /// Visits of layers by steps that could find everything in device memory, and what they used.
     resident_visits: u64,
     resident_uses: u64,
+    /// Records of the host tier that were copied because a step asked for them.
+    copied_for_steps: u64,
     prefill: PhaseCounters,
 }
 
@@ -120,6 +122,7 @@ impl<D: DeviceMemory> Residency<D> {
             before: StoreCounters::default(),
             resident_visits: 0,
             resident_uses: 0,
+            copied_for_steps: 0,
             prefill: PhaseCounters::default(),
             store,
         }
@@ -144,8 +147,8 @@ impl<D: DeviceMemory> Residency<D> {
             for (member, &expert) in wanted.iter().enumerate() {
                 visit.wait(member)?;
                 let held = store.hold(id, expert).expect("the visit keeps the record in its slot");
-                self.device.load(&held, slot)?;
                 let key = self.placement.key(id, expert);
+                self.device.load(&held, slot, key)?;
                 self.placement.place(Fill { slot, key });
                 if self.can_miss {
                     self.store.mark_on_device(std::iter::once((id, expert, true)));
@@ -220,16 +223,19 @@ impl<D: DeviceMemory> Residency<D> {
     /// While a step runs: tells the policy what the one before has used, and plans what to copy before the next.
     pub(crate) fn learn(&mut self) {
         if std::mem::take(&mut self.unlearned) {
+            let in_host = &self.service.in_host;
+            self.copied_for_steps += in_host.len() as u64;
+            self.answered.retain(|key| !in_host.contains(key));
             self.moves.learn(&self.store, &self.placement, &self.uses, &self.answered);
         }
     }
 
     /// The device's memory, and what serves a running step.
-    pub(crate) fn serving(&mut self) -> (&D, StepServer<'_>) {
+    pub(crate) fn serving(&mut self) -> (&mut D, StepServer<'_>) {
         let tiers =
             Tiers { store: &self.store, placement: &mut self.placement, bases: &self.bases };
         let server = StepServer { service: &mut self.service, tiers, answered: &mut self.answered };
-        (&self.device, server)
+        (&mut self.device, server)
     }
 
     /// Keys that the last step was answered.
@@ -248,7 +254,20 @@ impl<D: DeviceMemory> Residency<D> {
             uses.sort_unstable();
             uses.dedup();
         }
+        if !self.device.reads_host() {
+            // What was read and copied in time was not asked for again.
+            let used = |key: &u32| {
+                let (layer, expert) = self.placement.record(*key);
+                self.uses[layer.index()].binary_search(&expert).is_ok()
+            };
+            self.service.note_uses_of_prefetched(used);
+        }
         self.unlearned = true;
+    }
+
+    /// True when the table names a host copy of the record.
+    pub(crate) fn in_host(&self, key: u32) -> bool {
+        self.placement.in_host(key)
     }
 
     /// What each layer of the last step used, distinct, ascending.
@@ -333,7 +352,11 @@ impl<D: DeviceMemory> Residency<D> {
     pub(crate) fn counters(&self) -> StoreCounters {
         let mut counters = self.store.counters().since(&self.before);
         let moves = self.moves.counts();
-        counters.device.hits = moves.device_hits + self.resident_uses;
+        // Where kernels read slots alone, what was not asked for was in device memory.
+        let over_bus =
+            if self.device.reads_host() { moves.bus_hits } else { self.copied_for_steps };
+        let inside = moves.device_hits + moves.bus_hits.saturating_sub(over_bus);
+        counters.device.hits = inside + self.resident_uses;
         if !self.can_move {
             counters.decode.visits = self.resident_visits;
             counters.decode.requests = self.resident_uses;
@@ -342,7 +365,7 @@ impl<D: DeviceMemory> Residency<D> {
         counters.prefill.visits += self.prefill.visits;
         counters.prefill.requests += self.prefill.requests;
         counters.prefill.hits += self.prefill.hits;
-        counters.device.over_bus = moves.bus_hits;
+        counters.device.over_bus = over_bus;
         counters.device.copied = moves.filled;
         counters.device.returned = moves.returned;
         counters.device.given_up = moves.given_up;

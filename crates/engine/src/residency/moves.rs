@@ -218,7 +218,7 @@ impl<F, S> Moves<F, S> {
             }
         }
         let source = tiers.placement.host_hold(fill.key).expect("the source has a host copy");
-        self.filling.push((fill, device.fill(source, fill.slot)?));
+        self.filling.push((fill, device.fill(source, fill.slot, fill.key)?));
         self.counts.filled += 1;
         Ok(())
     }

@@ -10,7 +10,7 @@ use store::cache::{ExpertStore, Held, Phase, Visit};
 use super::misses::MissService;
 use super::moves::Tiers;
 use super::placement::Placement;
-use super::port::{Request, RunningStep};
+use super::port::{Found, Request, RunningStep};
 use crate::EngineError;
 
 /// Prefetched reads in flight. As many records of megabytes keep a drive busy; each more would delay the next one that
@@ -121,7 +121,10 @@ impl<'s> Serving<'s> {
             match self.next()? {
                 Event::Requested(request) => self.requested(request),
                 Event::Landed(fetch) => self.landed(fetch),
-                Event::Idle => std::thread::yield_now(),
+                Event::Idle => {
+                    let reading = self.fetching.iter().any(|fetch| fetch.demanded);
+                    self.step.rest(reading)?;
+                }
                 Event::Ended => break,
             }
         }
@@ -184,13 +187,18 @@ impl<'s> Serving<'s> {
 
     /// Tells the step where a record is; `None` when it cannot be had.
     fn answer(&mut self, key: u32, address: Option<u64>) {
-        self.step.answer(key, address);
+        let found = address.zip(self.placement.host_hold(key));
+        self.step.answer(key, found.map(|(address, held)| Found { address, held }));
         self.answered.push(key);
     }
 
     /// The step waits for a record.
     fn demand(&mut self, key: u32) {
         if let Some(address) = self.placement.host_address(key) {
+            if !self.answered.contains(&key) {
+                // It was there when the step began: no visit has told the policy of this use.
+                self.service.in_host.push(key);
+            }
             self.service.prefetched.note_use(key);
             self.answer(key, Some(address));
         } else if let Some(fetch) = self.fetching.iter_mut().find(|fetch| fetch.key == key) {

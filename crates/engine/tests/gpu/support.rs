@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
 use engine::backend::gpu::{
-    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, Pieces, check_model, slot_bytes,
+    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, Pieces, Prediction, check_model,
+    slot_bytes,
 };
 use engine::engine::Engine;
 use engine::model::Model;
@@ -71,6 +72,7 @@ pub(crate) fn limits(case: &str, kv_type: KvType, pieces: Pieces) -> GpuOptions 
         kv_type,
         top_k: opened(case).1.moe.top_k,
         pieces,
+        prediction: Prediction::Off,
     }
 }
 

@@ -100,6 +100,7 @@ pub(crate) fn portable_options(options: &CudaOptions) -> GpuOptions {
         kv_type: options.kv_type,
         top_k: options.top_k,
         pieces: Pieces::Adaptive,
+        prediction: options.prediction,
     }
 }
 
@@ -249,7 +250,6 @@ pub(crate) fn choose_for(
 /// The first option that the portable backend does not know.
 fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
-        (arguments.predict != PredictChoice::Off, "--predict: --device gpu does not guess experts"),
         (
             arguments.routing == RoutingChoice::Calibrated,
             "--routing calibrated: --device gpu routes by the model alone",

@@ -60,13 +60,13 @@ impl DeviceMemory for DeviceSlots {
     type Filling = Event;
     type Saving = Saving<Admission>;
 
-    fn load(&mut self, from: &Held, slot: u32) -> Result<(), EngineError> {
+    fn load(&mut self, from: &Held, slot: u32, _key: u32) -> Result<(), EngineError> {
         let from = self.source(from);
         self.copy_stream.fetch(from, self.slot(slot).part(0, from.len()))?;
         Ok(self.copy_stream.wait()?)
     }
 
-    fn fill(&mut self, from: &Held, slot: u32) -> Result<Event, EngineError> {
+    fn fill(&mut self, from: &Held, slot: u32, _key: u32) -> Result<Event, EngineError> {
         let from = self.source(from);
         let event = Event::new(self.copy_stream.device())?;
         self.copy_stream.fetch(from, self.slot(slot).part(0, from.len()))?;

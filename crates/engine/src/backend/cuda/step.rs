@@ -13,7 +13,7 @@ use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 use crate::residency::predictor::Tier;
-use crate::residency::{Request, RunningStep};
+use crate::residency::{Found, Request, RunningStep};
 use crate::weights::{MatrixId, VectorId};
 
 /// Graphs and the state of the step that runs.
@@ -93,8 +93,8 @@ impl RunningStep for Port<'_> {
         }
     }
 
-    fn answer(&mut self, key: u32, address: Option<u64>) {
-        protocol::answer(self.answers.words(), key, address);
+    fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
+        protocol::answer(self.answers.words(), key, found.map(|found| found.address));
     }
 
     fn is_done(&mut self) -> Result<bool, EngineError> {

@@ -64,13 +64,25 @@ impl GpuBackend {
         for (index, &token) in tokens.iter().enumerate() {
             let residual = &self.registers[super::Register::Residual as usize];
             let (start, at) = (token as u64 * row, index as u64 * row);
-            self.gpu.copy(residual, start, &self.head.selected, at, row);
+            self.residency.device_mut().gpu.copy(residual, start, &self.head.selected, at, row);
         }
         let (weight, to) = (&self.vectors[norm.index()], &self.head.selected_normed);
         let buffers = (&self.head.selected, weight, to);
-        norm::launch(&mut self.gpu, buffers, (count, hidden), self.config.rms_epsilon)?;
+        norm::launch(
+            &mut self.residency.device_mut().gpu,
+            buffers,
+            (count, hidden),
+            self.config.rms_epsilon,
+        )?;
         let head = self.trunk.matrix(head.index());
-        product::launch(&mut self.gpu, head, to, &self.head.logits, count, false)?;
+        product::launch(
+            &mut self.residency.device_mut().gpu,
+            head,
+            to,
+            &self.head.logits,
+            count,
+            false,
+        )?;
         Ok(())
     }
 
@@ -114,7 +126,7 @@ impl GpuBackend {
             self.head.rows = 0;
             let mut record = |this: &mut Self| {
                 this.record_head(&tokens, weights)?;
-                let (gpu, head) = (&mut this.gpu, &this.head);
+                let (gpu, head) = (&mut this.residency.device_mut().gpu, &this.head);
                 let (logits, scratch) = (&head.logits, &head.scratch[0]);
                 Ok(draw::launch_most_likely(gpu, logits, scratch, &head.drawn, shape)?)
             };
@@ -152,7 +164,7 @@ impl GpuBackend {
             if !known {
                 this.record_head(&tokens, weights)?;
             }
-            let (gpu, head) = (&mut this.gpu, &this.head);
+            let (gpu, head) = (&mut this.residency.device_mut().gpu, &this.head);
             let [first, second] = &head.scratch;
             let row = (place * vocabulary, vocabulary);
             Ok(draw::launch_rank(gpu, &head.logits, [first, second], row)?)

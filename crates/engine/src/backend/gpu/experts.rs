@@ -1,30 +1,28 @@
-//! Routed experts on a portable GPU: which are in its memory, how the others get there, and what runs when.
+//! Routed experts on a portable GPU: what runs when, and how prompts bring the records that have no slot.
 //!
 //! The device finds the experts of few tokens through the table, as they were recorded; what happens where one has no
-//! slot is [`super::step`]. Of larger batches, and of prompts where a record can be missing, the choice is read back:
-//! tokens share experts. Experts that have a slot run at once, while the store reads the others; those are written into
-//! slots as many as there are at a time, and run. A slot is written behind everything that was recorded before, so it
-//! is never taken from work that could still name it. Every pair of a token and an expert has a row of its own and rows
-//! are added by ascending expert id, so that where records were shows in no bit.
+//! slot is [`super::running`]. Of larger batches, and of prompts where a record can be missing, the choice is read
+//! back: tokens share experts. Experts that have a slot run at once, while the store reads the others; those are
+//! written into scratch slots ([`super::slots`]) as many as there are at a time, and run. Every pair of a token and an
+//! expert has a row of its own and rows are added by ascending expert id, so that where records were shows in no bit.
 
 use std::sync::Arc;
 
 use gpu::op::{elementwise, experts, product, router};
 use gpu::{Buffer, Gpu, Slabs};
-use store::cache::{DeviceCounters, ExpertStore, LoadProgress, Phase, StoreCounters};
-use store::format::{Projection, ProjectionShape};
+use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StoreCounters};
+use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
-use super::GpuBackend;
 use super::requirements::layout;
+use super::slots::{GpuSlots, scratch_slots};
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
+use super::{GpuBackend, GpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
-
-/// Records that are asked for at once when all are loaded.
-const LOADED_TOGETHER: usize = 8;
+use crate::residency::{Dimensions, Residency};
 
 /// Tiles of one launch: devices count workgroups in 16 bits.
 const TILES_TOGETHER: usize = 32768;
@@ -41,40 +39,17 @@ pub struct ExpertMemory {
     pub progress: Option<LoadProgress>,
 }
 
-/// What a slot holds.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// Index of the record in the table.
-    record: Option<usize>,
-    used: u64,
-}
-
-/// Slots, their contents, and how records of each layer lie in them.
-pub(super) struct Experts {
-    pub(super) store: Arc<ExpertStore>,
-    layouts: Vec<experts::Layout>,
-    slabs: Slabs,
-    slots: Vec<Slot>,
-    /// Slot of each record.
-    places: Vec<Option<u32>>,
-    /// Experts of a layer.
-    experts: usize,
-    /// Advances with every group of experts that runs.
-    clock: u64,
-    counters: DeviceCounters,
-}
-
 /// Pairs of one layer's batch by expert.
-struct Assignments {
+pub(super) struct Assignments {
     /// Experts, ascending, and where their pairs begin in `order`; one more start than experts.
-    experts: Vec<u32>,
+    pub(super) experts: Vec<u32>,
     starts: Vec<usize>,
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
 }
 
 impl Assignments {
     /// Sorts pairs by the expert that each has.
-    fn new(chosen: &[u32], experts: usize) -> Self {
+    pub(super) fn new(chosen: &[u32], experts: usize) -> Self {
         let mut of = vec![Vec::new(); experts];
         for (pair, &expert) in chosen.iter().enumerate() {
             of[expert as usize].push(pair as u32);
@@ -86,6 +61,12 @@ impl Assignments {
             starts.push(order.len());
         }
         Self { experts: ids, starts, order }
+    }
+
+    /// Members whose records have slots, and the others.
+    pub(super) fn parted(&self, slots: &GpuSlots, layer: LayerId) -> (Vec<usize>, Vec<usize>) {
+        let key = |member: usize| slots.key(layer, ExpertId(self.experts[member] as u16));
+        (0..self.experts.len()).partition(|&member| slots.has(key(member)))
     }
 
     /// Most pairs of an expert.
@@ -119,7 +100,7 @@ pub(super) struct MixtureBuffers {
     own_order: Buffer,
     /// As the host sorts them.
     tiles: Buffer,
-    order: Buffer,
+    pub(super) order: Buffer,
     inner: Buffer,
     rows: Buffer,
     shared_factor: Buffer,
@@ -155,128 +136,100 @@ impl MixtureBuffers {
     }
 }
 
-impl Experts {
-    /// Allocates the slots; with one for each record all are loaded.
-    pub(super) fn new(
-        gpu: &mut Gpu,
-        config: &ModelConfig,
-        shapes: &[Option<[ProjectionShape; 3]>],
-        memory: ExpertMemory,
-    ) -> Result<Self, EngineError> {
-        let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
-        let layouts = layouts.collect::<Option<Vec<_>>>();
-        let layouts = layouts.expect("`check_model` has asked for every layer's layout");
-        let (count, slots) = (config.moe.experts, memory.slots);
-        let records = shapes.len() * count;
-        let mut experts = Self {
-            store: memory.store,
-            layouts,
-            slabs: Slabs::new(gpu, slots, memory.slot_bytes, records)?,
-            slots: vec![Slot { record: None, used: 0 }; slots],
-            places: vec![None; records],
-            experts: count,
-            clock: 0,
-            counters: DeviceCounters::default(),
+/// Allocates the slots and loads as many records as stay, evenly over the layers.
+pub(super) fn load(
+    mut gpu: Gpu,
+    config: &ModelConfig,
+    shapes: &[Option<[ProjectionShape; 3]>],
+    memory: ExpertMemory,
+    options: &GpuOptions,
+) -> Result<Residency<GpuSlots>, EngineError> {
+    let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
+    let layouts = layouts.collect::<Option<Vec<_>>>();
+    let layouts = layouts.expect("`check_model` has asked for every layer's layout");
+    let (layers, experts) = (layouts.len(), config.moe.experts);
+    let ExpertMemory { store, slot_bytes, slots, progress } = memory;
+    let records = layers * experts;
+    let scratch = scratch_slots(slots, records, options.top_k);
+    let slabs = Slabs::new(&mut gpu, slots, slot_bytes, records)?;
+    let kept = slots - scratch;
+    let device = GpuSlots::new(gpu, slabs, Arc::clone(&store), layouts, experts, scratch);
+    let together = STEP_TOKENS.min(options.sequences.max(1)) * options.top_k;
+    // Names alone: kernels read no address, and slots come before all of the host tier's.
+    let bases = (1..=store.arenas().len() as u64).map(|arena| arena << 48).collect();
+    let dimensions = Dimensions {
+        layers,
+        experts,
+        per_layer: together.min(experts),
+        slots: (1..=kept as u64).collect(),
+        bases,
+        can_move: slots < records,
+    };
+    let mut residency = Residency::new(store, device, dimensions);
+    residency.load(|filled| {
+        if let Some(tell) = &progress {
+            tell((filled * slot_bytes) as u64, (kept * slot_bytes) as u64);
+        }
+    })?;
+    residency.device_mut().forget_written();
+    Ok(residency)
+}
+
+/// What the experts of a layer are computed with.
+#[derive(Clone, Copy)]
+pub(super) struct Routed<'a> {
+    pub(super) buffers: &'a MixtureBuffers,
+    pub(super) normed: &'a Buffer,
+    /// Experts of a token, and of a layer.
+    pub(super) top_k: usize,
+    pub(super) experts: usize,
+}
+
+impl Routed<'_> {
+    /// Runs experts that have slots; the pairs of `work` were written in their order.
+    pub(super) fn run_members(
+        &self,
+        slots: &mut GpuSlots,
+        layer: LayerId,
+        work: &Assignments,
+        members: &[usize],
+    ) -> Result<(), EngineError> {
+        if members.is_empty() {
+            return Ok(());
+        }
+        let pairs = if work.most() == 1 { 1 } else { experts::TILE_TOKENS };
+        let tiles = work.tiles(members, pairs as usize);
+        slots.gpu.write_words(&self.buffers.tiles, 0, &tiles)?;
+        let launched = experts::Work {
+            tiles: &self.buffers.tiles,
+            first: 0,
+            count: tiles.len() / 3,
+            pairs,
+            order: &self.buffers.order,
+            k: self.top_k,
+            table_start: layer.index() * self.experts,
+            flag: flag_of(layer),
         };
-        if slots >= records {
-            experts.load_all(gpu, memory.progress.as_deref())?;
-        }
-        Ok(experts)
+        self.run_tiles(slots, layer, launched)
     }
 
-    fn load_all(
-        &mut self,
-        gpu: &mut Gpu,
-        progress: Option<&(dyn Fn(u64, u64) + Send)>,
+    /// Both halves of the experts of some tiles.
+    fn run_tiles(
+        &self,
+        slots: &mut GpuSlots,
+        layer: LayerId,
+        work: experts::Work<'_>,
     ) -> Result<(), EngineError> {
-        let store = Arc::clone(&self.store);
-        let bytes = self.slabs.slot_bytes() as u64;
-        for layer in 0..self.layouts.len() {
-            for first in (0..self.experts).step_by(LOADED_TOGETHER) {
-                let last = (first + LOADED_TOGETHER).min(self.experts);
-                let ids: Vec<_> = (first..last).map(|expert| ExpertId(expert as u16)).collect();
-                let mut visit = store.visit(LayerId(layer as u16), &ids, Phase::Prefill)?;
-                for member in visit.order().to_vec() {
-                    let record = layer * self.experts + first + member;
-                    self.put(gpu, record, record, &visit.wait(member)?)?;
-                    visit.release(member);
-                }
-                if let Some(tell) = progress {
-                    let done = (layer * self.experts + last) as u64;
-                    tell(done * bytes, self.places.len() as u64 * bytes);
-                }
-            }
+        let record = slots.layout(layer).record_shape();
+        let (gpu, slabs) = (&mut slots.gpu, &slots.slabs);
+        let (inner, rows) = (&self.buffers.inner, &self.buffers.rows);
+        for first in (0..work.count).step_by(TILES_TOGETHER) {
+            let count = (work.count - first).min(TILES_TOGETHER);
+            let part = experts::Work { first, count, ..work };
+            experts::launch(gpu, experts::Half::GateUp, &record, slabs, part, self.normed, inner)?;
+            experts::launch(gpu, experts::Half::Down, &record, slabs, part, inner, rows)?;
         }
-        self.counters = DeviceCounters::default();
         Ok(())
-    }
-
-    pub(super) fn holds_all(&self) -> bool {
-        self.slots.len() >= self.places.len()
-    }
-
-    /// Writes a record into a slot; what the slot held is forgotten.
-    fn put(
-        &mut self,
-        gpu: &mut Gpu,
-        slot: usize,
-        record: usize,
-        bytes: &store::cache::ExpertBytes<'_>,
-    ) -> Result<(), EngineError> {
-        if let Some(old) = self.slots[slot].record.take() {
-            self.places[old] = None;
-            self.slabs.name(gpu, old, None)?;
-        }
-        let planes = [Projection::Gate, Projection::Up, Projection::Down]
-            .map(|which| [bytes.weight(which), bytes.scales(which), bytes.biases(which)]);
-        let layout = &self.layouts[record / self.experts];
-        self.slabs.fill(gpu, slot, &layout.record(planes))?;
-        self.slabs.name(gpu, record, Some(slot))?;
-        self.slots[slot] = Slot { record: Some(record), used: self.clock };
-        self.places[record] = Some(slot as u32);
-        self.counters.copied += 1;
-        Ok(())
-    }
-
-    /// The slot that was used longest ago, and not by the group in the making.
-    fn victim(&self) -> Option<usize> {
-        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.used < self.clock);
-        idle.min_by_key(|(_, slot)| (slot.record.is_some(), slot.used)).map(|(index, _)| index)
-    }
-
-    /// Experts of a layer that were used from their slots: how many of the chosen there are, each once.
-    pub(super) fn note_used(&mut self, layer: LayerId, chosen: &[u32]) -> usize {
-        self.clock += 1;
-        let first = layer.index() * self.experts;
-        let mut found = 0;
-        for &expert in chosen {
-            let Some(slot) = self.places[first + expert as usize] else { continue };
-            let slot = &mut self.slots[slot as usize];
-            found += usize::from(slot.used != self.clock);
-            slot.used = self.clock;
-        }
-        found
-    }
-
-    /// Members of a layer's work that have a slot, and those that have none.
-    fn parted(&self, layer: LayerId, work: &Assignments) -> (Vec<usize>, Vec<usize>) {
-        let first = layer.index() * self.experts;
-        let found = |member: &usize| self.places[first + work.experts[*member] as usize].is_some();
-        (0..work.experts.len()).partition(found)
-    }
-
-    /// What the store counted, with the uses that never reached it.
-    pub(super) fn counters(&self) -> StoreCounters {
-        let mut counters = self.store.counters();
-        for (phase, found) in [
-            (&mut counters.decode, self.counters.hits),
-            (&mut counters.prefill, self.counters.resident),
-        ] {
-            phase.requests += found;
-            phase.hits += found;
-        }
-        counters.device = self.counters;
-        counters
     }
 }
 
@@ -288,8 +241,11 @@ impl GpuBackend {
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        let (tokens, k, moe) = (self.tokens, self.options.top_k, &self.config.moe);
-        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
+        let moe = &self.config.moe;
+        let holds_all = !self.residency.can_move();
+        let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
+        let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
         let router = self.trunk.matrix(mixture.router.index());
         product::launch(gpu, router, normed, &buffers.router_logits, tokens, false)?;
@@ -308,7 +264,12 @@ impl GpuBackend {
             product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
         }
         let step = self.steps.runs();
-        let ungrouped = step || self.experts.holds_all() && tokens <= STEP_TOKENS;
+        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, mixture.router));
+        if let Some((next, to)) = next.filter(|_| step) {
+            let next = self.trunk.matrix(next.index());
+            product::launch(gpu, next, normed, to, tokens, false)?;
+        }
+        let ungrouped = step || holds_all && tokens <= STEP_TOKENS;
         let choice = router::Choice {
             ids: &buffers.ids,
             first_id: if step { layer.index() * tokens * k } else { 0 },
@@ -318,30 +279,37 @@ impl GpuBackend {
             flag: if ungrouped { flag_of(layer) } else { 0 },
         };
         let shape = (tokens, moe.experts, k);
-        let (logits, slabs) = (&buffers.router_logits, &self.experts.slabs);
-        router::launch(gpu, logits, slabs, choice, shape, moe.router.normalise)?;
+        let (logits, normalise) = (&buffers.router_logits, moe.router.normalise);
+        router::launch(gpu, logits, &slots.slabs, choice, shape, normalise)?;
         if !ungrouped {
             self.run_grouped(layer, cancel)?;
-        } else if !step || !self.step_routed(layer, cancel)? {
-            let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        } else {
+            if step {
+                self.step_routed(layer)?;
+            }
+            let (residency, routed) = self.routed();
             let work = experts::Work {
-                tiles: &buffers.own_tiles,
+                tiles: &routed.buffers.own_tiles,
                 first: 0,
                 count: tokens * k,
                 pairs: 1,
-                order: &buffers.own_order,
+                order: &routed.buffers.own_order,
                 k,
-                table_start: layer.index() * self.config.moe.experts,
+                table_start: layer.index() * routed.experts,
                 flag: flag_of(layer),
             };
-            let normed = &self.registers[Register::Normed as usize];
-            run_tiles(gpu, &self.experts, layer, work, normed, buffers)?;
-            if !step {
-                self.count(tokens * k);
+            routed.run_tiles(residency.device_mut(), layer, work)?;
+            match phase {
+                _ if step => {}
+                Phase::Decode => residency.note_resident(1, tokens * k),
+                Phase::Prefill => {
+                    residency.note_prompt_hits(tokens * k);
+                    residency.note_prompt_layer();
+                }
             }
         }
-        self.steps.note_combine(&self.gpu);
-        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
+        let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
+        self.steps.note_combine(gpu);
         let shared = mixture.shared.as_ref();
         let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
         let residual = &self.registers[Register::Residual as usize];
@@ -351,128 +319,84 @@ impl GpuBackend {
         Ok(())
     }
 
-    /// Uses of records that were in the GPU's memory.
-    pub(super) fn count(&mut self, uses: usize) {
-        match self.phase {
-            Phase::Decode => self.experts.counters.hits += uses as u64,
-            Phase::Prefill => self.experts.counters.resident += uses as u64,
-        }
+    /// The parts that launches of experts and the copies of their records need.
+    pub(super) fn routed(&mut self) -> (&mut Residency<GpuSlots>, Routed<'_>) {
+        let routed = Routed {
+            buffers: &self.mixture,
+            normed: &self.registers[Register::Normed as usize],
+            top_k: self.options.top_k,
+            experts: self.config.moe.experts,
+        };
+        (&mut self.residency, routed)
     }
 
     /// Reads the choice back and runs the experts in groups: those that have slots, then the others as they land.
     fn run_grouped(&mut self, layer: LayerId, cancel: &dyn Cancel) -> Result<(), EngineError> {
         let bytes = 4 * (self.tokens * self.options.top_k) as u64;
-        let control = self.gpu.control().clone();
+        let gpu = &mut self.residency.device_mut().gpu;
+        let control = gpu.control().clone();
         let places = [(&control, 0, CONTROL_BYTES), (&self.mixture.ids, 0, bytes)];
-        let words = words(&self.gpu.read(&places)?);
+        let words = words(&gpu.read(&places)?);
         let (control, chosen) = words.split_at(CONTROL_WORDS);
         self.check_finite(control[1])?;
-        self.run_chosen(layer, chosen, true, cancel)
-    }
-
-    /// Loads what a layer missed and runs it; with `all`, before that what has slots.
-    pub(super) fn run_chosen(
-        &mut self,
-        layer: LayerId,
-        chosen: &[u32],
-        all: bool,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        let work = Assignments::new(chosen, self.config.moe.experts);
-        let (there, missing) = self.experts.parted(layer, &work);
-        self.gpu.write_words(&self.mixture.order, 0, &work.order)?;
-        let used = self.experts.note_used(layer, chosen);
-        self.count(used);
-        if all {
-            self.run_members(layer, &work, &there)?;
-            // What runs already is queued before anything that is written from here on.
-            self.gpu.submit()?;
-        }
-        self.load_members(layer, &work, &missing, cancel)
-    }
-
-    /// Loads records and runs their experts, as many at a time as there are slots.
-    fn load_members(
-        &mut self,
-        layer: LayerId,
-        work: &Assignments,
-        missing: &[usize],
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
+        let (pairs, layers) = (chosen.len(), self.config.layers.len());
+        let (phase, experts) = (self.phase, self.config.moe.experts);
+        let (residency, routed) = self.routed();
+        residency.begin_prompt_layer()?;
+        let work = Assignments::new(chosen, experts);
+        let slots = residency.device_mut();
+        let (there, missing) = work.parted(slots, layer);
+        slots.gpu.write_words(&routed.buffers.order, 0, &work.order)?;
+        slots.note_used(layer, chosen);
+        routed.run_members(slots, layer, &work, &there)?;
+        // What runs already is queued before anything that is written from here on.
+        slots.gpu.submit()?;
+        residency.note_prompt_hits(there.len());
+        residency.note_prompt_layer();
         if missing.is_empty() {
             return Ok(());
         }
-        let first = layer.index() * self.config.moe.experts;
-        let store = Arc::clone(&self.experts.store);
         let ids: Vec<_> = missing.iter().map(|&it| ExpertId(work.experts[it] as u16)).collect();
-        let mut visit = store.visit(layer, &ids, self.phase)?;
+        let store = Arc::clone(residency.store());
+        let mut visit = store.visit(layer, &ids, phase)?;
+        let next = LayerId(layer.0 + 1);
+        if residency.can_miss() && next.index() < layers && pairs >= 3 * experts {
+            // A chunk of so many tokens needs nearly all of the next layer's records.
+            residency.read_ahead(next);
+        }
+        let slots = residency.device_mut();
+        slots.begin_group();
         let wanted = || !cancel.is_cancelled();
         let mut group = Vec::new();
-        self.experts.clock += 1;
         for place in visit.order().to_vec() {
-            let slot = match self.experts.victim() {
-                Some(slot) => slot,
-                None => {
-                    self.run_members(layer, work, &group)?;
-                    group.clear();
-                    self.experts.clock += 1;
-                    self.experts.victim().expect("a plan has a slot at least")
-                }
-            };
-            let record = first + usize::from(ids[place].0);
-            let bytes = visit.wait_while(place, &wanted)?;
-            self.experts.put(&mut self.gpu, slot, record, &bytes)?;
+            visit.wait_while(place, &wanted)?;
+            let held = store.hold(layer, ids[place]).expect("the visit keeps the record");
+            let key = slots.key(layer, ids[place]);
+            if !slots.put(key, held.bytes())? {
+                routed.run_members(slots, layer, &work, &group)?;
+                group.clear();
+                slots.begin_group();
+                slots.put(key, held.bytes())?;
+            }
+            drop(held);
             visit.release(place);
             group.push(missing[place]);
         }
-        self.run_members(layer, work, &group)
+        routed.run_members(slots, layer, &work, &group)
     }
 
-    /// Runs experts that have slots.
-    fn run_members(
-        &mut self,
-        layer: LayerId,
-        work: &Assignments,
-        members: &[usize],
-    ) -> Result<(), EngineError> {
-        if members.is_empty() {
-            return Ok(());
+    /// What the store counted, with the uses that never reached it and what was handed over.
+    pub(super) fn all_counters(&self) -> StoreCounters {
+        let mut counters = self.residency.counters();
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.count(&mut counters.device.prefetched);
         }
-        let pairs = if work.most() == 1 { 1 } else { experts::TILE_TOKENS };
-        let tiles = work.tiles(members, pairs as usize);
-        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
-        gpu.write_words(&buffers.tiles, 0, &tiles)?;
-        let launched = experts::Work {
-            tiles: &buffers.tiles,
-            first: 0,
-            count: tiles.len() / 3,
-            pairs,
-            order: &buffers.order,
-            k: self.options.top_k,
-            table_start: layer.index() * self.config.moe.experts,
-            flag: flag_of(layer),
-        };
-        let normed = &self.registers[Register::Normed as usize];
-        run_tiles(gpu, &self.experts, layer, launched, normed, buffers)
+        let slots = self.residency.device();
+        counters.device.copied = slots.written();
+        counters.device.slots = slots.slabs.slots() as u64;
+        let gpu::Counts { dispatches, submissions, waits, waited } = slots.gpu.counts();
+        let waited_us = waited.as_micros() as u64;
+        counters.device.queue = QueueCounters { dispatches, submissions, waits, waited_us };
+        counters
     }
-}
-
-/// Both halves of the experts of some tiles.
-fn run_tiles(
-    gpu: &mut Gpu,
-    of: &Experts,
-    layer: LayerId,
-    work: experts::Work<'_>,
-    normed: &Buffer,
-    buffers: &MixtureBuffers,
-) -> Result<(), EngineError> {
-    let record = of.layouts[layer.index()].record_shape();
-    let (inner, rows) = (&buffers.inner, &buffers.rows);
-    for first in (0..work.count).step_by(TILES_TOGETHER) {
-        let count = (work.count - first).min(TILES_TOGETHER);
-        let part = experts::Work { first, count, ..work };
-        experts::launch(gpu, experts::Half::GateUp, &record, &of.slabs, part, normed, inner)?;
-        experts::launch(gpu, experts::Half::Down, &record, &of.slabs, part, inner, rows)?;
-    }
-    Ok(())
 }

@@ -9,8 +9,11 @@
 
 mod draw;
 mod experts;
+mod prefetch;
 mod requirements;
+mod running;
 mod sequences;
+mod slots;
 mod speed;
 mod step;
 
@@ -22,24 +25,28 @@ pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choo
 use gpu::{Buffer, Trunk};
 use kernels::KvType;
 use store::LayerId;
-use store::cache::{Phase, QueueCounters, StoreCounters};
+use store::cache::{Phase, StoreCounters};
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
-use self::experts::{Experts, MixtureBuffers};
+use self::experts::MixtureBuffers;
+use self::prefetch::Prefetch;
 use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
 use self::sequences::{Sequences, Span};
+use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::Steps;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::mixture::Mixture;
+use crate::residency::Residency;
+pub use crate::residency::predictor::Prediction;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
 
@@ -55,12 +62,13 @@ pub const BATCH_LIMIT: usize = 32768;
 pub struct GpuBackend {
     config: ModelConfig,
     options: GpuOptions,
-    gpu: Gpu,
+    /// The GPU, its slots, and which record is where.
+    residency: Residency<GpuSlots>,
+    prefetch: Option<Prefetch>,
     trunk: Trunk,
     vectors: Vec<Buffer>,
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
-    experts: Experts,
     sequences: Sequences,
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
     token_ids: Buffer,
@@ -126,16 +134,25 @@ impl GpuBackend {
         for (buffer, values) in held.iter().zip(&vectors) {
             gpu.write_floats(buffer, 0, values)?;
         }
+        let mixture = MixtureBuffers::new(&mut gpu, &sizes)?;
+        let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
+        let head = Head::new(&mut gpu, &sizes)?;
+        let (layers, experts) = (config.layers.len(), config.moe.experts);
+        let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
+        let shape = (layers, experts, options.top_k);
+        let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
+        let prefetch = guesses.then(prefetch).transpose()?;
         Ok(Self {
-            mixture: MixtureBuffers::new(&mut gpu, &sizes)?,
-            sequences: Sequences::new(&mut gpu, &config, &options, &sizes)?,
-            experts: Experts::new(&mut gpu, &config, shapes, memory)?,
+            mixture,
+            sequences,
+            prefetch,
+            residency: experts::load(gpu, &config, shapes, memory, &options)?,
             trunk,
             vectors: held,
             registers,
             token_ids,
             angles,
-            head: Head::new(&mut gpu, &sizes)?,
+            head,
             steps: Steps::new(options.pieces, config.layers.len()),
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
@@ -145,7 +162,6 @@ impl GpuBackend {
             failure: None,
             config,
             options,
-            gpu,
         })
     }
 
@@ -160,7 +176,7 @@ impl GpuBackend {
     fn settle(&self) -> Result<(), EngineError> {
         match &self.failure {
             Some(error) => Err(error.clone().into()),
-            None => Ok(self.gpu.check()?),
+            None => Ok(self.residency.device().gpu.check()?),
         }
     }
 
@@ -209,9 +225,9 @@ impl GpuBackend {
                 angles.extend([angle.cos() as f32, angle.sin() as f32]);
             }
         }
-        self.gpu.write_words(&self.token_ids, 0, &self.ids)?;
-        self.gpu.write_floats(&self.angles, 0, &angles)?;
-        self.gpu.clear_control();
+        self.residency.device_mut().gpu.write_words(&self.token_ids, 0, &self.ids)?;
+        self.residency.device_mut().gpu.write_floats(&self.angles, 0, &angles)?;
+        self.residency.device_mut().gpu.clear_control();
         Ok(())
     }
 
@@ -224,7 +240,7 @@ impl GpuBackend {
         for (matrix, to) in products {
             let matrix = self.trunk.matrix(matrix.index());
             let [x, y] = [from, *to].map(|register| &self.registers[register as usize]);
-            product::launch(&mut self.gpu, matrix, x, y, self.tokens, add)?;
+            product::launch(&mut self.residency.device_mut().gpu, matrix, x, y, self.tokens, add)?;
         }
         Ok(())
     }
@@ -234,7 +250,7 @@ impl Backend for GpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.create(&mut self.gpu)
+        self.sequences.create(&mut self.residency.device_mut().gpu)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -252,13 +268,13 @@ impl Backend for GpuBackend {
     ) -> Result<Snapshot, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.snapshot(&mut self.gpu, sequence)
+        self.sequences.snapshot(&mut self.residency.device_mut().gpu, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.restore(&mut self.gpu, sequence, snapshot)
+        self.sequences.restore(&mut self.residency.device_mut().gpu, sequence, snapshot)
     }
 
     fn room(&self) -> Room {
@@ -280,7 +296,7 @@ impl Backend for GpuBackend {
     fn suspend(&mut self) -> Option<Suspended> {
         let count = self.tokens * self.config.hidden;
         let residual = &self.registers[Register::Residual as usize];
-        let residual = self.gpu.read_floats(residual, 0, count).ok()?;
+        let residual = self.residency.device_mut().gpu.read_floats(residual, 0, count).ok()?;
         let spans = self.spans.iter();
         let spans = spans.map(|span| (span.sequence, span.run.position, span.run.tokens));
         Some(Suspended {
@@ -303,7 +319,7 @@ impl Backend for GpuBackend {
         self.sequences.marks = suspended.marks;
         self.tell_batch()?;
         let residual = &self.registers[Register::Residual as usize];
-        Ok(self.gpu.write_floats(residual, 0, &suspended.residual)?)
+        Ok(self.residency.device_mut().gpu.write_floats(residual, 0, &suspended.residual)?)
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
@@ -319,8 +335,8 @@ impl Backend for GpuBackend {
         };
         self.sequences.marks.clear();
         self.head.forget();
+        self.begin_step(purpose)?;
         self.tell_batch()?;
-        self.begin_step(purpose);
         Ok(())
     }
 
@@ -330,14 +346,15 @@ impl Backend for GpuBackend {
 
     fn check_files(&self) -> Result<(), EngineError> {
         self.settle()?;
-        Ok(self.experts.store.check_files()?)
+        Ok(self.residency.store().check_files()?)
     }
 
     fn commit(&mut self) {
         for span in &self.spans {
             self.sequences.advance(span.sequence, span.run.tokens);
         }
-        if let Err(error) = self.sequences.finish_marks(&mut self.gpu, &self.spans)
+        if let Err(error) =
+            self.sequences.finish_marks(&mut self.residency.device_mut().gpu, &self.spans)
             && let EngineError::Gpu(error) = error
         {
             self.failure.get_or_insert(error);
@@ -345,7 +362,7 @@ impl Backend for GpuBackend {
     }
 
     fn give_up(&mut self, layer: LayerId) {
-        self.experts.store.forget_ahead(layer);
+        self.residency.store().forget_ahead(layer);
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {
@@ -356,7 +373,13 @@ impl Backend for GpuBackend {
         self.attempt(|this| {
             let table = this.trunk.matrix(table.index());
             let residual = &this.registers[Register::Residual as usize];
-            embedding::launch(&mut this.gpu, table, &this.token_ids, residual, this.tokens)
+            embedding::launch(
+                &mut this.residency.device_mut().gpu,
+                table,
+                &this.token_ids,
+                residual,
+                this.tokens,
+            )
         });
     }
 
@@ -365,7 +388,12 @@ impl Backend for GpuBackend {
             let [x, y] = [from, to].map(|register| &this.registers[register as usize]);
             let weight = &this.vectors[weight.index()];
             let shape = (this.tokens, this.config.hidden);
-            norm::launch(&mut this.gpu, (x, weight, y), shape, this.config.rms_epsilon)
+            norm::launch(
+                &mut this.residency.device_mut().gpu,
+                (x, weight, y),
+                shape,
+                this.config.rms_epsilon,
+            )
         });
     }
 
@@ -383,7 +411,7 @@ impl Backend for GpuBackend {
                 .map(|register| &this.registers[register as usize]);
             let attention = &this.config.attention;
             let shape = (this.tokens, attention.query_heads, attention.head_dim);
-            heads::launch_split(&mut this.gpu, (both, query, gate), shape)
+            heads::launch_split(&mut this.residency.device_mut().gpu, (both, query, gate), shape)
         });
     }
 
@@ -397,7 +425,13 @@ impl Backend for GpuBackend {
             let (x, weight) = (&this.registers[heads as usize], &this.vectors[weight.index()]);
             let shape = (this.tokens, count, attention.head_dim);
             let (pairs, epsilon) = (this.frequencies.len(), this.config.rms_epsilon);
-            heads::launch(&mut this.gpu, (x, weight, &this.angles), shape, pairs, epsilon)
+            heads::launch(
+                &mut this.residency.device_mut().gpu,
+                (x, weight, &this.angles),
+                shape,
+                pairs,
+                epsilon,
+            )
         });
     }
 
@@ -410,7 +444,7 @@ impl Backend for GpuBackend {
                     .map(|register| &this.registers[register as usize]);
             for span in &this.spans {
                 let (keys, values) = this.sequences.cache(span.sequence, layer);
-                let (gpu, places) = (&mut this.gpu, (keys, values));
+                let (gpu, places) = (&mut this.residency.device_mut().gpu, (keys, values));
                 attention::launch_append(gpu, cache, (key, value), places, shape, span.run)?;
                 attention::launch(gpu, cache, query, places, context, shape, span.run)?;
             }
@@ -423,7 +457,7 @@ impl Backend for GpuBackend {
             let attention = &this.config.attention;
             let count = this.tokens * attention.query_heads * attention.head_dim;
             let [x, gate] = [x, gate].map(|register| &this.registers[register as usize]);
-            elementwise::launch_sigmoid_gate(&mut this.gpu, gate, x, count)
+            elementwise::launch_sigmoid_gate(&mut this.residency.device_mut().gpu, gate, x, count)
         });
     }
 
@@ -436,9 +470,15 @@ impl Backend for GpuBackend {
                 let [x, y] = [Register::Mixed, Register::Convolved]
                     .map(|register| &this.registers[register as usize]);
                 let buffers = (x, &this.vectors[weight.index()], tail, y);
-                convolution::launch(&mut this.gpu, buffers, channels, taps, span.run)?;
+                convolution::launch(
+                    &mut this.residency.device_mut().gpu,
+                    buffers,
+                    channels,
+                    taps,
+                    span.run,
+                )?;
                 let run = (index, span.sequence);
-                this.sequences.keep(&mut this.gpu, run, layer, true)?;
+                this.sequences.keep(&mut this.residency.device_mut().gpu, run, layer, true)?;
             }
             Ok(())
         });
@@ -451,14 +491,21 @@ impl Backend for GpuBackend {
             let [x, beta, decay, y] =
                 [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
                     .map(|register| &this.registers[register as usize]);
-            delta::launch_heads(&mut this.gpu, x, shape, this.tokens)?;
+            delta::launch_heads(&mut this.residency.device_mut().gpu, x, shape, this.tokens)?;
             let [rate, bias] = [decay_rate, decay_bias].map(|id| &this.vectors[id.index()]);
             let inputs = delta::Inputs { x, beta, decay, rate, bias };
             for (index, span) in this.spans.iter().enumerate() {
                 let (state, _) = this.sequences.recurrent(span.sequence, layer);
-                delta::launch(&mut this.gpu, inputs, state, y, shape, span.run)?;
+                delta::launch(
+                    &mut this.residency.device_mut().gpu,
+                    inputs,
+                    state,
+                    y,
+                    shape,
+                    span.run,
+                )?;
                 let run = (index, span.sequence);
-                this.sequences.keep(&mut this.gpu, run, layer, false)?;
+                this.sequences.keep(&mut this.residency.device_mut().gpu, run, layer, false)?;
             }
             Ok(())
         });
@@ -471,7 +518,12 @@ impl Backend for GpuBackend {
                 [Register::Z, Register::Context].map(|register| &this.registers[register as usize]);
             let shape = (this.tokens * config.value_heads, config.value_dim);
             let buffers = (context, &this.vectors[weight.index()], z);
-            norm::launch_gated(&mut this.gpu, buffers, shape, this.config.rms_epsilon)
+            norm::launch_gated(
+                &mut this.residency.device_mut().gpu,
+                buffers,
+                shape,
+                this.config.rms_epsilon,
+            )
         });
     }
 
@@ -519,10 +571,6 @@ impl Backend for GpuBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        let mut counters = self.experts.counters();
-        let gpu::Counts { dispatches, submissions, waits, waited } = self.gpu.counts();
-        let waited_us = waited.as_micros() as u64;
-        counters.device.queue = QueueCounters { dispatches, submissions, waits, waited_us };
-        counters
+        self.all_counters()
     }
 }

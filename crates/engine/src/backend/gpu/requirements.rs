@@ -15,6 +15,7 @@ use super::step::STEP_TOKENS;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::part::Part;
+use crate::residency::predictor::Prediction;
 use crate::weights::Catalog;
 
 /// Sizes of a backend.
@@ -38,6 +39,8 @@ pub struct GpuOptions {
     pub top_k: usize,
     /// How steps are handed over where an expert may be missing.
     pub pieces: Pieces,
+    /// Whether steps guess what the next layer will choose.
+    pub prediction: Prediction,
 }
 
 /// How many layers of a step are handed over at once where an expert may be missing.
@@ -83,6 +86,8 @@ pub(super) struct Sizes {
     pub(super) pairs: usize,
     pub(super) pair_inner: usize,
     pub(super) pair_hidden: usize,
+    /// What a step guesses of the next layer.
+    pub(super) guesses: usize,
     pub(super) shared_factor: usize,
     pub(super) shared_inner: usize,
     pub(super) shared_hidden: usize,
@@ -123,6 +128,10 @@ impl Sizes {
             pairs,
             pair_inner: pairs * moe.intermediate,
             pair_hidden: pairs * hidden,
+            guesses: match options.prediction {
+                Prediction::Off => 0,
+                Prediction::On | Prediction::Auto => tokens.min(STEP_TOKENS) * moe.experts,
+            },
             shared_factor: shared,
             shared_inner: inner,
             shared_hidden: shared * hidden,
@@ -141,6 +150,7 @@ impl Sizes {
     fn batch(&self) -> impl Iterator<Item = u64> {
         let mixture = [
             self.router_logits,
+            self.guesses,
             self.pair_inner,
             self.pair_hidden,
             self.shared_factor,
@@ -174,7 +184,7 @@ impl Sizes {
         let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
         let page = 2 * page * config.count(Mixer::Attention) as u64;
         let states = (self.state + self.tail) * config.count(Mixer::DeltaNet);
-        let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.logits;
+        let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.guesses + self.logits;
         page.max(4 * step.max(states).max(self.tokens * config.hidden) as u64)
     }
 }

@@ -3,8 +3,9 @@
 //! The router of each layer looks its choice up and raises a flag with its layer where an expert has no slot. Behind
 //! the flag run only the experts of that layer that have slots; all other kernels do nothing, so that what the step has
 //! changed is what came before. The layers are handed over in *pieces*, each with a copy of the flag and of its choices
-//! behind it, and the host goes on recording. When a piece arrives with the flag up, the host loads what that layer
-//! missed, runs it, lowers the flag and hands over again what was recorded behind it, from the layer's sum on.
+//! behind it, and the host goes on recording. Once a piece has arrived with the flag up, or is likely to, what is
+//! recorded goes to the tape alone; when something asks for the step's result, the residency serves what layers missed
+//! ([`Running`]).
 //!
 //! A flag stays up until its layer has been served: after a failed read nothing behind the layer has run, and the next
 //! request for the step's result tries again. A step that nothing asks for is ended before the next one begins.
@@ -12,12 +13,16 @@
 use std::collections::VecDeque;
 
 use gpu::{Ask, Buffer, Gpu};
-use store::LayerId;
+use store::{ExpertId, LayerId};
 
+use super::experts::Routed;
+use super::prefetch::Prefetch;
 use super::requirements::Pieces;
-use super::{Cancel, GpuBackend, GpuError};
+use super::running::Running;
+use super::{GpuBackend, GpuError, Register};
 use crate::EngineError;
-use crate::backend::{Purpose, Uncancelled};
+use crate::backend::Purpose;
+use crate::residency::predictor::Tier;
 
 /// Most tokens of a step.
 pub(super) const STEP_TOKENS: usize = 8;
@@ -26,6 +31,9 @@ pub(super) const CONTROL_WORDS: usize = Gpu::CONTROL_WORDS as usize;
 pub(super) const CONTROL_BYTES: u64 = 4 * Gpu::CONTROL_WORDS;
 /// Pieces that are handed over before the first of them has arrived.
 const AHEAD: usize = 2;
+
+/// Bytes of buffers to be read: first byte and how many.
+pub(super) type Places<'a> = [(&'a Buffer, u64, u64)];
 
 /// What the flag says of a layer.
 pub(super) fn flag_of(layer: LayerId) -> u32 {
@@ -38,37 +46,65 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
 }
 
 /// Layers on their way through the device.
-struct Piece {
-    ask: Ask,
+pub(super) struct Piece {
+    pub(super) ask: Ask,
     /// First layer, and the one after the last.
     first: usize,
     end: usize,
+    /// Bytes of the guess of the layer `end`.
+    guess: usize,
+    /// The step's result is behind them.
+    pub(super) last: bool,
 }
 
 /// The layer that missed an expert, and its choice.
-struct Miss {
-    layer: usize,
-    chosen: Vec<u32>,
+pub(super) struct Miss {
+    pub(super) layer: LayerId,
+    pub(super) chosen: Vec<u32>,
+    /// Experts of the layer that have slots have run behind its choice.
+    pub(super) begun: bool,
+    /// What was guessed of the next layer, if it was asked for: logits, `[tokens, experts]`.
+    pub(super) guess: Vec<u8>,
+}
+
+/// What a piece says that has arrived.
+pub(super) enum Arrived {
+    /// Its layers have been computed; what was guessed of the layer behind them, if that was asked for.
+    Computed(usize, Vec<u8>),
+    /// The step has ended: bytes that were asked for behind it.
+    Ended(Vec<u8>),
+    /// A layer has missed an expert. Pieces behind it were empty.
+    Missed(Miss),
+    /// A token's router has given something that is no number.
+    Broken(usize),
 }
 
 /// The step in progress, and how long its pieces are.
 pub(super) struct Steps {
     pieces: Pieces,
-    layers: usize,
+    pub(super) layers: usize,
     /// A step runs whose end the host has not seen.
     open: bool,
-    /// Serving it has failed.
+    /// Nothing can be had of it any more.
     failed: bool,
-    /// By layer: dispatches on the tape up to its choice, and up to its sum.
-    routed: Vec<usize>,
-    combined: Vec<usize>,
-    flying: VecDeque<Piece>,
+    /// Pairs of a token and an expert in each layer.
+    pub(super) pairs: usize,
+    /// By layer: what is on the tape up to its choice, and up to its sum.
+    pub(super) routed: Vec<usize>,
+    pub(super) combined: Vec<usize>,
+    /// By layer: experts that it chose.
+    pub(super) chosen: Vec<Vec<u32>>,
+    pub(super) flying: VecDeque<Piece>,
     /// First layer that no piece has.
-    first: usize,
+    pub(super) first: usize,
+    /// What is recorded goes to the tape alone; so much of it was handed over.
+    pub(super) handed: Option<usize>,
+    /// The layer that has to be served before anything goes on.
+    pub(super) miss: Option<Miss>,
     /// Layers of a piece.
-    length: usize,
+    pub(super) length: usize,
     /// Layers of this step that missed an expert.
-    missed: usize,
+    pub(super) missed: usize,
 }
 
 impl Steps {
@@ -78,11 +114,15 @@ impl Steps {
             layers,
             open: false,
             failed: false,
+            pairs: 0,
             routed: Vec::with_capacity(layers),
             combined: Vec::with_capacity(layers),
+            chosen: vec![Vec::new(); layers],
             flying: VecDeque::new(),
             first: 0,
-            // Nothing has a slot yet.
+            handed: None,
+            miss: None,
+            // Nothing has been used yet.
             length: 1,
             missed: 0,
         }
@@ -101,19 +141,20 @@ impl Steps {
     }
 
     /// Pieces that may be on their way while the host goes on.
-    fn ahead(&self) -> usize {
+    pub(super) fn ahead(&self) -> usize {
         match self.pieces {
             Pieces::Layers(_) => AHEAD,
-            // Every other layer misses at least: what is recorded ahead would be emptied.
+            // Every other layer misses at least.
             Pieces::Adaptive if self.length == 1 => 0,
             Pieces::Adaptive if self.length >= self.layers.min(Pieces::LIMIT) => usize::MAX,
             Pieces::Adaptive => AHEAD,
         }
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, pairs: usize) {
         self.open = true;
         self.failed = false;
+        self.pairs = pairs;
         self.forget();
         self.missed = 0;
         if let Pieces::Layers(layers) = self.pieces {
@@ -133,185 +174,198 @@ impl Steps {
     fn forget(&mut self) {
         self.routed.clear();
         self.combined.clear();
-        self.first = 0;
+        (self.first, self.handed, self.miss) = (0, None, None);
+    }
+
+    /// Hands the layers before `end` over that no piece has yet, and asks for the control words, their choices, and
+    /// what is behind the step.
+    pub(super) fn hand_over(
+        &mut self,
+        gpu: &mut Gpu,
+        ids: &Buffer,
+        end: usize,
+        (prefetch, behind): (Option<&Prefetch>, Option<&Places<'_>>),
+    ) -> Result<(), GpuError> {
+        let row = 4 * self.pairs as u64;
+        let (first, count) = (self.first as u64, (end - self.first) as u64);
+        let control = gpu.control().clone();
+        let mut places = vec![(&control, 0, CONTROL_BYTES)];
+        if count > 0 {
+            places.push((ids, first * row, count * row));
+        }
+        let guess = prefetch.map(Prefetch::place);
+        places.extend(guess);
+        places.extend_from_slice(behind.unwrap_or_default());
+        let (ask, guess) = (gpu.ask(&places)?, guess.map_or(0, |(.., bytes)| bytes as usize));
+        self.flying.push_back(Piece { ask, first: self.first, end, guess, last: behind.is_some() });
+        self.first = end;
+        Ok(())
+    }
+
+    /// Waits for the oldest piece, if there is one, and says what it says.
+    pub(super) fn take_piece(&mut self, gpu: &mut Gpu) -> Result<Arrived, GpuError> {
+        let Some(piece) = self.flying.pop_front() else {
+            return Ok(Arrived::Computed(self.layers, Vec::new()));
+        };
+        let Piece { ask, first, end, guess, last } = piece;
+        let mut bytes = gpu.answer(ask)?;
+        let mut guesses = bytes.split_off(4 * (CONTROL_WORDS + (end - first) * self.pairs));
+        let behind = guesses.split_off(guess);
+        let words = words(&bytes);
+        let (control, chosen) = words.split_at(CONTROL_WORDS);
+        if let Some(token) = (control[1] as usize).checked_sub(1) {
+            self.failed = true;
+            return Ok(Arrived::Broken(token));
+        }
+        let raised = (control[0] as usize).checked_sub(1);
+        for (layer, chosen) in (first..end).zip(chosen.chunks_exact(self.pairs)) {
+            if raised == Some(layer) {
+                std::mem::take(&mut self.flying)
+                    .into_iter()
+                    .for_each(|piece| gpu.forget(piece.ask));
+                let (layer, chosen) = (LayerId(layer as u16), chosen.to_vec());
+                let handed = *self.handed.get_or_insert(gpu.taped());
+                gpu.tape_alone(true);
+                let begun = self.combined.get(layer.index()).is_some_and(|&end| handed >= end);
+                self.first = layer.index();
+                // The layers behind it have not guessed.
+                return Ok(Arrived::Missed(Miss { layer, chosen, begun, guess: guesses }));
+            }
+            self.chosen[layer] = chosen.to_vec();
+        }
+        match raised {
+            None if last => Ok(Arrived::Ended(behind)),
+            None => Ok(Arrived::Computed(end, guesses)),
+            Some(layer) => {
+                let found = format!("a miss of layer {layer} among layers {first} to {end}");
+                Err(GpuError::Refused(found))
+            }
+        }
     }
 }
 
 impl GpuBackend {
-    /// The batch has been told: it becomes a step if it is one of answers and an expert may be missing.
-    pub(super) fn begin_step(&mut self, purpose: Purpose) {
+    /// The batch is known: it becomes a step if it is one of answers and an expert may be missing.
+    pub(super) fn begin_step(&mut self, purpose: Purpose) -> Result<(), EngineError> {
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
-        if few && !self.experts.holds_all() {
-            self.steps.begin();
-            self.gpu.begin_tape();
+        if few && self.residency.can_move() {
+            self.residency.begin_step()?;
+            if let Some(prefetch) = &mut self.prefetch {
+                let (residency, slots) = (&self.residency, self.residency.device());
+                prefetch.begin(self.tokens, |key| match residency.in_host(key) {
+                    _ if slots.has(key) => Tier::Device,
+                    true => Tier::Host,
+                    false => Tier::Disk,
+                });
+            }
+            self.steps.begin(self.tokens * self.options.top_k);
+            self.residency.device_mut().gpu.begin_tape();
         }
+        Ok(())
     }
 
-    /// The choice of a layer is recorded. True if the layer has missed an expert and all its experts have run since.
-    pub(super) fn step_routed(
-        &mut self,
-        layer: LayerId,
-        cancel: &dyn Cancel,
-    ) -> Result<bool, EngineError> {
-        let layer = layer.index();
-        self.steps.routed.push(self.gpu.taped());
-        let last = layer + 1 == self.steps.layers;
+    /// The choice of a layer is recorded: hands over what is due, as long as no layer has missed an expert.
+    pub(super) fn step_routed(&mut self, layer: LayerId) -> Result<(), EngineError> {
+        let (layer, steps) = (layer.index(), &mut self.steps);
+        let gpu = &mut self.residency.device_mut().gpu;
+        steps.routed.push(gpu.taped());
+        if steps.handed.is_some() {
+            return Ok(());
+        }
+        let last = layer + 1 == steps.layers;
         // What asks for the result takes the last layers along, where nothing has to be known before.
-        if layer + 1 - self.steps.first >= self.steps.length && !(last && self.steps.ahead() > 0) {
-            self.end_piece(layer + 1)?;
+        if layer + 1 - steps.first >= steps.length && !(last && steps.ahead() > 0) {
+            let prefetch = self.prefetch.as_ref();
+            steps.hand_over(gpu, &self.mixture.ids, layer + 1, (prefetch, None))?;
+            if steps.ahead() == 0 {
+                // Every other layer misses at least: what is handed over now would be emptied.
+                steps.handed = Some(gpu.taped());
+                gpu.tape_alone(true);
+                return Ok(());
+            }
         }
-        let mut served = None;
-        while let Some(piece) = self.steps.flying.front() {
-            let waits = self.steps.flying.len() > self.steps.ahead();
-            if !waits && !self.gpu.has_arrived(&piece.ask)? {
+        while let Some(piece) = steps.flying.front() {
+            let waits = steps.flying.len() > steps.ahead();
+            if !waits && !gpu.has_arrived(&piece.ask)? {
                 break;
             }
-            if let Some(miss) = self.take_piece()? {
-                served = Some(miss.layer);
-                self.serve(&miss, cancel)?;
+            match steps.take_piece(gpu)? {
+                Arrived::Computed(..) | Arrived::Ended(_) => {}
+                Arrived::Broken(token) => return Err(self.not_finite(token)),
+                Arrived::Missed(miss) => {
+                    steps.miss = Some(miss);
+                    return Ok(());
+                }
             }
         }
-        Ok(served == Some(layer))
-    }
-
-    /// Hands the layers before `end` over that no piece has yet.
-    fn end_piece(&mut self, end: usize) -> Result<(), EngineError> {
-        let first = self.steps.first;
-        let asked = self.ask_step(end, &[])?;
-        self.steps.flying.push_back(Piece { ask: asked, first, end });
-        self.steps.first = end;
         Ok(())
     }
 
-    /// Asks for the control words, the choices of the step's layers before `end` that no piece has, and more.
-    fn ask_step(&mut self, end: usize, more: &[(&Buffer, u64, u64)]) -> Result<Ask, EngineError> {
-        let row = 4 * (self.tokens * self.options.top_k) as u64;
-        let (first, count) = (self.steps.first as u64, (end - self.steps.first) as u64);
-        debug_assert!(self.steps.open || count == 0, "choices of a step that has ended");
-        let control = self.gpu.control().clone();
-        let mut places = vec![(&control, 0, CONTROL_BYTES)];
-        if count > 0 {
-            places.push((&self.mixture.ids, first * row, count * row));
-        }
-        places.extend_from_slice(more);
-        Ok(self.gpu.ask(&places)?)
-    }
-
-    /// Waits for the oldest piece; what it missed, if it did. Pieces behind a miss were empty.
-    fn take_piece(&mut self) -> Result<Option<Miss>, EngineError> {
-        let Some(piece) = self.steps.flying.pop_front() else { return Ok(None) };
-        let words = words(&self.gpu.answer(piece.ask)?);
-        let miss = self.judge(&words, piece.first, piece.end)?;
-        if miss.is_some() {
-            for empty in std::mem::take(&mut self.steps.flying) {
-                self.gpu.forget(empty.ask);
-            }
-        }
-        Ok(miss)
-    }
-
-    /// What the control words and the choices of some layers say: notes what was used, and gives the miss.
-    fn judge(
-        &mut self,
-        words: &[u32],
-        first: usize,
-        end: usize,
-    ) -> Result<Option<Miss>, EngineError> {
-        let (control, chosen) = words.split_at(CONTROL_WORDS);
-        // It is told once.
-        self.steps.failed |= control[1] != 0;
-        self.check_finite(control[1])?;
-        let raised = (control[0] as usize).checked_sub(1);
-        let pairs = self.tokens * self.options.top_k;
-        for (layer, chosen) in (first..end).zip(chosen.chunks_exact(pairs)) {
-            if raised == Some(layer) {
-                return Ok(Some(Miss { layer, chosen: chosen.to_vec() }));
-            }
-            let used = self.experts.note_used(LayerId(layer as u16), chosen);
-            self.count(used);
-        }
-        match raised {
-            None => Ok(None),
-            Some(layer) => {
-                let found = format!("a miss of layer {layer} among layers {first} to {end}");
-                Err(GpuError::Refused(found).into())
-            }
-        }
-    }
-
-    /// Loads what a layer missed, runs it, lowers the flag and hands over again what was recorded from the layer's sum
-    /// on.
-    fn serve(&mut self, miss: &Miss, cancel: &dyn Cancel) -> Result<(), EngineError> {
-        self.gpu.keep_tape(false);
-        let layer = LayerId(miss.layer as u16);
-        let combined = self.steps.combined.get(miss.layer).copied();
-        // Nothing of the layer ran behind its choice if nothing was recorded there.
-        let all = self.steps.failed || combined.is_none();
-        self.steps.failed = true;
-        // Should it fail, the next request finds the flag up and this choice.
-        self.steps.first = miss.layer;
-        self.run_chosen(layer, &miss.chosen, all, cancel)?;
-        self.gpu.clear_control();
-        self.steps.failed = false;
-        self.steps.missed += 1;
-        self.steps.first = miss.layer + 1;
-        if let Some(from) = combined {
-            self.repeat(from)?;
-        }
-        self.gpu.keep_tape(true);
-        Ok(())
-    }
-
-    /// Hands the tape over from a dispatch on, in pieces as before.
-    fn repeat(&mut self, mut from: usize) -> Result<(), EngineError> {
-        let end = self.gpu.taped();
-        while self.steps.first + self.steps.length <= self.steps.routed.len() {
-            let last = self.steps.first + self.steps.length;
-            if last == self.steps.layers && self.steps.ahead() > 0 {
-                break;
-            }
-            let to = self.steps.routed[last - 1];
-            self.gpu.replay(from..to)?;
-            from = to;
-            self.end_piece(last)?;
-        }
-        Ok(self.gpu.replay(from..end)?)
-    }
-
-    /// Brings the batch to its end. `record` records what is to be read behind it; it is recorded again when it came
-    /// behind a raised flag. Gives the bytes of `places`.
+    /// Brings the batch to its end. `record` records what is to be read behind it. Gives the bytes of `places`.
     pub(super) fn finish(
         &mut self,
         record: &mut dyn FnMut(&mut Self) -> Result<(), EngineError>,
-        places: &[(&Buffer, u64, u64)],
+        places: &Places<'_>,
     ) -> Result<Vec<u8>, EngineError> {
-        self.gpu.keep_tape(false);
-        loop {
+        if !self.steps.open {
             record(self)?;
-            let (first, end) = (self.steps.first, self.steps.routed.len());
-            let asked = self.ask_step(end, places)?;
-            // The one wait of a step that misses nothing: all pieces have arrived then.
-            self.gpu.wait_for(&asked)?;
-            let mut miss = None;
-            while miss.is_none() && !self.steps.flying.is_empty() {
-                miss = self.take_piece()?;
+            let gpu = &mut self.residency.device_mut().gpu;
+            let control = gpu.control().clone();
+            let mut all = vec![(&control, 0, CONTROL_BYTES)];
+            all.extend_from_slice(places);
+            let mut bytes = gpu.read(&all)?;
+            let behind = bytes.split_off(CONTROL_BYTES as usize);
+            self.check_finite(words(&bytes)[1])?;
+            return Ok(behind);
+        }
+        let layers = self.residency.device_mut().gpu.taped();
+        let done = record(self).and_then(|()| self.serve_step(places));
+        let gpu = &mut self.residency.device_mut().gpu;
+        match done {
+            Ok(bytes) => {
+                gpu.keep_tape(false);
+                self.steps.end();
+                Ok(bytes)
             }
-            if miss.is_some() {
-                self.gpu.forget(asked);
-            } else {
-                let mut bytes = self.gpu.answer(asked)?;
-                let known = CONTROL_WORDS + (end - first) * self.tokens * self.options.top_k;
-                miss = self.judge(&words(&bytes[..4 * known]), first, end)?;
-                if miss.is_none() {
-                    self.steps.end();
-                    return Ok(bytes.split_off(4 * known));
-                }
-            }
-            if let Some(miss) = miss {
-                self.serve(&miss, &Uncancelled)?;
-                self.gpu.keep_tape(false);
+            Err(error) => {
+                // The next request records what is behind the step anew.
+                gpu.cut_tape(layers);
+                self.steps.handed = Some(self.steps.handed.unwrap_or(layers).min(layers));
+                gpu.keep_tape(true);
+                gpu.tape_alone(true);
+                Err(error)
             }
         }
+    }
+
+    /// Has the residency serve the step until it has ended.
+    fn serve_step(&mut self, places: &Places<'_>) -> Result<Vec<u8>, EngineError> {
+        let routed = Routed {
+            buffers: &self.mixture,
+            normed: &self.registers[Register::Normed as usize],
+            top_k: self.options.top_k,
+            experts: self.config.moe.experts,
+        };
+        let (slots, server) = self.residency.serving();
+        slots.gpu.keep_tape(false);
+        let mut running =
+            Running::begin(&mut self.steps, slots, routed, self.prefetch.as_mut(), places)?;
+        let served = server.serve(&mut running);
+        let ended = running.end();
+        served?;
+        let bytes = ended.map_err(|token| self.not_finite(token))?;
+        let slots = self.residency.device_mut();
+        for (layer, chosen) in self.steps.chosen.iter().enumerate() {
+            slots.note_used(LayerId(layer as u16), chosen);
+        }
+        let chosen = &self.steps.chosen;
+        self.residency
+            .end_step(|layer| chosen[layer].iter().map(|&expert| ExpertId(expert as u16)));
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.judge(self.residency.uses());
+        }
+        self.residency.learn();
+        Ok(bytes)
     }
 
     /// Ends a step that nothing has asked for, before anything else begins; one whose sequences are gone, or that has
@@ -324,26 +378,23 @@ impl GpuBackend {
             return Ok(());
         }
         let wanted = self.spans.iter().any(|span| self.sequences.exists(span.sequence));
+        let mut ended = Ok(());
         if wanted && !self.steps.failed && self.steps.combined.len() == self.steps.layers {
-            let ended = self.finish(&mut |_| Ok(()), &[]);
-            if ended.is_ok() {
-                return Ok(());
-            }
-            self.give_step_up();
-            return ended.map(|_| ());
+            ended = self.finish(&mut |_| Ok(()), &[]).map(|_| ());
         }
-        self.give_step_up();
-        Ok(())
+        if self.steps.open {
+            self.give_step_up();
+        }
+        ended
     }
 
     /// Forgets a step; its sequences are undefined.
     fn give_step_up(&mut self) {
-        self.gpu.keep_tape(false);
-        for piece in std::mem::take(&mut self.steps.flying) {
-            self.gpu.forget(piece.ask);
-        }
+        let gpu = &mut self.residency.device_mut().gpu;
+        gpu.keep_tape(false);
+        std::mem::take(&mut self.steps.flying).into_iter().for_each(|piece| gpu.forget(piece.ask));
         self.steps.open = false;
         self.steps.forget();
-        self.gpu.clear_control();
+        gpu.clear_control();
     }
 }

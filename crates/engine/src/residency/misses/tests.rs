@@ -8,7 +8,7 @@ use std::time::Duration;
 use store::cache::{Phase, SlotBudget, StorageMode, StoreOptions};
 use store::io::{FaultPlan, FaultRates, Simulator};
 
-use super::super::port::Request;
+use super::super::port::{Found, Request};
 use super::*;
 
 mod script;
@@ -190,8 +190,8 @@ impl RunningStep for Device<'_> {
         self.asked.pop_front()
     }
 
-    fn answer(&mut self, key: u32, address: Option<u64>) {
-        let Some(address) = address else {
+    fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
+        let Some(Found { address, .. }) = found else {
             self.failed = true;
             self.waiting.retain(|&waiting| waiting != key);
             return;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use store::io::{Fault, Operation};
 
-use super::super::super::port::Request;
+use super::super::super::port::{Found, Request};
 use super::super::super::serving::PREFETCH_AT_ONCE;
 use super::super::*;
 use super::{Device, Host, K, UNIFORM};
@@ -91,9 +91,9 @@ impl RunningStep for Script {
         }
     }
 
-    fn answer(&mut self, key: u32, address: Option<u64>) {
-        self.calls.push(Call::Answer(key, address.is_some()));
-        self.answers.insert(key, address);
+    fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
+        self.calls.push(Call::Answer(key, found.is_some()));
+        self.answers.insert(key, found.map(|found| found.address));
     }
 
     fn is_done(&mut self) -> Result<bool, EngineError> {

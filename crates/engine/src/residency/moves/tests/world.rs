@@ -19,7 +19,7 @@ use store::io::{FaultPlan, IoEngine, Simulator};
 use tempfile::TempDir;
 
 use super::super::*;
-use crate::residency::port::{Request, RunningStep};
+use crate::residency::port::{Found, Request, RunningStep};
 use crate::residency::{Dimensions, Residency};
 
 /// Bytes of a record and of a slot.
@@ -111,12 +111,12 @@ impl DeviceMemory for Carry {
     type Filling = Filling;
     type Saving = Save;
 
-    fn load(&mut self, from: &Held, slot: u32) -> Result<(), EngineError> {
+    fn load(&mut self, from: &Held, slot: u32, _key: u32) -> Result<(), EngineError> {
         self.memory.borrow_mut().slots[slot as usize] = first_word(from.bytes());
         Ok(())
     }
 
-    fn fill(&mut self, from: &Held, slot: u32) -> Result<Filling, EngineError> {
+    fn fill(&mut self, from: &Held, slot: u32, _key: u32) -> Result<Filling, EngineError> {
         let mut memory = self.memory.borrow_mut();
         memory.slots[slot as usize] = SPOILED;
         memory.note(|| format!("fill {slot} with {}", first_word(from.bytes()) - 1));
@@ -298,8 +298,8 @@ impl RunningStep for Step<'_> {
 
     fn copy_ahead(&mut self, _layer: LayerId, _key: u32, _held: &Held) {}
 
-    fn answer(&mut self, key: u32, address: Option<u64>) {
-        self.answered.push((key, address));
+    fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
+        self.answered.push((key, found.map(|found| found.address)));
         self.waiting.retain(|&waiting| waiting != key);
     }
 

@@ -1,0 +1,310 @@
+//! Slots of expert records in a portable GPU's memory, and the copies between them and the host tier.
+//!
+//! Kernels read slots alone, so a record that a layer lacks has to be copied before the layer can be computed. It goes
+//! to a *scratch slot*, that which was used longest ago; the others are *kept slots*, and the residency says what they
+//! hold. A record that is to be kept is mostly in a scratch slot already: then both slots change their parts, and no
+//! byte is copied. The table that kernels read names whatever lies in a slot of either kind.
+//!
+//! What is written lands behind all work that was recorded before, so a slot can be written at once, whatever may
+//! still read it.
+
+use std::sync::Arc;
+
+use gpu::op::experts::Layout;
+use gpu::{Ask, Gpu, MemoryClass, Slabs};
+use store::cache::{Admission, ExpertStore, Held};
+use store::format::Projection;
+use store::record::{PIECES, Piece, Place, piece_index};
+use store::{ExpertId, LayerId};
+
+use crate::EngineError;
+use crate::residency::DeviceMemory;
+
+/// Most scratch slots that few kept slots leave.
+const SCRATCH_LIMIT: usize = 64;
+/// The part of all slots that are scratch slots, where a token needs fewer.
+const SCRATCH_PART: usize = 16;
+/// Bytes of records on their way to the host tier at once. Where the GPU's memory is the host's, less was planned.
+const SAVED_AT_ONCE: u64 = 64 << 20;
+const SAVED_AT_ONCE_UNIFIED: u64 = 2 << 20;
+
+/// Scratch slots among `slots` slots for `records` records: those of two layers of a token, so that one layer's can
+/// arrive while another's are read.
+pub(super) fn scratch_slots(slots: usize, records: usize, top_k: usize) -> usize {
+    match slots < records {
+        true => (slots / SCRATCH_PART).min(SCRATCH_LIMIT).max(2 * top_k).min(slots),
+        false => 0,
+    }
+}
+
+/// A scratch slot.
+#[derive(Clone, Copy)]
+struct Scratch {
+    slot: u32,
+    used: u64,
+}
+
+/// A GPU with its slots.
+pub(super) struct GpuSlots {
+    pub(super) gpu: Gpu,
+    pub(super) slabs: Slabs,
+    store: Arc<ExpertStore>,
+    /// By layer.
+    layouts: Vec<Layout>,
+    /// Experts of a layer.
+    experts: usize,
+    /// By slot: the record that it has.
+    contents: Vec<Option<u32>>,
+    /// By record: the slot that has it.
+    slots: Vec<Option<u32>>,
+    /// By number of the residency: the slot.
+    kept: Vec<u32>,
+    scratch: Vec<Scratch>,
+    /// Advances with every group of experts that runs.
+    clock: u64,
+    /// Bytes of records on their way to the host tier.
+    saving: u64,
+    /// Records that were written into slots.
+    written: u64,
+}
+
+/// A record on its way to the host tier.
+pub(super) struct Saving {
+    to: Admission,
+    key: u32,
+    /// `None` once `to` has the record.
+    ask: Option<Ask>,
+}
+
+/// The planes of a record as the store has it: weight, scales and biases of gate, up, down.
+fn planes<'a>(bytes: &'a [u8], places: &[Place; PIECES]) -> [[&'a [u8]; 3]; 3] {
+    let plane = |projection, piece| {
+        let Place { start, length } = places[piece_index(projection, piece)];
+        &bytes[start as usize..start as usize + length as usize]
+    };
+    [Projection::Gate, Projection::Up, Projection::Down].map(|projection| {
+        [Piece::Weight, Piece::Scales, Piece::Biases].map(|piece| plane(projection, piece))
+    })
+}
+
+impl GpuSlots {
+    /// Nothing is in any slot; `scratch` of them are scratch slots.
+    pub(super) fn new(
+        gpu: Gpu,
+        slabs: Slabs,
+        store: Arc<ExpertStore>,
+        layouts: Vec<Layout>,
+        experts: usize,
+        scratch: usize,
+    ) -> Self {
+        let kept = slabs.slots() - scratch;
+        let slot = |slot: usize| Scratch { slot: slot as u32, used: 0 };
+        Self {
+            contents: vec![None; slabs.slots()],
+            slots: vec![None; layouts.len() * experts],
+            kept: (0..kept as u32).collect(),
+            scratch: (kept..slabs.slots()).map(slot).collect(),
+            clock: 1,
+            saving: 0,
+            written: 0,
+            gpu,
+            slabs,
+            store,
+            layouts,
+            experts,
+        }
+    }
+
+    /// The number of a record.
+    pub(super) fn key(&self, layer: LayerId, expert: ExpertId) -> u32 {
+        (layer.index() * self.experts + expert.index()) as u32
+    }
+
+    fn record(&self, key: u32) -> (LayerId, ExpertId) {
+        let (layer, expert) = (key as usize / self.experts, key as usize % self.experts);
+        (LayerId(layer as u16), ExpertId(expert as u16))
+    }
+
+    /// True when a slot has the record.
+    pub(super) fn has(&self, key: u32) -> bool {
+        self.slots[key as usize].is_some()
+    }
+
+    /// How records of a layer lie in slots.
+    pub(super) fn layout(&self, layer: LayerId) -> &Layout {
+        &self.layouts[layer.index()]
+    }
+
+    /// Records that were written into slots so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// What was loaded so far is not counted.
+    pub(super) fn forget_written(&mut self) {
+        self.written = 0;
+    }
+
+    /// What [`GpuSlots::put`] writes from now on stays until the next group begins.
+    pub(super) fn begin_group(&mut self) {
+        self.clock += 1;
+    }
+
+    /// Records were used from their slots: those in scratch slots give way later.
+    pub(super) fn note_used(&mut self, layer: LayerId, experts: &[u32]) {
+        let first = layer.index() * self.experts;
+        for scratch in &mut self.scratch {
+            let key = self.contents[scratch.slot as usize].map(|key| key as usize);
+            let expert = key.and_then(|key| key.checked_sub(first));
+            if expert.is_some_and(|expert| experts.contains(&(expert as u32))) {
+                scratch.used = self.clock;
+            }
+        }
+    }
+
+    /// Writes a record as the store has it into a scratch slot, unless a slot has it. False when all scratch slots are
+    /// the group's.
+    pub(super) fn put(&mut self, key: u32, bytes: &[u8]) -> Result<bool, EngineError> {
+        if self.has(key) {
+            return Ok(true);
+        }
+        let Some(scratch) = self.oldest_scratch() else { return Ok(false) };
+        self.scratch[scratch].used = self.clock;
+        self.write(self.scratch[scratch].slot, key, bytes)?;
+        Ok(true)
+    }
+
+    /// The scratch slot that was used longest ago, not by the group in the making.
+    fn oldest_scratch(&self) -> Option<usize> {
+        let idle = self.scratch.iter().enumerate().filter(|(_, it)| it.used < self.clock);
+        let age = |it: &Scratch| (self.contents[it.slot as usize].is_some(), it.used);
+        idle.min_by_key(|(_, it)| age(it)).map(|(index, _)| index)
+    }
+
+    /// Writes a record into a slot; what the slot had is forgotten.
+    fn write(&mut self, slot: u32, key: u32, bytes: &[u8]) -> Result<(), EngineError> {
+        let (layer, expert) = self.record(key);
+        let places = self.store.places(layer, expert).expect("a record that the store has");
+        let record = self.layouts[layer.index()].record(planes(bytes, places));
+        if let Some(old) = self.contents[slot as usize].take() {
+            self.slots[old as usize] = None;
+            self.slabs.name(&mut self.gpu, old as usize, None)?;
+        }
+        self.slabs.fill(&mut self.gpu, slot as usize, &record)?;
+        self.slabs.name(&mut self.gpu, key as usize, Some(slot as usize))?;
+        self.contents[slot as usize] = Some(key);
+        self.slots[key as usize] = Some(slot);
+        self.written += 1;
+        Ok(())
+    }
+
+    /// Writes a record as a slot has it to where the store wants its planes.
+    fn restore(&self, key: u32, record: &[u8], to: &mut [u8]) {
+        let (layer, expert) = self.record(key);
+        let places = self.store.places(layer, expert).expect("a record that the store has");
+        let starts = self.layout(layer).record_shape().places;
+        let starts = starts.iter().flat_map(|it| [it.weight, it.scales, it.biases]);
+        for (start, place) in starts.zip(places) {
+            let (start, length) = (4 * start as usize, place.length as usize);
+            let from = &record[start..start + length];
+            to[place.start as usize..place.start as usize + length].copy_from_slice(from);
+        }
+    }
+}
+
+impl DeviceMemory for GpuSlots {
+    type Filling = ();
+    type Saving = Saving;
+
+    fn reads_host(&self) -> bool {
+        false
+    }
+
+    fn load(&mut self, from: &Held, slot: u32, key: u32) -> Result<(), EngineError> {
+        self.write(self.kept[slot as usize], key, from.bytes())
+    }
+
+    fn fill(&mut self, from: &Held, slot: u32, key: u32) -> Result<(), EngineError> {
+        self.begin_group();
+        self.put(key, from.bytes())?;
+        let place = self.slots[key as usize];
+        let scratch = self.scratch.iter_mut().find(|scratch| Some(scratch.slot) == place);
+        let scratch =
+            scratch.expect("between steps a record without a kept slot has a scratch slot");
+        std::mem::swap(&mut scratch.slot, &mut self.kept[slot as usize]);
+        Ok(())
+    }
+
+    fn is_filled(&mut self, (): &()) -> Result<bool, EngineError> {
+        Ok(true)
+    }
+
+    /// Where too many are on their way, or one is larger than what was planned for, waits.
+    fn save(&mut self, slot: u32, mut to: Admission) -> Result<Saving, EngineError> {
+        let slot = self.kept[slot as usize] as usize;
+        let key = self.contents[slot].expect("only what a slot holds is saved");
+        let bytes = self.layout(self.record(key).0).bytes();
+        let (buffer, start) = self.slabs.place(slot);
+        let limit = match self.gpu.adapter().memory {
+            MemoryClass::Unified => SAVED_AT_ONCE_UNIFIED,
+            MemoryClass::Reachable | MemoryClass::Discrete => SAVED_AT_ONCE,
+        };
+        let total = bytes.next_multiple_of(4) as u64;
+        if self.saving + total <= limit {
+            let ask = self.gpu.ask(&[(buffer, start, total)])?;
+            self.saving += total;
+            return Ok(Saving { to, key, ask: Some(ask) });
+        }
+        let mut record = Vec::with_capacity(total as usize);
+        while (record.len() as u64) < total {
+            let at = record.len() as u64;
+            let part = (total - at).min(SAVED_AT_ONCE_UNIFIED);
+            record.extend(self.gpu.read(&[(buffer, start + at, part)])?);
+        }
+        self.restore(key, &record, to.bytes());
+        Ok(Saving { to, key, ask: None })
+    }
+
+    fn is_saved(&mut self, saving: &Saving) -> Result<bool, EngineError> {
+        match &saving.ask {
+            Some(ask) => Ok(self.gpu.has_arrived(ask)?),
+            None => Ok(true),
+        }
+    }
+
+    fn finish(&mut self, saving: Saving) -> Result<Admission, EngineError> {
+        let Saving { mut to, key, ask } = saving;
+        if let Some(ask) = ask {
+            let bytes = self.layout(self.record(key).0).bytes();
+            self.saving -= bytes.next_multiple_of(4) as u64;
+            let record = self.gpu.answer(ask)?;
+            self.restore(key, &record, to.bytes());
+        }
+        Ok(to)
+    }
+
+    fn wait_for(&mut self, (): &()) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn relocate(&mut self, pairs: &[(u32, u32)]) -> Result<(), EngineError> {
+        for &(from, to) in pairs {
+            self.kept.swap(from as usize, to as usize);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scratch_slots;
+
+    #[test]
+    fn scratch_slots_take_all_of_very_few_and_a_part_of_many() {
+        for (slots, records, scratch) in
+            [(1, 64, 1), (10, 64, 10), (20, 64, 16), (2048, 10240, 64), (64, 64, 0)]
+        {
+            assert_eq!(scratch_slots(slots, records, 8), scratch, "{slots} of {records}");
+        }
+    }
+}

@@ -70,8 +70,9 @@ impl CudaBackend {
                 Activation::Limited { .. } => lacks(Part::LimitedActivation),
             },
             in_turns: moe.rows == GateUpRows::InTurns,
+            shared: false,
         };
-        let ExpertActivation { biases, clamped, in_turns } = &activation;
+        let ExpertActivation { biases, clamped, in_turns, .. } = &activation;
         (biases.is_some() || clamped.is_some() || *in_turns).then_some(activation)
     }
 
@@ -91,6 +92,7 @@ impl CudaBackend {
             groups: groups.count,
             kept: groups.kept,
             scale,
+            given: None,
         })
     }
 

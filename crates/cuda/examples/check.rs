@@ -28,6 +28,8 @@ mod attention;
 mod blocks;
 #[path = "check_parts/bus.rs"]
 mod bus;
+#[path = "check_parts/compressed.rs"]
+mod compressed;
 #[path = "check_parts/delta.rs"]
 mod delta;
 #[path = "check_parts/latent.rs"]
@@ -554,6 +556,7 @@ pub(crate) fn run(seed: u64) {
         answers: PinnedBuffer::new(&device, 64).unwrap(),
         copies: PinnedBuffer::new(&device, 64).unwrap(),
     };
+    bench.compressed();
     bench.pages();
     bench.linear();
     bench.several_products();

@@ -40,6 +40,12 @@ constexpr uint32_t LATENT_PAIRS = 32;
 constexpr uint32_t LATENT_PITCH = 40;
 // Tokens for which a weight of the heads' products is read once.
 constexpr uint32_t LATENT_TOKENS = 8;
+// Most residual streams of a token.
+constexpr uint32_t STREAMS_LIMIT = 8;
+// Most values of a row of compressed attention.
+constexpr uint32_t ROW_DIM = 512;
+// Most values of a key by which compressed rows are chosen.
+constexpr uint32_t INDEX_DIM = 128;
 // Values of a cached row of eight bits that share a scale.
 constexpr uint32_t Q8_GROUP = 32;
 // Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.
@@ -110,7 +116,7 @@ enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };
 enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
 
 // How cached keys and values are stored.
-enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_Q8 = 3 };
+enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_Q8 = 3, CACHE_FP8 = 4, CACHE_FP4 = 5 };
 
 // A matrix of an expert, by its place in a record's list of places.
 enum ExpertPart : uint32_t { GATE = 0, UP = 1, DOWN = 2 };

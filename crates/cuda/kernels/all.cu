@@ -1,6 +1,7 @@
 // One translation unit, so that one image holds every kernel.
 #include "attention.cu"
 #include "attention_q8.cu"
+#include "compressed_attention.cu"
 #include "delta_chunk.cu"
 #include "draw.cu"
 #include "latent.cu"
@@ -15,6 +16,7 @@
 #include "step_planes.cu"
 #include "several.cu"
 #include "several_experts.cu"
+#include "streams.cu"
 #include "tile.cu"
 #include "plain_blocks.cu"
 #include "latent_blocks.cu"

@@ -34,21 +34,37 @@ struct Activation {
     const float* up_bias;
     const float* down_bias;      // [experts, hidden], or null
     float alpha;                 // 0: SiLU(gate) * up
-    float limit;                 // of gate from above, of up on both sides
+    float limit;                 // of gate from above, of up on both sides; 0: none
     uint32_t in_turns;           // 1: rows of gate and up lie in turns, gate first, through both matrices
-    uint32_t padding;
+    uint32_t shared;             // 1: the shared expert is clamped as well
 };
 
 // Adds biases, and makes of gate and up what SiLU(gate) * up then is the activation of.
 __device__ inline float2 prepare(const Activation& a, uint32_t expert, uint32_t inner, uint32_t row, float2 v) {
     if (a.gate_bias) v.x += a.gate_bias[size_t(expert) * inner + row], v.y += a.up_bias[size_t(expert) * inner + row];
-    if (a.alpha != 0.0f) {
+    if (a.limit != 0.0f) {
         // A number that is none stays one.
-        v.x = a.alpha * (v.x > a.limit ? a.limit : v.x);
+        v.x = v.x > a.limit ? a.limit : v.x;
         v.y = v.y > a.limit ? a.limit : v.y < -a.limit ? -a.limit : v.y;
-        v.y = (v.y + 1.0f) / a.alpha;
     }
+    if (a.alpha != 0.0f) v.x *= a.alpha, v.y = (v.y + 1.0f) / a.alpha;
     return v;
+}
+
+struct LimitArguments {
+    float* gate;
+    float* up;
+    uint64_t count;
+    float limit;                 // of gate from above, of up on both sides
+    uint32_t padding;
+};
+
+extern "C" __global__ void limit_pairs(const __grid_constant__ LimitArguments a) {
+    uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    float gate = a.gate[i], up = a.up[i];
+    a.gate[i] = gate > a.limit ? a.limit : gate;
+    a.up[i] = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
 }
 
 struct PrepareArguments {
@@ -101,7 +117,11 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner_parts(const __gri
     bool in_turns = routed && b.activation.in_turns;
     float2 v = {product(in_turns ? 2 * row : row), product(in_turns ? 2 * row + 1 : inner + row)};
     if (threadIdx.x % 32 != 0) return;
-    if (routed) v = prepare(b.activation, a.chosen[size_t(blockIdx.z) * a.k + blockIdx.y], inner, row, v);
+    if (routed) {
+        v = prepare(b.activation, a.chosen[size_t(blockIdx.z) * a.k + blockIdx.y], inner, row, v);
+    } else if (b.activation.shared) {
+        v = prepare(b.activation, 0, inner, row, v);
+    }
     m.to[row] = silu(v.x) * v.y;
 }
 

@@ -6,10 +6,15 @@ struct ScoredRouteArguments {
     RouteArguments route;
     const float* bias;           // [experts]: added for the choice alone; null without
     const float* next_bias;      // the same of the next layer, of which choices are guessed
+    const uint16_t* given;       // [vocabulary, columns]: the experts of each token id, of which the best are chosen;
+                                 // null where all can be
+    const uint32_t* tokens;      // [tokens]: ids, where experts are given
     uint32_t score;              // ScoreKind
     uint32_t groups;             // of experts, up to 64; they divide them
     uint32_t kept;               // groups that stay: those whose best two experts together score most
     float scale;                 // of weights, in the end
+    uint32_t columns;            // of `given`, at most TOP_K_LIMIT
+    uint32_t padding;
 };
 
 // A gap after 32 scores: lanes that walk through groups of 32 meet different banks.
@@ -19,6 +24,23 @@ __device__ inline float score_of(float logit, uint32_t kind) {
     if (kind == SCORE_SIGMOID) return sigmoid(logit);
     // Beyond that the exponential adds nothing.
     return sqrtf(logit > 20.0f ? logit : log1pf(expf(logit)));
+}
+
+// The expert of rank `lane` among those that a token is given: by score, the first of equal ones.
+__device__ inline uint32_t given_choice(const ScoredRouteArguments& a, uint32_t token, uint32_t lane,
+                                        const float* scores) {
+    const uint16_t* row = a.given + size_t(a.tokens[token]) * a.columns;
+    uint32_t mine = lane < a.columns ? row[lane] : 0, place = lane;
+    float score = lane < a.columns ? scores[score_place(mine)] : -INFINITY;
+    uint32_t rank = 0;
+    for (uint32_t other = 0; other < a.columns; other++) {
+        float theirs = __shfl_sync(FULL, score, other);
+        rank += theirs > score || (theirs == score && other < lane);
+    }
+    for (uint32_t from = 0; from < a.columns; from++) {
+        if (__shfl_sync(FULL, rank, from) == lane) place = from;
+    }
+    return __shfl_sync(FULL, mine, place);
 }
 
 // Takes all experts but those of the groups that stay out of the choice.
@@ -69,8 +91,9 @@ extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArgum
     }
     __syncwarp();
     if (a.kept < a.groups) keep_groups(a, lane, choice);
-    uint32_t mine = 0;
-    for (uint32_t rank = 0; rank < r.k; rank++) {
+    bool given = a.given && !guessing;
+    uint32_t mine = given ? given_choice(a, token, lane, scores) : 0;
+    for (uint32_t rank = 0; rank < r.k && !given; rank++) {
         uint32_t index = 0xffffffffu;
         float best = -INFINITY;
         for (uint32_t i = lane; i < r.experts; i += 32) {

@@ -106,6 +106,12 @@ constants! {
     pub(crate) const LATENT_PITCH: usize = 40;
     /// Tokens for which a weight of the heads' products is read once.
     pub(crate) const LATENT_TOKENS: usize = 8;
+    /// Most residual streams of a token.
+    pub const STREAMS_LIMIT: usize = 8;
+    /// Most values of a row of compressed attention.
+    pub const ROW_DIM: usize = 512;
+    /// Most values of a key by which compressed rows are chosen.
+    pub const INDEX_DIM: usize = 128;
     /// Values of a cached row of eight bits that share a scale.
     pub(crate) const Q8_GROUP: usize = kernels::Q8_GROUP;
     /// Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.
@@ -173,7 +179,9 @@ codes! {
     /// What becomes of the products of a job of a step.
     enum JobKind { Store = STORE, Add = ADD, Convolve = CONVOLVE, SwiGlu = SWIGLU }
     /// How cached keys and values are stored.
-    enum CacheType { F32 = CACHE_F32, F16 = CACHE_F16, Bf16 = CACHE_BF16, Q8 = CACHE_Q8 }
+    enum CacheType {
+        F32 = CACHE_F32, F16 = CACHE_F16, Bf16 = CACHE_BF16, Q8 = CACHE_Q8, Fp8 = CACHE_FP8, Fp4 = CACHE_FP4,
+    }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
     /// What experts are chosen and weighed by, where it is a function of each logit alone.

@@ -151,6 +151,27 @@ impl Matrix {
         Self { weight, scales, biases, ..Self::shape(encoding, rows, columns) }
     }
 
+    /// The rows `first..first + rows` of a matrix of this encoding.
+    ///
+    /// # Panics
+    /// When they are not all inside, or begin within a group of rows that shares scales.
+    pub fn part(&self, encoding: Encoding, first: usize, rows: usize) -> Self {
+        assert!(first + rows <= self.rows(), "rows of a matrix");
+        let before = encoding.plane_bytes(first, self.columns());
+        let rest = encoding.plane_bytes(self.rows() - first, self.columns());
+        let all = encoding.plane_bytes(self.rows(), self.columns());
+        let whole = (0..3).all(|plane| before[plane] + rest[plane] == all[plane]);
+        assert!(whole, "a part begins between groups of rows");
+        let [weight, scales, biases] = before.map(|bytes| bytes as u64);
+        Self {
+            weight: self.weight + weight,
+            scales: self.scales + scales,
+            biases: self.biases + biases,
+            rows: rows as u32,
+            ..*self
+        }
+    }
+
     /// Outputs.
     pub fn rows(&self) -> usize {
         self.rows as usize

@@ -32,6 +32,13 @@ pub struct VectorId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableId(u32);
 
+impl TableId {
+    /// Its place in the order of declaration.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl MatrixId {
     /// Its place in the order of declaration.
     pub fn index(self) -> usize {
@@ -364,7 +371,7 @@ impl<'a> Catalog<'a> {
         mode: LoadMode,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Weights, EngineError> {
-        let (vectors, tables) = (self.load_vectors()?, self.load_tables()?);
+        let (vectors, tables) = (self.load_vectors()?, self.read_tables()?);
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
@@ -429,7 +436,11 @@ impl<'a> Catalog<'a> {
         Ok(vectors.collect())
     }
 
-    fn load_tables(&self) -> Result<Vec<Table>, EngineError> {
+    /// Reads the tables declared, in order.
+    ///
+    /// # Errors
+    /// What [`Trunk::load`] reports, or a number outside its table's range.
+    pub(crate) fn read_tables(&self) -> Result<Vec<Table>, EngineError> {
         let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
         let mut goes_on = |_| ControlFlow::Continue(());
         let small =

@@ -131,6 +131,7 @@ impl Bench {
             k,
             normalise: case.normalise,
             scored: Some(Scored {
+                given: None,
                 score: case.score,
                 bias: case.biased.then(|| self.floats(&biases[0])),
                 next_bias: case.biased.then(|| self.floats(&biases[1])),

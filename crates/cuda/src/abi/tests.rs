@@ -44,6 +44,17 @@ fn codes() -> String {
     text
 }
 
+/// Appends a statement to the last line, or begins another where it does not fit.
+fn add_to_line(text: &mut String, statement: &str) {
+    let line = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
+    match line {
+        0 => {}
+        _ if line + 1 + statement.len() > 120 => text.push('\n'),
+        _ => text.push(' '),
+    }
+    text.push_str(statement);
+}
+
 /// A comment of the text of a doc comment, without its links.
 fn comment(text: &mut String, doc: &str) {
     writeln!(text, "//{}", doc.replace("[`crate::launch::", "`").replace("`]", "`")).unwrap();
@@ -78,10 +89,15 @@ fn assertions() -> String {
         for Field { name, element, count, offset, .. } in layout.fields {
             let element = if *element == "Word" { "layouts::Word" } else { element };
             let array = if *count > 0 { format!("[{count}]") } else { String::new() };
-            writeln!(text, "FIELD({}, {name}, {element}{array}, {offset});", layout.name).unwrap();
+            let field = format!("FIELD({}, {name}, {element}{array}, {offset});", layout.name);
+            add_to_line(&mut text, &field);
         }
+        text.push('\n');
         for kernel in layout.kernels {
-            writeln!(text, "KERNEL({}, {});", kernel.name(), layout.name).unwrap();
+            add_to_line(&mut text, &format!("KERNEL({}, {});", kernel.name(), layout.name));
+        }
+        if !layout.kernels.is_empty() {
+            text.push('\n');
         }
     }
     text.push_str("\n#undef STRUCTURE\n#undef FIELD\n#undef KERNEL\n");

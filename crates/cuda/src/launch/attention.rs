@@ -55,7 +55,7 @@ pub(super) fn cache_type(kv_type: KvType) -> u32 {
         KvType::F16 => CacheType::F16,
         KvType::Bf16 => CacheType::Bf16,
         KvType::Q8 => CacheType::Q8,
-        KvType::Fp8 { .. } => unreachable!("`serves_cache` refuses it"),
+        KvType::Fp8 { .. } => CacheType::Fp8,
     };
     code as u32
 }

@@ -5,11 +5,11 @@
 
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
-    GIVEN_UP, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, STATUS_WORDS, STEP_JOBS,
-    TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
+    GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROW_DIM,
+    STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
-use crate::{CudaError, Matrix, Span, Stream};
+use crate::{CudaError, Device, Matrix, Span, Stream};
 
 macro_rules! kernels {
     ($($variant:ident = $name:literal),* $(,)?) => {
@@ -98,7 +98,7 @@ kernels! {
     TileBlocksNvfp4 = "tile_blocks_NVFP4",
     TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
     TileBlocksFp8 = "tile_blocks_FP8",
-    AddBias = "add_bias", PreparePairs = "prepare_pairs",
+    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
     SplitTokensBlocks = "split_tokens_blocks", LinearBlocks = "linear_blocks", EmbedBlocks = "embed_blocks",
@@ -112,6 +112,12 @@ kernels! {
     LatentHeadsBlocks = "latent_heads_blocks",
     AttendLatent2 = "attend_latent_2", AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent",
     AttendLatentF16 = "attend_latent_f16", AttendLatentBf16 = "attend_latent_bf16",
+    WeighStreams = "weigh_streams", CollapseStreams = "collapse_streams", SpreadStreams = "spread_streams",
+    MixStreams = "mix_streams",
+    TurnHeads = "turn_heads", StoreWindowRows = "store_window_rows", KeepWindowRows = "keep_window_rows",
+    PoolRows = "pool_rows", KeepGates = "keep_gates", TransposeRows = "transpose_rows",
+    ScoreRows = "score_rows", ChooseRows = "choose_rows", AttendRows = "attend_rows",
+    JoinRowParts = "join_row_parts",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -206,6 +212,11 @@ struct EmbedArguments {
     out: u64,
 }
 
+/// Whether [`linear`] serves inputs of this width: they are staged in shared memory.
+pub fn serves_columns(device: &Device, columns: usize) -> bool {
+    staged(columns) <= device.shared_limit()
+}
+
 /// Rows of `table` for `tokens`.
 ///
 /// # Errors
@@ -271,6 +282,8 @@ mirrors! {
 }
 
 mod attention;
+mod compressed;
+mod compressed_attention;
 mod draw;
 mod expert_tiles;
 mod experts;
@@ -279,9 +292,12 @@ mod mixer;
 mod parts;
 mod scored;
 mod step;
+mod streams;
 mod tile_blocks;
 mod tiles;
 pub use attention::*;
+pub use compressed::*;
+pub use compressed_attention::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
@@ -290,6 +306,7 @@ pub use mixer::*;
 pub use parts::*;
 pub use scored::*;
 pub use step::*;
+pub use streams::*;
 pub use tiles::*;
 
 /// Every structure that a kernel is launched with.
@@ -298,6 +315,8 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
     [
         LAYOUTS,
         attention::LAYOUTS,
+        compressed::LAYOUTS,
+        compressed_attention::LAYOUTS,
         draw::LAYOUTS,
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
@@ -306,6 +325,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         parts::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,
+        streams::LAYOUTS,
         tiles::LAYOUTS,
     ]
     .into_iter()

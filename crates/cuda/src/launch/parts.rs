@@ -21,10 +21,13 @@ struct BiasArguments {
 pub struct ExpertActivation {
     /// Biases of gate and up, `[experts, inner]` each, and of down, `[experts, hidden]`.
     pub biases: Option<[Span<f32>; 3]>,
-    /// Factor of the gate within the sigmoid, and what gate (from above) and up (on both sides) are clamped to.
+    /// Factor of the gate within the sigmoid, or 0 for SwiGLU of clamped values, and what gate (from above) and up (on
+    /// both sides) are clamped to.
     pub clamped: Option<(f32, f32)>,
     /// Whether rows of gate and up lie in turns, gate first, through both matrices.
     pub in_turns: bool,
+    /// Whether the shared expert is clamped as well.
+    pub shared: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -36,7 +39,7 @@ struct ActivationArguments {
     alpha: f32,
     limit: f32,
     in_turns: u32,
-    padding: u32,
+    shared: u32,
 }
 
 impl ExpertActivation {
@@ -55,7 +58,8 @@ impl ExpertActivation {
             self.biases.map_or([0; 3], |biases| biases.map(|bias| bias.address));
         let (alpha, limit) = self.clamped.unwrap_or((0.0, 0.0));
         let in_turns = u32::from(self.in_turns);
-        ActivationArguments { gate_bias, up_bias, down_bias, alpha, limit, in_turns, padding: 0 }
+        let shared = u32::from(self.shared);
+        ActivationArguments { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared }
     }
 }
 
@@ -129,6 +133,35 @@ pub fn add_pair_bias(
     unsafe { stream.launch(Kernel::AddBias, (pairs, 1, 1), 256, 0, &arguments) }
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct LimitArguments {
+    gate: u64,
+    up: u64,
+    count: u64,
+    limit: f32,
+    padding: u32,
+}
+
+/// Clamps `count` values of `gate` from above and of `up` on both sides.
+///
+/// # Errors
+/// The device failed.
+pub fn limit(
+    stream: &Stream,
+    gate: Span<f32>,
+    up: Span<f32>,
+    count: usize,
+    limit: f32,
+) -> Result<(), CudaError> {
+    expect("gate values", gate.len(), count);
+    expect("up values", up.len(), count);
+    let (gate, up) = (gate.address, up.address);
+    let arguments = LimitArguments { gate, up, count: count as u64, limit, padding: 0 };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::Limit, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
 /// Makes of gate and up `[pairs, inner]`, as their matrices gave them, what `silu(gate) * up` then is the activation
 /// of; for the pairs whose expert has an address.
 ///
@@ -162,7 +195,8 @@ pub(super) fn prepare_pairs(
 
 mirrors! {
     BiasArguments as BiasArguments { x, bias, starts, width, experts } for AddBias;
-    ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, padding };
+    ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared };
     PrepareArguments as PrepareArguments { gate, up, starts, addresses, activation, experts, inner } for PreparePairs;
+    LimitArguments as LimitArguments { gate, up, count, limit, padding } for Limit;
     ExpertPartsArguments as ExpertPartsArguments { experts, activation } for ExpertInnerParts, ExpertOuterParts;
 }

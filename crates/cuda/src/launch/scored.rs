@@ -1,8 +1,8 @@
 //! Routers whose scores are functions of each logit alone (`kernels/route_scored.cu`): what [`super::route`] is told of
 //! them.
 
-use super::expect;
 use super::experts::RouteArguments;
+use super::{TOP_K_LIMIT, expect};
 use crate::Span;
 use crate::abi::{ScoreKind, mirrors};
 
@@ -13,6 +13,17 @@ pub enum Score {
     Sigmoid,
     /// The square root of the softplus of each logit.
     SqrtSoftplus,
+}
+
+/// Experts that a table gives each token.
+#[derive(Clone, Copy)]
+pub struct Given {
+    /// Rows of 16-bit numbers by token id, `[vocabulary, columns]`: bytes.
+    pub table: Span<u8>,
+    /// Numbers of a row, at least as many as experts per token.
+    pub columns: usize,
+    /// Id of each token.
+    pub tokens: Span<u32>,
 }
 
 /// How experts are chosen and weighed by such scores.
@@ -30,6 +41,8 @@ pub struct Scored {
     pub kept: usize,
     /// What weights are multiplied by in the end.
     pub scale: f32,
+    /// Of these alone the best are chosen.
+    pub given: Option<Given>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,10 +51,14 @@ pub(super) struct ScoredRouteArguments {
     route: RouteArguments,
     bias: u64,
     next_bias: u64,
+    given: u64,
+    tokens: u64,
     score: u32,
     groups: u32,
     kept: u32,
     scale: f32,
+    columns: u32,
+    padding: u32,
 }
 
 impl ScoredRouteArguments {
@@ -52,6 +69,9 @@ impl ScoredRouteArguments {
         for bias in [scored.bias, scored.next_bias].into_iter().flatten() {
             expect("bias of the choice", bias.len(), experts);
         }
+        if let Some(Given { columns, .. }) = scored.given {
+            assert!((k..=TOP_K_LIMIT).contains(&columns), "enough experts given, and no more");
+        }
         let kind = match scored.score {
             Score::Sigmoid => ScoreKind::Sigmoid,
             Score::SqrtSoftplus => ScoreKind::SqrtSoftplus,
@@ -60,14 +80,20 @@ impl ScoredRouteArguments {
             route,
             bias: scored.bias.map_or(0, |bias| bias.address),
             next_bias: scored.next_bias.map_or(0, |bias| bias.address),
+            given: scored.given.map_or(0, |given| given.table.address),
+            tokens: scored.given.map_or(0, |given| given.tokens.address),
             score: kind as u32,
             groups: groups as u32,
             kept: kept as u32,
             scale: scored.scale,
+            columns: scored.given.map_or(0, |given| given.columns as u32),
+            padding: 0,
         }
     }
 }
 
 mirrors! {
-    ScoredRouteArguments as ScoredRouteArguments { route, bias, next_bias, score, groups, kept, scale } for RouteScored;
+    ScoredRouteArguments as ScoredRouteArguments {
+        route, bias, next_bias, given, tokens, score, groups, kept, scale, columns, padding
+    } for RouteScored;
 }

@@ -7,6 +7,7 @@
 //!
 //! A token's result must not depend on what else is in the batch (bit for bit on the same device).
 
+mod compressed_layout;
 pub mod cpu;
 pub mod cuda;
 pub mod gpu;
@@ -360,7 +361,10 @@ pub trait Backend {
         lacks(Part::HyperConnections)
     }
     /// The streams of each token become one, which [`Backend::logits`] reads; the batch's last operation before that.
-    fn merge_streams(&mut self, site: &Site) {
+    ///
+    /// # Errors
+    /// What the batch has met since its last operation that can report it.
+    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
         let _ = site;
         lacks(Part::HyperConnections)
     }

@@ -288,7 +288,8 @@ impl Model {
             }
         };
         if let Some(site) = self.head_site.as_ref().filter(|_| index + 1 == self.layers.len()) {
-            backend.merge_streams(site);
+            done?;
+            return backend.merge_streams(site);
         }
         done
     }

@@ -70,4 +70,14 @@ impl Table {
     pub fn row(&self, index: usize) -> &[u16] {
         &self.numbers[index * self.columns..(index + 1) * self.columns]
     }
+
+    /// All rows, one after the other.
+    pub(crate) fn numbers(&self) -> &[u16] {
+        &self.numbers
+    }
+
+    /// Numbers of a row.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
 }

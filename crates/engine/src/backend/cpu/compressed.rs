@@ -11,8 +11,9 @@ use kernels::{
 };
 use store::LayerId;
 
+use super::super::compressed_layout::{CompressedLayout, key_type};
 use super::super::{PAGE_TOKENS, Register};
-use super::compressed_state::{CompressedLayout, Tail, key_type, pool, store_key};
+use super::compressed_state::{Tail, pool, store_key};
 use super::state::CompressedParts;
 use super::{CpuBackend, CpuOptions, Span};
 use crate::model::compressed_attention::{

@@ -1,49 +1,11 @@
-//! What layers of compressed attention keep of a sequence, and where it lies.
-//!
-//! Of a fixed size, in the state of the sequence: the last rows of the window (position `p` in place `p % window`, so
-//! that a row is written over once no later token sees it), and values and gates of the tokens whose compressed rows
-//! are not complete, or overlap with one that is not. In pages, as the sequence grows: compressed rows and keys of the
-//! indexer. Rows are of the cache's type; with 8-bit rows keys are in 4 bits, after a Hadamard transform.
+//! What layers of compressed attention do with what they keep of a sequence: keys are stored, rows are pooled.
 
 use std::ops::Range;
 
-use kernels::{KvType, encode_fp4, fp4_bytes, hadamard};
+use kernels::{KvType, encode_fp4, hadamard};
 
-use super::super::snapshot::PAGE_TOKENS;
+use super::super::compressed_layout::key_type;
 use crate::model::compressed_attention::Compression;
-use crate::model::config::{Mixer, ModelConfig};
-
-/// Places of a layer.
-#[derive(Clone, Debug)]
-struct CompressedPlace {
-    /// First value in the state.
-    state: usize,
-    /// First byte in a page.
-    page: usize,
-    compression: Option<Compression>,
-}
-
-/// Sizes and places of all layers.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CompressedLayout {
-    /// By layer.
-    places: Vec<CompressedPlace>,
-    head_dim: usize,
-    index_dim: usize,
-    window: usize,
-    kv_type: Option<KvType>,
-    pub(super) state_values: usize,
-    pub(super) page_bytes: usize,
-}
-
-/// How keys of the indexer are stored: as floats, which products read as they are. `None`: in 4 bits.
-pub(super) fn key_type(rows: KvType) -> Option<KvType> {
-    match rows {
-        KvType::F32 | KvType::Bf16 => Some(rows),
-        KvType::F16 | KvType::Q8 => Some(KvType::F16),
-        KvType::Fp8 { .. } => None,
-    }
-}
 
 /// Writes a key of the indexer, which is transformed on the way where it is stored in 4 bits.
 pub(super) fn store_key(rows: KvType, key: &mut [f32], place: &mut [u8]) {
@@ -63,90 +25,6 @@ pub(super) struct Tail<'a> {
     pub(super) values: &'a [f32],
     /// As many.
     pub(super) gates: &'a [f32],
-}
-
-impl CompressedLayout {
-    pub(super) fn new(config: &ModelConfig, kv_type: KvType) -> Self {
-        let Some(shape) = &config.compressed else { return Self::default() };
-        let mut this = Self {
-            head_dim: config.attention.head_dim,
-            index_dim: shape.index.dim,
-            window: shape.window,
-            kv_type: Some(kv_type),
-            ..Self::default()
-        };
-        for layer in &config.layers {
-            let Mixer::Compressed(compression) = layer.mixer else { continue };
-            let (state, page) = (this.state_values, this.page_bytes);
-            this.places.push(CompressedPlace { state, page, compression });
-            this.state_values += this.window_values();
-            let Some(compression) = compression else { continue };
-            let rows = PAGE_TOKENS / compression.ratio;
-            this.state_values += 2 * this.tail_values(compression, this.head_dim);
-            this.page_bytes += rows * this.row_bytes();
-            if compression.overlap {
-                this.state_values += 2 * this.tail_values(compression, this.index_dim);
-                this.page_bytes += rows * this.key_bytes();
-            }
-        }
-        this
-    }
-
-    /// Values of the state that hold a layer's window: the bytes of its rows, in words.
-    fn window_values(&self) -> usize {
-        (self.window * self.row_bytes()).div_ceil(size_of::<f32>())
-    }
-
-    fn tail_values(&self, compression: Compression, dim: usize) -> usize {
-        compression.kept_tokens() * compression.width(dim)
-    }
-
-    /// Values of the state that belong to a layer.
-    pub(super) fn state_range(&self, layer: usize) -> Range<usize> {
-        let end = self.places.get(layer + 1).map_or(self.state_values, |next| next.state);
-        self.places[layer].state..end
-    }
-
-    /// Bytes of a compressed row.
-    pub(super) fn row_bytes(&self) -> usize {
-        self.kv_type.map_or(0, |kind| kind.bytes_of_head(self.head_dim))
-    }
-
-    /// Bytes of a key of the indexer.
-    pub(super) fn key_bytes(&self) -> usize {
-        let bytes = |rows| match key_type(rows) {
-            Some(kind) => kind.bytes_of_head(self.index_dim),
-            None => fp4_bytes(self.index_dim),
-        };
-        self.kv_type.map_or(0, bytes)
-    }
-
-    /// Where a compressed row lies in its page.
-    pub(super) fn row(&self, layer: usize, row: usize) -> Range<usize> {
-        let start = self.places[layer].page + row * self.row_bytes();
-        start..start + self.row_bytes()
-    }
-
-    /// Where keys of the indexer lie in a page: those of its first `rows` rows.
-    pub(super) fn keys(&self, layer: usize, rows: Range<usize>) -> Range<usize> {
-        let place = &self.places[layer];
-        let all = PAGE_TOKENS / place.compression.map_or(1, |it| it.ratio);
-        let start = place.page + all * self.row_bytes();
-        start + rows.start * self.key_bytes()..start + rows.end * self.key_bytes()
-    }
-
-    /// The parts of a layer's state: the window (bytes of rows), values and gates of rows, values and gates of keys.
-    pub(super) fn parts<'s>(&self, layer: usize, state: &'s mut [f32]) -> [&'s mut [f32]; 5] {
-        let compression = self.places[layer].compression;
-        let tail = compression.map_or(0, |it| self.tail_values(it, self.head_dim));
-        let keys = compression.filter(|it| it.overlap);
-        let keys = keys.map_or(0, |it| self.tail_values(it, self.index_dim));
-        let (window, rest) = state.split_at_mut(self.window_values());
-        let (values, rest) = rest.split_at_mut(tail);
-        let (gates, rest) = rest.split_at_mut(tail);
-        let (key_values, key_gates) = rest.split_at_mut(keys);
-        [window, values, gates, key_values, key_gates]
-    }
 }
 
 /// Pools the row whose first token has position `first`: for each of `out.len()` dimensions the sum of the values,
@@ -210,36 +88,5 @@ mod tests {
         let (values, gates) = ([1.0, 3.0, 5.0, 7.0], [0.0; 4]);
         pool(plain, 8, Tail { values: &values, gates: &gates }, &mut out);
         assert_eq!(out, [4.0]);
-    }
-
-    /// What V4-Flash keeps, as its shape says.
-    #[test]
-    fn flash_keeps_few_bytes_of_a_token() {
-        let ratios = (0..43).map(|layer| match layer {
-            0 | 1 => 0,
-            layer if layer % 2 == 0 => 4,
-            _ => 128,
-        });
-        let json = serde_json::json!({
-            "model_type": "deepseek_v4", "vocab_size": 129_280, "hidden_size": 4096, "num_hidden_layers": 43,
-            "num_attention_heads": 64, "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1024,
-            "o_lora_rank": 1024, "o_groups": 8, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128,
-            "index_topk": 512, "n_routed_experts": 256, "num_experts_per_tok": 6, "moe_intermediate_size": 2048,
-            "compress_ratios": ratios.chain([0]).collect::<Vec<usize>>(),
-        });
-        let from = store::format::Configuration::new(std::path::Path::new("config.json"), json);
-        let config = ModelConfig::read(&from.unwrap()).unwrap();
-        assert_eq!(config.trained_kv_type(), Some(KvType::Fp8 { rotated: 64 }));
-        for (kind, bytes, window) in [
-            (KvType::F32, 13_760, 11_272_192),
-            (KvType::F16, 6_880, 5_636_096),
-            (KvType::Fp8 { rotated: 64 }, 3_509, 3_208_832),
-        ] {
-            let layout = CompressedLayout::new(&config, kind);
-            // Not whole bytes for each token: two rows of 128 tokens in a page.
-            assert_eq!(layout.page_bytes.div_ceil(PAGE_TOKENS), bytes);
-            // Windows of 43 layers, and the tokens of unfinished rows.
-            assert_eq!(layout.state_values * size_of::<f32>(), window + 12_206_080);
-        }
     }
 }

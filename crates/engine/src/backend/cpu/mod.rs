@@ -459,8 +459,9 @@ impl Backend for CpuBackend {
         self.run_close_streams(from);
     }
 
-    fn merge_streams(&mut self, site: &Site) {
+    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
         self.run_merge_streams(site);
+        Ok(())
     }
 
     fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {

@@ -2,8 +2,8 @@
 
 use kernels::{Activations, KvType};
 
+use super::super::compressed_layout::CompressedLayout;
 use super::compressed::CompressedScratch;
-use super::compressed_state::CompressedLayout;
 use super::dense::DenseScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};

@@ -14,10 +14,10 @@ use kernels::{AttentionShape, KeyValueBlock, store_rows};
 use store::LayerId;
 
 use super::super::SequenceId;
+use super::super::compressed_layout::CompressedLayout;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_snapshot};
 use super::CpuOptions;
-use super::compressed_state::CompressedLayout;
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 

@@ -3,8 +3,8 @@
 use cuda::launch::TokenPlaces;
 use cuda::{Matrix, Span};
 
-use super::super::SequenceId;
-use super::{CudaBackend, Register};
+use super::super::{Backend, Purpose, Run, SequenceId};
+use super::{CudaBackend, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::weights::{MatrixId, VectorId};
 
@@ -60,6 +60,46 @@ impl CudaBackend {
             return vec![(0, places(0, self.tokens, true))];
         }
         self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
+    }
+
+    /// Checks a batch against the plan, makes room for it and brings its inputs to where the device reads them.
+    pub(super) fn begin_batch(
+        &mut self,
+        runs: &[Run<'_>],
+        purpose: Purpose,
+    ) -> Result<(), EngineError> {
+        self.finish_step()?;
+        self.end_given_up()?;
+        let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
+        let limit = match purpose {
+            Purpose::Prompt => self.options.batch_tokens,
+            Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
+        };
+        super::super::check_batch(runs, limit, self.config.vocabulary)?;
+        self.parts.clear();
+        self.snapshots.clear_marks();
+        let mut first = 0;
+        for run in runs {
+            // Runs of one sequence continue each other.
+            let earlier = self.parts.iter().filter(|part| part.sequence == run.sequence);
+            let earlier = earlier.map(|part| part.tokens).sum::<usize>();
+            let (position, tokens) =
+                (self.sequence_length(run.sequence) + earlier, run.tokens.len());
+            if position + tokens > self.options.context {
+                let context = self.options.context;
+                let found = format!("{position} + {tokens} tokens exceed the context of {context}");
+                return Err(EngineError::Request(found));
+            }
+            self.parts.push(Part { sequence: run.sequence, first, tokens, position });
+            self.snapshots.held.note_written(run.sequence.0 as usize, position);
+            first += tokens;
+        }
+        self.hold_batch()?;
+        self.tokens = total;
+        self.single = purpose == Purpose::Answers;
+        let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
+        self.write_inputs(tokens);
+        self.begin_step()
     }
 
     /// Waits until nothing is running.

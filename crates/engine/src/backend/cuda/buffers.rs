@@ -7,6 +7,7 @@ use cuda::launch::{self, AttentionShape, LatentShape, SplitForm, SplitTokens, TI
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::{PAGE_TOKENS, Register};
+use super::compressed_buffers::CompressedSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -51,6 +52,8 @@ pub(super) struct Sizes {
     pub(super) ring: usize,
     /// Values of the widest input of products of a batch, and of the inner values of its experts.
     pub(super) split: [usize; 2],
+    /// Of models with compressed attention.
+    pub(super) compressed: Option<CompressedSizes>,
 }
 
 impl Sizes {
@@ -102,6 +105,7 @@ impl Sizes {
                     .max(options.batch_tokens * moe.shared_intermediate.unwrap_or(0))
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
+            compressed: CompressedSizes::new(config, options),
         }
     }
 
@@ -111,6 +115,9 @@ impl Sizes {
     }
 
     fn attention_scratch(&self) -> usize {
+        if self.compressed.is_some() {
+            return 0;
+        }
         let tokens = STEP_TOKENS.min(self.tokens);
         match &self.latent {
             None => launch::attend_scratch(&self.attention, tokens),
@@ -140,17 +147,20 @@ impl Sizes {
 
     /// Bytes of a page of a snapshot.
     pub(super) fn page_bytes(&self) -> usize {
-        self.cache_sides * self.attention_layers * self.page_side()
+        let compressed = self.compressed.as_ref().map_or(0, |sizes| sizes.layout.page_bytes);
+        self.cache_sides * self.attention_layers * self.page_side() + compressed
     }
 
     /// Bytes of keys and values.
     pub(super) fn key_value_bytes(&self) -> u64 {
-        (self.cache_sides * self.attention_layers * self.cache_layer) as u64
+        let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::page_bytes);
+        (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
     }
 
     /// Bytes of recurrent states and tails.
     pub(super) fn recurrent_bytes(&self) -> u64 {
-        (self.sequences * self.delta_layers * (self.state + self.tail) * 4) as u64
+        let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
+        (self.sequences * self.delta_layers * (self.state + self.tail) * 4 + compressed) as u64
     }
 
     /// Bytes of everything else in device memory but weights and slots.
@@ -173,7 +183,8 @@ impl Sizes {
             + 2 * self.layers * self.experts
             + self.logit_rows * launch::ARG_MAX_BLOCKS
             + self.ranked();
-        (4 * (floats + words) + 8 * long) as u64
+        let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
+        (4 * (floats + words) + 8 * long + compressed) as u64
     }
 }
 
@@ -185,7 +196,9 @@ fn widest_input(config: &ModelConfig) -> usize {
         Some(latent) => (heads * latent.value_dim).max(latent.query_rank.unwrap_or(0)),
     };
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
-    config.hidden.max(attention).max(delta)
+    let low = config.compressed.as_ref().map_or(0, |it| it.output_groups * it.output_rank);
+    let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+    (streams * config.hidden).max(attention).max(delta).max(low)
 }
 
 /// A device buffer of f32 values.

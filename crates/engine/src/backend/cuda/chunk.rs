@@ -57,7 +57,7 @@ impl CudaBackend {
         self.add_router_biases(layer, mixture)?;
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
-        let route = self.routing_of(layer, mixture.router_bias, replaced, 0, false);
+        let route = self.routing_of(layer, mixture, replaced, 0, false);
         launch::route(&self.stream, tokens, &route)?;
         let groups = Groups {
             starts: buffers.starts.span(0, experts + 1),
@@ -77,6 +77,9 @@ impl CudaBackend {
             };
             product(self.matrix(shared.gate), normed, gate, split.as_ref())?;
             product(self.matrix(shared.up), normed, up, split.as_ref())?;
+            if let Some((_, limit)) = self.clamped().filter(|_| self.clamps_shared()) {
+                launch::limit(&self.stream, gate, up, width, limit)?;
+            }
             let down = self.matrix(shared.down);
             if let Some(form) = launch::split_form(self.stream.device(), &down) {
                 let (inner, shape) =
@@ -132,7 +135,7 @@ impl CudaBackend {
             // Which experts these were stays on the device: all of them, at the most.
             self.experts.residency.note_prompt_hits(pairs.min(experts));
         }
-        let (weights, out) = (route.weights, self.register(Register::Residual));
+        let (weights, out) = (route.weights, self.mixture_output()?);
         let routed = pair_buffers.out;
         if let Some([_, _, bias]) = inputs.activation.and_then(|activation| activation.biases) {
             launch::add_pair_bias(&self.stream, routed, bias, &groups)?;
@@ -148,6 +151,7 @@ impl CudaBackend {
             shared_out,
             out,
         )?;
+        self.give_to_streams()?;
         self.experts.residency.note_prompt_layer();
         if layer.index() + 1 == self.sizes.layers {
             self.settle()?;

@@ -13,6 +13,8 @@
 mod batch;
 mod buffers;
 mod chunk;
+mod compressed;
+mod compressed_buffers;
 mod dense;
 mod draw;
 mod experts;
@@ -44,6 +46,7 @@ use store::trunk::LoadMode;
 
 use self::batch::{Mode, Part};
 use self::buffers::{Buffers, Floats, Sizes};
+use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
 use self::growth::Growth;
@@ -56,8 +59,10 @@ pub use self::weights::check_model;
 use self::weights::{check_limits, load_trunk};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
+use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::dense::Dense;
+use crate::model::hyper_connections::Site;
 use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
@@ -92,6 +97,8 @@ pub struct CudaBackend {
     vectors: Vec<Span<f32>>,
     frequencies: Span<f32>,
     buffers: Buffers,
+    /// Of models with compressed attention.
+    compressed: Option<Compressed>,
     /// Where keys and values share memory with experts' slots.
     growth: Option<Growth>,
     /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
@@ -161,6 +168,7 @@ impl CudaBackend {
         let frequencies = store.part(at, inverse.len());
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
+        let compressed = Compressed::load(&device, &config, catalog, &options)?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
@@ -182,9 +190,8 @@ impl CudaBackend {
         let (mut attention, mut delta) = (0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
-                Mixer::Attention | Mixer::Latent => &mut attention,
+                Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &mut attention,
                 Mixer::DeltaNet => &mut delta,
-                Mixer::Compressed(_) => unreachable!("check_model refuses compressed attention"),
             };
             *counter += 1;
             *counter - 1
@@ -207,6 +214,7 @@ impl CudaBackend {
             vectors,
             frequencies,
             buffers,
+            compressed,
             growth,
             experts,
             prefetch,
@@ -236,6 +244,7 @@ impl Backend for CudaBackend {
         let layers = self.sizes.delta_layers;
         self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
         self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
+        self.clear_compressed(free)?;
         self.lengths[free] = Some(0);
         self.snapshots.held.succeed(free);
         Ok(SequenceId(free as u32))
@@ -300,38 +309,7 @@ impl Backend for CudaBackend {
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
-        self.finish_step()?;
-        self.end_given_up()?;
-        let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
-        let limit = match purpose {
-            Purpose::Prompt => self.options.batch_tokens,
-            Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
-        };
-        super::check_batch(runs, limit, self.config.vocabulary)?;
-        self.parts.clear();
-        self.snapshots.clear_marks();
-        let mut first = 0;
-        for run in runs {
-            // Runs of one sequence continue each other.
-            let earlier = self.parts.iter().filter(|part| part.sequence == run.sequence);
-            let earlier = earlier.map(|part| part.tokens).sum::<usize>();
-            let (position, tokens) =
-                (self.sequence_length(run.sequence) + earlier, run.tokens.len());
-            if position + tokens > self.options.context {
-                let context = self.options.context;
-                let found = format!("{position} + {tokens} tokens exceed the context of {context}");
-                return Err(EngineError::Request(found));
-            }
-            self.parts.push(Part { sequence: run.sequence, first, tokens, position });
-            self.snapshots.held.note_written(run.sequence.0 as usize, position);
-            first += tokens;
-        }
-        self.hold_batch()?;
-        self.tokens = total;
-        self.single = purpose == Purpose::Answers;
-        let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
-        self.write_inputs(tokens);
-        self.begin_step()
+        self.begin_batch(runs, purpose)
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
@@ -355,12 +333,8 @@ impl Backend for CudaBackend {
         self.run(|this| {
             this.upload_inputs()?;
             let tokens = this.input(0, 0, this.tokens);
-            launch::embed(
-                &this.stream,
-                this.matrix(table),
-                tokens,
-                this.register(Register::Residual),
-            )
+            launch::embed(&this.stream, this.matrix(table), tokens, this.embedded())?;
+            this.spread()
         });
     }
 
@@ -435,6 +409,26 @@ impl Backend for CudaBackend {
 
     fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
         self.launch_attend_latent(layer, weights);
+    }
+
+    fn open_streams(&mut self, site: &Site, norm: VectorId) {
+        self.launch_open_streams(site, norm);
+    }
+
+    fn close_streams(&mut self, from: Register) {
+        self.launch_close_streams(from);
+    }
+
+    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
+        self.launch_merge_streams(site)
+    }
+
+    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
+        self.launch_attend_compressed(layer, weights);
+    }
+
+    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
+        self.launch_grouped_linear(from, matrix, to);
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {

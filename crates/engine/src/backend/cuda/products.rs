@@ -15,7 +15,9 @@ impl CudaBackend {
         add: bool,
     ) -> Result<(), CudaError> {
         if self.single {
-            return launch::linear(&self.stream, x, self.tokens, jobs, add);
+            return jobs
+                .chunks(launch::JOBS)
+                .try_for_each(|jobs| launch::linear(&self.stream, x, self.tokens, jobs, add));
         }
         let split = self.split_input(x, jobs.iter().map(|job| &job.0))?;
         for (matrix, out) in jobs {

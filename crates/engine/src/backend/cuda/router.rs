@@ -4,13 +4,10 @@ use cuda::launch::{self, ExpertActivation, Routing, STATUS_WORDS, Scored};
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
 
-use super::super::lacks;
 use super::CudaBackend;
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::mixture::Mixture;
-use crate::model::part::Part;
 use crate::model::router::{Groups, Score};
-use crate::weights::VectorId;
 
 impl CudaBackend {
     /// The router's logits of the batch, `[tokens, experts]`.
@@ -56,6 +53,20 @@ impl CudaBackend {
         }
     }
 
+    /// Factor of the gate within the sigmoid, 0 without, and what gate and up are clamped to.
+    pub(super) fn clamped(&self) -> Option<(f32, f32)> {
+        match self.config.moe.activation {
+            Activation::SwiGlu => None,
+            Activation::Clamped { alpha, limit } => Some((alpha, limit)),
+            Activation::Limited { limit } => Some((0.0, limit)),
+        }
+    }
+
+    /// Whether the shared expert is clamped as well.
+    pub(super) fn clamps_shared(&self) -> bool {
+        matches!(self.config.moe.activation, Activation::Limited { .. })
+    }
+
     /// What the routed experts compute between their matrices, where it is not SwiGLU alone.
     pub(super) fn activation(&self, mixture: &Mixture) -> Option<ExpertActivation> {
         let moe = &self.config.moe;
@@ -64,19 +75,16 @@ impl CudaBackend {
                 .biases
                 .as_ref()
                 .map(|it| [it.gate, it.up, it.down].map(|bias| self.vector(bias))),
-            clamped: match moe.activation {
-                Activation::SwiGlu => None,
-                Activation::Clamped { alpha, limit } => Some((alpha, limit)),
-                Activation::Limited { .. } => lacks(Part::LimitedActivation),
-            },
+            clamped: self.clamped(),
             in_turns: moe.rows == GateUpRows::InTurns,
+            shared: self.clamps_shared(),
         };
-        let ExpertActivation { biases, clamped, in_turns } = &activation;
+        let ExpertActivation { biases, clamped, in_turns, .. } = &activation;
         (biases.is_some() || clamped.is_some() || *in_turns).then_some(activation)
     }
 
     /// Scores that are not the softmax of the logits, with the router's bias of the choice.
-    fn scored(&self, layer: LayerId, bias: Option<VectorId>) -> Option<Scored> {
+    fn scored(&self, layer: LayerId, mixture: &Mixture) -> Option<Scored> {
         let (score, groups, scale) = match self.config.moe.router.score {
             Score::Softmax => return None,
             Score::Sigmoid { groups, scale } => (launch::Score::Sigmoid, groups, scale),
@@ -86,7 +94,8 @@ impl CudaBackend {
         };
         Some(Scored {
             score,
-            bias: bias.map(|bias| self.vector(bias)),
+            bias: mixture.router_bias.map(|bias| self.vector(bias)),
+            given: mixture.table.map(|table| self.given(table)),
             next_bias: self.routing.next_router_bias(layer).map(|bias| self.vector(bias)),
             groups: groups.count,
             kept: groups.kept,
@@ -94,12 +103,12 @@ impl CudaBackend {
         })
     }
 
-    /// Routing of a layer, with its router's bias: `replaced` logits count instead of the router's, uses are told
-    /// from byte `uses` on, and what has no address is asked for in a step only.
+    /// Routing of a layer: `replaced` logits count instead of the router's, uses are told from byte `uses` on, and what
+    /// has no address is asked for in a step only.
     pub(super) fn routing_of(
         &self,
         layer: LayerId,
-        bias: Option<VectorId>,
+        mixture: &Mixture,
         replaced: Option<Span<f32>>,
         uses: usize,
         ask: bool,
@@ -124,7 +133,7 @@ impl CudaBackend {
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
             normalise: self.config.moe.router.normalise,
-            scored: self.scored(layer, bias),
+            scored: self.scored(layer, mixture),
             ask,
         }
     }

@@ -37,7 +37,8 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     pub(super) fn new(sizes: &Sizes, options: &CudaOptions) -> Self {
-        let state = sizes.delta_layers * (sizes.state + sizes.tail);
+        let compressed = sizes.compressed.as_ref().map_or(0, |it| it.layout.state_values);
+        let state = sizes.delta_layers * (sizes.state + sizes.tail) + compressed;
         let page = sizes.page_bytes();
         Self {
             states: Pool::new(options.snapshots, false, move || vec![0.0; state]),
@@ -113,7 +114,8 @@ impl CudaBackend {
         let mut state = self.snapshots.new_state()?;
         if let Some(state) = &mut state {
             self.buffers.states.read(index * states, &mut state[..states])?;
-            self.buffers.tails.read(index * tails, &mut state[states..])?;
+            self.buffers.tails.read(index * tails, &mut state[states..states + tails])?;
+            self.read_compressed(index, &mut state[states + tails..])?;
         }
         let length = self.sequence_length(sequence);
         let full = || EngineError::Request("no room for another snapshot".to_owned());
@@ -133,7 +135,8 @@ impl CudaBackend {
         let (states, tails) = self.recurrent_values();
         if let Some(state) = &snapshot.state {
             self.buffers.states.write(index * states, &state[..states])?;
-            self.buffers.tails.write(index * tails, &state[states..])?;
+            self.buffers.tails.write(index * tails, &state[states..states + tails])?;
+            self.write_compressed(index, &state[states + tails..])?;
         }
         let holders: Vec<Option<usize>> = (snapshot.pages.iter().enumerate())
             .map(|(number, page)| self.snapshots.held.place_with(index, number, page))
@@ -155,6 +158,7 @@ impl CudaBackend {
 
     /// Copies a full page from one sequence's place to another's.
     fn copy_page(&self, from: usize, to: usize, number: usize) -> Result<(), CudaError> {
+        self.copy_compressed_page(from, to, number)?;
         let [(from, part), (to, _)] = [from, to].map(|index| {
             self.page_part(SequenceId(index as u32), number, (number + 1) * PAGE_TOKENS)
         });
@@ -173,6 +177,9 @@ impl CudaBackend {
         page: &Shared,
     ) -> Result<(), CudaError> {
         let Page::Bytes(bytes) = &***page;
+        if self.compressed.is_some() {
+            return self.write_compressed_page(sequence, number, length, bytes);
+        }
         let (place, part) = self.page_part(sequence, number, length);
         for (rows, side) in self.buffers.cached().zip(bytes.chunks_exact(self.sizes.page_side())) {
             rows.write(place, &side[..part])?;
@@ -218,6 +225,7 @@ impl CudaBackend {
                 bytes.fill(0);
             }
             let (place, part) = self.page_part(sequence, number, length);
+            self.read_compressed_page(sequence, number, length, bytes)?;
             let sides = bytes.chunks_exact_mut(self.sizes.page_side());
             for (rows, side) in self.buffers.cached().zip(sides) {
                 rows.read_bytes(place, &mut side[..part])?;
@@ -291,7 +299,7 @@ impl CudaBackend {
         if self.single || self.failure.is_some() || self.stream.wait().is_err() {
             return None;
         }
-        let mut residual = vec![0.0; self.tokens * self.sizes.hidden];
+        let mut residual = vec![0.0; self.register(Register::Residual).len()];
         self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
         let spans = self.parts.iter().map(|part| (part.sequence, part.position, part.tokens));
         Some(Suspended {

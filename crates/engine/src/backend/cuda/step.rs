@@ -194,7 +194,9 @@ impl CudaBackend {
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
-        if layer.index() + 1 == self.sizes.layers { self.set_going() } else { Ok(()) }
+        // Several streams are merged before the step is complete.
+        let last = layer.index() + 1 == self.sizes.layers && self.compressed.is_none();
+        if last { self.set_going() } else { Ok(()) }
     }
 
     fn launch_mixture(
@@ -226,7 +228,7 @@ impl CudaBackend {
             .replaces()
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
-        let route = self.routing_of(layer, mixture.router_bias, replaced, place, true);
+        let route = self.routing_of(layer, mixture, replaced, place, true);
         launch::route(&self.stream, tokens, &route)?;
         let step = ExpertStep {
             x: normed,
@@ -236,7 +238,7 @@ impl CudaBackend {
             answers: buffers.pinned.answers.span(0, self.sizes.layers * experts),
             status: route.status,
             inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
-            out: self.register(Register::Residual),
+            out: self.mixture_output()?,
             copies: route.copies,
             ended: route.guess.map(|guess| guess.ended),
             first_key: route.first_key,
@@ -247,11 +249,19 @@ impl CudaBackend {
         }
         let shapes = self.experts.shapes(layer);
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));
-        launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation.as_ref())
+        launch::experts_activated(
+            &self.stream,
+            tokens,
+            &step,
+            shapes,
+            shared,
+            activation.as_ref(),
+        )?;
+        self.give_to_streams()
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.
-    fn set_going(&mut self) -> Result<(), EngineError> {
+    pub(super) fn set_going(&mut self) -> Result<(), EngineError> {
         if self.experts.residency.can_move() {
             self.run(|this| {
                 // Guesses of all layers lie behind what they used.

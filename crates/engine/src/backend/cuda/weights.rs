@@ -29,15 +29,26 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     if config.latent.is_some() {
         return latent::check_limits(config, options);
     }
-    if config.attention.head_dim > launch::HEAD_DIM_LIMIT {
-        return refuse("head_dim", config.attention.head_dim, launch::HEAD_DIM_LIMIT);
+    let dim_limit = match &config.compressed {
+        Some(compressed) if compressed.index.dim > launch::INDEX_DIM => {
+            return refuse("index_head_dim", compressed.index.dim, launch::INDEX_DIM);
+        }
+        Some(_) => launch::ROW_DIM,
+        None => launch::HEAD_DIM_LIMIT,
+    };
+    if config.attention.head_dim > dim_limit {
+        return refuse("head_dim", config.attention.head_dim, dim_limit);
+    }
+    if let Some(hyper) = config.hyper.filter(|hyper| hyper.streams > launch::STREAMS_LIMIT) {
+        return refuse("hc_mult", hyper.streams, launch::STREAMS_LIMIT);
     }
     let shape = AttentionShape {
         query_heads: config.attention.query_heads,
         key_value_heads: config.attention.key_value_heads,
         dim: config.attention.head_dim,
     };
-    if !launch::serves_cache(&shape, options.kv_type) {
+    let rounded = config.compressed.is_some() && config.trained_kv_type() == Some(options.kv_type);
+    if !rounded && !launch::serves_cache(&shape, options.kv_type) {
         let (dim, kind) = (shape.dim, options.kv_type);
         let problem =
             format!("is {dim}; on a GPU --kv-type {kind} needs a multiple of 32: use f16");
@@ -76,6 +87,10 @@ fn computes(part: Part) -> bool {
             | Part::ClampedActivation
             | Part::LatentAttention
             | Part::RotatedNeighbours
+            | Part::LimitedActivation
+            | Part::HyperConnections
+            | Part::CompressedAttention
+            | Part::HashedExperts
     )
 }
 

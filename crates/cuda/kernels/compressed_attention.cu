@@ -1,0 +1,241 @@
+// The choice of compressed rows, and attention over a window and the rows chosen. One row is key and value of all
+// heads.
+#include "compressed.cu"
+
+struct ScoreArguments {
+    SequenceRows rows;
+    const float* query;          // [tokens, heads, dim]
+    const float* factors;        // [tokens, heads]
+    float* scores;               // [tokens, stride], by compressed row
+    uint32_t* chosen;            // [tokens, top]
+    uint32_t heads;
+    uint32_t dim;                // at most INDEX_DIM
+    uint32_t kind;               // of keys
+    uint32_t place;
+    uint32_t bytes;
+    uint32_t top;                // rows that a token sees at most
+    uint32_t stride;
+    uint32_t padding;
+};
+
+// Rows that one block scores.
+constexpr uint32_t SCORED_ROWS = 128;
+
+// The sum over heads of a factor times the positive part of query times key, where a token has rows to choose from.
+// Grid: (blocks of SCORED_ROWS rows, tokens), as many threads; shared: heads * INDEX_DIM floats.
+extern "C" __global__ void __launch_bounds__(SCORED_ROWS) score_rows(const __grid_constant__ ScoreArguments a) {
+    extern __shared__ float4 queries[];
+    const SequenceRows& s = a.rows;
+    uint32_t token = blockIdx.y, row = blockIdx.x * SCORED_ROWS + threadIdx.x;
+    uint32_t visible = (s.positions[token] + 1) / s.ratio;
+    if (visible <= a.top || blockIdx.x * SCORED_ROWS >= visible) return;
+    float* staged = reinterpret_cast<float*>(queries);
+    for (uint32_t i = threadIdx.x; i < a.heads * INDEX_DIM; i += blockDim.x) {
+        uint32_t head = i / INDEX_DIM, d = i % INDEX_DIM;
+        staged[i] = d < a.dim ? a.query[(size_t(token) * a.heads + head) * a.dim + d] : 0.0f;
+    }
+    __syncthreads();
+    if (row >= visible) return;
+    const uint8_t* from = page_row(s, token, row, a.place, a.bytes);
+    float key[INDEX_DIM];
+#pragma unroll
+    for (uint32_t d = 0; d < INDEX_DIM; d++) key[d] = d < a.dim ? load_key(from, a.kind, a.dim, d) : 0.0f;
+    float score = 0.0f;
+    for (uint32_t head = 0; head < a.heads; head++) {
+        float4 sums = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (uint32_t d = 0; d < INDEX_DIM; d += 4) {
+            float4 q = queries[(head * INDEX_DIM + d) / 4];
+            sums.x = fmaf(q.x, key[d], sums.x), sums.y = fmaf(q.y, key[d + 1], sums.y);
+            sums.z = fmaf(q.z, key[d + 2], sums.z), sums.w = fmaf(q.w, key[d + 3], sums.w);
+        }
+        float product = (sums.x + sums.y) + (sums.z + sums.w);
+        // What is no number stays one.
+        score = fmaf(a.factors[size_t(token) * a.heads + head], product < 0.0f ? 0.0f : product, score);
+    }
+    a.scores[size_t(token) * a.stride + row] = score;
+}
+
+// Bits whose order is that of the numbers, NaN above all.
+__device__ inline uint32_t ordered_bits(float v) {
+    uint32_t bits = __float_as_uint(v);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The `top` rows with the greatest scores, ascending; of equal scores the first. Grid: tokens, 1024 threads.
+extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_constant__ ScoreArguments a) {
+    __shared__ uint32_t counts[256], totals[32], found[2];
+    uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio, lane = threadIdx.x % 32;
+    if (visible <= a.top) return;
+    const float* scores = a.scores + size_t(token) * a.stride;
+    // The least key that is chosen, 8 bits at a time, and how many of that key are.
+    uint32_t least = 0, wanted = a.top;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) counts[i] = 0;
+        __syncthreads();
+        for (uint32_t base = 0; base < visible; base += blockDim.x) {
+            uint32_t i = base + threadIdx.x, key = i < visible ? ordered_bits(scores[i]) : 0;
+            bool counted = i < visible && (shift == 24 || key >> (shift + 8) == least >> (shift + 8));
+            uint32_t bin = key >> shift & 255, same = 0;
+            uint32_t others = __ballot_sync(FULL, counted);
+            if (counted) same = __match_any_sync(others, bin);
+            if (counted && lane == __ffs(same) - 1) atomicAdd(&counts[bin], __popc(same));
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            uint32_t bin = 255;
+            while (counts[bin] < wanted) wanted -= counts[bin--];
+            found[0] = least | bin << shift, found[1] = wanted;
+        }
+        __syncthreads();
+        least = found[0], wanted = found[1];
+    }
+    // Counts before the pass in progress: above the least key in the high half of a word, equal to it in the low half.
+    uint32_t above_before = 0, equal_before = 0;
+    for (uint32_t base = 0; base < visible; base += blockDim.x) {
+        uint32_t i = base + threadIdx.x, key = i < visible ? ordered_bits(scores[i]) : 0;
+        bool above = i < visible && key > least, equal = i < visible && key == least;
+        uint32_t all_above = __ballot_sync(FULL, above), all_equal = __ballot_sync(FULL, equal);
+        __syncthreads();
+        if (lane == 0) totals[threadIdx.x / 32] = __popc(all_above) << 16 | __popc(all_equal);
+        __syncthreads();
+        uint32_t before = 0, all = 0;
+        for (uint32_t w = 0; w < 32; w++) {
+            if (w < threadIdx.x / 32) before += totals[w];
+            all += totals[w];
+        }
+        uint32_t mask = (1u << lane) - 1;
+        uint32_t over = above_before + (before >> 16) + __popc(all_above & mask);
+        uint32_t same = equal_before + (before & 0xffffu) + __popc(all_equal & mask);
+        if (above || (equal && same < wanted)) a.chosen[size_t(token) * a.top + over + min(same, wanted)] = i;
+        above_before += all >> 16, equal_before += all & 0xffffu;
+    }
+}
+
+struct RowAttentionArguments {
+    SequenceRows rows;
+    const float* query;          // [tokens, heads, dim]
+    float* out;                  // [tokens, heads, dim]
+    float* partial;              // [tokens, heads, parts, dim + 2], where rows are cut into parts
+    const uint8_t* span;         // [tokens, bytes]: window rows of the batch's tokens
+    const uint32_t* chosen;      // [tokens, top]: where more than `top` rows are visible; null: all are seen
+    const float* sinks;          // [heads]
+    uint32_t heads;
+    uint32_t dim;                // at most ROW_DIM
+    uint32_t kind;
+    uint32_t plain;              // last values of an 8-bit row that are not rounded to 8 bits
+    uint32_t place;
+    uint32_t bytes;
+    uint32_t top;
+    uint32_t parts;              // 1, or parts of `part_rows` rows
+    uint32_t part_rows;
+    float scale;
+};
+
+// Heads of a block, a warp each, and rows that it decodes together.
+constexpr uint32_t ROW_HEADS = 16, ROW_TILE = 16, LANE_VALUES = ROW_DIM / 32;
+
+// Row `index` of those that a token sees: the window first, then compressed rows.
+__device__ inline const uint8_t* seen_row(const RowAttentionArguments& a, uint32_t token, uint32_t near, bool listed,
+                                          uint32_t index) {
+    const SequenceRows& s = a.rows;
+    if (index >= near) {
+        uint32_t row = index - near;
+        return page_row(s, token, listed ? a.chosen[size_t(token) * a.top + row] : row, a.place, a.bytes);
+    }
+    uint32_t position = s.positions[token] + 1 - near + index, start = run_start(s, token);
+    if (position >= start) return a.span + size_t((s.single ? token : 0) + position - start) * a.bytes;
+    return reinterpret_cast<const uint8_t*>(state_of(s, token)) + size_t(position % s.window) * a.bytes;
+}
+
+// Grid: (blocks of ROW_HEADS heads, tokens, parts), 512 threads; shared: ROW_TILE * dim floats.
+extern "C" __global__ void __launch_bounds__(512) attend_rows(const __grid_constant__ RowAttentionArguments a) {
+    extern __shared__ float tile[];
+    const SequenceRows& s = a.rows;
+    uint32_t token = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t head = min(blockIdx.x * ROW_HEADS + warp, a.heads - 1);
+    uint32_t seen = s.positions[token] + 1, near = min(seen, s.window), visible = s.ratio ? seen / s.ratio : 0;
+    bool listed = a.chosen && visible > a.top;
+    uint32_t all = near + (listed ? a.top : visible), first = blockIdx.z * a.part_rows;
+    uint32_t last = a.parts > 1 ? min(all, first + a.part_rows) : all;
+    const float* query = a.query + (size_t(token) * a.heads + head) * a.dim;
+    float q[LANE_VALUES], sums[LANE_VALUES], most = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < LANE_VALUES; j++) {
+        q[j] = lane + 32 * j < a.dim ? query[lane + 32 * j] : 0.0f, sums[j] = 0.0f;
+    }
+    for (uint32_t begin = first; begin < last; begin += ROW_TILE) {
+        uint32_t count = min(ROW_TILE, last - begin);
+        __syncthreads();
+        if (warp < count) {
+            const uint8_t* row = seen_row(a, token, near, listed, begin + warp);
+            float* to = tile + warp * a.dim;
+            for (uint32_t d = lane; d < a.dim; d += 32) to[d] = load_row(row, a.kind, a.dim, a.plain, d);
+        }
+        __syncthreads();
+        float mine = -INFINITY;
+        for (uint32_t r = 0; r < count; r++) {
+            float dot = 0.0f;
+#pragma unroll
+            for (uint32_t j = 0; j < LANE_VALUES; j++) {
+                if (lane + 32 * j < a.dim) dot = fmaf(q[j], tile[r * a.dim + lane + 32 * j], dot);
+            }
+            dot = warp_sum(dot) * a.scale;
+            if (lane == r) mine = dot;
+        }
+        float larger = fmaxf(most, warp_max(mine)), shrink = expf(most - larger);
+        float weight = lane < count ? expf(mine - larger) : 0.0f;
+        total = total * shrink + warp_sum(weight), most = larger;
+#pragma unroll
+        for (uint32_t j = 0; j < LANE_VALUES; j++) sums[j] *= shrink;
+        for (uint32_t r = 0; r < count; r++) {
+            float w = __shfl_sync(FULL, weight, r);
+#pragma unroll
+            for (uint32_t j = 0; j < LANE_VALUES; j++) {
+                if (lane + 32 * j < a.dim) sums[j] = fmaf(w, tile[r * a.dim + lane + 32 * j], sums[j]);
+            }
+        }
+    }
+    if (blockIdx.x * ROW_HEADS + warp >= a.heads) return;
+    if (a.parts > 1) {
+        float* to = a.partial + ((size_t(token) * a.heads + head) * a.parts + blockIdx.z) * (a.dim + 2);
+#pragma unroll
+        for (uint32_t j = 0; j < LANE_VALUES; j++) {
+            if (lane + 32 * j < a.dim) to[lane + 32 * j] = sums[j];
+        }
+        if (lane == 0) to[a.dim] = most, to[a.dim + 1] = first < last ? total : -1.0f;
+        return;
+    }
+    float larger = fmaxf(most, a.sinks[head]), shrink = expf(most - larger);
+    float factor = shrink / (total * shrink + expf(a.sinks[head] - larger));
+    float* out = a.out + (size_t(token) * a.heads + head) * a.dim;
+#pragma unroll
+    for (uint32_t j = 0; j < LANE_VALUES; j++) {
+        if (lane + 32 * j < a.dim) out[lane + 32 * j] = sums[j] * factor;
+    }
+}
+
+// Joins the parts of a token's rows in their order. Grid: (heads, tokens), 128 threads.
+extern "C" __global__ void join_row_parts(const __grid_constant__ RowAttentionArguments a) {
+    size_t at = size_t(blockIdx.y) * a.heads + blockIdx.x;
+    const float* partial = a.partial + at * a.parts * (a.dim + 2);
+    float most = a.sinks[blockIdx.x], total = 0.0f;
+    // A part without rows has a total below zero.
+    for (uint32_t part = 0; part < a.parts; part++) {
+        const float* end = partial + size_t(part) * (a.dim + 2) + a.dim;
+        if (!(end[1] < 0.0f)) most = fmaxf(most, end[0]);
+    }
+    total = expf(a.sinks[blockIdx.x] - most);
+    for (uint32_t part = 0; part < a.parts; part++) {
+        const float* end = partial + size_t(part) * (a.dim + 2) + a.dim;
+        if (!(end[1] < 0.0f)) total = fmaf(expf(end[0] - most), end[1], total);
+    }
+    for (uint32_t d = threadIdx.x; d < a.dim; d += blockDim.x) {
+        float sum = 0.0f;
+        for (uint32_t part = 0; part < a.parts; part++) {
+            const float* from = partial + size_t(part) * (a.dim + 2);
+            if (!(from[a.dim + 1] < 0.0f)) sum = fmaf(expf(from[a.dim] - most), from[d], sum);
+        }
+        a.out[at * a.dim + d] = sum / total;
+    }
+}

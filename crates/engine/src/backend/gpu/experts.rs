@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use gpu::op::{elementwise, experts, product, router};
+use gpu::op::{experts, halves, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
 use store::cache::{DeviceCounters, ExpertStore, LoadProgress, Phase, StoreCounters};
 use store::format::{Projection, ProjectionShape};
@@ -22,6 +22,7 @@ use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+use crate::weights::VectorId;
 
 /// Records that are asked for at once when all are loaded.
 const LOADED_TOGETHER: usize = 8;
@@ -110,10 +111,10 @@ impl Assignments {
 
 /// Buffers of a mixture.
 pub(super) struct MixtureBuffers {
-    router_logits: Buffer,
+    pub(super) router_logits: Buffer,
     /// Chosen experts: of a batch whose choice is read back, or of every layer of a step.
     pub(super) ids: Buffer,
-    weights: Buffer,
+    pub(super) weights: Buffer,
     /// As the router leaves them: each pair a tile, in their own order.
     own_tiles: Buffer,
     own_order: Buffer,
@@ -121,11 +122,11 @@ pub(super) struct MixtureBuffers {
     tiles: Buffer,
     order: Buffer,
     inner: Buffer,
-    rows: Buffer,
-    shared_factor: Buffer,
-    shared_gate: Buffer,
-    shared_up: Buffer,
-    shared_rows: Buffer,
+    pub(super) rows: Buffer,
+    pub(super) shared_factor: Buffer,
+    pub(super) shared_gate: Buffer,
+    pub(super) shared_up: Buffer,
+    pub(super) shared_rows: Buffer,
 }
 
 impl MixtureBuffers {
@@ -211,6 +212,10 @@ impl Experts {
         Ok(())
     }
 
+    fn record(&self, layer: LayerId) -> experts::Record {
+        self.layouts[layer.index()].record_shape()
+    }
+
     pub(super) fn holds_all(&self) -> bool {
         self.slots.len() >= self.places.len()
     }
@@ -281,32 +286,17 @@ impl Experts {
 }
 
 impl GpuBackend {
-    /// `Residual += mixture(Normed)`.
+    /// `Residual += mixture(Normed)`, with the norm before where it is given.
     pub(super) fn run_mixture(
         &mut self,
         layer: LayerId,
+        norm: Option<VectorId>,
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
+        self.mixture_inputs(norm, mixture)?;
         let (tokens, k, moe) = (self.tokens, self.options.top_k, &self.config.moe);
         let (gpu, buffers) = (&mut self.gpu, &self.mixture);
-        let normed = &self.registers[Register::Normed as usize];
-        let router = self.trunk.matrix(mixture.router.index());
-        product::launch(gpu, router, normed, &buffers.router_logits, tokens, false)?;
-        // Before the choice: behind a flag that it raises nothing else of the layer would run.
-        if let Some(shared) = &mixture.shared {
-            let [gate, up, down] =
-                [shared.gate, shared.up, shared.down].map(|id| self.trunk.matrix(id.index()));
-            if let Some(factor) = shared.gate_weight {
-                let factor = self.trunk.matrix(factor.index());
-                product::launch(gpu, factor, normed, &buffers.shared_factor, tokens, false)?;
-            }
-            product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
-            product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
-            let count = tokens * gate.rows;
-            elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
-            product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
-        }
         let step = self.steps.runs();
         let ungrouped = step || self.experts.holds_all() && tokens <= STEP_TOKENS;
         let choice = router::Choice {
@@ -341,14 +331,7 @@ impl GpuBackend {
             }
         }
         self.steps.note_combine(&self.gpu);
-        let (gpu, buffers) = (&mut self.gpu, &self.mixture);
-        let shared = mixture.shared.as_ref();
-        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
-        let residual = &self.registers[Register::Residual as usize];
-        let rows = (&buffers.rows, &buffers.weights);
-        let shape = (tokens, k, self.config.hidden);
-        experts::launch_combine(gpu, rows, shared, residual, shape)?;
-        Ok(())
+        self.mixture_sum(mixture)
     }
 
     /// Uses of records that were in the GPU's memory.
@@ -438,7 +421,11 @@ impl GpuBackend {
         if members.is_empty() {
             return Ok(());
         }
-        let pairs = if work.most() == 1 { 1 } else { experts::TILE_TOKENS };
+        let pairs = match (self.by_matrices(), work.most()) {
+            (true, _) => gpu::op::tile::EXPERT_TOKENS,
+            (false, 1) => 1,
+            (false, _) => experts::TILE_TOKENS,
+        };
         let tiles = work.tiles(members, pairs as usize);
         let (gpu, buffers) = (&mut self.gpu, &self.mixture);
         gpu.write_words(&buffers.tiles, 0, &tiles)?;
@@ -453,8 +440,41 @@ impl GpuBackend {
             flag: flag_of(layer),
         };
         let normed = &self.registers[Register::Normed as usize];
-        run_tiles(gpu, &self.experts, layer, launched, normed, buffers)
+        match &self.halves {
+            Some(halves) if self.phase == Phase::Prefill => {
+                let shape = (self.tokens, self.options.top_k);
+                let (record, slabs) = (self.experts.record(layer), &self.experts.slabs);
+                run_matrices(gpu, &record, slabs, launched, normed, (buffers, halves), shape)
+            }
+            _ => run_tiles(gpu, &self.experts, layer, launched, normed, buffers),
+        }
     }
+}
+
+/// Both halves of the experts of some tiles, by matrices: of `(tokens, k)`.
+fn run_matrices(
+    gpu: &mut Gpu,
+    record: &experts::Record,
+    slabs: &Slabs,
+    work: experts::Work<'_>,
+    normed: &Buffer,
+    (buffers, of): (&MixtureBuffers, &halves::Halves),
+    (tokens, k): (usize, usize),
+) -> Result<(), EngineError> {
+    let (inner, rows) = (&buffers.inner, &buffers.rows);
+    let parts = (0..work.count).step_by(TILES_TOGETHER).map(|first| {
+        let count = (work.count - first).min(TILES_TOGETHER);
+        experts::Work { first, count, ..work }
+    });
+    halves::launch(gpu, normed, of, (tokens, record.hidden))?;
+    for part in parts.clone() {
+        tile::launch_experts(gpu, experts::Half::GateUp, record, slabs, part, of, inner)?;
+    }
+    halves::launch(gpu, inner, of, (tokens * k, record.inner))?;
+    for part in parts {
+        tile::launch_experts(gpu, experts::Half::Down, record, slabs, part, of, rows)?;
+    }
+    Ok(())
 }
 
 /// Both halves of the experts of some tiles.

@@ -5,16 +5,30 @@
 //! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
 
 use gpu::op::halves::{self, Halves};
-use gpu::op::{attention, convolution, elementwise, experts, fused, heads, norm, product, tile};
+use gpu::op::{
+    attention, convolution, delta, elementwise, experts, fused, heads, norm, product, tile,
+};
 use gpu::{Buffer, GpuError, Planes};
 use store::LayerId;
 use store::cache::Phase;
 
 use super::requirements::Sizes;
-use super::{GpuBackend, Register, delta_shape};
+use super::{GpuBackend, Register};
 use crate::EngineError;
+use crate::model::config::{DeltaConfig, HeadOrder};
 use crate::model::mixture::Mixture;
 use crate::weights::{MatrixId, VectorId};
+
+/// The kernels' view of a delta layer.
+pub(super) fn delta_shape(config: &DeltaConfig) -> delta::Shape {
+    delta::Shape {
+        key_heads: config.key_heads,
+        value_heads: config.value_heads,
+        key_dim: config.key_dim,
+        value_dim: config.value_dim,
+        tiled: config.order == HeadOrder::Tiled,
+    }
+}
 
 /// Buffers for rows in halves, where the GPU multiplies matrices.
 pub(super) fn halves(

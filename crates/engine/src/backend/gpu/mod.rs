@@ -3,7 +3,8 @@
 //! Work is recorded and handed over in pieces while more is recorded. A step of answers is recorded to its end whether
 //! its experts are there or not ([`step`]); the host waits for the token or the logits, and where an expert was
 //! missing. Where many tokens share experts it waits for each layer's choice ([`experts`]). A token's sums have one
-//! order whatever its batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
+//! order whatever its batch, so prompts may be cut anywhere.
+//! Answers leave the bits that a prompt leaves, except where prompts are computed by matrices ([`fused`]).
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
@@ -30,6 +31,7 @@ use store::trunk::LoadMode;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::{Experts, MixtureBuffers};
+use self::fused::delta_shape;
 use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
@@ -39,7 +41,7 @@ pub use self::speed::bandwidths;
 use self::step::Steps;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
-use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, VectorId};
@@ -80,17 +82,6 @@ pub struct GpuBackend {
     tokens: usize,
     phase: Phase,
     failure: Option<GpuError>,
-}
-
-/// The kernels' view of a delta layer.
-fn delta_shape(config: &DeltaConfig) -> delta::Shape {
-    delta::Shape {
-        key_heads: config.key_heads,
-        value_heads: config.value_heads,
-        key_dim: config.key_dim,
-        value_dim: config.value_dim,
-        tiled: config.order == HeadOrder::Tiled,
-    }
 }
 
 impl GpuBackend {
@@ -291,6 +282,10 @@ impl Backend for GpuBackend {
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
         self.sequences.read(length, input)
+    }
+
+    fn answers_replay(&self) -> bool {
+        self.halves.is_none()
     }
 
     fn suspend(&mut self) -> Option<Suspended> {

@@ -115,7 +115,7 @@ impl Sizes {
         let row = attention.key_value_heads * options.kv_type.bytes_of_head(attention.head_dim);
         let (state, tail) = config.delta.as_ref().map_or((0, 0), |shape| {
             (
-                super::delta_shape(shape).state_len(),
+                super::fused::delta_shape(shape).state_len(),
                 (shape.convolution_kernel - 1) * shape.channels(),
             )
         });

@@ -383,8 +383,8 @@ fn compare(plain: &[f32], tiled: &[f32]) {
     let (mut most, mut at, mut wrong) = (0.0f32, 0, 0);
     for (index, (one, other)) in plain.iter().zip(tiled).enumerate() {
         let apart = (one - other).abs() / scale;
-        wrong += usize::from(!(apart < 1e-4));
-        if !(apart <= most) {
+        wrong += usize::from(apart.is_nan() || apart >= 1e-4);
+        if apart.is_nan() || apart > most {
             (most, at) = (apart, index);
         }
     }

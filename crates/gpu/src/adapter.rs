@@ -84,6 +84,48 @@ pub struct Adapter {
     pub f16: bool,
     /// Whether time stamps can be taken.
     pub timestamps: bool,
+    /// Whether subgroups of 32 multiply matrices of 16 by 16, f16 with sums in f32.
+    pub matrices: bool,
+}
+
+impl Adapter {
+    /// What a device is opened with beyond what all kernels need.
+    pub(crate) fn optional_features(&self) -> wgpu::Features {
+        let mut features = wgpu::Features::empty();
+        features.set(wgpu::Features::TIMESTAMP_QUERY, self.timestamps);
+        if self.matrices {
+            features |= wgpu::Features::SHADER_F16
+                | wgpu::Features::SUBGROUP
+                | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+        }
+        features
+    }
+
+    /// The matrices that subgroups multiply, as the driver reports them: rows, columns and depth, types of the
+    /// factors and of the sum.
+    pub fn matrix_shapes(&self) -> Vec<String> {
+        let shapes = self.raw.cooperative_matrix_properties().into_iter();
+        let name = |it: wgpu::CooperativeMatrixProperties| {
+            let (m, n, k) = (it.m_size, it.n_size, it.k_size);
+            format!("{m}x{n}x{k} {:?} to {:?}", it.ab_type, it.cr_type)
+        };
+        shapes.map(name).collect()
+    }
+}
+
+/// Whether the adapter multiplies the matrices that kernels use.
+fn has_matrices(raw: &wgpu::Adapter, subgroup: Option<(u32, u32)>) -> bool {
+    let wanted = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SHADER_F16;
+    let shape = |it: &wgpu::CooperativeMatrixProperties| {
+        (it.m_size, it.n_size, it.k_size) == (16, 16, 16)
+            && it.ab_type == wgpu::CooperativeScalarType::F16
+            && it.cr_type == wgpu::CooperativeScalarType::F32
+    };
+    // Kernels give subgroups their parts by the numbers of their invocations.
+    subgroup == Some((32, 32))
+        && raw.features().contains(wanted)
+        && raw.limits().max_compute_workgroup_storage_size >= crate::op::tile::WORKGROUP_BYTES
+        && raw.cooperative_matrix_properties().iter().any(shape)
 }
 
 /// All GPUs, in the order of the drivers.
@@ -121,6 +163,7 @@ fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
         subgroup,
         f16: features.contains(wgpu::Features::SHADER_F16),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        matrices: has_matrices(&raw, subgroup),
         name: info.name,
         raw,
     }
@@ -167,6 +210,7 @@ impl fmt::Display for Adapter {
             write!(out, ", subgroups {least} to {most}")?;
         }
         let yes = |given: bool| if given { "yes" } else { "no" };
-        write!(out, ", f16 {}, time stamps {}", yes(self.f16), yes(self.timestamps))
+        write!(out, ", f16 {}, time stamps {}", yes(self.f16), yes(self.timestamps))?;
+        write!(out, ", matrices {}", yes(self.matrices))
     }
 }

@@ -12,8 +12,10 @@ use crate::op::{
 };
 use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
 
+mod fused;
 mod layers;
 mod matrices;
+mod tiles;
 
 /// What a check found.
 #[derive(Clone, Debug)]
@@ -106,6 +108,8 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
         findings.push(finding);
     };
     layers::run(gpu, &mut add)?;
+    fused::run(gpu, &mut add)?;
+    tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;
     Ok(findings)
 }

@@ -21,3 +21,14 @@ pub(crate) fn module(device: &wgpu::Device, name: &str, text: String) -> wgpu::S
         device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
     }
 }
+
+/// wgpu's experimental features, where the adapter has one that is used: cooperative matrices.
+pub(crate) fn experiments(adapter: &crate::Adapter) -> wgpu::ExperimentalFeatures {
+    if !adapter.matrices {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    // SAFETY: what is experimental must be used as its interface is meant to be. Only texts of this crate use
+    // matrices: of the shape and types that the adapter reports, in uniform control flow, from workgroup memory of
+    // the matrices' own type, at multiples of 16 bytes, within its declared size.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}

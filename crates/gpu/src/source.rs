@@ -15,6 +15,7 @@ pub(crate) enum Access {
 /// A kernel in the making. Buffers are bound in the order of their declaration, parameters are words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
+    extensions: String,
     declarations: String,
     parameters: Vec<&'static str>,
     shared: String,
@@ -25,6 +26,12 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// An extension of the language that the text uses.
+    pub(crate) fn extension(mut self, name: &str) -> Self {
+        let _ = writeln!(self.extensions, "enable {name};");
+        self
     }
 
     fn buffer(mut self, name: &str, kind: &str, access: Access) -> Self {
@@ -73,7 +80,7 @@ impl Source {
 
     /// The whole module; `body` is that of `main`, where `lid` is the invocation and `wid` the workgroup.
     pub(crate) fn text(&self, body: &str) -> String {
-        let mut text = self.declarations.clone();
+        let mut text = format!("{}{}", self.extensions, self.declarations);
         if !self.parameters.is_empty() {
             text.push_str("struct Parameters {\n");
             for name in &self.parameters {
@@ -92,17 +99,25 @@ impl Source {
     }
 }
 
-/// Adds `red[0..256]` up in a fixed tree; the sum is in `red[0]`. For use after every invocation has written its own.
+/// Adds `red[0..256]` up in a fixed order; every invocation has the sum. For use after every invocation has written its
+/// own: two rounds of sixteen, with as few barriers as possible.
 pub(crate) const TREE_SUM: &str = "
+fn sixteen(first: u32, step: u32) -> f32 {
+    let a = (red[first] + red[first + step]) + (red[first + 2u * step] + red[first + 3u * step]);
+    let b = (red[first + 4u * step] + red[first + 5u * step]) + (red[first + 6u * step] + red[first + 7u * step]);
+    let c = (red[first + 8u * step] + red[first + 9u * step]) + (red[first + 10u * step] + red[first + 11u * step]);
+    let d = (red[first + 12u * step] + red[first + 13u * step]) + (red[first + 14u * step] + red[first + 15u * step]);
+    return (a + b) + (c + d);
+}
 fn tree_sum(lid: u32) -> f32 {
     workgroupBarrier();
-    for (var half = 128u; half > 0u; half = half >> 1u) {
-        if lid < half { red[lid] = red[lid] + red[lid + half]; }
-        workgroupBarrier();
-    }
-    let sum = red[0];
+    let sum = sixteen(lid & 15u, 16u);
     workgroupBarrier();
-    return sum;
+    if lid < 16u { red[lid] = sum; }
+    workgroupBarrier();
+    let all = sixteen(0u, 1u);
+    workgroupBarrier();
+    return all;
 }
 ";
 

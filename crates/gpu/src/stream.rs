@@ -14,6 +14,7 @@ use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::Op;
 use crate::op::packing::Packing;
+use crate::profile::Profile;
 use crate::queue::Tape;
 use crate::source::Access;
 use crate::{GpuError, Kind};
@@ -82,7 +83,7 @@ impl Handle {
 pub struct Gpu {
     adapter: Adapter,
     pub(crate) device: wgpu::Device,
-    queue: wgpu::Queue,
+    pub(crate) queue: wgpu::Queue,
     pipelines: HashMap<Op, Pipeline>,
     grids: HashMap<BlockFormat, Buffer>,
     /// By pipeline, then buffer, start and bytes of each binding.
@@ -97,6 +98,7 @@ pub struct Gpu {
     /// Where answers are read, those that are free.
     pub(crate) landings: Vec<wgpu::Buffer>,
     pub(crate) tape: Tape,
+    pub(crate) profile: Option<Profile>,
     control: Option<Buffer>,
     failure: Arc<Mutex<Option<GpuError>>>,
     next_buffer: u32,
@@ -152,9 +154,9 @@ impl Gpu {
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("flashmoe"),
-            required_features: wgpu::Features::IMMEDIATES,
+            required_features: wgpu::Features::IMMEDIATES | adapter.optional_features(),
             required_limits: limits,
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: crate::compile::experiments(&adapter),
             memory_hints: wgpu::MemoryHints::Manual {
                 suballocated_device_memory_block_size: BLOCK_BYTES..BLOCK_BYTES,
             },
@@ -193,6 +195,7 @@ impl Gpu {
             landed: 0,
             landings: Vec::new(),
             tape: Tape::default(),
+            profile: None,
             control: None,
             failure,
             next_buffer: 0,
@@ -450,6 +453,9 @@ impl Gpu {
         if self.tape.is_alone() {
             return Ok(());
         }
+        if let Some(profile) = &mut self.profile {
+            profile.note(op, groups);
+        }
         self.encode(&pipeline, &group, &bytes, groups)
     }
 
@@ -461,8 +467,17 @@ impl Gpu {
         parameters: &[u8],
         groups: [u32; 3],
     ) -> Result<(), GpuError> {
+        let timed = self.profile.as_mut().and_then(Profile::next);
+        if timed.is_some() {
+            self.pass = None;
+        }
         if self.pass.is_none() {
-            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: None };
+            let writes = timed.as_ref().map(|(queries, first)| wgpu::ComputePassTimestampWrites {
+                query_set: queries,
+                beginning_of_pass_write_index: Some(*first),
+                end_of_pass_write_index: Some(*first + 1),
+            });
+            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: writes };
             self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
         }
         let Some(pass) = &mut self.pass else { unreachable!("a pass was begun above") };
@@ -472,6 +487,9 @@ impl Gpu {
             pass.set_immediates(0, parameters);
         }
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        if timed.is_some() {
+            self.pass = None;
+        }
         self.counts.dispatches += 1;
         self.recorded += 1;
         if self.recorded >= SUBMIT_EVERY {
@@ -480,7 +498,7 @@ impl Gpu {
         Ok(())
     }
 
-    fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
+    pub(crate) fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
         let device = &self.device;
         self.encoder.get_or_insert_with(|| {
             device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })

@@ -161,14 +161,14 @@ fn attends(gpu: &mut Gpu, cache: attention::Cache, dim: usize) -> Result<Finding
     let out = empty(gpu, query.len())?;
     let whole = attention::Run { first: 0, tokens, position: 0 };
     attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, whole)?;
-    attention::launch(gpu, cache, &q, (&keys, &values), &out, shape, whole)?;
+    attention::launch(gpu, cache, (&q, None), (&keys, &values), &out, shape, whole)?;
     let found = gpu.read_floats(&out, 0, query.len())?;
     let again = empty(gpu, query.len())?;
     let cut = attention::Run { first: 0, tokens: 270, position: 0 };
     let rest = attention::Run { first: 270, tokens: tokens - 270, position: 270 };
     for run in [cut, rest] {
         attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, run)?;
-        attention::launch(gpu, cache, &q, (&keys, &values), &again, shape, run)?;
+        attention::launch(gpu, cache, (&q, None), (&keys, &values), &again, shape, run)?;
     }
     let alone_equal = gpu.read_floats(&again, 0, query.len())? == found;
     let name = format!("attention {kv_type}, heads of {dim}");

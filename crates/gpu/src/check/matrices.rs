@@ -1,12 +1,14 @@
 //! Products, rows of tables and experts, of every packing.
 
 use super::*;
+use crate::op::halves::{self, Halves};
+use crate::op::tile;
 
 /// Tokens of a check: more than a tile and no multiple of it.
 const TOKENS: usize = 11;
 
 /// A matrix of random contents, held as a checkpoint would.
-struct Held {
+pub(super) struct Held {
     encoding: Encoding,
     rows: usize,
     columns: usize,
@@ -14,7 +16,12 @@ struct Held {
 }
 
 impl Held {
-    fn random(encoding: Encoding, rows: usize, columns: usize, numbers: &mut Numbers) -> Self {
+    pub(super) fn random(
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        numbers: &mut Numbers,
+    ) -> Self {
         let [weights, scales, biases] = encoding.plane_bytes(rows, columns);
         let planes = match encoding {
             Encoding::Affine { scale, .. } => {
@@ -36,14 +43,14 @@ impl Held {
         Self { encoding, rows, columns, planes }
     }
 
-    fn matrix(&self) -> Matrix<'_> {
+    pub(super) fn matrix(&self) -> Matrix<'_> {
         let [weight, scales, biases] = &self.planes;
         Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases)
             .expect("planes of the encoding's sizes")
     }
 
     /// `W x` in double precision, for each row of `x`.
-    fn product(&self, x: &[f32]) -> Vec<f32> {
+    pub(super) fn product(&self, x: &[f32]) -> Vec<f32> {
         let (matrix, mut row) = (self.matrix(), vec![0.0; self.columns]);
         let tokens = x.len() / self.columns;
         let mut out = vec![0.0; tokens * self.rows];
@@ -86,7 +93,7 @@ fn encode(float: FloatType, values: &[f32]) -> Vec<u8> {
 }
 
 /// Every encoding that the kernels read.
-fn encodings() -> Vec<Encoding> {
+pub(super) fn encodings() -> Vec<Encoding> {
     let mut all: Vec<_> =
         [FloatType::F32, FloatType::F16, FloatType::Bf16].map(Encoding::Float).into();
     for bits in [2, 3, 4, 5, 6, 8] {
@@ -231,7 +238,53 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
         experts::launch(gpu, experts::Half::Down, &record, &slabs, work, &between, &out)?;
         results.push(gpu.read_floats(&out, 0, tokens * k * hidden)?);
     }
+    if gpu.adapter().matrices {
+        let tiled = by_matrices(gpu, &layout, &slabs, (&chosen, &input), (tokens, k, count))?;
+        if difference(&tiled, &expected) > 3e-5 {
+            results[0] = tiled;
+        }
+    }
     let name = format!("experts {}", encoding.name());
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 3e-5, alone_equal })
+}
+
+/// The same by cooperative matrices.
+fn by_matrices(
+    gpu: &mut Gpu,
+    layout: &experts::Layout,
+    slabs: &Slabs,
+    (chosen, input): (&[u32], &Buffer),
+    (tokens, k, count): (usize, usize, usize),
+) -> Result<Vec<f32>, GpuError> {
+    let record = layout.record_shape();
+    let (mut tiles, mut order) = (Vec::new(), Vec::new());
+    for expert in 0..count as u32 {
+        let of: Vec<u32> =
+            (0..chosen.len() as u32).filter(|&pair| chosen[pair as usize] == expert).collect();
+        tiles.extend([expert, order.len() as u32, of.len() as u32]);
+        order.extend(of);
+    }
+    let tiles: Vec<u32> =
+        tiles.as_chunks::<3>().0.iter().filter(|it| it[2] > 0).flatten().copied().collect();
+    let (list, order) = (words(gpu, &tiles)?, words(gpu, &order)?);
+    let work = experts::Work {
+        tiles: &list,
+        first: 0,
+        count: tiles.len() / 3,
+        pairs: tile::EXPERT_TOKENS,
+        order: &order,
+        k,
+        table_start: 0,
+        flag: 1,
+    };
+    let [values, factors] = Halves::sizes(tokens * k, record.hidden);
+    let parted = Halves { values: empty(gpu, values)?, factors: empty(gpu, factors)? };
+    let (inner, out) =
+        (empty(gpu, tokens * k * record.inner)?, empty(gpu, tokens * k * record.hidden)?);
+    halves::launch(gpu, input, &parted, (tokens, record.hidden))?;
+    tile::launch_experts(gpu, experts::Half::GateUp, &record, slabs, work, &parted, &inner)?;
+    halves::launch(gpu, &inner, &parted, (tokens * k, record.inner))?;
+    tile::launch_experts(gpu, experts::Half::Down, &record, slabs, work, &parted, &out)?;
+    gpu.read_floats(&out, 0, tokens * k * record.hidden)
 }

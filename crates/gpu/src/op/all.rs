@@ -9,7 +9,8 @@ use super::convolution::TAPS_LIMIT;
 use super::delta::KEY_DIM_LIMIT;
 use super::experts::{self, Half};
 use super::packing::{Float, Packing};
-use super::product::{self, TILE};
+use super::product::{self, TILE, team_rows};
+use super::{fused, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -30,21 +31,64 @@ fn packings() -> impl Iterator<Item = Packing> {
     FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks)
 }
 
-/// Products of a packing.
+/// Units of a packing that are taken at once.
+fn togethers(packing: Packing) -> impl Iterator<Item = u32> {
+    [1, 2, 4]
+        .into_iter()
+        .filter(move |units| (1..=16384).any(|it| packing.together(it * 32) == *units))
+}
+
+/// Products of a packing: rows of a team matter where a token is alone.
 fn products(packing: Packing) -> impl Iterator<Item = Op> {
-    TILES.into_iter().flat_map(move |tokens| {
-        [false, true].map(|add| Op::Product(product::Spec { packing, tokens, add }))
+    togethers(packing).flat_map(move |together| {
+        let most = team_rows(packing, usize::MAX, TILE);
+        let alone = [1, 2, 4].into_iter().filter(move |rows| *rows <= most).map(|rows| (1, rows));
+        alone.chain([(TILE, most)]).flat_map(move |(tokens, rows)| {
+            [false, true]
+                .map(|add| Op::Product(product::Spec { packing, together, rows, tokens, add }))
+        })
     })
 }
 
 /// Halves of experts of a packing.
 fn halves(packing: Packing) -> impl Iterator<Item = Op> {
     [Half::GateUp, Half::Down].into_iter().flat_map(move |half| {
-        TILES.into_iter().flat_map(move |tokens| {
-            (1..=Slabs::LIMIT as u32)
-                .map(move |slabs| Op::Experts(experts::Spec { half, packing, tokens, slabs }))
+        togethers(packing).flat_map(move |together| {
+            TILES.into_iter().flat_map(move |tokens| {
+                (1..=Slabs::LIMIT as u32).map(move |slabs| {
+                    Op::Experts(experts::Spec { half, packing, together, tokens, slabs })
+                })
+            })
         })
     })
+}
+
+/// Products of one token with more.
+fn fused(packing: Packing) -> impl Iterator<Item = Op> {
+    let specs = togethers(packing).flat_map(move |together| {
+        let most = team_rows(packing, usize::MAX, 1);
+        let rows = [1, 2, 4].into_iter().filter(move |rows| *rows <= most);
+        rows.map(move |rows| fused::Spec { packing, together, rows })
+    });
+    let of = move |spec: fused::Spec| {
+        let several = (1..=fused::MATRICES as u32)
+            .flat_map(move |count| [false, true].map(|keep| Op::Several { spec, count, keep }));
+        several.chain((spec.rows == 1).then_some(Op::Gated(spec))).chain([Op::Close(spec)])
+    };
+    let served = fused::serves(packing);
+    specs.filter(move |_| served).flat_map(of)
+}
+
+/// Tiles of cooperative matrices of a packing.
+fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
+    let dense = tile::DENSE_TOKENS.into_iter().flat_map(move |tokens| {
+        [false, true].map(|add| Op::Tile(tile::Spec { packing, tokens, add }))
+    });
+    let experts = [Half::GateUp, Half::Down].into_iter().flat_map(move |half| {
+        (1..=Slabs::LIMIT as u32)
+            .map(move |slabs| Op::TileExperts(tile::ExpertsSpec { half, packing, slabs }))
+    });
+    dense.chain(experts)
 }
 
 /// All kernels with all numbers that their texts depend on, in a fixed order.
@@ -65,10 +109,28 @@ pub fn all() -> impl Iterator<Item = Op> {
     plain
         .into_iter()
         .chain([true, false].into_iter().flat_map(|row| [Op::MostLikely { row }, Op::Rank { row }]))
-        .chain(caches.into_iter().flat_map(|cache| [Op::Append(cache), Op::Attend(cache)]))
+        .chain(caches.into_iter().flat_map(|cache| {
+            let gates = [false, true].into_iter();
+            let of = gates.flat_map(move |gated| {
+                let attend = |wide| Op::Attend { cache, gated, wide };
+                [attend(false), attend(true), Op::Prepare { cache, gated }]
+            });
+            let split = [false, true].map(|wide| Op::AttendSplit { cache, wide });
+            let join = [false, true].map(|gated| Op::AttendJoin { cache, gated });
+            of.chain(split).chain(join).chain([Op::Append(cache)])
+        }))
+        .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
+        .chain(packings().flat_map(fused))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
         .chain((1..=KEY_DIM_LIMIT as u32).map(|key_dim| Op::Delta { key_dim }))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(halves))
+        .chain([Op::Halves])
+        .chain(
+            [128, 256]
+                .into_iter()
+                .flat_map(|dim| [false, true].map(|gated| Op::TileAttend { dim, gated })),
+        )
+        .chain(packings().flat_map(tiles))
 }

@@ -1,11 +1,14 @@
 //! A cache of keys and values, and attention over it with an online softmax.
 //!
 //! A cache holds rows `[positions, key_value_heads, dim]` of f32, or of f16 two to a word. One workgroup computes one
-//! query head of one token: scores of 256 positions, one per invocation, then their values, one dimension per
-//! invocation. Blocks begin at multiples of 256, so that a token's sums do not depend on its batch.
+//! query head of one token, block by block: scores of 64 positions, each by four invocations, then their values, a word
+//! per invocation. Blocks begin at multiples of 64 and are joined in their order, one behind the other or, of a token
+//! alone, from workgroups side by side ([`launch_split`]): a token's sums depend on neither.
+
+use std::fmt::Write as _;
 
 use super::Op;
-use crate::source::{Source, TREE_MAX, TREE_SUM};
+use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
 /// How keys and values are stored.
@@ -95,107 +98,336 @@ pub fn launch_append(
     gpu.dispatch(Op::Append(cache), &spans, &parameters, groups)
 }
 
-pub(crate) fn source(cache: Cache) -> (Source, String) {
-    let source = Source::new()
-        .read("query", "f32")
-        .read("keys", "u32")
-        .read("values", "u32")
-        .write("y", "f32")
-        .parameters(&["query_heads", "key_value_heads", "dim", "first", "position", "scale"])
-        .shared("red", "array<f32, 256>")
-        .shared("q", "array<f32, 256>")
-        .shared("weights", "array<f32, 256>")
-        .function(TREE_SUM)
-        .function(TREE_MAX);
-    let (dot, value) = match cache {
-        Cache::F32 => (
-            "for (var d = 0u; d < p.dim; d = d + 1u) { score = fma(q[d], bitcast<f32>(keys[at + d]), score); }",
-            "bitcast<f32>(values[at])",
-        ),
-        Cache::F16 => (
-            "for (var d = 0u; d < p.dim; d = d + 2u) {
-                let pair = unpack2x16float(keys[(at + d) >> 1u]);
-                score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));
-            }",
-            "unpack2x16float(values[at >> 1u] >> ((at & 1u) * 16u)).x",
-        ),
-    };
+/// Positions of a block.
+const BLOCK: u32 = 64;
+/// Most blocks that [`launch_split`] computes side by side.
+const SPLIT_LIMIT: usize = 1024;
+/// Numbers that a block leaves: a sum for each invocation, or two; the greatest score and the sum of weights.
+const PARTIAL: u32 = 514;
+
+/// What all forms of attention compute alike.
+struct Form {
+    cache: Cache,
+    /// Whether keys are read as vectors.
+    wide: bool,
+}
+
+impl Form {
+    fn declare(&self, source: Source) -> Source {
+        source
+            .read("keys", if self.wide { "vec4<u32>" } else { "u32" })
+            .read("values", "u32")
+            .shared("red", "array<f32, 256>")
+            .shared("q", "array<f32, 256>")
+            .shared("scores", "array<vec4<f32>, 16>")
+            .shared("weights", "array<vec4<f32>, 16>")
+    }
+
+    /// Values of a word.
+    fn per(&self) -> u32 {
+        4 / self.cache.bytes() as u32
+    }
+
+    /// The query, scaled, in `q`; which dimensions and positions this invocation sums.
+    fn begin(&self) -> String {
+        format!(
+            "let head = wid.x;
+            let pair_head = head / (p.query_heads / p.key_value_heads);
+            let at_query = (row * p.query_heads + head) * p.dim;
+            if lid < p.dim {{ q[lid] = query[at_query + lid] * bitcast<f32>(p.scale); }}
+            workgroupBarrier();
+            let words = p.dim / {}u;
+            let parts = 256u / words;
+            let word = lid % words;
+            let part = lid / words;
+            ",
+            self.per()
+        )
+    }
+
+    /// Of the block at `block`: `most`, `weight` and the sums `near` and, of f16, `far`. Four invocations share a
+    /// position's score.
+    fn block(&self) -> String {
+        let (step, score) = match (self.cache, self.wide) {
+            (Cache::F32, true) => (
+                4,
+                "let four = bitcast<vec4<f32>>(keys[(at + d) >> 2u]);
+                score = fma(q[d], four.x, score);
+                score = fma(q[d + 1u], four.y, score);
+                score = fma(q[d + 2u], four.z, score);
+                score = fma(q[d + 3u], four.w, score);",
+            ),
+            (Cache::F32, false) => (1, "score = fma(q[d], bitcast<f32>(keys[at + d]), score);"),
+            (Cache::F16, true) => (
+                8,
+                "let eight = keys[(at + d) >> 3u];
+                let a = unpack2x16float(eight.x);
+                let b = unpack2x16float(eight.y);
+                let c = unpack2x16float(eight.z);
+                let e = unpack2x16float(eight.w);
+                score = fma(q[d + 1u], a.y, fma(q[d], a.x, score));
+                score = fma(q[d + 3u], b.y, fma(q[d + 2u], b.x, score));
+                score = fma(q[d + 5u], c.y, fma(q[d + 4u], c.x, score));
+                score = fma(q[d + 7u], e.y, fma(q[d + 6u], e.x, score));",
+            ),
+            (Cache::F16, false) => (
+                2,
+                "let pair = unpack2x16float(keys[(at + d) >> 1u]);
+                score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));",
+            ),
+        };
+        let add = |index: &str| {
+            let from = format!(
+                "values[((block + {index}) * p.key_value_heads + pair_head) * words + word]"
+            );
+            let weight = format!("weights[({index}) >> 2u][({index}) & 3u]");
+            match self.cache {
+                Cache::F32 => format!("near = fma({weight}, bitcast<f32>({from}), near);\n"),
+                Cache::F16 => format!(
+                    "{{
+                        let pair = unpack2x16float({from});
+                        near = fma({weight}, pair.x, near);
+                        far = fma({weight}, pair.y, far);
+                    }}
+                    "
+                ),
+            }
+        };
+        // Four at a time, so that their loads are under way together.
+        let four: String = (0..4).map(|at| add(&format!("j + {at}u * parts"))).collect();
+        format!(
+            "let mine = block + (lid >> 2u);
+            var score = 0.0;
+            if mine <= position {{
+                let at = (mine * p.key_value_heads + pair_head) * p.dim;
+                for (var d = (lid & 3u) * {step}u; d < p.dim; d = d + {all}u) {{
+                    {score}
+                }}
+            }}
+            red[lid] = score;
+            workgroupBarrier();
+            let same = lid & 252u;
+            score = (red[same] + red[same + 1u]) + (red[same + 2u] + red[same + 3u]);
+            if mine > position {{ score = -3.0e38; }}
+            if (lid & 3u) == 0u {{ scores[lid >> 4u][(lid >> 2u) & 3u] = score; }}
+            workgroupBarrier();
+            var best = scores[0];
+            for (var fourth = 1u; fourth < 16u; fourth = fourth + 1u) {{ best = max(best, scores[fourth]); }}
+            let most = max(max(best.x, best.y), max(best.z, best.w));
+            if (lid & 3u) == 0u {{
+                weights[lid >> 4u][(lid >> 2u) & 3u] = select(exp(score - most), 0.0, mine > position);
+            }}
+            workgroupBarrier();
+            var four = weights[0];
+            for (var fourth = 1u; fourth < 16u; fourth = fourth + 1u) {{ four = four + weights[fourth]; }}
+            let weight = (four.x + four.y) + (four.z + four.w);
+            var near = 0.0;
+            var far = 0.0;
+            if part < parts {{
+                let count = min({BLOCK}u, position - block + 1u);
+                var j = part;
+                for (; j + 3u * parts < count; j = j + 4u * parts) {{
+                    {four}
+                }}
+                for (; j < count; j = j + parts) {{
+                    {one}
+                }}
+            }}
+            ",
+            all = 4 * step,
+            one = add("j"),
+        )
+    }
+
+    /// Adds a block to what came before it.
+    const JOIN: &'static str = "
+            let now = max(greatest, most);
+            let keep = exp(greatest - now);
+            let share = exp(most - now);
+            total = fma(total, keep, weight * share);
+            sum = fma(sum, keep, near * share);
+            more = fma(more, keep, far * share);
+            greatest = now;
+    ";
+
+    /// Adds the parts of each dimension up and writes them.
+    fn end(&self, gated: bool) -> String {
+        let result = |at: &str| match gated {
+            true => {
+                format!("all / total * (1.0 / (1.0 + exp(-both[at_query * 2u + p.dim + {at}])))")
+            }
+            false => "all / total".to_owned(),
+        };
+        let mut text = String::new();
+        for (number, name) in ["sum", "more"].into_iter().take(self.per() as usize).enumerate() {
+            let at = format!("lid * {}u + {number}u", self.per());
+            let _ = write!(
+                text,
+                "workgroupBarrier();
+                red[lid] = {name};
+                workgroupBarrier();
+                if lid < words {{
+                    var all = red[lid];
+                    for (var other = 1u; other < parts; other = other + 1u) {{ all = all + red[lid + other * words]; }}
+                    y[at_query + {at}] = {};
+                }}
+                ",
+                result(&at)
+            );
+        }
+        text
+    }
+}
+
+/// What attention is launched with.
+const PARAMETERS: [&str; 6] =
+    ["query_heads", "key_value_heads", "dim", "first", "position", "scale"];
+
+pub(crate) fn source(cache: Cache, gated: bool, wide: bool) -> (Source, String) {
+    let form = Form { cache, wide };
+    let mut source = Source::new().read("query", "f32");
+    if gated {
+        source = source.read("both", "f32");
+    }
+    let source = form.declare(source).write("y", "f32").parameters(&PARAMETERS);
     let body = format!(
-        "let head = wid.x;
-        let row = p.first + wid.y;
+        "let row = p.first + wid.y;
         let position = p.position + wid.y;
-        let pair_head = head / (p.query_heads / p.key_value_heads);
-        let at_query = (row * p.query_heads + head) * p.dim;
-        if lid < p.dim {{ q[lid] = query[at_query + lid] * bitcast<f32>(p.scale); }}
-        workgroupBarrier();
-        let parts = 256u / p.dim;
-        let d = lid % p.dim;
-        let part = lid / p.dim;
+        {}
         var greatest = -3.0e38;
         var total = 0.0;
         var sum = 0.0;
-        for (var block = 0u; block <= position; block = block + 256u) {{
-            let mine = block + lid;
-            var score = -3.0e38;
-            if mine <= position {{
-                score = 0.0;
-                let at = (mine * p.key_value_heads + pair_head) * p.dim;
-                {dot}
-            }}
-            red[lid] = score;
-            let now = max(greatest, tree_max(lid));
-            var weight = 0.0;
-            if mine <= position {{ weight = exp(score - now); }}
-            weights[lid] = weight;
-            red[lid] = weight;
-            let keep = exp(greatest - now);
-            total = fma(total, keep, tree_sum(lid));
-            greatest = now;
-            if part < parts {{
-                sum = sum * keep;
-                let count = min(256u, position - block + 1u);
-                for (var j = part; j < count; j = j + parts) {{
-                    let at = ((block + j) * p.key_value_heads + pair_head) * p.dim + d;
-                    sum = fma(weights[j], {value}, sum);
-                }}
-            }}
-            workgroupBarrier();
+        var more = 0.0;
+        for (var block = 0u; block <= position; block = block + {BLOCK}u) {{
+            {}{}
         }}
-        red[lid] = sum;
-        workgroupBarrier();
-        if lid < p.dim {{
-            var all = red[lid];
-            for (var other = 1u; other < parts; other = other + 1u) {{ all = all + red[lid + other * p.dim]; }}
-            y[at_query + lid] = all / total;
-        }}
-        "
+        {}",
+        form.begin(),
+        form.block(),
+        Form::JOIN,
+        form.end(gated)
     );
     (source, body)
 }
 
-/// `y[batch, query_heads, dim]` = causal attention of the run's rows of `query` over its cache, which holds the run
-/// already.
+pub(crate) fn split(cache: Cache, wide: bool) -> (Source, String) {
+    let form = Form { cache, wide };
+    let source = form.declare(Source::new().read("query", "f32"));
+    let source = source.write("partial", "f32").parameters(&PARAMETERS);
+    let body = format!(
+        "let row = p.first;
+        let position = p.position;
+        let block = wid.y * {BLOCK}u;
+        {}{}
+        let to = (wid.y * p.query_heads + head) * {PARTIAL}u;
+        partial[to + lid] = near;
+        partial[to + 256u + lid] = far;
+        if lid == 0u {{
+            partial[to + 512u] = most;
+            partial[to + 513u] = weight;
+        }}
+        ",
+        form.begin(),
+        form.block()
+    );
+    (source, body)
+}
+
+pub(crate) fn join(cache: Cache, gated: bool) -> (Source, String) {
+    let form = Form { cache, wide: false };
+    let mut source = Source::new().read("partial", "f32");
+    if gated {
+        source = source.read("both", "f32");
+    }
+    let source = source.write("y", "f32").parameters(&PARAMETERS).shared("red", "array<f32, 256>");
+    let body = format!(
+        "let head = wid.x;
+        let at_query = (p.first * p.query_heads + head) * p.dim;
+        let words = p.dim / {}u;
+        let parts = 256u / words;
+        var greatest = -3.0e38;
+        var total = 0.0;
+        var sum = 0.0;
+        var more = 0.0;
+        for (var block = 0u; block * {BLOCK}u <= p.position; block = block + 1u) {{
+            let begin = (block * p.query_heads + head) * {PARTIAL}u;
+            let near = partial[begin + lid];
+            let far = partial[begin + 256u + lid];
+            let most = partial[begin + 512u];
+            let weight = partial[begin + 513u];
+            {}
+        }}
+        {}",
+        form.per(),
+        Form::JOIN,
+        form.end(gated)
+    );
+    (source, body)
+}
+
+/// Numbers that [`launch_split`] needs for up to so many positions.
+pub fn partial_len(query_heads: usize, positions: usize) -> usize {
+    query_heads * positions.div_ceil(BLOCK as usize).min(SPLIT_LIMIT) * PARTIAL as usize
+}
+
+/// [`launch`] of a run of one token, its blocks side by side where there are several and not too many; the same bits.
+/// `partial` has [`partial_len`] numbers.
 ///
 /// # Errors
 /// The device failed.
-pub fn launch(
+pub fn launch_split(
     gpu: &mut Gpu,
     cache: Cache,
-    query: &Buffer,
+    (query, both): (&Buffer, Option<&Buffer>),
     (keys, values): (&Buffer, &Buffer),
-    y: &Buffer,
+    (partial, y): (&Buffer, &Buffer),
     shape: Shape,
     run: Run,
 ) -> Result<(), GpuError> {
-    let parameters = [
+    let blocks = run.position / BLOCK as usize + 1;
+    if run.tokens != 1 || blocks == 1 || blocks > SPLIT_LIMIT {
+        return launch(gpu, cache, (query, both), (keys, values), y, shape, run);
+    }
+    let parameters = parameters(shape, run);
+    let heads = shape.query_heads as u32;
+    let spans = [query, keys, values, partial].map(Buffer::all);
+    let op = Op::AttendSplit { cache, wide: shape.dim.is_multiple_of(8) };
+    gpu.dispatch(op, &spans, &parameters, [heads, blocks as u32, 1])?;
+    let spans: Vec<_> = std::iter::once(partial).chain(both).chain([y]).map(Buffer::all).collect();
+    let op = Op::AttendJoin { cache, gated: both.is_some() };
+    gpu.dispatch(op, &spans, &parameters, [heads, 1, 1])
+}
+
+fn parameters(shape: Shape, run: Run) -> [u32; 6] {
+    [
         shape.query_heads as u32,
         shape.key_value_heads as u32,
         shape.dim as u32,
         run.first as u32,
         run.position as u32,
         (shape.dim as f32).powf(-0.5).to_bits(),
-    ];
-    let spans = [query.all(), keys.all(), values.all(), y.all()];
+    ]
+}
+
+/// `y[batch, query_heads, dim]` = causal attention of the run's rows of `query` over its cache, which holds the run
+/// already. `both[batch, query_heads, 2, dim]` has gates, whose sigmoid it is multiplied by.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    cache: Cache,
+    (query, both): (&Buffer, Option<&Buffer>),
+    (keys, values): (&Buffer, &Buffer),
+    y: &Buffer,
+    shape: Shape,
+    run: Run,
+) -> Result<(), GpuError> {
+    let parameters = parameters(shape, run);
+    let spans = std::iter::once(query).chain(both).chain([keys, values, y]);
+    let spans: Vec<_> = spans.map(Buffer::all).collect();
     let groups = [shape.query_heads as u32, run.tokens as u32, 1];
-    gpu.dispatch(Op::Attend(cache), &spans, &parameters, groups)
+    let wide = shape.dim.is_multiple_of(8);
+    let op = Op::Attend { cache, gated: both.is_some(), wide };
+    gpu.dispatch(op, &spans, &parameters, groups)
 }

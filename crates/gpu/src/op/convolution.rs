@@ -4,11 +4,15 @@ use std::fmt::Write as _;
 
 use super::Op;
 use super::attention::Run;
-use crate::source::Source;
+use super::delta;
+use crate::source::{Source, TREE_SUM};
 use crate::{Buffer, Gpu, GpuError};
 
 /// Most taps.
 pub const TAPS_LIMIT: usize = 8;
+
+/// Tokens of a workgroup: the others of a long run are computed beside it.
+const PIECE: usize = 64;
 
 pub(crate) fn source(taps: u32) -> (Source, String) {
     let source = Source::new()
@@ -18,15 +22,49 @@ pub(crate) fn source(taps: u32) -> (Source, String) {
         .write("y", "f32")
         .parameters(&["channels", "first", "tokens"]);
     let kept = taps - 1;
-    let mut body = String::from("let c = wid.x * 256u + lid;\nif c < p.channels {\n");
+    let mut body = format!(
+        "let c = wid.x * 256u + lid;
+        if c < p.channels {{
+            let begin = wid.y * {PIECE}u;
+            let end = min(begin + {PIECE}u, p.tokens);
+        "
+    );
     for tap in 0..taps {
         let _ = writeln!(body, "let w{tap} = weight[c * {taps}u + {tap}u];");
     }
     for old in 0..kept {
-        let _ = writeln!(body, "var u{old} = tail[{old}u * p.channels + c];");
+        let back = kept - old;
+        let _ = write!(
+            body,
+            "var u{old} = 0.0;
+            if begin >= {back}u {{ u{old} = x[(p.first + begin - {back}u) * p.channels + c]; }}
+            "
+        );
+    }
+    // The first piece alone reads what was before the run, and leaves what comes behind it.
+    body.push_str("if wid.y == 0u {\n");
+    for old in 0..kept {
+        let _ = writeln!(body, "u{old} = tail[{old}u * p.channels + c];");
+    }
+    for old in 0..kept {
+        let _ = writeln!(body, "var n{old} = u{old};");
+        for later in old + 1..kept {
+            let _ = writeln!(body, "if p.tokens == {}u {{ n{old} = u{later}; }}", later - old);
+        }
+        let back = kept - old;
+        let _ = writeln!(
+            body,
+            "if p.tokens >= {back}u {{ n{old} = x[(p.first + p.tokens - {back}u) * p.channels + c]; }}"
+        );
+    }
+    for old in 0..kept {
+        let _ = writeln!(body, "tail[{old}u * p.channels + c] = n{old};");
     }
     body.push_str(
-        "for (var t = 0u; t < p.tokens; t = t + 1u) {\nlet at = (p.first + t) * p.channels + c;\n",
+        "}
+        for (var t = begin; t < end; t = t + 1u) {
+        let at = (p.first + t) * p.channels + c;
+        ",
     );
     let _ = writeln!(body, "let u{kept} = x[at];\nvar sum = 0.0;");
     for tap in 0..taps {
@@ -36,11 +74,7 @@ pub(crate) fn source(taps: u32) -> (Source, String) {
     for old in 0..kept {
         let _ = writeln!(body, "u{old} = u{};", old + 1);
     }
-    body.push_str("}\n");
-    for old in 0..kept {
-        let _ = writeln!(body, "tail[{old}u * p.channels + c] = u{old};");
-    }
-    body.push_str("}\n");
+    body.push_str("}\n}\n");
     (source, body)
 }
 
@@ -60,5 +94,73 @@ pub fn launch(
     let parameters = [channels as u32, run.first as u32, run.tokens as u32];
     let spans = [x.all(), weight.all(), tail.all(), y.all()];
     let op = Op::Convolve { taps: taps as u32 };
-    gpu.dispatch(op, &spans, &parameters, [(channels as u32).div_ceil(256), 1, 1])
+    let groups = [(channels as u32).div_ceil(256), run.tokens.div_ceil(PIECE) as u32, 1];
+    gpu.dispatch(op, &spans, &parameters, groups)
+}
+
+pub(crate) fn with_heads(taps: u32) -> (Source, String) {
+    let source = Source::new()
+        .read("x", "f32")
+        .read("weight", "f32")
+        .write("tail", "f32")
+        .write("y", "f32")
+        .parameters(&["channels", "key_heads", "key_dim", "value_dim", "row"])
+        .shared("red", "array<f32, 256>")
+        .function(TREE_SUM);
+    let kept = taps - 1;
+    let mut body = String::from(
+        "let normed = wid.x < 2u * p.key_heads;
+        let dim = select(p.value_dim, p.key_dim, normed);
+        let before = select(2u * p.key_heads * p.key_dim + (wid.x - 2u * p.key_heads) * p.value_dim, \
+        wid.x * p.key_dim, normed);
+        let c = before + lid;
+        var value = 0.0;
+        if lid < dim {
+            var sum = 0.0;
+        ",
+    );
+    for old in 0..kept {
+        let _ = writeln!(body, "let u{old} = tail[{old}u * p.channels + c];");
+    }
+    let _ = writeln!(body, "let u{kept} = x[p.row * p.channels + c];");
+    for tap in 0..taps {
+        let _ = writeln!(body, "sum = fma(u{tap}, weight[c * {taps}u + {tap}u], sum);");
+    }
+    for old in 0..kept {
+        let _ = writeln!(body, "tail[{old}u * p.channels + c] = u{};", old + 1);
+    }
+    // As `delta::heads`; of values the sum is not used.
+    let _ = write!(
+        body,
+        "value = sum / (1.0 + exp(-sum));
+        }}
+        red[lid] = value * value;
+        let root = sqrt(tree_sum(lid) + {});
+        var factor = 1.0;
+        if wid.x < p.key_heads {{ factor = 1.0 / sqrt(f32(p.key_dim)); }}
+        if lid < dim {{ y[p.row * p.channels + c] = select(value, value * (factor / root), normed); }}
+        ",
+        delta::NORM_EPSILON
+    );
+    (source, body)
+}
+
+/// [`launch`] of a run of one token, then [`delta::launch_heads`] of that; heads have up to 256 values.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_with_heads(
+    gpu: &mut Gpu,
+    (x, weight, tail, y): (&Buffer, &Buffer, &Buffer, &Buffer),
+    shape: delta::Shape,
+    taps: usize,
+    row: usize,
+) -> Result<(), GpuError> {
+    assert!((1..=TAPS_LIMIT).contains(&taps), "{taps} taps");
+    assert!(shape.key_dim <= 256 && shape.value_dim <= 256, "delta heads");
+    let parameters = [shape.channels(), shape.key_heads, shape.key_dim, shape.value_dim, row];
+    let spans = [x.all(), weight.all(), tail.all(), y.all()];
+    let groups = [(2 * shape.key_heads + shape.value_heads) as u32, 1, 1];
+    let op = Op::ConvolveHeads { taps: taps as u32 };
+    gpu.dispatch(op, &spans, &parameters.map(|it| it as u32), groups)
 }

@@ -14,7 +14,7 @@ use crate::{Buffer, Gpu, GpuError};
 /// Most values of a key head.
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Added under the root when queries and keys are normalised.
-const NORM_EPSILON: &str = "1.0e-6";
+pub(crate) const NORM_EPSILON: &str = "1.0e-6";
 
 /// Heads of a delta layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use kernels::format::Encoding;
 
 use super::Op;
 use super::packing::Packing;
-use super::product::{Sums, TEAMS};
+use super::product::{Sums, TEAMS, team_rows};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Slabs};
 
@@ -33,6 +33,8 @@ pub struct Spec {
     pub half: Half,
     /// The matrices.
     pub packing: Packing,
+    /// Units that an invocation takes at once ([`Packing::together`]).
+    pub together: u32,
     /// Pairs of a tile at the most.
     pub tokens: u32,
     /// Slabs that hold records.
@@ -153,11 +155,13 @@ pub struct Work<'a> {
 }
 
 pub(crate) fn source(spec: Spec) -> (Source, String) {
-    let sums = Sums { packing: spec.packing, tokens: spec.tokens };
+    let Spec { packing, together, tokens, .. } = spec;
+    let sums = Sums { packing, together, rows: team_rows(packing, usize::MAX, tokens), tokens };
     let mut source = Source::new();
     let slabs: Vec<String> = (0..spec.slabs).map(|at| format!("slab{at}")).collect();
+    let kind = if together == 1 { "u32".to_owned() } else { format!("vec{together}<u32>") };
     for slab in &slabs {
-        source = source.read(slab, "u32");
+        source = source.read(slab, &kind);
     }
     let source = spec.packing.declare_grid(source);
     let source = source
@@ -184,7 +188,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
             "b1",
         ]);
     let source = sums.declare(source);
-    let rows = sums.rows();
+    let rows = sums.rows;
     let gate_up = spec.half == Half::GateUp;
     // Of gate and up together a team owns half as many rows each.
     let own = if gate_up { rows / 2 } else { rows };
@@ -205,7 +209,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
         let count = tiles[tile + 2u];
         let base = ((word & 0xffffffu) - 1u) * p.slot_words;
         ",
-        unit = spec.packing.unit()
+        unit = sums.values()
     );
     // Bytes of blocks are counted from the matrix, so that they stay below 2^32.
     let blocks = spec.packing.block().is_some();
@@ -236,11 +240,15 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     body.push_str("switch word >> 24u {\n");
     for (index, slab) in slabs.iter().enumerate() {
         let _ = writeln!(body, "case {index}u: {{");
+        let word = |index: String| match together {
+            1 => format!("{slab}[{index}]"),
+            _ => format!("{slab}[({index}) / {together}u][({index}) % {together}u]"),
+        };
         body.push_str(&sums.accumulate(&|plane, row, index| match plane {
             0 if blocks => format!("{slab}[m{row} + {index}]"),
             0 => format!("{slab}[{index}]"),
-            1 => format!("{slab}[scales{row} + {index}]"),
-            _ => format!("{slab}[biases{row} + {index}]"),
+            1 => word(format!("scales{row} + {index}")),
+            _ => word(format!("biases{row} + {index}")),
         }));
         body.push_str("}\n");
     }
@@ -291,9 +299,10 @@ pub fn launch(
         Half::GateUp => [record.places[0], record.places[1]],
         Half::Down => [record.places[2], Place::default()],
     };
-    let spec = Spec { half, packing, tokens: work.pairs, slabs: slabs.count() as u32 };
-    let own =
-        Sums { packing, tokens: work.pairs }.rows() / if half == Half::GateUp { 2 } else { 1 };
+    let together = packing.together(columns);
+    let slabs_count = slabs.count() as u32;
+    let spec = Spec { half, packing, together, tokens: work.pairs, slabs: slabs_count };
+    let own = team_rows(packing, usize::MAX, work.pairs) / if half == Half::GateUp { 2 } else { 1 };
     let parameters = [
         rows as u32,
         columns as u32,

@@ -1,6 +1,7 @@
 //! Heads of queries and keys: parting queries from gates, norm and rotation.
 
 use super::Op;
+use super::attention::{Cache, Shape};
 use crate::source::{Source, TREE_SUM};
 use crate::{Buffer, Gpu, GpuError};
 
@@ -86,4 +87,141 @@ pub fn launch_split(
     let width = (heads * dim) as u32;
     let spans = [both.all(), query.all(), gate.all()];
     gpu.dispatch(Op::Split, &spans, &[width, dim as u32], [width.div_ceil(256), tokens as u32, 1])
+}
+
+pub(crate) fn prepare(cache: Cache, gated: bool) -> (Source, String) {
+    let mut source = Source::new();
+    if gated {
+        source = source.read("both", "f32");
+    }
+    let source = source
+        .read("key", "f32")
+        .read("value", "f32")
+        .read("query_weight", "f32")
+        .read("key_weight", "f32")
+        .read("angles", "f32")
+        .write("query", "f32")
+        .write("keys", "u32")
+        .write("values", "u32")
+        .parameters(&[
+            "query_heads",
+            "key_value_heads",
+            "dim",
+            "pairs",
+            "epsilon",
+            "row",
+            "position",
+        ])
+        .shared("red", "array<f32, 256>")
+        .shared("row", "array<f32, 256>")
+        .function(TREE_SUM);
+    let query = match gated {
+        true => "both[((p.row * p.query_heads + wid.x) * 2u) * p.dim + lid]",
+        false => "query[(p.row * p.query_heads + wid.x) * p.dim + lid]",
+    };
+    let (per, pack) = match cache {
+        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
+        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
+    };
+    let body = format!(
+        "let of_query = wid.x < p.query_heads;
+        let other = wid.x - p.query_heads;
+        let of_key = !of_query && other < p.key_value_heads;
+        let at = p.row * p.key_value_heads * p.dim + lid;
+        var number = 0.0;
+        var weight = 0.0;
+        if lid < p.dim {{
+            if of_query {{
+                number = {query};
+                weight = query_weight[lid];
+            }} else if of_key {{
+                number = key[at + other * p.dim];
+                weight = key_weight[lid];
+            }} else {{
+                number = value[at + (other - p.key_value_heads) * p.dim];
+            }}
+        }}
+        red[lid] = number * number;
+        let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.dim) + bitcast<f32>(p.epsilon));
+        row[lid] = select(number, number * factor * weight, of_query || of_key);
+        workgroupBarrier();
+        // As in `source`; values are not turned.
+        var turned = row[lid];
+        if (of_query || of_key) && lid < 2u * p.pairs {{
+            let pair = select(lid, lid - p.pairs, lid >= p.pairs);
+            let angle = (p.row * p.pairs + pair) * 2u;
+            let c = angles[angle];
+            let s = angles[angle + 1u];
+            let a = row[pair];
+            let b = row[pair + p.pairs];
+            turned = select(fma(a, c, -(b * s)), fma(a, s, b * c), lid >= p.pairs);
+        }}
+        workgroupBarrier();
+        row[lid] = turned;
+        workgroupBarrier();
+        if of_query {{
+            if lid < p.dim {{ query[(p.row * p.query_heads + wid.x) * p.dim + lid] = turned; }}
+            return;
+        }}
+        if lid < p.dim / {per}u {{
+            let word = {pack};
+            let to = (p.position * p.key_value_heads + other % p.key_value_heads) * (p.dim / {per}u) + lid;
+            if of_key {{ keys[to] = word; }} else {{ values[to] = word; }}
+        }}
+        "
+    );
+    (source, body)
+}
+
+/// The buffers of [`launch_prepare`].
+#[derive(Clone, Copy)]
+pub struct Prepared<'a> {
+    /// `[batch, query_heads, 2, dim]`: queries and gates; `None` where queries come without, in `query`.
+    pub both: Option<&'a Buffer>,
+    /// `[batch, key_value_heads, dim]`
+    pub key: &'a Buffer,
+    /// `[batch, key_value_heads, dim]`
+    pub value: &'a Buffer,
+    /// `[dim]` each: of queries and keys.
+    pub weights: [&'a Buffer; 2],
+    /// As in [`launch`].
+    pub angles: &'a Buffer,
+    /// `[batch, query_heads, dim]`
+    pub query: &'a Buffer,
+    /// Keys and values of the sequence.
+    pub places: (&'a Buffer, &'a Buffer),
+}
+
+/// Of one token, row `row` of the batch at a position of its sequence: [`launch_split`] without gates, [`launch`] of
+/// queries and of keys, and [`super::attention::launch_append`].
+///
+/// # Errors
+/// The device failed.
+pub fn launch_prepare(
+    gpu: &mut Gpu,
+    cache: Cache,
+    of: Prepared<'_>,
+    shape: Shape,
+    (row, position): (usize, usize),
+    pairs: usize,
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    let dim = shape.dim;
+    assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    let parameters = [
+        shape.query_heads as u32,
+        shape.key_value_heads as u32,
+        dim as u32,
+        pairs as u32,
+        epsilon.to_bits(),
+        row as u32,
+        position as u32,
+    ];
+    let [query_weight, key_weight] = of.weights;
+    let mut spans: Vec<_> = of.both.iter().map(|it| it.all()).collect();
+    let (keys, values) = of.places;
+    let others = [of.key, of.value, query_weight, key_weight, of.angles, of.query, keys, values];
+    spans.extend(others.map(Buffer::all));
+    let groups = [(shape.query_heads + 2 * shape.key_value_heads) as u32, 1, 1];
+    gpu.dispatch(Op::Prepare { cache, gated: of.both.is_some() }, &spans, &parameters, groups)
 }

@@ -9,11 +9,15 @@ pub mod draw;
 pub mod elementwise;
 pub mod embedding;
 pub mod experts;
+pub mod fused;
+pub mod halves;
 pub mod heads;
 pub mod norm;
 pub mod packing;
 pub mod product;
 pub mod router;
+pub mod tile;
+pub mod tile_attention;
 
 use crate::source::Source;
 use packing::Packing;
@@ -25,6 +29,44 @@ pub enum Op {
     Product(product::Spec),
     /// One half of the experts of a layer.
     Experts(experts::Spec),
+    /// The norm of a token and several matrices of one packing.
+    Several {
+        /// The matrices.
+        spec: fused::Spec,
+        /// How many.
+        count: u32,
+        /// Whether the normed row is wanted too.
+        keep: bool,
+    },
+    /// The first half of an expert that is always used.
+    Gated(fused::Spec),
+    /// The second half of that, with the sum of a layer.
+    Close(fused::Spec),
+    /// Of one token the convolution, then the norms of the queries and keys of the delta rule.
+    ConvolveHeads {
+        /// Taps of the filter.
+        taps: u32,
+    },
+    /// Of one token norm and rotation of queries and keys; keys and values to a cache.
+    Prepare {
+        /// The cache.
+        cache: attention::Cache,
+        /// Whether queries come with gates.
+        gated: bool,
+    },
+    /// Rows as pairs of f16.
+    Halves,
+    /// A matrix times many tokens' rows in halves, by cooperative matrices.
+    Tile(tile::Spec),
+    /// One half of the experts of a layer for many pairs, by cooperative matrices.
+    TileExperts(tile::ExpertsSpec),
+    /// Attention of a prompt over a cache of f16, by cooperative matrices.
+    TileAttend {
+        /// Values of a head.
+        dim: u32,
+        /// Whether the result is multiplied by the sigmoid of a gate.
+        gated: bool,
+    },
     /// The weighted sum of a token's experts, added to its row; with a shared expert or without.
     Combine {
         /// Whether there is a shared expert.
@@ -47,7 +89,28 @@ pub enum Op {
     /// Writes keys and values to a cache.
     Append(attention::Cache),
     /// Attention over a cache.
-    Attend(attention::Cache),
+    Attend {
+        /// The cache.
+        cache: attention::Cache,
+        /// Whether the result is multiplied by the sigmoid of a gate.
+        gated: bool,
+        /// Whether keys are read as vectors.
+        wide: bool,
+    },
+    /// Attention of one token, each block for itself.
+    AttendSplit {
+        /// The cache.
+        cache: attention::Cache,
+        /// Whether keys are read as vectors.
+        wide: bool,
+    },
+    /// The blocks of that, joined.
+    AttendJoin {
+        /// The cache.
+        cache: attention::Cache,
+        /// Whether the result is multiplied by the sigmoid of a gate.
+        gated: bool,
+    },
     /// The causal convolution of a run.
     Convolve {
         /// Taps of the filter.
@@ -83,6 +146,15 @@ impl Op {
         let (source, body) = match self {
             Self::Product(spec) => product::source(spec),
             Self::Experts(spec) => experts::source(spec),
+            Self::Several { spec, count, keep } => fused::several(spec, count as usize, keep),
+            Self::Gated(spec) => fused::gated(spec),
+            Self::Close(spec) => fused::close(spec),
+            Self::ConvolveHeads { taps } => convolution::with_heads(taps),
+            Self::Prepare { cache, gated } => heads::prepare(cache, gated),
+            Self::Halves => halves::source(),
+            Self::Tile(spec) => tile::source(spec),
+            Self::TileExperts(spec) => tile::experts(spec),
+            Self::TileAttend { dim, gated } => tile_attention::source(dim, gated),
             Self::Combine { shared } => experts::combine(shared),
             Self::Embed(packing) => embedding::source(packing),
             Self::Norm => norm::rows(),
@@ -92,7 +164,9 @@ impl Op {
             Self::SigmoidGate => elementwise::sigmoid_gate(),
             Self::SwiGlu => elementwise::swiglu(),
             Self::Append(cache) => attention::append(cache),
-            Self::Attend(cache) => attention::source(cache),
+            Self::Attend { cache, gated, wide } => attention::source(cache, gated, wide),
+            Self::AttendSplit { cache, wide } => attention::split(cache, wide),
+            Self::AttendJoin { cache, gated } => attention::join(cache, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(),
             Self::Delta { key_dim } => delta::source(key_dim),
@@ -103,11 +177,19 @@ impl Op {
         // The router raises the flag, and experts run behind their own layer's.
         let (source, body) = match self {
             Self::Router => (source.write("control", "u32"), body),
-            Self::Experts(_) => (source.read("control", "u32"), body),
+            Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
             _ => (source.read("control", "u32"), format!("{STOP}{body}")),
         };
         let text = source.text(&body);
         (source, text)
+    }
+
+    /// Whether it multiplies matrices of f16, which only some adapters do ([`crate::Adapter::matrices`]).
+    pub fn uses_matrices(self) -> bool {
+        matches!(
+            self,
+            Self::Halves | Self::Tile(_) | Self::TileExperts(_) | Self::TileAttend { .. }
+        )
     }
 
     /// The text of the kernel, in WGSL.

@@ -110,6 +110,17 @@ impl Packing {
         }
     }
 
+    /// Units that an invocation takes at once of rows of `columns`: vectors of words where 32 invocations have one each
+    /// and units are words.
+    pub fn together(self, columns: usize) -> u32 {
+        let of_words = matches!(self, Self::Affine { bits: 4 | 8, .. });
+        let fits = |units: &u32| {
+            let values = (units * self.unit()) as usize;
+            of_words && columns.is_multiple_of(values) && columns / values >= 32
+        };
+        [4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+
     /// Values of a group with a scale and a bias in planes of their own; 0 without.
     pub(crate) fn group(self) -> u32 {
         match self {
@@ -170,6 +181,17 @@ impl Packing {
             _ => source.read("scales", "u32").read("biases", "u32"),
         };
         self.declare_grid(source)
+    }
+
+    /// As [`Packing::declare`], with weights as vectors of so many words.
+    pub(crate) fn declare_together(self, source: Source, together: u32) -> Source {
+        match together {
+            1 => self.declare(source),
+            _ => source
+                .read("w", &format!("vec{together}<u32>"))
+                .read("scales", "u32")
+                .read("biases", "u32"),
+        }
     }
 
     /// Declares the grid of a format that has one.

@@ -23,30 +23,49 @@ const ROUND: u32 = 8;
 pub struct Spec {
     /// The matrix.
     pub packing: Packing,
+    /// Units that an invocation takes at once ([`Packing::together`]).
+    pub together: u32,
+    /// Rows of a team.
+    pub rows: u32,
     /// Tokens of a tile.
     pub tokens: u32,
     /// True to add to what is there.
     pub add: bool,
 }
 
+/// Rows of a team: as many as a load of the input can serve, fewer where there would be too few workgroups. It shows in
+/// no bit.
+pub(crate) fn team_rows(packing: Packing, rows: usize, tokens: u32) -> u32 {
+    let most = if packing.unit() <= 8 { 4 } else { 2 };
+    match rows {
+        _ if tokens > 1 => most,
+        0..2048 => 1,
+        2048..8192 => 2,
+        _ => most,
+    }
+}
+
 /// The shared part of products: what is summed and how.
+#[derive(Clone, Copy)]
 pub(crate) struct Sums {
     pub(crate) packing: Packing,
+    pub(crate) together: u32,
+    pub(crate) rows: u32,
     pub(crate) tokens: u32,
 }
 
 impl Sums {
-    /// Rows of a team.
-    pub(crate) fn rows(&self) -> u32 {
-        if self.packing.unit() <= 8 { 4 } else { 2 }
-    }
-
     fn sums(&self) -> u32 {
-        self.rows() * self.tokens
+        self.rows * self.tokens
     }
 
     fn round(&self) -> u32 {
         self.sums().min(ROUND)
+    }
+
+    /// Values that an invocation takes at once.
+    pub(crate) fn values(&self) -> u32 {
+        self.packing.unit() * self.together
     }
 
     /// How the input is declared.
@@ -58,7 +77,7 @@ impl Sums {
     pub(crate) fn declare(&self, source: Source) -> Source {
         let round = self.round();
         source
-            .shared("red", &format!("array<f32, {}>", TEAMS * round * 32))
+            .shared("red", &format!("array<f32, {}>", TEAMS * round.max(1) * 32))
             .shared("part", &format!("array<f32, {}>", TEAMS * round * 4))
             .function(&self.packing.functions())
     }
@@ -68,17 +87,18 @@ impl Sums {
         (0..self.sums()).map(|sum| format!("var acc{sum} = 0.0;\n")).collect()
     }
 
-    /// Reads the units of the rows into `v{row}_{index}`, and `scale{row}` and `bias{row}` where there are any. True
-    /// for each of these.
+    /// Reads what an invocation takes of the rows: the values of each part, unit by unit, as expressions by part and
+    /// row; and `scale{row}` and `bias{row}` where there are any: true for each of these.
     fn read_units(
         &self,
         text: &mut String,
         load: &dyn Fn(u32, u32, &str) -> String,
-    ) -> (bool, bool) {
-        let (packing, rows) = (self.packing, self.rows());
+    ) -> (Vec<Vec<Vec<String>>>, bool, bool) {
+        let (packing, rows, together) = (self.packing, self.rows, self.together);
         let (words, group) = (packing.unit_words(), packing.group());
         let (_, shift) = packing.number();
         let (mut scaled, mut biased) = (group > 0, group > 0);
+        let mut values = vec![Vec::new(); together as usize];
         if let Some(format) = packing.block() {
             let parts = format.values() as u32 / blocks::UNIT;
             let _ = writeln!(text, "let part = unit % {parts}u;");
@@ -91,9 +111,7 @@ impl Sums {
                 let _ = writeln!(text, "let {at} = w{row} + start;");
                 let unit = blocks::unit(format, &name, &at, &|index| load(0, row, index));
                 text.push_str(&unit.text);
-                for (index, value) in unit.values.iter().enumerate() {
-                    let _ = writeln!(text, "let v{row}_{index} = {value};");
-                }
+                values[0].push(unit.values);
                 let _ = writeln!(text, "let scale{row} = {};", unit.scale);
                 scaled = true;
                 if let Some(minimum) = unit.minimum {
@@ -102,10 +120,20 @@ impl Sums {
                 }
                 continue;
             }
-            let at = format!("w{row} + unit * {words}u");
-            text.push_str(&packing.load(&name, &at, &|index| load(0, row, index)));
-            for (index, value) in packing.values(&name).iter().enumerate() {
-                let _ = writeln!(text, "let v{row}_{index} = {value};");
+            if together > 1 {
+                // A vector of words, each a unit.
+                let index = format!("(w{row} + unit * {together}u) / {together}u");
+                let _ = writeln!(text, "let u{row} = {};", load(0, row, &index));
+                for part in 0..together {
+                    let component = ["x", "y", "z", "w"][part as usize];
+                    let name = format!("q{row}_{part}_");
+                    let _ = writeln!(text, "let {name}0 = u{row}.{component};");
+                    values[part as usize].push(packing.values(&name));
+                }
+            } else {
+                let at = format!("w{row} + unit * {words}u");
+                text.push_str(&packing.load(&name, &at, &|index| load(0, row, index)));
+                values[0].push(packing.values(&name));
             }
             if group > 0 {
                 let _ = writeln!(text, "let g{row} = s{row} + column / {group}u;");
@@ -115,62 +143,79 @@ impl Sums {
                 }
             }
         }
-        (scaled, biased)
+        (values, scaled, biased)
     }
 
     /// The loop over units. Row `r` begins at word `w{r}`, of blocks at that byte, and, in scales, at number `s{r}`;
     /// token `t`'s input begins at value `x{t}`. `load` reads a word of weights, scales or biases: plane, row and
-    /// index.
+    /// index; of weights that are taken together a vector of words, by its index.
     pub(crate) fn accumulate(&self, load: &dyn Fn(u32, u32, &str) -> String) -> String {
-        let (rows, unit) = (self.rows(), self.packing.unit());
+        self.accumulate_of(load, &|token, index| {
+            format!("x[((x{token} + column) >> 2u) + {index}u]")
+        })
+    }
+
+    /// As [`Sums::accumulate`], with `input` for four values: token and index.
+    pub(crate) fn accumulate_of(
+        &self,
+        load: &dyn Fn(u32, u32, &str) -> String,
+        input: &dyn Fn(u32, u32) -> String,
+    ) -> String {
+        let (rows, unit) = (self.rows, self.packing.unit());
         let mut text = String::from("for (var unit = lane; unit < units; unit = unit + 32u) {\n");
-        let _ = writeln!(text, "let column = unit * {unit}u;");
-        let (scaled, biased) = self.read_units(&mut text, load);
-        for token in 0..self.tokens {
-            text.push_str("{\n");
-            if unit >= 4 {
-                for part in 0..unit / 4 {
-                    let _ =
-                        writeln!(text, "let i{part} = x[((x{token} + column) >> 2u) + {part}u];");
+        let _ = writeln!(text, "let column = unit * {}u;", self.values());
+        let (values, scaled, biased) = self.read_units(&mut text, load);
+        for (part, values) in (0u32..).zip(&values) {
+            for (row, values) in values.iter().enumerate() {
+                for (index, value) in values.iter().enumerate() {
+                    let _ = writeln!(text, "let v{part}_{row}_{index} = {value};");
                 }
             }
-            let input = |index: u32| match unit >= 4 {
-                true => format!("i{}.{}", index / 4, ["x", "y", "z", "w"][(index % 4) as usize]),
-                false => format!("x[x{token} + column + {index}u]"),
-            };
-            if biased {
-                let _ = writeln!(text, "var all = {};", input(0));
-                for index in 1..unit {
-                    let _ = writeln!(text, "all = all + {};", input(index));
+            for token in 0..self.tokens {
+                if unit >= 4 {
+                    for index in part * unit / 4..(part + 1) * unit / 4 {
+                        let _ = writeln!(text, "let i{token}_{index} = {};", input(token, index));
+                    }
                 }
-            }
-            for row in 0..rows {
-                let sum = token * rows + row;
-                if !scaled {
-                    for index in 0..unit {
+                let value = |index: u32| match unit >= 4 {
+                    true => {
+                        let at = part * unit + index;
+                        format!("i{token}_{}.{}", at / 4, ["x", "y", "z", "w"][(at % 4) as usize])
+                    }
+                    false => format!("x[x{token} + column + {index}u]"),
+                };
+                let first = if part == 0 { 1 } else { 0 };
+                if biased {
+                    if part == 0 {
+                        let _ = writeln!(text, "var all{token} = {};", value(0));
+                    }
+                    for index in first..unit {
+                        let _ = writeln!(text, "all{token} = all{token} + {};", value(index));
+                    }
+                }
+                for row in 0..rows {
+                    let sum = token * rows + row;
+                    let dot = if scaled { format!("dot{sum}") } else { format!("acc{sum}") };
+                    if scaled && part == 0 {
+                        let _ = writeln!(text, "var {dot} = v0_{row}_0 * {};", value(0));
+                    }
+                    for index in if scaled { first } else { 0 }..unit {
                         let _ = writeln!(
                             text,
-                            "acc{sum} = fma(v{row}_{index}, {}, acc{sum});",
-                            input(index)
+                            "{dot} = fma(v{part}_{row}_{index}, {}, {dot});",
+                            value(index)
                         );
                     }
-                    continue;
                 }
-                let _ = writeln!(text, "var dot{row} = v{row}_0 * {};", input(0));
-                for index in 1..unit {
-                    let _ = writeln!(
-                        text,
-                        "dot{row} = fma(v{row}_{index}, {}, dot{row});",
-                        input(index)
-                    );
-                }
-                let before = match biased {
-                    true => format!("fma(bias{row}, all, acc{sum})"),
-                    false => format!("acc{sum}"),
-                };
-                let _ = writeln!(text, "acc{sum} = fma(scale{row}, dot{row}, {before});");
             }
-            text.push_str("}\n");
+        }
+        for sum in 0..if scaled { self.sums() } else { 0 } {
+            let (row, token) = (sum % rows, sum / rows);
+            let before = match biased {
+                true => format!("fma(bias{row}, all{token}, acc{sum})"),
+                false => format!("acc{sum}"),
+            };
+            let _ = writeln!(text, "acc{sum} = fma(scale{row}, dot{sum}, {before});");
         }
         text.push_str("}\n");
         text
@@ -188,7 +233,7 @@ impl Sums {
     }
 
     fn rounds(&self, finish: &str, then: Option<&str>) -> String {
-        let (round, rows) = (self.round(), self.rows());
+        let (round, rows) = (self.round(), self.rows);
         let mut text = String::new();
         for first in (0..self.sums()).step_by(round as usize) {
             for index in 0..round {
@@ -234,8 +279,9 @@ impl Sums {
 }
 
 pub(crate) fn source(spec: Spec) -> (Source, String) {
-    let sums = Sums { packing: spec.packing, tokens: spec.tokens };
-    let source = spec.packing.declare(Source::new());
+    let Spec { packing, together, rows, tokens, .. } = spec;
+    let sums = Sums { packing, together, rows, tokens };
+    let source = packing.declare_together(Source::new(), together);
     let source = source.read("x", sums.input()).write("y", "f32").parameters(&[
         "rows",
         "columns",
@@ -244,14 +290,13 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
         "row_groups",
     ]);
     let source = sums.declare(source);
-    let rows = sums.rows();
     let mut body = format!(
         "let lane = lid & 31u;
         let team = lid >> 5u;
         let first = (wid.x * {TEAMS}u + team) * {rows}u;
         let units = p.columns / {unit}u;
         ",
-        unit = spec.packing.unit()
+        unit = sums.values()
     );
     for row in 0..rows {
         let _ = write!(
@@ -300,8 +345,9 @@ pub fn launch(
 ) -> Result<(), GpuError> {
     let packing = matrix.packing;
     let tile = if tokens == 1 { 1 } else { TILE };
-    let spec = Spec { packing, tokens: tile, add };
-    let rows = Sums { packing, tokens: tile }.rows();
+    let rows = team_rows(packing, matrix.rows, tile);
+    let together = packing.together(matrix.columns);
+    let spec = Spec { packing, together, rows, tokens: tile, add };
     let parameters = [
         matrix.rows as u32,
         matrix.columns as u32,

@@ -22,8 +22,8 @@ pub(crate) fn source() -> (Source, String) {
         .write("tiles", "u32")
         .parameters(&["experts", "k", "normalise", "first_id", "table_start", "flag"])
         .shared("raised", "u32")
-        .shared("score", "array<f32, 1024>")
-        .shared("chosen", "array<u32, 1024>")
+        .shared("score", "array<vec4<f32>, 256>")
+        .shared("chosen", "array<u32, 32>")
         .shared("best", "array<f32, 32>")
         .shared("red", "array<f32, 256>")
         .function(TREE_SUM)
@@ -35,42 +35,52 @@ pub(crate) fn source() -> (Source, String) {
         if stopped != 0u && stopped != p.flag { return; }
         let at = wid.x * p.experts;
         var greatest = -3.0e38;
+        // Behind the last expert nothing precedes.
+        score[lid] = vec4<f32>(-3.4e38);
+        workgroupBarrier();
         for (var e = lid; e < p.experts; e = e + 256u) {
             var value = logits[at + e];
             if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u {
                 control[1] = wid.x + 1u;
                 value = -3.0e38;
             }
-            score[e] = value;
+            score[e >> 2u][e & 3u] = value;
             greatest = max(greatest, value);
         }
         red[lid] = greatest;
         greatest = tree_max(lid);
         var sum = 0.0;
+        let fours = (p.experts + 3u) >> 2u;
         for (var e = lid; e < p.experts; e = e + 256u) {
-            let mine = score[e];
-            var before = 0u;
-            for (var other = 0u; other < p.experts; other = other + 1u) {
+            let mine = score[e >> 2u][e & 3u];
+            // Those that are greater, and of equal ones those before.
+            var before = vec4<u32>(0u);
+            for (var other = 0u; other < fours; other = other + 1u) {
                 let theirs = score[other];
-                if theirs > mine || (theirs == mine && other < e) { before = before + 1u; }
+                let numbers = vec4<u32>(other * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+                let same = select(vec4<u32>(0u), vec4<u32>(1u), theirs == vec4<f32>(mine))
+                    * select(vec4<u32>(0u), vec4<u32>(1u), numbers < vec4<u32>(e));
+                before = before + same + select(vec4<u32>(0u), vec4<u32>(1u), theirs > vec4<f32>(mine));
             }
-            chosen[e] = select(0u, 1u, before < p.k);
+            let rank = (before.x + before.y) + (before.z + before.w);
+            if rank < p.k { chosen[rank] = e; }
             sum = sum + exp(mine - greatest);
         }
         red[lid] = sum;
         sum = tree_sum(lid);
-        for (var e = lid; e < p.experts; e = e + 256u) {
-            if chosen[e] == 1u {
-                var place = 0u;
-                for (var other = 0u; other < e; other = other + 1u) { place = place + chosen[other]; }
-                let pair = wid.x * p.k + place;
-                best[place] = exp(score[e] - greatest);
-                ids[p.first_id + pair] = e;
-                if table[p.table_start + e] == 0u { control[0] = p.flag; }
-                tiles[pair * 3u] = e;
-                tiles[pair * 3u + 1u] = pair;
-                tiles[pair * 3u + 2u] = 1u;
+        if lid < p.k {
+            let e = chosen[lid];
+            var place = 0u;
+            for (var other = 0u; other < p.k; other = other + 1u) {
+                if chosen[other] < e { place = place + 1u; }
             }
+            let pair = wid.x * p.k + place;
+            best[place] = exp(score[e >> 2u][e & 3u] - greatest);
+            ids[p.first_id + pair] = e;
+            if table[p.table_start + e] == 0u { control[0] = p.flag; }
+            tiles[pair * 3u] = e;
+            tiles[pair * 3u + 1u] = pair;
+            tiles[pair * 3u + 2u] = 1u;
         }
         workgroupBarrier();
         if lid < p.k {

@@ -23,38 +23,48 @@ struct type_4 {
     float inner[256];
 };
 
+float sixteen(
+    uint first,
+    uint step,
+    threadgroup type_4& red
+) {
+    float _e4 = red.inner[first];
+    float _e8 = red.inner[first + step];
+    float _e15 = red.inner[first + (2u * step)];
+    float _e21 = red.inner[first + (3u * step)];
+    float a = (_e4 + _e8) + (_e15 + _e21);
+    float _e29 = red.inner[first + (4u * step)];
+    float _e35 = red.inner[first + (5u * step)];
+    float _e42 = red.inner[first + (6u * step)];
+    float _e48 = red.inner[first + (7u * step)];
+    float b = (_e29 + _e35) + (_e42 + _e48);
+    float _e56 = red.inner[first + (8u * step)];
+    float _e62 = red.inner[first + (9u * step)];
+    float _e69 = red.inner[first + (10u * step)];
+    float _e75 = red.inner[first + (11u * step)];
+    float c = (_e56 + _e62) + (_e69 + _e75);
+    float _e83 = red.inner[first + (12u * step)];
+    float _e89 = red.inner[first + (13u * step)];
+    float _e96 = red.inner[first + (14u * step)];
+    float _e102 = red.inner[first + (15u * step)];
+    float d = (_e83 + _e89) + (_e96 + _e102);
+    return (a + b) + (c + d);
+}
+
 float tree_sum(
     uint lid_1,
     threadgroup type_4& red
 ) {
-    uint half_ = 128u;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    bool loop_init = true;
-    while(true) {
-        if (!loop_init) {
-            uint _e19 = half_;
-            half_ = _e19 >> 1u;
-        }
-        loop_init = false;
-        uint _e3 = half_;
-        if (_e3 > 0u) {
-        } else {
-            break;
-        }
-        {
-            uint _e6 = half_;
-            if (lid_1 < _e6) {
-                float _e12 = red.inner[lid_1];
-                uint _e14 = half_;
-                float _e17 = red.inner[lid_1 + _e14];
-                red.inner[lid_1] = _e12 + _e17;
-            }
-            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-        }
+    float _e4 = sixteen(lid_1 & 15u, 16u, red);
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (lid_1 < 16u) {
+        red.inner[lid_1] = _e4;
     }
-    float sum = red.inner[0];
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    return sum;
+    float _e11 = sixteen(0u, 1u, red);
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    return _e11;
 }
 
 struct main_Input {
@@ -103,14 +113,14 @@ struct main_Input {
     if (lid < _e61) {
         uint _e66 = p.pairs;
         uint angle = ((wid.y * _e66) + lid) * 2u;
-        float c = angles[angle];
+        float c_1 = angles[angle];
         float s = angles[angle + 1u];
-        float a = row.inner[lid];
+        float a_1 = row.inner[lid];
         uint _e85 = p.pairs;
-        float b = row.inner[lid + _e85];
-        x[at + lid] = metal::fma(a, c, -((b * s)));
+        float b_1 = row.inner[lid + _e85];
+        x[at + lid] = metal::fma(a_1, c_1, -((b_1 * s)));
         uint _e99 = p.pairs;
-        x[(at + lid) + _e99] = metal::fma(a, s, b * c);
+        x[(at + lid) + _e99] = metal::fma(a_1, s, b_1 * c_1);
         return;
     } else {
         uint _e107 = p.pairs;

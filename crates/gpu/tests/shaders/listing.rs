@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gpu::op::packing::{Float, Packing};
-use gpu::op::{Op, attention, experts, product};
+use gpu::op::{Op, attention, experts, fused, product};
 use twox_hash::XxHash3_64;
 
 use crate::translate::Translated;
@@ -25,6 +25,10 @@ pub(crate) fn group(op: Op) -> String {
         Op::Product(spec) => format!("product {}", packing_name(spec.packing)),
         Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
         Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
+        Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
+        Op::Gated(spec) => format!("gated {}", packing_name(spec.packing)),
+        Op::Close(spec) => format!("close {}", packing_name(spec.packing)),
+        Op::ConvolveHeads { .. } => "convolveheads".to_owned(),
         Op::Embed(packing) => format!("embed {}", packing_name(packing)),
         Op::Delta { .. } => "delta".to_owned(),
         Op::Convolve { .. } => "convolve".to_owned(),
@@ -36,24 +40,36 @@ pub(crate) fn group(op: Op) -> String {
 /// The specialisations whose texts are listed, by file.
 pub(crate) fn shown() -> Vec<(&'static str, Op)> {
     let packing = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
-    let half = |half| Op::Experts(experts::Spec { half, packing, tokens: 1, slabs: 2 });
+    let spec = fused::Spec { packing, together: 4, rows: 2 };
+    let half =
+        |half| Op::Experts(experts::Spec { half, packing, together: 4, tokens: 1, slabs: 2 });
     vec![
         ("append", Op::Append(attention::Cache::F16)),
-        ("attend", Op::Attend(attention::Cache::F16)),
+        ("attend", Op::Attend { cache: attention::Cache::F16, gated: true, wide: true }),
+        ("attend_join", Op::AttendJoin { cache: attention::Cache::F16, gated: true }),
+        ("attend_split", Op::AttendSplit { cache: attention::Cache::F16, wide: true }),
+        ("close", Op::Close(spec)),
         ("combine", Op::Combine { shared: true }),
         ("convolve", Op::Convolve { taps: 4 }),
+        ("convolve_heads", Op::ConvolveHeads { taps: 4 }),
         ("delta", Op::Delta { key_dim: 16 }),
         ("delta_heads", Op::DeltaHeads),
         ("embed", Op::Embed(packing)),
         ("experts_down", half(experts::Half::Down)),
         ("experts_gate_up", half(experts::Half::GateUp)),
+        ("gated", Op::Gated(fused::Spec { rows: 1, ..spec })),
         ("gated_norm", Op::GatedNorm),
         ("heads", Op::Heads),
         ("most_likely", Op::MostLikely { row: true }),
         ("norm", Op::Norm),
-        ("product", Op::Product(product::Spec { packing, tokens: 1, add: false })),
+        ("prepare", Op::Prepare { cache: attention::Cache::F16, gated: true }),
+        (
+            "product",
+            Op::Product(product::Spec { packing, together: 4, rows: 2, tokens: 1, add: false }),
+        ),
         ("rank", Op::Rank { row: true }),
         ("router", Op::Router),
+        ("several", Op::Several { spec, count: 2, keep: true }),
         ("sigmoid_gate", Op::SigmoidGate),
         ("split", Op::Split),
         ("swiglu", Op::SwiGlu),

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpu::op::packing::{Float, Packing};
-use gpu::op::{Op, all::all, experts};
+use gpu::op::{Op, all::all, experts, fused};
 
 mod listing;
 mod rules;
@@ -18,13 +18,20 @@ mod translate;
 
 use translate::{SPIRV, Translated, translate};
 
-/// Kernels that are translated: all, but of experts in several slabs one packing. Their texts repeat the loop of one
-/// slab, as `experts_of_several_slabs_repeat_the_loop_of_one` shows for every packing.
+/// Kernels that are translated: all, but of experts in several slabs one packing, and of launches of several operations
+/// one group and type of scale. Texts of experts repeat the loop of one slab, as
+/// `experts_of_several_slabs_repeat_the_loop_of_one` shows for every packing; those of several operations the loop of
+/// a product.
 fn translated_ops() -> Vec<Op> {
     let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
+    let common = |packing| matches!(packing, Packing::Affine { group: 64, scale: Float::Bf16, .. });
     let covered = |op: &Op| match op {
         Op::Experts(spec) => spec.slabs == 1 || spec.packing == one,
-        _ => true,
+        Op::Several { spec, count, .. } => {
+            common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
+        }
+        Op::Gated(spec) | Op::Close(spec) => common(spec.packing),
+        op => !op.uses_matrices(),
     };
     all().filter(covered).collect()
 }
@@ -97,7 +104,7 @@ fn every_kind_of_kernel_has_a_listed_text() {
         }
     };
     let shown: Vec<_> = listing::shown().into_iter().map(|(_, op)| kind(op)).collect();
-    for op in all() {
+    for op in all().filter(|op| !op.uses_matrices()) {
         assert!(shown.contains(&kind(op)), "tests/msl has no text of {op:?}");
     }
 }
@@ -139,6 +146,23 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
             assert_eq!(case(&many, slab), one, "{spec:?}, slab {slab}");
         }
     }
+}
+
+#[test]
+fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for() {
+    let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
+    let covered = |op: &Op| match op {
+        Op::TileExperts(spec) => spec.slabs == 1 || spec.packing == one,
+        op => op.uses_matrices(),
+    };
+    let ops: Vec<_> = all().filter(covered).collect();
+    let found = over_all(&ops, |op| match translate::with_matrices(op) {
+        Ok((_, bytes)) if bytes <= 48 << 10 => None,
+        Ok((_, bytes)) => Some(format!("{op:?}: {bytes} bytes of workgroup memory")),
+        Err(error) => Some(format!("{op:?}:\n{error}")),
+    });
+    let problems: Vec<_> = found.into_iter().flatten().collect();
+    assert!(problems.is_empty(), "{}", problems[..problems.len().min(3)].join("\n"));
 }
 
 fn validate(folder: &Path, kernel: &Translated) -> Option<String> {

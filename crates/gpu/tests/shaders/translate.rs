@@ -28,13 +28,12 @@ pub(crate) struct Translated {
     pub(crate) immediate_bytes: u32,
 }
 
-fn parsed(text: &str) -> Result<(Module, ModuleInfo), String> {
+/// What a device is asked for: push constants, and to unpack halves, which all of Vulkan and Metal do.
+const PLAIN: Capabilities = Capabilities::IMMEDIATES.union(Capabilities::SHADER_FLOAT16_IN_FLOAT32);
+
+fn parsed(text: &str, capabilities: Capabilities) -> Result<(Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?;
-    // What a device is asked for: push constants, and to unpack halves, which all of Vulkan and Metal do.
-    let mut validator = Validator::new(
-        ValidationFlags::all(),
-        Capabilities::IMMEDIATES | Capabilities::SHADER_FLOAT16_IN_FLOAT32,
-    );
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     let info = validator.validate(&module).map_err(|error| error.emit_to_string(text))?;
     Ok((module, info))
 }
@@ -113,7 +112,11 @@ fn metal(
     }
 }
 
-fn spirv((module, info): (&Module, &ModuleInfo), version: (u8, u8)) -> Result<Vec<u32>, String> {
+fn spirv(
+    (module, info): (&Module, &ModuleInfo),
+    version: (u8, u8),
+    capabilities: &[spv::Capability],
+) -> Result<Vec<u32>, String> {
     let bound = buffers(module).into_iter().map(|(place, _)| {
         let (descriptor_set, binding) = (place.group, place.binding);
         (place, spv::BindingInfo { descriptor_set, binding, binding_array_size: None })
@@ -123,8 +126,7 @@ fn spirv((module, info): (&Module, &ModuleInfo), version: (u8, u8)) -> Result<Ve
         flags: spv::WriterFlags::LABEL_VARYINGS | spv::WriterFlags::FORCE_POINT_SIZE,
         binding_map: bound.collect(),
         fake_missing_bindings: false,
-        // No subgroups, no narrow types, nothing that a GPU may lack.
-        capabilities: Some([spv::Capability::Shader].into_iter().collect()),
+        capabilities: Some(capabilities.iter().copied().collect()),
         bounds_check_policies: policies(false),
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
         force_loop_bounding: false,
@@ -142,7 +144,7 @@ fn spirv((module, info): (&Module, &ModuleInfo), version: (u8, u8)) -> Result<Ve
 
 /// A kernel in all versions, as wgpu has it for us.
 pub(crate) fn translate(op: Op) -> Result<Translated, String> {
-    let (module, info) = parsed(&op.text())?;
+    let (module, info) = parsed(&op.text(), PLAIN)?;
     let overrides = back::pipeline_constants::process_overrides(
         &module,
         &info,
@@ -158,7 +160,11 @@ pub(crate) fn translate(op: Op) -> Result<Translated, String> {
     Ok(Translated {
         op,
         metal: METAL.iter().map(|version| metal(of, *version, false)).collect::<Result<_, _>>()?,
-        spirv: SPIRV.iter().map(|(version, _)| spirv(of, *version)).collect::<Result<_, _>>()?,
+        // No subgroups, no narrow types, nothing that a GPU may lack.
+        spirv: SPIRV
+            .iter()
+            .map(|(version, _)| spirv(of, *version, &[spv::Capability::Shader]))
+            .collect::<Result<_, _>>()?,
         buffers: buffers(&module).len() as u32,
         workgroup_bytes: bytes(AddressSpace::WorkGroup),
         immediate_bytes: bytes(AddressSpace::Immediate),
@@ -167,6 +173,26 @@ pub(crate) fn translate(op: Op) -> Result<Translated, String> {
 
 /// The same with the checks that wgpu adds to texts of strangers: what the rules have to catch.
 pub(crate) fn with_checks(op: Op) -> Result<String, String> {
-    let (module, info) = parsed(&op.text())?;
+    let (module, info) = parsed(&op.text(), PLAIN)?;
     metal((&module, &info), METAL[0], true)
+}
+
+/// A kernel of cooperative matrices, which only Vulkan takes: SPIR-V 1.6 and the bytes of workgroup memory.
+pub(crate) fn with_matrices(op: Op) -> Result<(Vec<u32>, u32), String> {
+    let more = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
+    let (module, info) = parsed(&op.text(), PLAIN | more)?;
+    let shared =
+        module.global_variables.iter().filter(|(_, it)| it.space == AddressSpace::WorkGroup);
+    let bytes = shared.map(|(_, it)| module.types[it.ty].inner.size(module.to_ctx())).sum();
+    use spv::Capability as C;
+    let capabilities = [
+        C::Shader,
+        C::Float16,
+        C::StorageBuffer16BitAccess,
+        C::UniformAndStorageBuffer16BitAccess,
+        C::StorageInputOutput16,
+        C::CooperativeMatrixKHR,
+        C::VulkanMemoryModel,
+    ];
+    Ok((spirv((&module, &info), SPIRV[2].0, &capabilities)?, bytes))
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use gpu::op::{elementwise, experts, product, router};
+use gpu::op::{experts, halves, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StoreCounters};
 use store::format::ProjectionShape;
@@ -23,6 +23,7 @@ use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::residency::{Dimensions, Residency};
+use crate::weights::VectorId;
 
 /// Tiles of one launch: devices count workgroups in 16 bits.
 const TILES_TOGETHER: usize = 32768;
@@ -91,10 +92,10 @@ impl Assignments {
 
 /// Buffers of a mixture.
 pub(super) struct MixtureBuffers {
-    router_logits: Buffer,
+    pub(super) router_logits: Buffer,
     /// Chosen experts: of a batch whose choice is read back, or of every layer of a step.
     pub(super) ids: Buffer,
-    weights: Buffer,
+    pub(super) weights: Buffer,
     /// As the router leaves them: each pair a tile, in their own order.
     own_tiles: Buffer,
     own_order: Buffer,
@@ -102,11 +103,11 @@ pub(super) struct MixtureBuffers {
     tiles: Buffer,
     pub(super) order: Buffer,
     inner: Buffer,
-    rows: Buffer,
-    shared_factor: Buffer,
-    shared_gate: Buffer,
-    shared_up: Buffer,
-    shared_rows: Buffer,
+    pub(super) rows: Buffer,
+    pub(super) shared_factor: Buffer,
+    pub(super) shared_gate: Buffer,
+    pub(super) shared_up: Buffer,
+    pub(super) shared_rows: Buffer,
 }
 
 impl MixtureBuffers {
@@ -180,6 +181,9 @@ pub(super) fn load(
 pub(super) struct Routed<'a> {
     pub(super) buffers: &'a MixtureBuffers,
     pub(super) normed: &'a Buffer,
+    /// Rows in halves, where experts are computed by matrices.
+    pub(super) halves: Option<&'a halves::Halves>,
+    pub(super) tokens: usize,
     /// Experts of a token, and of a layer.
     pub(super) top_k: usize,
     pub(super) experts: usize,
@@ -197,7 +201,11 @@ impl Routed<'_> {
         if members.is_empty() {
             return Ok(());
         }
-        let pairs = if work.most() == 1 { 1 } else { experts::TILE_TOKENS };
+        let pairs = match (self.halves, work.most()) {
+            (Some(_), _) => tile::EXPERT_TOKENS,
+            (None, 1) => 1,
+            (None, _) => experts::TILE_TOKENS,
+        };
         let tiles = work.tiles(members, pairs as usize);
         slots.gpu.write_words(&self.buffers.tiles, 0, &tiles)?;
         let launched = experts::Work {
@@ -210,7 +218,36 @@ impl Routed<'_> {
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
         };
-        self.run_tiles(slots, layer, launched)
+        match self.halves {
+            Some(halves) => self.run_matrices(slots, layer, launched, halves),
+            None => self.run_tiles(slots, layer, launched),
+        }
+    }
+
+    /// Both halves of the experts of some tiles, by matrices.
+    fn run_matrices(
+        &self,
+        slots: &mut GpuSlots,
+        layer: LayerId,
+        work: experts::Work<'_>,
+        of: &halves::Halves,
+    ) -> Result<(), EngineError> {
+        let record = slots.layout(layer).record_shape();
+        let (gpu, slabs) = (&mut slots.gpu, &slots.slabs);
+        let (inner, rows) = (&self.buffers.inner, &self.buffers.rows);
+        let parts = (0..work.count).step_by(TILES_TOGETHER).map(|first| {
+            let count = (work.count - first).min(TILES_TOGETHER);
+            experts::Work { first, count, ..work }
+        });
+        halves::launch(gpu, self.normed, of, (self.tokens, record.hidden))?;
+        for part in parts.clone() {
+            tile::launch_experts(gpu, experts::Half::GateUp, &record, slabs, part, of, inner)?;
+        }
+        halves::launch(gpu, inner, of, (self.tokens * self.top_k, record.inner))?;
+        for part in parts {
+            tile::launch_experts(gpu, experts::Half::Down, &record, slabs, part, of, rows)?;
+        }
+        Ok(())
     }
 
     /// Both halves of the experts of some tiles.
@@ -234,42 +271,29 @@ impl Routed<'_> {
 }
 
 impl GpuBackend {
-    /// `Residual += mixture(Normed)`.
+    /// `Residual += mixture(Normed)`, with the norm before where it is given.
     pub(super) fn run_mixture(
         &mut self,
         layer: LayerId,
+        norm: Option<VectorId>,
         mixture: &Mixture,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
+        self.mixture_inputs(norm, mixture)?;
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
+        let by_matrices = self.by_matrices();
         let moe = &self.config.moe;
         let holds_all = !self.residency.can_move();
         let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
-        let router = self.trunk.matrix(mixture.router.index());
-        product::launch(gpu, router, normed, &buffers.router_logits, tokens, false)?;
-        // Before the choice: behind a flag that it raises nothing else of the layer would run.
-        if let Some(shared) = &mixture.shared {
-            let [gate, up, down] =
-                [shared.gate, shared.up, shared.down].map(|id| self.trunk.matrix(id.index()));
-            if let Some(factor) = shared.gate_weight {
-                let factor = self.trunk.matrix(factor.index());
-                product::launch(gpu, factor, normed, &buffers.shared_factor, tokens, false)?;
-            }
-            product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
-            product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
-            let count = tokens * gate.rows;
-            elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
-            product::launch(gpu, down, &buffers.shared_gate, &buffers.shared_rows, tokens, false)?;
-        }
         let step = self.steps.runs();
         let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, mixture.router));
         if let Some((next, to)) = next.filter(|_| step) {
             let next = self.trunk.matrix(next.index());
             product::launch(gpu, next, normed, to, tokens, false)?;
         }
-        let ungrouped = step || holds_all && tokens <= STEP_TOKENS;
+        let ungrouped = step || holds_all && tokens <= STEP_TOKENS && !by_matrices;
         let choice = router::Choice {
             ids: &buffers.ids,
             first_id: if step { layer.index() * tokens * k } else { 0 },
@@ -308,15 +332,8 @@ impl GpuBackend {
                 }
             }
         }
-        let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
-        self.steps.note_combine(gpu);
-        let shared = mixture.shared.as_ref();
-        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
-        let residual = &self.registers[Register::Residual as usize];
-        let rows = (&buffers.rows, &buffers.weights);
-        let shape = (tokens, k, self.config.hidden);
-        experts::launch_combine(gpu, rows, shared, residual, shape)?;
-        Ok(())
+        self.steps.note_combine(&self.residency.device().gpu);
+        self.mixture_sum(mixture)
     }
 
     /// The parts that launches of experts and the copies of their records need.
@@ -324,6 +341,8 @@ impl GpuBackend {
         let routed = Routed {
             buffers: &self.mixture,
             normed: &self.registers[Register::Normed as usize],
+            halves: self.halves.as_ref().filter(|_| self.phase == Phase::Prefill),
+            tokens: self.tokens,
             top_k: self.options.top_k,
             experts: self.config.moe.experts,
         };

@@ -3,12 +3,14 @@
 //! Work is recorded and handed over in pieces while more is recorded. A step of answers is recorded to its end whether
 //! its experts are there or not ([`step`]); the host waits for the token or the logits, and where an expert was
 //! missing. Where many tokens share experts it waits for each layer's choice ([`experts`]). A token's sums have one
-//! order whatever its batch, so prompts may be cut anywhere and answers leave the bits that a prompt leaves.
+//! order whatever its batch, so prompts may be cut anywhere.
+//! Answers leave the bits that a prompt leaves, except where prompts are computed by matrices ([`fused`]).
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod draw;
 mod experts;
+mod fused;
 mod prefetch;
 mod requirements;
 mod running;
@@ -32,6 +34,7 @@ use store::trunk::LoadMode;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
+use self::fused::delta_shape;
 use self::prefetch::Prefetch;
 use self::requirements::Sizes;
 pub use self::requirements::{
@@ -43,7 +46,7 @@ pub use self::speed::bandwidths;
 use self::step::Steps;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
-use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
@@ -75,23 +78,18 @@ pub struct GpuBackend {
     angles: Buffer,
     head: Head,
     steps: Steps,
+    /// Rows in halves, where the GPU multiplies matrices of them.
+    halves: Option<gpu::op::halves::Halves>,
+    /// What blocks of a token's attention leave.
+    partial: Buffer,
+    /// What attention gave is multiplied by its gate already.
+    context_gated: bool,
     frequencies: Vec<f32>,
     spans: Vec<Span>,
     ids: Vec<u32>,
     tokens: usize,
     phase: Phase,
     failure: Option<GpuError>,
-}
-
-/// The kernels' view of a delta layer.
-fn delta_shape(config: &DeltaConfig) -> delta::Shape {
-    delta::Shape {
-        key_heads: config.key_heads,
-        value_heads: config.value_heads,
-        key_dim: config.key_dim,
-        value_dim: config.value_dim,
-        tiled: config.order == HeadOrder::Tiled,
-    }
 }
 
 impl GpuBackend {
@@ -122,6 +120,7 @@ impl GpuBackend {
             let name = names.next().unwrap_or("a matrix");
             Ok(trunk.add(&mut gpu, name, &matrix)?)
         })?;
+        let matrices = gpu.adapter().matrices;
         let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
         let mut held = Vec::with_capacity(vectors.len());
         for values in &vectors {
@@ -129,6 +128,8 @@ impl GpuBackend {
         }
         let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
         let registers = registers.collect::<Result<Vec<_>, _>>()?;
+        let halves = fused::halves(&mut numbers, &sizes, matrices)?;
+        let partial = numbers("attention", sizes.partial)?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
         for (buffer, values) in held.iter().zip(&vectors) {
@@ -154,6 +155,9 @@ impl GpuBackend {
             angles,
             head,
             steps: Steps::new(options.pieces, config.layers.len()),
+            halves,
+            partial,
+            context_gated: false,
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),
@@ -237,6 +241,9 @@ impl GpuBackend {
         products: &[(MatrixId, Register)],
         add: bool,
     ) -> Result<(), GpuError> {
+        if self.by_matrices() {
+            return self.tiled_products(from, products, add);
+        }
         for (matrix, to) in products {
             let matrix = self.trunk.matrix(matrix.index());
             let [x, y] = [from, *to].map(|register| &self.registers[register as usize]);
@@ -291,6 +298,10 @@ impl Backend for GpuBackend {
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
         self.sequences.read(length, input)
+    }
+
+    fn answers_replay(&self) -> bool {
+        self.halves.is_none()
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -446,7 +457,8 @@ impl Backend for GpuBackend {
                 let (keys, values) = this.sequences.cache(span.sequence, layer);
                 let (gpu, places) = (&mut this.residency.device_mut().gpu, (keys, values));
                 attention::launch_append(gpu, cache, (key, value), places, shape, span.run)?;
-                attention::launch(gpu, cache, query, places, context, shape, span.run)?;
+                let to = (&this.partial, context);
+                attention::launch_split(gpu, cache, (query, None), places, to, shape, span.run)?;
             }
             Ok(())
         });
@@ -491,7 +503,9 @@ impl Backend for GpuBackend {
             let [x, beta, decay, y] =
                 [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
                     .map(|register| &this.registers[register as usize]);
-            delta::launch_heads(&mut this.residency.device_mut().gpu, x, shape, this.tokens)?;
+            if !this.alone() {
+                delta::launch_heads(&mut this.residency.device_mut().gpu, x, shape, this.tokens)?;
+            }
             let [rate, bias] = [decay_rate, decay_bias].map(|id| &this.vectors[id.index()]);
             let inputs = delta::Inputs { x, beta, decay, rate, bias };
             for (index, span) in this.spans.iter().enumerate() {
@@ -534,7 +548,56 @@ impl Backend for GpuBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         self.settle()?;
-        self.run_mixture(layer, mixture, cancel)
+        self.run_mixture(layer, None, mixture, cancel)
+    }
+
+    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
+        self.attempt(|this| this.normed_products(norm, products));
+    }
+
+    fn delta_inputs(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixed: MatrixId,
+        others: &[(MatrixId, Register)],
+        convolution: VectorId,
+    ) {
+        let mut products = vec![(mixed, Register::Mixed)];
+        products.extend_from_slice(others);
+        self.norm_linear(norm, &products);
+        match self.alone() {
+            true => self.attempt(|this| this.convolve_alone(layer, convolution)),
+            false => self.convolve(layer, convolution),
+        }
+    }
+
+    fn attend_heads(
+        &mut self,
+        layer: LayerId,
+        gated: bool,
+        query_norm: VectorId,
+        key_norm: VectorId,
+    ) {
+        self.attempt(|this| this.attend_normed(layer, gated, [query_norm, key_norm]));
+    }
+
+    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
+        if gated && !std::mem::take(&mut self.context_gated) {
+            self.sigmoid_gate(Register::Context, Register::Gate);
+        }
+        self.linear_add(Register::Context, matrix, Register::Residual);
+    }
+
+    fn norm_mixture(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        mixture: &Mixture,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        self.settle()?;
+        self.run_mixture(layer, Some(norm), mixture, cancel)
     }
 
     fn logits(

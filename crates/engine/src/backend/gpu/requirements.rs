@@ -1,9 +1,10 @@
 //! The sizes of a portable GPU's backend, the bytes of its memory that it will hold for them, and the models that it
 //! computes: all known before anything is loaded.
 
+use gpu::op::attention as attention_kernels;
 use gpu::op::experts::Layout;
 use gpu::op::packing::Packing;
-use gpu::op::{convolution, delta, draw, heads, router};
+use gpu::op::{convolution, delta, draw, heads, router, tile_attention};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -91,6 +92,10 @@ pub(super) struct Sizes {
     pub(super) shared_factor: usize,
     pub(super) shared_inner: usize,
     pub(super) shared_hidden: usize,
+    /// Rows in halves for products by matrices, and their factors.
+    pub(super) halves: [usize; 2],
+    /// What blocks of a token's attention leave.
+    pub(super) partial: usize,
     pub(super) tokens: usize,
     pub(super) angles: usize,
     /// Words of the table of experts.
@@ -115,12 +120,18 @@ impl Sizes {
         let row = attention.key_value_heads * options.kv_type.bytes_of_head(attention.head_dim);
         let (state, tail) = config.delta.as_ref().map_or((0, 0), |shape| {
             (
-                super::delta_shape(shape).state_len(),
+                super::fused::delta_shape(shape).state_len(),
                 (shape.convolution_kernel - 1) * shape.channels(),
             )
         });
+        let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
+        let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
+        let halves = ((tokens + tile_attention::TILE) * widest).max(pairs * moe.intermediate);
+        let context = options.context;
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
+            halves: [halves.max(inner), pairs + tile_attention::TILE],
+            partial: attention_kernels::partial_len(attention.query_heads, context),
             selected: options.logit_rows * hidden,
             logits: options.logit_rows * config.vocabulary,
             router_logits: tokens * moe.experts,
@@ -163,6 +174,7 @@ impl Sizes {
         let batch = [
             self.tokens,
             self.angles,
+            self.partial,
             self.selected,
             self.selected,
             self.logits,
@@ -173,7 +185,7 @@ impl Sizes {
             self.drawn,
             Gpu::CONTROL_WORDS as usize,
         ];
-        let registers = self.registers.into_iter();
+        let registers = self.registers.into_iter().chain(self.halves);
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }

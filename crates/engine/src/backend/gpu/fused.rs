@@ -1,0 +1,305 @@
+//! Where several operations are one launch: of one token, whose kernels are too short to be launched one by one; and
+//! products of prompts by matrices, where the GPU has them.
+//!
+//! A launch of several operations gives the bits of the operations one by one. Products by matrices give others: a
+//! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
+
+use gpu::op::halves::{self, Halves};
+use gpu::op::{
+    attention, convolution, delta, elementwise, experts, fused, heads, norm, product, tile,
+};
+use gpu::{Buffer, GpuError, Planes};
+use store::LayerId;
+use store::cache::Phase;
+
+use super::requirements::Sizes;
+use super::{GpuBackend, Register};
+use crate::EngineError;
+use crate::model::config::{DeltaConfig, HeadOrder};
+use crate::model::mixture::Mixture;
+use crate::weights::{MatrixId, VectorId};
+
+/// The kernels' view of a delta layer.
+pub(super) fn delta_shape(config: &DeltaConfig) -> delta::Shape {
+    delta::Shape {
+        key_heads: config.key_heads,
+        value_heads: config.value_heads,
+        key_dim: config.key_dim,
+        value_dim: config.value_dim,
+        tiled: config.order == HeadOrder::Tiled,
+    }
+}
+
+/// Buffers for rows in halves, where the GPU multiplies matrices.
+pub(super) fn halves(
+    numbers: &mut dyn FnMut(&str, usize) -> Result<Buffer, GpuError>,
+    sizes: &Sizes,
+    matrices: bool,
+) -> Result<Option<Halves>, GpuError> {
+    if !matrices {
+        return Ok(None);
+    }
+    let [values, factors] = sizes.halves;
+    Ok(Some(Halves { values: numbers("halves", values)?, factors: numbers("halves", factors)? }))
+}
+
+/// True where the kernels of one token compute these matrices together.
+fn alike(matrices: &[&Planes]) -> bool {
+    let first = matrices[0];
+    let same = |it: &&Planes| it.packing == first.packing && it.columns == first.columns;
+    matrices.len() <= fused::MATRICES && fused::serves(first.packing) && matrices.iter().all(same)
+}
+
+impl GpuBackend {
+    fn register(&self, register: Register) -> &Buffer {
+        &self.registers[register as usize]
+    }
+
+    /// True for a batch of one token that continues an answer.
+    pub(super) fn alone(&self) -> bool {
+        self.tokens == 1 && !self.by_matrices()
+    }
+
+    /// True where products are computed by matrices: of prompts, on GPUs that have them.
+    pub(super) fn by_matrices(&self) -> bool {
+        self.halves.is_some() && self.phase == Phase::Prefill
+    }
+
+    /// Products of a prompt's rows.
+    pub(super) fn tiled_products(
+        &mut self,
+        from: Register,
+        products: &[(MatrixId, Register)],
+        add: bool,
+    ) -> Result<(), GpuError> {
+        let outputs = products.iter().map(|(matrix, to)| (*matrix, self.register(*to).clone()));
+        let (outputs, from) = (outputs.collect::<Vec<_>>(), self.register(from).clone());
+        self.tiled(&from, &outputs, add)
+    }
+
+    /// Products of a prompt's rows by matrices of one width.
+    fn tiled(
+        &mut self,
+        x: &Buffer,
+        products: &[(MatrixId, Buffer)],
+        add: bool,
+    ) -> Result<(), GpuError> {
+        let Some(parted) = &self.halves else { return Ok(()) };
+        let mut ready = false;
+        for (matrix, y) in products {
+            let matrix = self.trunk.matrix(matrix.index());
+            if !tile::serves(matrix.rows, matrix.columns) {
+                product::launch(&mut self.residency.device_mut().gpu, matrix, x, y, self.tokens, add)?;
+                continue;
+            }
+            if !ready {
+                halves::launch(&mut self.residency.device_mut().gpu, x, parted, (self.tokens, matrix.columns))?;
+                ready = true;
+            }
+            tile::launch(&mut self.residency.device_mut().gpu, matrix, parted, y, self.tokens, add)?;
+        }
+        Ok(())
+    }
+
+    /// The norm of `Residual`, and products of that.
+    pub(super) fn normed_products(
+        &mut self,
+        norm: VectorId,
+        products: &[(MatrixId, Register)],
+    ) -> Result<(), GpuError> {
+        let matrices: Vec<_> =
+            products.iter().map(|(matrix, _)| self.trunk.matrix(matrix.index())).collect();
+        let residual = &self.registers[Register::Residual as usize];
+        let (weight, epsilon) = (&self.vectors[norm.index()], self.config.rms_epsilon);
+        if self.alone() && alike(&matrices) {
+            let outputs = products.iter().map(|(_, to)| &self.registers[*to as usize]);
+            let pairs: Vec<_> = matrices.iter().copied().zip(outputs).collect();
+            return fused::launch_several(&mut self.residency.device_mut().gpu, &pairs, (residual, weight), epsilon, None);
+        }
+        let normed = &self.registers[Register::Normed as usize];
+        let shape = (self.tokens, self.config.hidden);
+        norm::launch(&mut self.residency.device_mut().gpu, (residual, weight, normed), shape, epsilon)?;
+        self.products(Register::Normed, products, false)
+    }
+
+    /// The convolution of one token, and the norms of its heads.
+    pub(super) fn convolve_alone(
+        &mut self,
+        layer: LayerId,
+        weight: VectorId,
+    ) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let (shape, taps) = (delta_shape(config), config.convolution_kernel);
+        let span = &self.spans[0];
+        let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+        let [x, y] = [Register::Mixed, Register::Convolved]
+            .map(|register| &self.registers[register as usize]);
+        let buffers = (x, &self.vectors[weight.index()], tail, y);
+        convolution::launch_with_heads(&mut self.residency.device_mut().gpu, buffers, shape, taps, span.run.first)?;
+        let run = (0, span.sequence);
+        self.sequences.keep(&mut self.residency.device_mut().gpu, run, layer, true)
+    }
+
+    /// From projected queries, keys and values to what attention gives, times its gate.
+    pub(super) fn attend_normed(
+        &mut self,
+        layer: LayerId,
+        gated: bool,
+        [query_norm, key_norm]: [VectorId; 2],
+    ) -> Result<(), GpuError> {
+        let (cache, shape) = (self.cache(), self.attention_shape());
+        let [both, query, gate, key, value, context] = [
+            Register::QueryGate,
+            Register::Query,
+            Register::Gate,
+            Register::Key,
+            Register::Value,
+            Register::Context,
+        ]
+        .map(|register| &self.registers[register as usize]);
+        let (pairs, epsilon) = (self.frequencies.len(), self.config.rms_epsilon);
+        let weights = [query_norm, key_norm].map(|id| &self.vectors[id.index()]);
+        let (tokens, dim, gpu) = (self.tokens, shape.dim, &mut self.residency.device_mut().gpu);
+        let gates = gated.then_some(both);
+        if tokens == 1 {
+            let span = &self.spans[0];
+            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let places = (keys, values);
+            let of = heads::Prepared {
+                both: gates,
+                key,
+                value,
+                weights,
+                angles: &self.angles,
+                query,
+                places,
+            };
+            let at = (span.run.first, span.run.position);
+            heads::launch_prepare(gpu, cache, of, shape, at, pairs, epsilon)?;
+        } else {
+            if gated {
+                let heads = (tokens, shape.query_heads, dim);
+                heads::launch_split(gpu, (both, query, gate), heads)?;
+            }
+            for (x, weight, count) in
+                [(query, weights[0], shape.query_heads), (key, weights[1], shape.key_value_heads)]
+            {
+                let buffers = (x, weight, &self.angles);
+                heads::launch(gpu, buffers, (tokens, count, dim), pairs, epsilon)?;
+            }
+        }
+        for span in &self.spans {
+            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let (places, run) = ((keys, values), span.run);
+            if tokens > 1 {
+                attention::launch_append(gpu, cache, (key, value), places, shape, run)?;
+            }
+            let to = (&self.partial, context);
+            attention::launch_split(gpu, cache, (query, gates), places, to, shape, run)?;
+        }
+        self.context_gated = gated;
+        Ok(())
+    }
+
+    /// Logits of the router and what the shared expert needs before the choice: behind a flag that it raises only
+    /// experts run.
+    pub(super) fn mixture_inputs(
+        &mut self,
+        norm: Option<VectorId>,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
+        let buffers = &self.mixture;
+        let normed = self.registers[Register::Normed as usize].clone();
+        let shared = mixture.shared.as_ref();
+        let mut first = vec![(mixture.router, buffers.router_logits.clone())];
+        let factor = shared.and_then(|shared| shared.gate_weight);
+        first.extend(factor.map(|factor| (factor, buffers.shared_factor.clone())));
+        if self.alone()
+            && let Some(norm) = norm
+        {
+            let residual = &self.registers[Register::Residual as usize];
+            let weight = &self.vectors[norm.index()];
+            let of = |(id, to): &(MatrixId, Buffer)| (self.trunk.matrix(id.index()), to.clone());
+            let pairs: Vec<_> = first.iter().map(of).collect();
+            let pairs: Vec<_> = pairs.iter().map(|(matrix, to)| (*matrix, to)).collect();
+            let matrices: Vec<_> = pairs.iter().map(|(matrix, _)| *matrix).collect();
+            if alike(&matrices) {
+                let (from, epsilon) = ((residual, weight), self.config.rms_epsilon);
+                fused::launch_several(&mut self.residency.device_mut().gpu, &pairs, from, epsilon, Some(&normed))?;
+                return self.shared_inputs(mixture, &normed);
+            }
+        }
+        if let Some(norm) = norm {
+            let residual = &self.registers[Register::Residual as usize];
+            let weight = &self.vectors[norm.index()];
+            let shape = (self.tokens, self.config.hidden);
+            let buffers = (residual, weight, &normed);
+            norm::launch(&mut self.residency.device_mut().gpu, buffers, shape, self.config.rms_epsilon)?;
+        }
+        if self.by_matrices() {
+            if let Some(shared) = shared {
+                first.push((shared.gate, self.mixture.shared_gate.clone()));
+                first.push((shared.up, self.mixture.shared_up.clone()));
+            }
+            self.tiled(&normed, &first, false)?;
+            let Some(shared) = shared else { return Ok(()) };
+            let (gate, up) = (self.mixture.shared_gate.clone(), self.mixture.shared_up.clone());
+            let count = self.tokens * self.trunk.matrix(shared.gate.index()).rows;
+            elementwise::launch_swiglu(&mut self.residency.device_mut().gpu, &up, &gate, count)?;
+            let rows = self.mixture.shared_rows.clone();
+            return Ok(self.tiled(&gate, &[(shared.down, rows)], false)?);
+        }
+        for (matrix, to) in &first {
+            let matrix = self.trunk.matrix(matrix.index());
+            product::launch(&mut self.residency.device_mut().gpu, matrix, &normed, to, self.tokens, false)?;
+        }
+        self.shared_inputs(mixture, &normed)
+    }
+
+    /// The shared expert of an answer: of one token its first half alone.
+    fn shared_inputs(&mut self, mixture: &Mixture, normed: &Buffer) -> Result<(), EngineError> {
+        let Some(shared) = &mixture.shared else { return Ok(()) };
+        let [gate, up] = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
+        let (gpu, buffers, tokens) = (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
+        if tokens == 1 && alike(&[gate, up]) && gate.rows == up.rows {
+            fused::launch_gated(gpu, [gate, up], normed, &buffers.shared_gate)?;
+        } else {
+            product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
+            product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
+            let count = tokens * gate.rows;
+            elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
+        }
+        if !self.closes(mixture) {
+            let (x, y) = (&self.mixture.shared_gate, &self.mixture.shared_rows);
+            let down = self.trunk.matrix(shared.down.index());
+            product::launch(&mut self.residency.device_mut().gpu, down, x, y, tokens, false)?;
+        }
+        Ok(())
+    }
+
+    /// True where the shared expert's second half is computed with the sum of its layer.
+    fn closes(&self, mixture: &Mixture) -> bool {
+        mixture.shared.as_ref().is_some_and(|shared| {
+            let down = self.trunk.matrix(shared.down.index());
+            self.alone() && shared.gate_weight.is_some() && fused::serves(down.packing)
+        })
+    }
+
+    /// `Residual +=` the sum of the layer's experts.
+    pub(super) fn mixture_sum(&mut self, mixture: &Mixture) -> Result<(), EngineError> {
+        let (closes, k) = (self.closes(mixture), self.options.top_k);
+        let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
+        let residual = &self.registers[Register::Residual as usize];
+        let rows = (&buffers.rows, &buffers.weights);
+        if let (true, Some(shared)) = (closes, &mixture.shared) {
+            let down = self.trunk.matrix(shared.down.index());
+            let of = (&buffers.shared_gate, &buffers.shared_factor);
+            return Ok(fused::launch_close(gpu, down, of, rows, residual, k)?);
+        }
+        let shared = mixture.shared.as_ref();
+        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
+        let shape = (self.tokens, k, self.config.hidden);
+        experts::launch_combine(gpu, rows, shared, residual, shape)?;
+        Ok(())
+    }
+}

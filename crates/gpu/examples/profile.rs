@@ -1,0 +1,582 @@
+//! Where the time of a GPU goes: each kernel at the shapes of a model of 35 billion parameters (4 bits, groups of 64),
+//! as often as a token or a prompt asks for it, and what a dispatch and a submission cost.
+//!
+//! `cargo run --release -p flashmoe-gpu --example profile [adapter] [tokens of a prompt] [0: without matrices]`
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
+
+use std::time::Instant;
+
+use gpu::op::attention::{self, Cache, Run};
+use gpu::op::experts::{self, Half, Work};
+use gpu::op::halves::{self, Halves};
+use gpu::op::{
+    convolution, delta, draw, elementwise, embedding, fused, heads, norm, product, router, tile,
+    tile_attention,
+};
+use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
+use kernels::format::{Encoding, FloatType, Matrix};
+
+const HIDDEN: usize = 2048;
+const INNER: usize = 512;
+const EXPERTS: usize = 256;
+const TOP_K: usize = 8;
+const VOCABULARY: usize = 248_320;
+const CONTEXT: usize = 4096;
+/// Copies of a matrix, so that each is read from memory.
+const COPIES: usize = 16;
+
+type Result<T> = std::result::Result<T, GpuError>;
+
+fn affine(bits: u8) -> Encoding {
+    Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 }
+}
+
+/// Pseudo-random bytes.
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let words = (0..bytes.div_ceil(8)).flat_map(|_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state ^ (state >> 29)).to_le_bytes()
+    });
+    words.take(bytes).collect()
+}
+
+/// Planes with scales near 0.01 and biases that bring values to a mean of zero.
+fn planes(encoding: Encoding, rows: usize, columns: usize, seed: u64) -> [Vec<u8>; 3] {
+    let [weights, scales, biases] = encoding.plane_bytes(rows, columns);
+    let bits = match encoding {
+        Encoding::Affine { bits, .. } => bits,
+        _ => 1,
+    };
+    let step = 0.08 / f32::from(1u16 << (bits - 1).min(8));
+    let upper = |value: f32| (value.to_bits() >> 16) as u16;
+    let fill = |bytes: usize, value: f32| upper(value).to_le_bytes().repeat(bytes / 2);
+    let bias = -step * f32::from(1u16 << (bits - 1));
+    [noise(weights, seed), fill(scales, step), fill(biases, bias)]
+}
+
+/// Matrices of one shape.
+struct Copies {
+    trunk: Trunk,
+    count: usize,
+    rows: usize,
+    columns: usize,
+    bytes: usize,
+    next: usize,
+}
+
+impl Copies {
+    fn new(gpu: &mut Gpu, bits: u8, rows: usize, columns: usize, count: usize) -> Result<Self> {
+        let (mut trunk, encoding) = (Trunk::default(), affine(bits));
+        let planes = planes(encoding, rows, columns, 7);
+        let [weights, scales, biases] = &planes;
+        let matrix = Matrix::new(encoding, rows, columns, weights, scales, biases).unwrap();
+        for _ in 0..count {
+            trunk.add(gpu, "matrix", &matrix)?;
+        }
+        let bytes = planes.iter().map(Vec::len).sum();
+        Ok(Self { trunk, count, rows, columns, bytes, next: 0 })
+    }
+
+    fn next(&mut self) -> &gpu::Planes {
+        self.next = (self.next + 1) % self.count;
+        self.trunk.matrix(self.next)
+    }
+}
+
+/// A line of the table.
+struct Table {
+    title: String,
+    total: f64,
+    runs: usize,
+}
+
+impl Table {
+    fn new(title: &str, runs: usize) -> Self {
+        println!("\n{title}");
+        println!(
+            "{:34} {:>6} {:>9} {:>9} {:>9} {:>9} {:>10}",
+            "kernel", "count", "least us", "median", "queued", "GB/s", "ms in all"
+        );
+        Self { title: title.to_owned(), total: 0.0, runs }
+    }
+
+    /// Times `launch` alone by time stamps, and queued behind itself by the host's clock.
+    fn line(
+        &mut self,
+        gpu: &mut Gpu,
+        name: &str,
+        count: usize,
+        bytes: usize,
+        launch: &mut dyn FnMut(&mut Gpu) -> Result<()>,
+    ) -> Result<()> {
+        launch(gpu)?;
+        let timed = gpu.begin_profile();
+        for _ in 0..self.runs {
+            launch(gpu)?;
+        }
+        let mut times: Vec<f64> =
+            gpu.end_profile()?.iter().map(|timing| timing.nanoseconds / 1e3).collect();
+        let (word, begun) = (gpu.control().clone(), Instant::now());
+        for _ in 0..self.runs {
+            launch(gpu)?;
+        }
+        gpu.read_words(&word, 0, 1)?;
+        let queued = begun.elapsed().as_secs_f64() * 1e6 / self.runs as f64;
+        times.sort_by(f64::total_cmp);
+        let (least, median) = match timed && !times.is_empty() {
+            true => (times[0], times[times.len() / 2]),
+            false => (queued, queued),
+        };
+        let share = count as f64 * median / 1e3;
+        self.total += share;
+        let rate = bytes as f64 / median / 1e3;
+        println!(
+            "{name:34} {count:6} {least:9.2} {median:9.2} {queued:9.2} {rate:9.1} {share:10.3}"
+        );
+        Ok(())
+    }
+
+    fn end(&self) {
+        println!("{:34} {:>6} {:9.3} ms in kernels", self.title, "", self.total);
+    }
+}
+
+/// The launches of one token that do several operations.
+fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
+    let mut sets = Vec::new();
+    for rows in [8192, 4096, 32, 32] {
+        sets.push(Copies::new(gpu, 4, rows, HIDDEN, COPIES)?);
+    }
+    let outputs = [&room.b, &room.c, &room.d, &room.keys];
+    let (from, mut next) = ((&room.a, &room.small), 0);
+    let bytes = sets.iter().map(|set| set.bytes).sum();
+    table.line(gpu, "norm, qkv, z, beta, decay", 30, bytes, &mut |gpu| {
+        next = (next + 1) % COPIES;
+        let matrices: Vec<_> =
+            sets.iter().zip(outputs).map(|(set, y)| (set.trunk.matrix(next), y)).collect();
+        fused::launch_several(gpu, &matrices, from, 1e-6, None)
+    })?;
+    let mut router = Copies::new(gpu, 8, EXPERTS, HIDDEN, COPIES)?;
+    let mut factor = Copies::new(gpu, 8, 1, HIDDEN, COPIES)?;
+    table.line(gpu, "norm, router, factor", 40, router.bytes, &mut |gpu| {
+        let matrices = [(router.next(), &room.b), (factor.next(), &room.c)];
+        fused::launch_several(gpu, &matrices, from, 1e-6, Some(&room.d))
+    })?;
+    let mut gate = Copies::new(gpu, 4, INNER, HIDDEN, COPIES)?;
+    let mut up = Copies::new(gpu, 4, INNER, HIDDEN, COPIES)?;
+    table.line(gpu, "shared gate, up, activation", 40, 2 * gate.bytes, &mut |gpu| {
+        fused::launch_gated(gpu, [gate.next(), up.next()], &room.a, &room.b)
+    })?;
+    let mut down = Copies::new(gpu, 4, HIDDEN, INNER, COPIES)?;
+    table.line(gpu, "shared down, sum", 40, down.bytes, &mut |gpu| {
+        let (of, pairs) = ((&room.a, &room.small), (&room.b, &room.c));
+        fused::launch_close(gpu, down.next(), of, pairs, &room.d, TOP_K)
+    })?;
+    let shape =
+        delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
+    table.line(gpu, "convolution, heads", 30, 8 * shape.channels(), &mut |gpu| {
+        let buffers = (&room.a, &room.c, &room.tail, &room.b);
+        convolution::launch_with_heads(gpu, buffers, shape, 4, 0)
+    })?;
+    let shape = attention::Shape { query_heads: 16, key_value_heads: 2, dim: 256 };
+    table.line(gpu, "norms, rotation, append", 10, 4 * 9216, &mut |gpu| {
+        let of = heads::Prepared {
+            both: Some(&room.a),
+            key: &room.c,
+            value: &room.d,
+            weights: [&room.small; 2],
+            angles: &room.small,
+            query: &room.b,
+            places: (&room.keys, &room.values),
+        };
+        heads::launch_prepare(gpu, Cache::F16, of, shape, (0, 512), 32, 1e-6)
+    })
+}
+
+/// What every dispatch and submission costs.
+fn costs(gpu: &mut Gpu) -> Result<()> {
+    const MANY: usize = 2000;
+    let control = gpu.control().clone();
+    let buffers: Vec<Buffer> = (0..8).map(|_| gpu.buffer("cost", 1024)).collect::<Result<_>>()?;
+    elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
+    gpu.read_words(&control, 0, 1)?;
+    for (name, chained) in [("one behind the other", true), ("on buffers of their own", false)] {
+        for round in 0..2 {
+            let begun = Instant::now();
+            for index in 0..MANY {
+                let to = if chained { 1 } else { 1 + index % 7 };
+                elementwise::launch_swiglu(gpu, &buffers[0], &buffers[to], 256)?;
+            }
+            let recorded = begun.elapsed().as_secs_f64() * 1e6 / MANY as f64;
+            gpu.read_words(&control, 0, 1)?;
+            let done = begun.elapsed().as_secs_f64() * 1e6 / MANY as f64;
+            if round == 1 {
+                println!("a dispatch, {name}: {recorded:.2} us to record, {done:.2} us in all");
+            }
+        }
+    }
+    let begun = Instant::now();
+    for _ in 0..100 {
+        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
+        gpu.read_words(&control, 0, 1)?;
+    }
+    println!("a dispatch and its answer: {:.1} us", begun.elapsed().as_secs_f64() * 1e4);
+    let begun = Instant::now();
+    for _ in 0..100 {
+        gpu.write_words(&buffers[2], 0, &[1])?;
+        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
+        gpu.read_words(&control, 0, 1)?;
+    }
+    println!("a write, a dispatch, its answer: {:.1} us", begun.elapsed().as_secs_f64() * 1e4);
+    let begun = Instant::now();
+    for _ in 0..200 {
+        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
+        gpu.submit()?;
+    }
+    gpu.read_words(&control, 0, 1)?;
+    println!("a dispatch in a submission: {:.1} us", begun.elapsed().as_secs_f64() * 1e6 / 200.0);
+    Ok(())
+}
+
+/// Buffers that every kernel's arguments are taken from.
+struct Room {
+    a: Buffer,
+    b: Buffer,
+    c: Buffer,
+    d: Buffer,
+    small: Buffer,
+    state: Buffer,
+    tail: Buffer,
+    keys: Buffer,
+    values: Buffer,
+    ids: Buffer,
+    weights: Buffer,
+    tiles: Buffer,
+    order: Buffer,
+    halves: Halves,
+    slabs: Slabs,
+    layout: experts::Layout,
+    /// Whether cooperative matrices are measured too.
+    matrices: bool,
+}
+
+impl Room {
+    fn new(gpu: &mut Gpu, tokens: usize, matrices: bool) -> Result<Self> {
+        let widest = tokens * TOP_K * HIDDEN;
+        let mut floats = |count: usize| gpu.buffer("room", 4 * count as u64);
+        let [a, b, c, d] = [floats(widest)?, floats(widest)?, floats(widest)?, floats(widest)?];
+        let (small, state) = (floats(tokens * 512)?, floats(32 * 128 * 128)?);
+        let tail = floats(8192 * 4)?;
+        let (keys, values) = (floats(CONTEXT * 512)?, floats(CONTEXT * 512)?);
+        let (ids, weights) = (floats(tokens * TOP_K)?, floats(tokens * TOP_K)?);
+        let (tiles, order) = (floats(3 * tokens * TOP_K)?, floats(tokens * TOP_K)?);
+        let [values_of, factors] = Halves::sizes(tokens * TOP_K + 64, HIDDEN);
+        let halves = Halves { values: floats(values_of)?, factors: floats(factors)? };
+        let encoding = affine(4);
+        let shapes = [(INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)];
+        let layout = experts::Layout::new([encoding; 3], shapes).unwrap();
+        let slot = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
+        let slabs = Slabs::new(gpu, EXPERTS, slot, EXPERTS)?;
+        let held = shapes.map(|(rows, columns)| planes(encoding, rows, columns, 3));
+        let record = layout.record(held.each_ref().map(|it| it.each_ref().map(Vec::as_slice)));
+        for expert in 0..EXPERTS {
+            slabs.fill(gpu, expert, &record)?;
+            slabs.name(gpu, expert, Some(expert))?;
+        }
+        let words = noise(4 * widest, 5);
+        let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        let numbers: Vec<f32> = words.map(|word| word as f32 / 2f32.powi(31) - 1.0).collect();
+        for buffer in [&a, &b, &c, &d] {
+            gpu.write_floats(buffer, 0, &numbers)?;
+        }
+        gpu.write_floats(&small, 0, &numbers[..tokens * 512])?;
+        Ok(Self {
+            a,
+            b,
+            c,
+            d,
+            small,
+            state,
+            tail,
+            keys,
+            values,
+            ids,
+            weights,
+            tiles,
+            order,
+            halves,
+            slabs,
+            layout,
+            matrices,
+        })
+    }
+
+    /// Pairs by expert in tiles of `most`: as if each token had drawn its experts evenly.
+    fn assign(&self, gpu: &mut Gpu, tokens: usize, most: usize) -> Result<usize> {
+        let mut of = vec![Vec::new(); EXPERTS];
+        for pair in 0..tokens * TOP_K {
+            let token = pair / TOP_K;
+            of[(token * 37 + (pair % TOP_K) * 31 + (token * token) % 29) % EXPERTS]
+                .push(pair as u32);
+        }
+        let (mut tiles, mut order) = (Vec::new(), Vec::new());
+        for (expert, pairs) in of.iter().enumerate() {
+            for part in pairs.chunks(most) {
+                tiles.extend([expert as u32, order.len() as u32, part.len() as u32]);
+                order.extend(part);
+            }
+        }
+        gpu.write_words(&self.tiles, 0, &tiles)?;
+        gpu.write_words(&self.order, 0, &order)?;
+        Ok(tiles.len() / 3)
+    }
+}
+
+fn products(
+    gpu: &mut Gpu,
+    table: &mut Table,
+    room: &Room,
+    tokens: usize,
+    prompt: bool,
+) -> Result<()> {
+    let matrices = gpu.adapter().matrices && prompt && room.matrices;
+    let shapes = [
+        ("product qkv", 30, 4, 8192, HIDDEN),
+        ("product z", 30, 4, 4096, HIDDEN),
+        ("product beta, decay", 60, 4, 32, HIDDEN),
+        ("product out", 40, 4, HIDDEN, 4096),
+        ("product query", 10, 4, 8192, HIDDEN),
+        ("product key, value", 20, 4, 512, HIDDEN),
+        ("product router", 40, 8, EXPERTS, HIDDEN),
+        ("product shared factor", 40, 8, 1, HIDDEN),
+        ("product shared gate, up", 80, 4, INNER, HIDDEN),
+        ("product shared down", 40, 4, HIDDEN, INNER),
+    ];
+    for (name, count, bits, rows, columns) in shapes {
+        let mut copies = Copies::new(gpu, bits, rows, columns, COPIES)?;
+        let (bytes, shape) = (copies.bytes, (tokens, columns));
+        table.line(gpu, name, count, bytes, &mut |gpu| {
+            product::launch(gpu, copies.next(), &room.a, &room.b, tokens, false)
+        })?;
+        if !matrices {
+            continue;
+        }
+        let flops = 2.0 * (tokens * copies.rows * copies.columns) as f64;
+        table.line(gpu, "  halves", count, 8 * tokens * columns, &mut |gpu| {
+            halves::launch(gpu, &room.a, &room.halves, shape)
+        })?;
+        table.line(gpu, "  by matrices", count, flops as usize, &mut |gpu| {
+            tile::launch(gpu, copies.next(), &room.halves, &room.c, tokens, false)
+        })?;
+        let plain = gpu.read_floats(&room.b, 0, tokens * rows)?;
+        let tiled = gpu.read_floats(&room.c, 0, tokens * rows)?;
+        compare(&plain, &tiled);
+    }
+    Ok(())
+}
+
+fn compare(plain: &[f32], tiled: &[f32]) {
+    let scale = plain.iter().fold(1e-9f32, |most, value| most.max(value.abs()));
+    let (mut most, mut at, mut wrong) = (0.0f32, 0, 0);
+    for (index, (one, other)) in plain.iter().zip(tiled).enumerate() {
+        let apart = (one - other).abs() / scale;
+        wrong += usize::from(apart.is_nan() || apart >= 1e-4);
+        if apart.is_nan() || apart > most {
+            (most, at) = (apart, index);
+        }
+    }
+    let (one, other) = (plain[at], tiled[at]);
+    println!(
+        "    differs by {most:.1e} of {scale:.3} at {at}: {one} and {other}; {wrong} beyond 1e-4"
+    );
+}
+
+fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Result<()> {
+    let record = room.layout.record_shape();
+    let alone = tokens <= 8;
+    let (most, pairs) = if alone { (1, 1) } else { (8, experts::TILE_TOKENS) };
+    let count = room.assign(gpu, tokens, most)?;
+    let used = (tokens * TOP_K).min(EXPERTS);
+    let third = room.layout.bytes() / 3;
+    let work = Work {
+        tiles: &room.tiles,
+        first: 0,
+        count,
+        pairs,
+        order: &room.order,
+        k: TOP_K,
+        table_start: 0,
+        flag: 1,
+    };
+    table.line(gpu, "experts gate, up", 40, 2 * third * used, &mut |gpu| {
+        experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &room.a, &room.b)
+    })?;
+    table.line(gpu, "experts down", 40, third * used, &mut |gpu| {
+        experts::launch(gpu, Half::Down, &record, &room.slabs, work, &room.b, &room.c)
+    })?;
+    if gpu.adapter().matrices && room.matrices && !alone {
+        let plain = gpu.read_floats(&room.c, 0, tokens * TOP_K * HIDDEN)?;
+        let count = room.assign(gpu, tokens, tile::EXPERT_TOKENS as usize)?;
+        let work = Work { count, pairs: tile::EXPERT_TOKENS, ..work };
+        let flops = 2 * tokens * TOP_K * INNER * HIDDEN;
+        halves::launch(gpu, &room.a, &room.halves, (tokens, HIDDEN))?;
+        table.line(gpu, "  gate, up by matrices", 40, 2 * flops, &mut |gpu| {
+            tile::launch_experts(
+                gpu,
+                Half::GateUp,
+                &record,
+                &room.slabs,
+                work,
+                &room.halves,
+                &room.b,
+            )
+        })?;
+        let pairs = (tokens * TOP_K, INNER);
+        table.line(gpu, "  halves of inner rows", 40, 8 * pairs.0 * INNER, &mut |gpu| {
+            halves::launch(gpu, &room.b, &room.halves, pairs)
+        })?;
+        table.line(gpu, "  down by matrices", 40, flops, &mut |gpu| {
+            tile::launch_experts(gpu, Half::Down, &record, &room.slabs, work, &room.halves, &room.d)
+        })?;
+        compare(&plain, &gpu.read_floats(&room.d, 0, tokens * TOP_K * HIDDEN)?);
+    }
+    let choice = router::Choice {
+        ids: &room.ids,
+        first_id: 0,
+        weights: &room.weights,
+        tiles: &room.tiles,
+        table_start: 0,
+        flag: 1,
+    };
+    table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
+        router::launch(gpu, &room.small, &room.slabs, choice, (tokens, EXPERTS, TOP_K), true)
+    })?;
+    table.line(gpu, "swiglu", 40, 12 * tokens * INNER, &mut |gpu| {
+        elementwise::launch_swiglu(gpu, &room.a, &room.b, tokens * INNER)
+    })?;
+    let rows = (&room.c, &room.weights);
+    table.line(gpu, "combine", 40, 4 * tokens * TOP_K * HIDDEN, &mut |gpu| {
+        let shared = Some((&room.a, &room.small));
+        experts::launch_combine(gpu, rows, shared, &room.b, (tokens, TOP_K, HIDDEN))
+    })
+}
+
+fn layers(
+    gpu: &mut Gpu,
+    table: &mut Table,
+    room: &Room,
+    tokens: usize,
+    position: usize,
+) -> Result<()> {
+    let run = Run { first: 0, tokens, position };
+    table.line(gpu, "norm", 81, 8 * tokens * HIDDEN, &mut |gpu| {
+        norm::launch(gpu, (&room.a, &room.small, &room.b), (tokens, HIDDEN), 1e-6)
+    })?;
+    let delta =
+        delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
+    let channels = delta.channels();
+    table.line(gpu, "convolution", 30, 8 * tokens * channels, &mut |gpu| {
+        let buffers = (&room.a, &room.c, &room.tail, &room.b);
+        convolution::launch(gpu, buffers, channels, 4, run)
+    })?;
+    table.line(gpu, "delta heads", 30, 8 * tokens * 4096, &mut |gpu| {
+        delta::launch_heads(gpu, &room.b, delta, tokens)
+    })?;
+    let inputs = delta::Inputs {
+        x: &room.b,
+        beta: &room.small,
+        decay: &room.small,
+        rate: &room.small,
+        bias: &room.small,
+    };
+    table.line(gpu, "delta rule", 30, 8 * delta.state_len(), &mut |gpu| {
+        delta::launch(gpu, inputs, &room.state, &room.c, delta, run)
+    })?;
+    table.line(gpu, "gated norm", 30, 12 * tokens * 4096, &mut |gpu| {
+        norm::launch_gated(gpu, (&room.b, &room.small, &room.a), (tokens * 32, 128), 1e-6)
+    })?;
+    table.line(gpu, "split", 10, 16 * tokens * 4096, &mut |gpu| {
+        heads::launch_split(gpu, (&room.a, &room.b, &room.c), (tokens, 16, 256))
+    })?;
+    table.line(gpu, "heads", 20, 8 * tokens * 4096, &mut |gpu| {
+        heads::launch(gpu, (&room.b, &room.small, &room.small), (tokens, 16, 256), 32, 1e-6)
+    })?;
+    let shape = attention::Shape { query_heads: 16, key_value_heads: 2, dim: 256 };
+    let places = (&room.keys, &room.values);
+    table.line(gpu, "append", 10, 6 * tokens * 1024, &mut |gpu| {
+        attention::launch_append(gpu, Cache::F16, (&room.a, &room.d), places, shape, run)
+    })?;
+    let bytes = 2 * 2 * 512 * (position + tokens);
+    table.line(gpu, "attend", 10, bytes, &mut |gpu| {
+        attention::launch(gpu, Cache::F16, (&room.a, None), places, &room.b, shape, run)
+    })?;
+    if tokens == 1 {
+        table.line(gpu, "  attend side by side (two)", 20, bytes, &mut |gpu| {
+            let to = (&room.d, &room.c);
+            attention::launch_split(gpu, Cache::F16, (&room.a, None), places, to, shape, run)
+        })?;
+    }
+    if tokens > 8 && room.matrices && gpu.adapter().matrices {
+        gpu.write_floats(&room.keys, 0, &vec![0.0; CONTEXT * 512])?;
+        gpu.write_floats(&room.values, 0, &vec![0.0; CONTEXT * 512])?;
+        attention::launch_append(gpu, Cache::F16, (&room.a, &room.d), places, shape, run)?;
+        attention::launch(gpu, Cache::F16, (&room.a, None), places, &room.b, shape, run)?;
+        table.line(gpu, "  queries in halves", 10, bytes, &mut |gpu| {
+            halves::launch(gpu, &room.a, &room.halves, (tokens, 4096))
+        })?;
+        table.line(gpu, "  attend by matrices", 10, bytes, &mut |gpu| {
+            let places = (&room.keys, &room.values, CONTEXT);
+            tile_attention::launch(gpu, (&room.halves, None), places, &room.c, shape, run)
+        })?;
+        let plain = gpu.read_floats(&room.b, 0, tokens * 4096)?;
+        compare(&plain, &gpu.read_floats(&room.c, 0, tokens * 4096)?);
+    }
+    table.line(gpu, "sigmoid gate", 10, 12 * tokens * 4096, &mut |gpu| {
+        elementwise::launch_sigmoid_gate(gpu, &room.a, &room.b, tokens * 4096)
+    })
+}
+
+fn head(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
+    let mut copies = Copies::new(gpu, 4, VOCABULARY, HIDDEN, 1)?;
+    let bytes = copies.bytes;
+    table.line(gpu, "product head", 1, bytes, &mut |gpu| {
+        product::launch(gpu, copies.next(), &room.a, &room.c, 1, false)
+    })?;
+    let ids = room.ids.clone();
+    table.line(gpu, "embedding", 1, 4 * HIDDEN, &mut |gpu| {
+        embedding::launch(gpu, copies.next(), &ids, &room.b, 1)
+    })?;
+    let scratch = gpu.buffer("ranking", 4 * draw::scratch_words(VOCABULARY, 1) as u64)?;
+    table.line(gpu, "most likely (two passes)", 2, 2 * VOCABULARY, &mut |gpu| {
+        draw::launch_most_likely(gpu, &room.c, &scratch, &room.ids, (1, VOCABULARY))
+    })
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1).map(|it| it.parse::<usize>().unwrap());
+    let adapter = choose(arguments.next())?;
+    let prompt = arguments.next().unwrap_or(2048);
+    println!("{adapter}\nmatrices: {}", adapter.matrix_shapes().join(", "));
+    let mut gpu = Gpu::open(adapter)?;
+    costs(&mut gpu)?;
+    let matrices = arguments.next() != Some(0);
+    let room = Room::new(&mut gpu, prompt.max(1024), matrices)?;
+    let mut table = Table::new("one token at position 512", 40);
+    products(&mut gpu, &mut table, &room, 1, false)?;
+    layers(&mut gpu, &mut table, &room, 1, 512)?;
+    mixture(&mut gpu, &mut table, &room, 1)?;
+    head(&mut gpu, &mut table, &room)?;
+    table.end();
+    let mut table = Table::new("launches of one token that do several operations", 40);
+    together(&mut gpu, &mut table, &room)?;
+    table.end();
+    let mut table = Table::new(&format!("a prompt of {prompt}"), 3);
+    products(&mut gpu, &mut table, &room, prompt, true)?;
+    layers(&mut gpu, &mut table, &room, prompt, 0)?;
+    mixture(&mut gpu, &mut table, &room, prompt)?;
+    table.end();
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Launches of several operations against the operations one by one, whose bits they must have.
+
+use super::*;
+use crate::Planes;
+use crate::op::fused;
+
+const EPSILON: f32 = 1e-6;
+
+pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    for (bits, group, columns) in [(4, 64, 2048), (4, 32, 512), (8, 64, 2048), (6, 128, 384)] {
+        add(products(gpu, bits, group, columns)?);
+    }
+    for cache in [attention::Cache::F32, attention::Cache::F16] {
+        add(heads_of_one(gpu, cache)?);
+    }
+    add(convolves(gpu)?);
+    Ok(())
+}
+
+/// A finding of bits that are equal or not.
+fn equal(name: String, alone_equal: bool) -> Finding {
+    Finding { name, difference: 0.0, bound: 0.0, alone_equal }
+}
+
+/// Matrices of one packing, of random contents.
+fn matrices(
+    gpu: &mut Gpu,
+    encoding: Encoding,
+    shapes: &[(usize, usize)],
+    numbers: &mut Numbers,
+) -> Result<Trunk, GpuError> {
+    let mut trunk = Trunk::default();
+    for &(rows, columns) in shapes {
+        let held = matrices::Held::random(encoding, rows, columns, numbers);
+        trunk.add(gpu, "check", &held.matrix())?;
+    }
+    Ok(trunk)
+}
+
+fn products(gpu: &mut Gpu, bits: u8, group: u16, columns: usize) -> Result<Finding, GpuError> {
+    let encoding = Encoding::Affine { bits, group, scale: FloatType::Bf16 };
+    let mut numbers = Numbers::new(21);
+    let shapes = [(2100, columns), (37, columns), (37, columns), (1, columns)];
+    let trunk = matrices(gpu, encoding, &shapes, &mut numbers)?;
+    let (x, weight) = (numbers.floats(columns), numbers.floats(columns));
+    let (x, weight) = (floats(gpu, &x)?, floats(gpu, &weight)?);
+    let normed = empty(gpu, columns)?;
+    norm::launch(gpu, (&x, &weight, &normed), (1, columns), EPSILON)?;
+    let mut all_equal = true;
+    let product = |gpu: &mut Gpu, matrix: &Planes, from: &Buffer| -> Result<Vec<f32>, GpuError> {
+        let out = empty(gpu, matrix.rows)?;
+        product::launch(gpu, matrix, from, &out, 1, false)?;
+        gpu.read_floats(&out, 0, matrix.rows)
+    };
+    let plain: Vec<_> =
+        (0..4).map(|at| product(gpu, trunk.matrix(at), &normed)).collect::<Result<_, _>>()?;
+    for count in 1..=4 {
+        let outputs: Vec<_> =
+            shapes.iter().map(|shape| empty(gpu, shape.0)).collect::<Result<_, _>>()?;
+        let pairs: Vec<_> = (0..count).map(|at| (trunk.matrix(at), &outputs[at])).collect();
+        let kept = empty(gpu, columns)?;
+        let keep = (count % 2 == 0).then_some(&kept);
+        fused::launch_several(gpu, &pairs, (&x, &weight), EPSILON, keep)?;
+        for (at, plain) in plain.iter().enumerate().take(count) {
+            all_equal &= gpu.read_floats(&outputs[at], 0, shapes[at].0)? == *plain;
+        }
+        if keep.is_some() {
+            let all = gpu.read_floats(&normed, 0, columns)?;
+            all_equal &= gpu.read_floats(&kept, 0, columns)? == all;
+        }
+    }
+    let (gate, up) = (floats(gpu, &plain[1])?, floats(gpu, &plain[2])?);
+    elementwise::launch_swiglu(gpu, &up, &gate, 37)?;
+    let out = empty(gpu, 37)?;
+    fused::launch_gated(gpu, [trunk.matrix(1), trunk.matrix(2)], &normed, &out)?;
+    all_equal &= gpu.read_floats(&out, 0, 37)? == gpu.read_floats(&gate, 0, 37)?;
+    // The sum of a layer, whose shared part is the product by the first matrix.
+    let (rows, k) = (shapes[0].0, 3);
+    let (pairs, weights) = (numbers.floats(k * rows), numbers.floats(k));
+    let (pairs, weights) = (floats(gpu, &pairs)?, floats(gpu, &weights)?);
+    let (factor, shared) = (floats(gpu, &[0.3])?, floats(gpu, &plain[0])?);
+    let before = numbers.floats(rows);
+    let (one, other) = (floats(gpu, &before)?, floats(gpu, &before)?);
+    let common = Some((&shared, &factor));
+    experts::launch_combine(gpu, (&pairs, &weights), common, &one, (1, k, rows))?;
+    let of = (&normed, &factor);
+    fused::launch_close(gpu, trunk.matrix(0), of, (&pairs, &weights), &other, k)?;
+    all_equal &= gpu.read_floats(&one, 0, rows)? == gpu.read_floats(&other, 0, rows)?;
+    Ok(equal(format!("several products {}, rows of {columns}", encoding.name()), all_equal))
+}
+
+/// Heads of a token among others, with gates and without; then its attention, with blocks side by side.
+fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<Finding, GpuError> {
+    let (dim, pairs, tokens, row, position) = (96, 16, 3, 1, 290);
+    let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
+    let mut numbers = Numbers::new(22);
+    let mut random = |gpu: &mut Gpu, count: usize| floats(gpu, &numbers.floats(count));
+    let both = random(gpu, tokens * 8 * dim)?;
+    let (key, value) = (random(gpu, tokens * 2 * dim)?, random(gpu, tokens * 2 * dim)?);
+    let weights = [random(gpu, dim)?, random(gpu, dim)?];
+    let angles = random(gpu, tokens * 2 * pairs)?;
+    let capacity = 2 * dim * 300;
+    let (old_keys, old_values) = (random(gpu, capacity)?, random(gpu, capacity)?);
+    let bytes = (capacity * cache.bytes()) as u64;
+    let mut results = Vec::new();
+    for alone in [false, true] {
+        let (query, gate) = (empty(gpu, tokens * 4 * dim)?, empty(gpu, tokens * 4 * dim)?);
+        let turned = empty(gpu, tokens * 2 * dim)?;
+        gpu.copy(&key, 0, &turned, 0, 4 * (tokens * 2 * dim) as u64);
+        let (keys, values) = (gpu.buffer("check", bytes)?, gpu.buffer("check", bytes)?);
+        let old = attention::Run { first: 0, tokens: position, position: 0 };
+        let (places, run) = ((&keys, &values), attention::Run { first: row, tokens: 1, position });
+        attention::launch_append(gpu, cache, (&old_keys, &old_values), places, shape, old)?;
+        let out = empty(gpu, tokens * 4 * dim)?;
+        if alone {
+            let of = heads::Prepared {
+                both: Some(&both),
+                key: &key,
+                value: &value,
+                weights: [&weights[0], &weights[1]],
+                angles: &angles,
+                query: &query,
+                places,
+            };
+            heads::launch_prepare(gpu, cache, of, shape, (row, position), pairs, EPSILON)?;
+            let partial = empty(gpu, attention::partial_len(4, 300))?;
+            let to = (&partial, &out);
+            attention::launch_split(gpu, cache, (&query, Some(&both)), places, to, shape, run)?;
+        } else {
+            heads::launch_split(gpu, (&both, &query, &gate), (tokens, 4, dim))?;
+            let of = (&query, &weights[0], &angles);
+            heads::launch(gpu, of, (tokens, 4, dim), pairs, EPSILON)?;
+            let of = (&turned, &weights[1], &angles);
+            heads::launch(gpu, of, (tokens, 2, dim), pairs, EPSILON)?;
+            attention::launch_append(gpu, cache, (&turned, &value), places, shape, run)?;
+            attention::launch(gpu, cache, (&query, None), places, &out, shape, run)?;
+            elementwise::launch_sigmoid_gate(gpu, &gate, &out, tokens * 4 * dim)?;
+        }
+        let (start, width) = ((4 * row * 4 * dim) as u64, 4 * dim);
+        let mut found = gpu.read_floats(&query, start, width)?;
+        found.extend(gpu.read_floats(&out, start, width)?);
+        let stored = gpu.read_words(&keys, 0, bytes as usize / 4)?;
+        let more = gpu.read_words(&values, 0, bytes as usize / 4)?;
+        results.push((found, stored, more));
+    }
+    Ok(equal(format!("heads and attention of one token, {cache:?}"), results[0] == results[1]))
+}
+
+fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let shape =
+        delta::Shape { key_heads: 2, value_heads: 4, key_dim: 40, value_dim: 24, tiled: false };
+    let (channels, taps, row) = (shape.channels(), 4, 2);
+    let mut numbers = Numbers::new(23);
+    let (x, weight) = (numbers.floats(3 * channels), numbers.floats(channels * taps));
+    let tail = numbers.floats((taps - 1) * channels);
+    let (x, weight) = (floats(gpu, &x)?, floats(gpu, &weight)?);
+    let mut results = Vec::new();
+    for alone in [false, true] {
+        let (kept, out) = (floats(gpu, &tail)?, empty(gpu, 3 * channels)?);
+        let buffers = (&x, &weight, &kept, &out);
+        if alone {
+            convolution::launch_with_heads(gpu, buffers, shape, taps, row)?;
+        } else {
+            let run = attention::Run { first: row, tokens: 1, position: 0 };
+            convolution::launch(gpu, buffers, channels, taps, run)?;
+            delta::launch_heads(gpu, &out, shape, 3)?;
+        }
+        let mut found = gpu.read_floats(&out, 4 * (row * channels) as u64, channels)?;
+        found.extend(gpu.read_floats(&kept, 0, tail.len())?);
+        results.push(found);
+    }
+    Ok(equal("convolution and heads of one token".to_owned(), results[0] == results[1]))
+}

@@ -1,0 +1,76 @@
+//! Rows as pairs of f16, for products by matrices of f16: a value is the sum of both, times its row's power of two.
+//!
+//! The power of two brings a row's greatest value to 2^13, so that neither half is too large for f16 and 22 bits of
+//! every value within 2^-15 of the greatest are kept.
+
+use super::Op;
+use crate::source::{Source, TREE_MAX};
+use crate::{Buffer, Gpu, GpuError};
+
+/// What weights are multiplied by before they become f16; rows' factors undo it.
+pub(crate) const WEIGHT_SCALE: &str = "16.0";
+
+/// Rows in halves, and what each row's products are multiplied by.
+#[derive(Clone, Debug)]
+pub struct Halves {
+    /// `[rows, 2, width]` of f16.
+    pub values: Buffer,
+    /// `[rows]` of f32.
+    pub factors: Buffer,
+}
+
+impl Halves {
+    /// Numbers of 32 bits of `values` and `factors`.
+    pub fn sizes(rows: usize, width: usize) -> [usize; 2] {
+        [rows * width, rows]
+    }
+}
+
+pub(crate) fn source() -> (Source, String) {
+    let source = Source::new()
+        .extension("f16")
+        .read("x", "vec4<f32>")
+        .write("halves", "vec4<f16>")
+        .write("factors", "f32")
+        .parameters(&["quads"])
+        .shared("red", "array<f32, 256>")
+        .function(TREE_MAX);
+    let body = "
+        let row = wid.y * 32768u + wid.x;
+        let at = row * p.quads;
+        var greatest = 0.0;
+        for (var i = lid; i < p.quads; i = i + 256u) {
+            let a = abs(x[at + i]);
+            greatest = max(greatest, max(max(a.x, a.y), max(a.z, a.w)));
+        }
+        red[lid] = greatest;
+        let exponent = clamp(267u - min(bitcast<u32>(tree_max(lid)) >> 23u, 254u), 1u, 249u);
+        let scale = bitcast<f32>(exponent << 23u);
+        for (var i = lid; i < p.quads; i = i + 256u) {
+            let value = x[at + i] * scale;
+            // By its bits: a driver may take a value that became f16 and f32 again to be the value.
+            let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(value) & vec4<u32>(0xffffe000u));
+            halves[2u * at + i] = vec4<f16>(high);
+            halves[2u * at + p.quads + i] = vec4<f16>(value - high);
+        }
+        // The inverse, and that of what weights are multiplied by.
+        if lid == 0u { factors[row] = bitcast<f32>((250u - exponent) << 23u); }
+        ";
+    (source, body.to_owned())
+}
+
+/// Parts `x[rows, width]`; `width` is a multiple of 4.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    x: &Buffer,
+    to: &Halves,
+    (rows, width): (usize, usize),
+) -> Result<(), GpuError> {
+    debug_assert!(width.is_multiple_of(4), "rows of {width}");
+    let spans = [x.all(), to.values.all(), to.factors.all()];
+    let groups = [rows.min(32768) as u32, rows.div_ceil(32768) as u32, 1];
+    gpu.dispatch(Op::Halves, &spans, &[width as u32 / 4], groups)
+}

@@ -155,9 +155,9 @@ pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
             var weight = vec4<f32>(0.0);
             let key = start + quad * 4u;
             let at = row * 64u + quad * 4u;
-            let of = vec4<f32>(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]);
+            let four_scores = vec4<f32>(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]);
             if key >= block {{
-                let all = exp(of * scale - most) * 1024.0;
+                let all = exp(four_scores * scale - most) * 1024.0;
                 let numbers = vec4<u32>(key) + vec4<u32>(0u, 1u, 2u, 3u);
                 weight = select(vec4<f32>(0.0), all, numbers <= vec4<u32>(mine));
             }}

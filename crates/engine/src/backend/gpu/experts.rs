@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use gpu::op::{experts, halves, router, tile};
+use gpu::op::{experts, halves, product, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StoreCounters};
 use store::format::ProjectionShape;

@@ -89,14 +89,33 @@ impl GpuBackend {
         for (matrix, y) in products {
             let matrix = self.trunk.matrix(matrix.index());
             if !tile::serves(matrix.rows, matrix.columns) {
-                product::launch(&mut self.residency.device_mut().gpu, matrix, x, y, self.tokens, add)?;
+                product::launch(
+                    &mut self.residency.device_mut().gpu,
+                    matrix,
+                    x,
+                    y,
+                    self.tokens,
+                    add,
+                )?;
                 continue;
             }
             if !ready {
-                halves::launch(&mut self.residency.device_mut().gpu, x, parted, (self.tokens, matrix.columns))?;
+                halves::launch(
+                    &mut self.residency.device_mut().gpu,
+                    x,
+                    parted,
+                    (self.tokens, matrix.columns),
+                )?;
                 ready = true;
             }
-            tile::launch(&mut self.residency.device_mut().gpu, matrix, parted, y, self.tokens, add)?;
+            tile::launch(
+                &mut self.residency.device_mut().gpu,
+                matrix,
+                parted,
+                y,
+                self.tokens,
+                add,
+            )?;
         }
         Ok(())
     }
@@ -114,11 +133,22 @@ impl GpuBackend {
         if self.alone() && alike(&matrices) {
             let outputs = products.iter().map(|(_, to)| &self.registers[*to as usize]);
             let pairs: Vec<_> = matrices.iter().copied().zip(outputs).collect();
-            return fused::launch_several(&mut self.residency.device_mut().gpu, &pairs, (residual, weight), epsilon, None);
+            return fused::launch_several(
+                &mut self.residency.device_mut().gpu,
+                &pairs,
+                (residual, weight),
+                epsilon,
+                None,
+            );
         }
         let normed = &self.registers[Register::Normed as usize];
         let shape = (self.tokens, self.config.hidden);
-        norm::launch(&mut self.residency.device_mut().gpu, (residual, weight, normed), shape, epsilon)?;
+        norm::launch(
+            &mut self.residency.device_mut().gpu,
+            (residual, weight, normed),
+            shape,
+            epsilon,
+        )?;
         self.products(Register::Normed, products, false)
     }
 
@@ -135,7 +165,13 @@ impl GpuBackend {
         let [x, y] = [Register::Mixed, Register::Convolved]
             .map(|register| &self.registers[register as usize]);
         let buffers = (x, &self.vectors[weight.index()], tail, y);
-        convolution::launch_with_heads(&mut self.residency.device_mut().gpu, buffers, shape, taps, span.run.first)?;
+        convolution::launch_with_heads(
+            &mut self.residency.device_mut().gpu,
+            buffers,
+            shape,
+            taps,
+            span.run.first,
+        )?;
         let run = (0, span.sequence);
         self.sequences.keep(&mut self.residency.device_mut().gpu, run, layer, true)
     }
@@ -225,7 +261,13 @@ impl GpuBackend {
             let matrices: Vec<_> = pairs.iter().map(|(matrix, _)| *matrix).collect();
             if alike(&matrices) {
                 let (from, epsilon) = ((residual, weight), self.config.rms_epsilon);
-                fused::launch_several(&mut self.residency.device_mut().gpu, &pairs, from, epsilon, Some(&normed))?;
+                fused::launch_several(
+                    &mut self.residency.device_mut().gpu,
+                    &pairs,
+                    from,
+                    epsilon,
+                    Some(&normed),
+                )?;
                 return self.shared_inputs(mixture, &normed);
             }
         }
@@ -234,7 +276,12 @@ impl GpuBackend {
             let weight = &self.vectors[norm.index()];
             let shape = (self.tokens, self.config.hidden);
             let buffers = (residual, weight, &normed);
-            norm::launch(&mut self.residency.device_mut().gpu, buffers, shape, self.config.rms_epsilon)?;
+            norm::launch(
+                &mut self.residency.device_mut().gpu,
+                buffers,
+                shape,
+                self.config.rms_epsilon,
+            )?;
         }
         if self.by_matrices() {
             if let Some(shared) = shared {
@@ -251,7 +298,14 @@ impl GpuBackend {
         }
         for (matrix, to) in &first {
             let matrix = self.trunk.matrix(matrix.index());
-            product::launch(&mut self.residency.device_mut().gpu, matrix, &normed, to, self.tokens, false)?;
+            product::launch(
+                &mut self.residency.device_mut().gpu,
+                matrix,
+                &normed,
+                to,
+                self.tokens,
+                false,
+            )?;
         }
         self.shared_inputs(mixture, &normed)
     }
@@ -260,7 +314,8 @@ impl GpuBackend {
     fn shared_inputs(&mut self, mixture: &Mixture, normed: &Buffer) -> Result<(), EngineError> {
         let Some(shared) = &mixture.shared else { return Ok(()) };
         let [gate, up] = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
-        let (gpu, buffers, tokens) = (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
+        let (gpu, buffers, tokens) =
+            (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
         if tokens == 1 && alike(&[gate, up]) && gate.rows == up.rows {
             fused::launch_gated(gpu, [gate, up], normed, &buffers.shared_gate)?;
         } else {

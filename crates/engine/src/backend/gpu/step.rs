@@ -343,6 +343,8 @@ impl GpuBackend {
         let routed = Routed {
             buffers: &self.mixture,
             normed: &self.registers[Register::Normed as usize],
+            halves: None,
+            tokens: self.tokens,
             top_k: self.options.top_k,
             experts: self.config.moe.experts,
         };

@@ -66,7 +66,7 @@ fn blocks_give_the_logits_of_the_processor() {
         let all = score(&["--device", "gpu:0"]);
         let apart = distance(&all, &reference);
         assert!(apart < 1e-4, "{experts} and {trunk}: {apart:.1e} from the processor");
-        let few = score(&["--device", "gpu:0", "--vram", "42M"]);
+        let few = score(&["--device", "gpu:0", "--vram", "45M"]);
         assert!(all.logits == few.logits, "{experts}: other bits with experts on disk");
     }
 }

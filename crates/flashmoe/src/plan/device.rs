@@ -153,7 +153,7 @@ pub(crate) enum Choice {
         /// Why no GPU was taken, where one was looked for.
         because: Option<String>,
     },
-    Gpu(FoundDevice),
+    Gpu(Box<FoundDevice>),
 }
 
 /// Finds the device that the arguments ask for.
@@ -224,7 +224,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         Some(ByteSize(asked)) => asked,
         None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
-    Ok(Choice::Gpu(FoundDevice { info, portable, budget }))
+    Ok(Choice::Gpu(Box::new(FoundDevice { info, portable, budget })))
 }
 
 /// Takes the processor instead where the user left the choice open and the GPU's kernels do not serve the model.

@@ -177,7 +177,8 @@ pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
         for j in 0..columns {
             let _ = writeln!(
                 body,
-                "let value{j} = coopLoadT<coop_mat16x16<f16, B>>(&values[(start + {}u) * key_step + across + {}u], key_step);",
+                "let value{j} = coopLoadT<coop_mat16x16<f16, B>>(\
+                 &values[(start + {}u) * key_step + across + {}u], key_step);",
                 step * 16,
                 j * 4
             );

@@ -11,6 +11,7 @@
 mod draw;
 mod experts;
 mod fused;
+mod load;
 mod prefetch;
 mod requirements;
 mod running;
@@ -20,7 +21,6 @@ mod speed;
 mod step;
 
 use std::io::Read;
-use std::ops::ControlFlow;
 
 use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
 pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choose};
@@ -28,15 +28,12 @@ use gpu::{Buffer, Trunk};
 use kernels::KvType;
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
-use store::format::ProjectionShape;
-use store::trunk::LoadMode;
 
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 use self::fused::delta_shape;
 use self::prefetch::Prefetch;
-use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
@@ -51,7 +48,7 @@ use crate::model::mixture::Mixture;
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::sampling::{Ranked, Wanted};
-use crate::weights::{Catalog, MatrixId, VectorId};
+use crate::weights::{MatrixId, VectorId};
 
 /// Most slots of this size that an adapter can reach.
 pub fn most_slots(adapter: &Adapter, slot_bytes: usize) -> usize {
@@ -93,82 +90,6 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
-    /// Loads the dense weights, allocates everything that a batch needs, and the slots.
-    ///
-    /// # Errors
-    /// A failed read, or no memory left on the device.
-    pub fn new(
-        config: ModelConfig,
-        catalog: &Catalog<'_>,
-        mode: LoadMode,
-        memory: ExpertMemory,
-        shapes: &[Option<[ProjectionShape; 3]>],
-        (mut gpu, options): (Gpu, GpuOptions),
-        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Self, EngineError> {
-        if options.batch_tokens > BATCH_LIMIT {
-            let asked = options.batch_tokens;
-            let found =
-                format!("--prefill-chunk {asked}: a GPU computes up to {BATCH_LIMIT} at once");
-            return Err(EngineError::Request(found));
-        }
-        check_kv_type(options.kv_type)?;
-        let sizes = Sizes::new(&config, &options);
-        let mut trunk = Trunk::default();
-        let mut names = catalog.encodings().map(|(name, _)| name);
-        let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
-            let name = names.next().unwrap_or("a matrix");
-            Ok(trunk.add(&mut gpu, name, &matrix)?)
-        })?;
-        let matrices = gpu.adapter().matrices;
-        let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
-        let mut held = Vec::with_capacity(vectors.len());
-        for values in &vectors {
-            held.push(numbers("a vector", values.len())?);
-        }
-        let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
-        let registers = registers.collect::<Result<Vec<_>, _>>()?;
-        let halves = fused::halves(&mut numbers, &sizes, matrices)?;
-        let partial = numbers("attention", sizes.partial)?;
-        let token_ids = numbers("tokens", sizes.tokens)?;
-        let angles = numbers("angles", sizes.angles)?;
-        for (buffer, values) in held.iter().zip(&vectors) {
-            gpu.write_floats(buffer, 0, values)?;
-        }
-        let mixture = MixtureBuffers::new(&mut gpu, &sizes)?;
-        let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
-        let head = Head::new(&mut gpu, &sizes)?;
-        let (layers, experts) = (config.layers.len(), config.moe.experts);
-        let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
-        let shape = (layers, experts, options.top_k);
-        let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
-        let prefetch = guesses.then(prefetch).transpose()?;
-        Ok(Self {
-            mixture,
-            sequences,
-            prefetch,
-            residency: experts::load(gpu, &config, shapes, memory, &options)?,
-            trunk,
-            vectors: held,
-            registers,
-            token_ids,
-            angles,
-            head,
-            steps: Steps::new(options.pieces, config.layers.len()),
-            halves,
-            partial,
-            context_gated: false,
-            frequencies: config.attention.rope.inverse_frequencies(),
-            spans: Vec::new(),
-            ids: Vec::new(),
-            tokens: 0,
-            phase: Phase::Prefill,
-            failure: None,
-            config,
-            options,
-        })
-    }
-
     /// Runs what cannot fail, and remembers that it did.
     fn attempt(&mut self, run: impl FnOnce(&mut Self) -> Result<(), GpuError>) {
         if self.failure.is_none() {

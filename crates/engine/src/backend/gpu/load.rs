@@ -1,0 +1,97 @@
+//! What a backend holds from its start: dense weights, the buffers of a batch, and the slots.
+
+use std::ops::ControlFlow;
+
+use gpu::{Gpu, Trunk};
+use store::cache::Phase;
+use store::format::ProjectionShape;
+use store::trunk::LoadMode;
+
+use super::draw::Head;
+use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::prefetch::Prefetch;
+use super::requirements::Sizes;
+use super::sequences::Sequences;
+use super::step::Steps;
+use super::{BATCH_LIMIT, GpuBackend, GpuOptions, Prediction, check_kv_type, fused};
+use crate::EngineError;
+use crate::model::config::ModelConfig;
+use crate::weights::Catalog;
+
+impl GpuBackend {
+    /// Loads the dense weights, allocates everything that a batch needs, and the slots.
+    ///
+    /// # Errors
+    /// A failed read, or no memory left on the device.
+    pub fn new(
+        config: ModelConfig,
+        catalog: &Catalog<'_>,
+        mode: LoadMode,
+        memory: ExpertMemory,
+        shapes: &[Option<[ProjectionShape; 3]>],
+        (mut gpu, options): (Gpu, GpuOptions),
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
+        if options.batch_tokens > BATCH_LIMIT {
+            let asked = options.batch_tokens;
+            let found =
+                format!("--prefill-chunk {asked}: a GPU computes up to {BATCH_LIMIT} at once");
+            return Err(EngineError::Request(found));
+        }
+        check_kv_type(options.kv_type)?;
+        let sizes = Sizes::new(&config, &options);
+        let mut trunk = Trunk::default();
+        let mut names = catalog.encodings().map(|(name, _)| name);
+        let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
+            let name = names.next().unwrap_or("a matrix");
+            Ok(trunk.add(&mut gpu, name, &matrix)?)
+        })?;
+        let matrices = gpu.adapter().matrices;
+        let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
+        let mut held = Vec::with_capacity(vectors.len());
+        for values in &vectors {
+            held.push(numbers("a vector", values.len())?);
+        }
+        let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
+        let registers = registers.collect::<Result<Vec<_>, _>>()?;
+        let halves = fused::halves(&mut numbers, &sizes, matrices)?;
+        let partial = numbers("attention", sizes.partial)?;
+        let token_ids = numbers("tokens", sizes.tokens)?;
+        let angles = numbers("angles", sizes.angles)?;
+        for (buffer, values) in held.iter().zip(&vectors) {
+            gpu.write_floats(buffer, 0, values)?;
+        }
+        let mixture = MixtureBuffers::new(&mut gpu, &sizes)?;
+        let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
+        let head = Head::new(&mut gpu, &sizes)?;
+        let (layers, experts) = (config.layers.len(), config.moe.experts);
+        let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
+        let shape = (layers, experts, options.top_k);
+        let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
+        let prefetch = guesses.then(prefetch).transpose()?;
+        Ok(Self {
+            mixture,
+            sequences,
+            prefetch,
+            residency: experts::load(gpu, &config, shapes, memory, &options)?,
+            trunk,
+            vectors: held,
+            registers,
+            token_ids,
+            angles,
+            head,
+            steps: Steps::new(options.pieces, config.layers.len()),
+            halves,
+            partial,
+            context_gated: false,
+            frequencies: config.attention.rope.inverse_frequencies(),
+            spans: Vec::new(),
+            ids: Vec::new(),
+            tokens: 0,
+            phase: Phase::Prefill,
+            failure: None,
+            config,
+            options,
+        })
+    }
+}

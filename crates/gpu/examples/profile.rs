@@ -12,7 +12,6 @@ use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
     convolution, delta, draw, elementwise, embedding, fused, heads, norm, product, router, tile,
-    tile_attention,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{Encoding, FloatType, Matrix};
@@ -518,21 +517,6 @@ fn layers(
             let to = (&room.d, &room.c);
             attention::launch_split(gpu, Cache::F16, (&room.a, None), places, to, shape, run)
         })?;
-    }
-    if tokens > 8 && room.matrices && gpu.adapter().matrices {
-        gpu.write_floats(&room.keys, 0, &vec![0.0; CONTEXT * 512])?;
-        gpu.write_floats(&room.values, 0, &vec![0.0; CONTEXT * 512])?;
-        attention::launch_append(gpu, Cache::F16, (&room.a, &room.d), places, shape, run)?;
-        attention::launch(gpu, Cache::F16, (&room.a, None), places, &room.b, shape, run)?;
-        table.line(gpu, "  queries in halves", 10, bytes, &mut |gpu| {
-            halves::launch(gpu, &room.a, &room.halves, (tokens, 4096))
-        })?;
-        table.line(gpu, "  attend by matrices", 10, bytes, &mut |gpu| {
-            let places = (&room.keys, &room.values, CONTEXT);
-            tile_attention::launch(gpu, (&room.halves, None), places, &room.c, shape, run)
-        })?;
-        let plain = gpu.read_floats(&room.b, 0, tokens * 4096)?;
-        compare(&plain, &gpu.read_floats(&room.c, 0, tokens * 4096)?);
     }
     table.line(gpu, "sigmoid gate", 10, 12 * tokens * 4096, &mut |gpu| {
         elementwise::launch_sigmoid_gate(gpu, &room.a, &room.b, tokens * 4096)

@@ -33,7 +33,7 @@ pub struct Scored {
     pub score: Score,
     /// Added to the scores for the choice alone, `[experts]`.
     pub bias: Option<Span<f32>>,
-    /// The same of the next layer, of which choices are guessed.
+    /// The same of the next layer, whose choices are guessed.
     pub next_bias: Option<Span<f32>>,
     /// Groups of experts of one size, 1 to 64; they divide the experts.
     pub groups: usize,

@@ -1,8 +1,8 @@
-//! Products and attention by cooperative matrices, where the adapter has them.
+//! Products by cooperative matrices, where the adapter has them.
 
 use super::*;
 use crate::op::halves::{self, Halves};
-use crate::op::{tile, tile_attention};
+use crate::op::tile;
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     if !gpu.adapter().matrices {
@@ -10,9 +10,6 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     for encoding in matrices::encodings() {
         add(products(gpu, encoding)?);
-    }
-    for dim in [128, 256] {
-        add(attends(gpu, dim)?);
     }
     Ok(())
 }
@@ -54,39 +51,4 @@ fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
     let name = format!("product by matrices {}", encoding.name());
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: most, bound: 1e-5, alone_equal })
-}
-
-/// Against the plain kernel, whole and cut in two.
-fn attends(gpu: &mut Gpu, dim: usize) -> Result<Finding, GpuError> {
-    let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
-    let (tokens, capacity, width) = (300usize, 310, 4 * dim);
-    let mut numbers = Numbers::new(32);
-    let mut random = |gpu: &mut Gpu, count: usize| floats(gpu, &numbers.floats(count));
-    let query = random(gpu, tokens * width)?;
-    let (key, value) = (random(gpu, tokens * 2 * dim)?, random(gpu, tokens * 2 * dim)?);
-    let both = random(gpu, 2 * tokens * width)?;
-    let bytes = (4 * capacity * dim) as u64;
-    let (keys, values) = (gpu.buffer("check", bytes)?, gpu.buffer("check", bytes)?);
-    let cache = attention::Cache::F16;
-    let whole = attention::Run { first: 0, tokens, position: 0 };
-    attention::launch_append(gpu, cache, (&key, &value), (&keys, &values), shape, whole)?;
-    let plain = empty(gpu, tokens * width)?;
-    let places = (&keys, &values);
-    attention::launch(gpu, cache, (&query, Some(&both)), places, &plain, shape, whole)?;
-    let expected = gpu.read_floats(&plain, 0, tokens * width)?;
-    let parted = empty_halves(gpu, tokens + tile_attention::TILE, width)?;
-    halves::launch(gpu, &query, &parted, (tokens, width))?;
-    let mut results = Vec::new();
-    for cuts in [vec![(0, tokens)], vec![(0, 1), (1, 200), (201, 99)]] {
-        let out = empty(gpu, tokens * width)?;
-        for (first, count) in cuts {
-            let run = attention::Run { first, tokens: count, position: first };
-            let places = (&keys, &values, capacity);
-            tile_attention::launch(gpu, (&parted, Some(&both)), places, &out, shape, run)?;
-        }
-        results.push(gpu.read_floats(&out, 0, tokens * width)?);
-    }
-    let name = format!("attention by matrices, heads of {dim}");
-    let alone_equal = results[0] == results[1];
-    Ok(Finding { name, difference: difference(&results[0], &expected), bound: 1e-4, alone_equal })
 }

@@ -127,10 +127,5 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(halves))
         .chain([Op::Halves])
-        .chain(
-            [128, 256]
-                .into_iter()
-                .flat_map(|dim| [false, true].map(|gated| Op::TileAttend { dim, gated })),
-        )
         .chain(packings().flat_map(tiles))
 }

@@ -13,7 +13,7 @@ use super::Op;
 use super::packing::Packing;
 use super::product::{Sums, TEAMS, team_rows};
 use crate::source::Source;
-use crate::{Buffer, Gpu, GpuError, Slabs};
+use crate::{Buffer, Gpu, GpuError, Slabs, Span};
 
 pub use super::product::TILE as TILE_TOKENS;
 
@@ -131,6 +131,64 @@ impl Layout {
             inner: self.shapes[0].0,
         }
     }
+}
+
+/// The matrices of one half of a record, as every kernel of experts is told of them.
+pub(super) struct Sides {
+    pub(super) packing: Packing,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    places: [Place; 2],
+    half: Half,
+}
+
+impl Record {
+    pub(super) fn sides(&self, half: Half) -> Sides {
+        let [gate, up, down] = self.places;
+        let (packing, rows, columns, places) = match half {
+            Half::GateUp => (self.gate_up, self.inner, self.hidden, [gate, up]),
+            Half::Down => (self.down, self.hidden, self.inner, [down, Place::default()]),
+        };
+        Sides { packing, rows, columns, places, half }
+    }
+}
+
+impl Sides {
+    /// What a launch over the pairs of `work` is told.
+    pub(super) fn parameters(&self, slabs: &Slabs, work: Work<'_>) -> [u32; 15] {
+        // Rows of `x` are tokens in the first half, pairs in the second.
+        let share = if self.half == Half::GateUp { work.k } else { 1 };
+        let [first, second] = self.places;
+        [
+            self.rows as u32,
+            self.columns as u32,
+            self.packing.row_step(self.columns),
+            self.packing.row_groups(self.columns),
+            work.first as u32,
+            work.table_start as u32,
+            slabs.slot_words(),
+            share as u32,
+            work.flag,
+            first.weight,
+            first.scales,
+            first.biases,
+            second.weight,
+            second.scales,
+            second.biases,
+        ]
+    }
+}
+
+/// What a launch of experts reads before its rows: records, the grid of their format, and where the pairs are.
+pub(super) fn spans<'a>(
+    slabs: &'a Slabs,
+    grid: Option<&'a Buffer>,
+    work: Work<'a>,
+) -> Vec<Span<'a>> {
+    let mut spans = slabs.spans();
+    spans.extend(grid.map(Buffer::all));
+    spans.extend([slabs.table().all(), work.tiles.all(), work.order.all()]);
+    spans
 }
 
 /// The pairs that a launch serves.
@@ -291,40 +349,16 @@ pub fn launch(
     x: &Buffer,
     y: &Buffer,
 ) -> Result<(), GpuError> {
-    let (packing, rows, columns, share) = match half {
-        Half::GateUp => (record.gate_up, record.inner, record.hidden, work.k),
-        Half::Down => (record.down, record.hidden, record.inner, 1),
-    };
-    let [first, second] = match half {
-        Half::GateUp => [record.places[0], record.places[1]],
-        Half::Down => [record.places[2], Place::default()],
-    };
-    let together = packing.together(columns);
+    let sides = record.sides(half);
+    let (packing, rows) = (sides.packing, sides.rows);
+    let together = packing.together(sides.columns);
     let slabs_count = slabs.count() as u32;
     let spec = Spec { half, packing, together, tokens: work.pairs, slabs: slabs_count };
     let own = team_rows(packing, usize::MAX, work.pairs) / if half == Half::GateUp { 2 } else { 1 };
-    let parameters = [
-        rows as u32,
-        columns as u32,
-        packing.row_step(columns),
-        packing.row_groups(columns),
-        work.first as u32,
-        work.table_start as u32,
-        slabs.slot_words(),
-        share as u32,
-        work.flag,
-        first.weight,
-        first.scales,
-        first.biases,
-        second.weight,
-        second.scales,
-        second.biases,
-    ];
+    let parameters = sides.parameters(slabs, work);
     let grid = gpu.grid(packing)?;
-    let mut spans = slabs.spans();
-    spans.extend(grid.iter().map(Buffer::all));
-    let table = slabs.table();
-    spans.extend([table.all(), work.tiles.all(), work.order.all(), x.all(), y.all()]);
+    let mut spans = spans(slabs, grid.as_ref(), work);
+    spans.extend([x.all(), y.all()]);
     let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];
     gpu.dispatch(Op::Experts(spec), &spans, &parameters, groups)
 }

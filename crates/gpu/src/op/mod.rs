@@ -17,7 +17,6 @@ pub mod packing;
 pub mod product;
 pub mod router;
 pub mod tile;
-pub mod tile_attention;
 
 use crate::source::Source;
 use packing::Packing;
@@ -60,13 +59,6 @@ pub enum Op {
     Tile(tile::Spec),
     /// One half of the experts of a layer for many pairs, by cooperative matrices.
     TileExperts(tile::ExpertsSpec),
-    /// Attention of a prompt over a cache of f16, by cooperative matrices.
-    TileAttend {
-        /// Values of a head.
-        dim: u32,
-        /// Whether the result is multiplied by the sigmoid of a gate.
-        gated: bool,
-    },
     /// The weighted sum of a token's experts, added to its row; with a shared expert or without.
     Combine {
         /// Whether there is a shared expert.
@@ -154,7 +146,6 @@ impl Op {
             Self::Halves => halves::source(),
             Self::Tile(spec) => tile::source(spec),
             Self::TileExperts(spec) => tile::experts(spec),
-            Self::TileAttend { dim, gated } => tile_attention::source(dim, gated),
             Self::Combine { shared } => experts::combine(shared),
             Self::Embed(packing) => embedding::source(packing),
             Self::Norm => norm::rows(),
@@ -186,10 +177,7 @@ impl Op {
 
     /// Whether it multiplies matrices of f16, which only some adapters do ([`crate::Adapter::matrices`]).
     pub fn uses_matrices(self) -> bool {
-        matches!(
-            self,
-            Self::Halves | Self::Tile(_) | Self::TileExperts(_) | Self::TileAttend { .. }
-        )
+        matches!(self, Self::Halves | Self::Tile(_) | Self::TileExperts(_))
     }
 
     /// The text of the kernel, in WGSL.

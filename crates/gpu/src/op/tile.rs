@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::experts::{Half, Place, Record, Work};
+use super::experts::{self, Half, Record, Work};
 use super::halves::{Halves, WEIGHT_SCALE};
 use super::packing::{Float, Packing};
 use super::{Op, blocks};
@@ -466,36 +466,11 @@ pub fn launch_experts(
     x: &Halves,
     y: &Buffer,
 ) -> Result<(), GpuError> {
-    let (packing, rows, columns, share) = match half {
-        Half::GateUp => (record.gate_up, record.inner, record.hidden, work.k),
-        Half::Down => (record.down, record.hidden, record.inner, 1),
-    };
-    let [first, second] = match half {
-        Half::GateUp => [record.places[0], record.places[1]],
-        Half::Down => [record.places[2], Place::default()],
-    };
-    let parameters = [
-        rows as u32,
-        columns as u32,
-        packing.row_step(columns),
-        packing.row_groups(columns),
-        work.first as u32,
-        work.table_start as u32,
-        slabs.slot_words(),
-        share as u32,
-        work.flag,
-        first.weight,
-        first.scales,
-        first.biases,
-        second.weight,
-        second.scales,
-        second.biases,
-    ];
+    let sides = record.sides(half);
+    let (packing, rows) = (sides.packing, sides.rows);
+    let parameters = sides.parameters(slabs, work);
     let grid = gpu.grid(packing)?;
-    let mut spans = slabs.spans();
-    spans.extend(grid.iter().map(Buffer::all));
-    let table = slabs.table();
-    spans.extend([table.all(), work.tiles.all(), work.order.all()]);
+    let mut spans = experts::spans(slabs, grid.as_ref(), work);
     spans.extend([x.values.all(), x.factors.all(), y.all()]);
     let own = if half == Half::GateUp { ROWS / 2 } else { ROWS };
     let groups = [(rows as u32).div_ceil(own), work.count as u32, 1];

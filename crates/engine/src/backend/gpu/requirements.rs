@@ -4,7 +4,7 @@
 use gpu::op::attention as attention_kernels;
 use gpu::op::experts::Layout;
 use gpu::op::packing::Packing;
-use gpu::op::{convolution, delta, draw, heads, router, tile_attention};
+use gpu::op::{convolution, delta, draw, heads, router};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -126,11 +126,11 @@ impl Sizes {
         });
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
-        let halves = ((tokens + tile_attention::TILE) * widest).max(pairs * moe.intermediate);
+        let halves = (tokens * widest).max(pairs * moe.intermediate);
         let context = options.context;
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
-            halves: [halves.max(inner), pairs + tile_attention::TILE],
+            halves: [halves.max(inner), pairs],
             partial: attention_kernels::partial_len(attention.query_heads, context),
             selected: options.logit_rows * hidden,
             logits: options.logit_rows * config.vocabulary,

@@ -32,6 +32,8 @@ __device__ inline void turn(float* head, uint32_t dim, uint32_t rotated, const f
 
 // Grid: (heads, tokens), 128 threads; shared: dim floats.
 extern "C" __global__ void turn_heads(const __grid_constant__ TurnArguments a) {
+    await_inputs();
+    release_next();
     extern __shared__ float head[];
     __shared__ float scratch[32];
     float* x = a.x + (size_t(blockIdx.y) * a.heads + blockIdx.x) * a.dim;
@@ -96,6 +98,8 @@ struct WindowArguments {
 
 // Rows of the batch's tokens. Grid: tokens, 128 threads; shared: dim floats.
 extern "C" __global__ void store_window_rows(const __grid_constant__ WindowArguments a) {
+    await_inputs();
+    release_next();
     extern __shared__ float row[];
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) row[i] = a.keys[size_t(blockIdx.x) * a.dim + i];
     __syncthreads();
@@ -104,6 +108,8 @@ extern "C" __global__ void store_window_rows(const __grid_constant__ WindowArgum
 
 // Keeps the last rows of each run as the window of the next. Grid: tokens, 128 threads.
 extern "C" __global__ void keep_window_rows(const __grid_constant__ WindowArguments a) {
+    await_inputs();
+    release_next();
     const SequenceRows& s = a.rows;
     uint32_t token = blockIdx.x;
     if (!s.single && token + s.window < s.tokens) return;
@@ -134,6 +140,8 @@ struct PoolArguments {
 // Makes the compressed rows that tokens of the batch complete: of each dimension a sum weighed by a softmax over gates,
 // then norm and rotation. Grid: tokens, 256 threads; shared: dim floats.
 extern "C" __global__ void pool_rows(const __grid_constant__ PoolArguments a) {
+    await_inputs();
+    release_next();
     extern __shared__ float row[];
     __shared__ float scratch[32];
     const SequenceRows& s = a.rows;
@@ -182,6 +190,8 @@ extern "C" __global__ void pool_rows(const __grid_constant__ PoolArguments a) {
 
 // Keeps values and gates of the last tokens of each run, after `pool_rows`. Grid: tokens, 256 threads.
 extern "C" __global__ void keep_gates(const __grid_constant__ PoolArguments a) {
+    await_inputs();
+    release_next();
     const SequenceRows& s = a.rows;
     uint32_t width = s.overlap ? 2 * a.dim : a.dim, kept = s.overlap ? 2 * s.ratio : s.ratio, token = blockIdx.x;
     if (!s.single && token + kept < s.tokens) return;
@@ -206,6 +216,8 @@ struct TransposeArguments {
 
 // Grid: (first, second), 128 threads.
 extern "C" __global__ void transpose_rows(const __grid_constant__ TransposeArguments a) {
+    await_inputs();
+    release_next();
     const float* from = a.x + (size_t(blockIdx.x) * a.second + blockIdx.y) * a.width;
     float* to = a.out + (size_t(blockIdx.y) * a.first + blockIdx.x) * a.width;
     for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) to[i] = from[i];

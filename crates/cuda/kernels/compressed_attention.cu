@@ -24,6 +24,8 @@ constexpr uint32_t SCORED_ROWS = 128;
 // The sum over heads of a factor times the positive part of query times key, where a token has rows to choose from.
 // Grid: (blocks of SCORED_ROWS rows, tokens), as many threads; shared: heads * INDEX_DIM floats.
 extern "C" __global__ void __launch_bounds__(SCORED_ROWS) score_rows(const __grid_constant__ ScoreArguments a) {
+    await_inputs();
+    release_next();
     extern __shared__ float4 queries[];
     const SequenceRows& s = a.rows;
     uint32_t token = blockIdx.y, row = blockIdx.x * SCORED_ROWS + threadIdx.x;
@@ -62,8 +64,13 @@ __device__ inline uint32_t ordered_bits(float v) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// Scores that a thread of `choose_rows` asks for together: a step has one block, which waits for nothing else.
+constexpr uint32_t SCORES_AT_ONCE = 4;
+
 // The `top` rows with the greatest scores, ascending; of equal scores the first. Grid: tokens, 1024 threads.
 extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_constant__ ScoreArguments a) {
+    await_inputs();
+    release_next();
     __shared__ uint32_t counts[256], totals[32], found[2];
     uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio, lane = threadIdx.x % 32;
     if (visible <= a.top) return;
@@ -73,19 +80,39 @@ extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_cons
     for (int shift = 24; shift >= 0; shift -= 8) {
         for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) counts[i] = 0;
         __syncthreads();
-        for (uint32_t base = 0; base < visible; base += blockDim.x) {
-            uint32_t i = base + threadIdx.x, key = i < visible ? ordered_bits(scores[i]) : 0;
-            bool counted = i < visible && (shift == 24 || key >> (shift + 8) == least >> (shift + 8));
-            uint32_t bin = key >> shift & 255, same = 0;
-            uint32_t others = __ballot_sync(FULL, counted);
-            if (counted) same = __match_any_sync(others, bin);
-            if (counted && lane == __ffs(same) - 1) atomicAdd(&counts[bin], __popc(same));
+        for (uint32_t base = 0; base < visible; base += SCORES_AT_ONCE * blockDim.x) {
+            uint32_t keys[SCORES_AT_ONCE];
+#pragma unroll
+            for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
+                uint32_t i = base + j * blockDim.x + threadIdx.x;
+                keys[j] = i < visible ? ordered_bits(scores[i]) : 0;
+            }
+#pragma unroll
+            for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
+                uint32_t key = keys[j], bin = key >> shift & 255, same = 0;
+                bool counted = base + j * blockDim.x + threadIdx.x < visible;
+                counted &= shift == 24 || key >> (shift + 8) == least >> (shift + 8);
+                uint32_t others = __ballot_sync(FULL, counted);
+                if (counted) same = __match_any_sync(others, bin);
+                if (counted && lane == __ffs(same) - 1) atomicAdd(&counts[bin], __popc(same));
+            }
         }
         __syncthreads();
-        if (threadIdx.x == 0) {
-            uint32_t bin = 255;
-            while (counts[bin] < wanted) wanted -= counts[bin--];
-            found[0] = least | bin << shift, found[1] = wanted;
+        if (threadIdx.x < 32) {
+            // Eight bins a lane, the greatest first; one lane has the bin with the last key that is wanted.
+            uint32_t bin = 255 - 8 * lane, sum = 0;
+            for (uint32_t j = 0; j < 8; j++) sum += counts[bin - j];
+            uint32_t before = sum;
+            for (uint32_t offset = 1; offset < 32; offset *= 2) {
+                uint32_t other = __shfl_up_sync(FULL, before, offset);
+                if (lane >= offset) before += other;
+            }
+            before -= sum;
+            if (before < wanted && wanted <= before + sum) {
+                uint32_t left = wanted - before;
+                while (counts[bin] < left) left -= counts[bin--];
+                found[0] = least | bin << shift, found[1] = left;
+            }
         }
         __syncthreads();
         least = found[0], wanted = found[1];
@@ -135,6 +162,9 @@ struct RowAttentionArguments {
 // Heads of a block, a warp each, and rows that it decodes together.
 constexpr uint32_t ROW_HEADS = 16, ROW_TILE = 16, LANE_VALUES = ROW_DIM / 32;
 
+// Most parts of the rows of a token.
+constexpr uint32_t ROW_PARTS = 32;
+
 // Row `index` of those that a token sees: the window first, then compressed rows.
 __device__ inline const uint8_t* seen_row(const RowAttentionArguments& a, uint32_t token, uint32_t near, bool listed,
                                           uint32_t index) {
@@ -150,6 +180,8 @@ __device__ inline const uint8_t* seen_row(const RowAttentionArguments& a, uint32
 
 // Grid: (blocks of ROW_HEADS heads, tokens, parts), 512 threads; shared: ROW_TILE * dim floats.
 extern "C" __global__ void __launch_bounds__(512) attend_rows(const __grid_constant__ RowAttentionArguments a) {
+    await_inputs();
+    release_next();
     extern __shared__ float tile[];
     const SequenceRows& s = a.rows;
     uint32_t token = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -217,25 +249,28 @@ extern "C" __global__ void __launch_bounds__(512) attend_rows(const __grid_const
 
 // Joins the parts of a token's rows in their order. Grid: (heads, tokens), 128 threads.
 extern "C" __global__ void join_row_parts(const __grid_constant__ RowAttentionArguments a) {
-    size_t at = size_t(blockIdx.y) * a.heads + blockIdx.x;
-    const float* partial = a.partial + at * a.parts * (a.dim + 2);
-    float most = a.sinks[blockIdx.x], total = 0.0f;
-    // A part without rows has a total below zero.
+    __shared__ float weights[ROW_PARTS];
+    await_inputs();
+    release_next();
+    size_t at = size_t(blockIdx.y) * a.heads + blockIdx.x, stride = a.dim + 2;
+    const float* partial = a.partial + at * a.parts * stride;
+    // A part a lane, so that their ends come together. One without rows has a total below zero, and zeros.
+    uint32_t lane = threadIdx.x % 32;
+    float top = -INFINITY, mine = -1.0f;
+    if (lane < a.parts) top = partial[lane * stride + a.dim], mine = partial[lane * stride + a.dim + 1];
+    bool live = !(mine < 0.0f);
+    float most = fmaxf(a.sinks[blockIdx.x], warp_max(live ? top : -INFINITY)), weight = live ? expf(top - most) : 0.0f;
+    float total = expf(a.sinks[blockIdx.x] - most);
     for (uint32_t part = 0; part < a.parts; part++) {
-        const float* end = partial + size_t(part) * (a.dim + 2) + a.dim;
-        if (!(end[1] < 0.0f)) most = fmaxf(most, end[0]);
+        float sum = __shfl_sync(FULL, mine, part), factor = __shfl_sync(FULL, weight, part);
+        if (!(sum < 0.0f)) total = fmaf(factor, sum, total);
     }
-    total = expf(a.sinks[blockIdx.x] - most);
-    for (uint32_t part = 0; part < a.parts; part++) {
-        const float* end = partial + size_t(part) * (a.dim + 2) + a.dim;
-        if (!(end[1] < 0.0f)) total = fmaf(expf(end[0] - most), end[1], total);
-    }
+    if (threadIdx.x < ROW_PARTS) weights[threadIdx.x] = weight;
+    __syncthreads();
     for (uint32_t d = threadIdx.x; d < a.dim; d += blockDim.x) {
         float sum = 0.0f;
-        for (uint32_t part = 0; part < a.parts; part++) {
-            const float* from = partial + size_t(part) * (a.dim + 2);
-            if (!(from[a.dim + 1] < 0.0f)) sum = fmaf(expf(from[a.dim] - most), from[d], sum);
-        }
+#pragma unroll 8
+        for (uint32_t part = 0; part < a.parts; part++) sum = fmaf(weights[part], partial[part * stride + d], sum);
         a.out[at * a.dim + d] = sum / total;
     }
 }

@@ -21,8 +21,8 @@ __device__ inline void copy_latent(uint32_t to, const uint8_t* from, uint32_t ro
 }
 
 // A block takes LATENT_PAIRS pairs of a token and a head, 16 to a set of four warps. Of the dots a warp has a quarter
-// of the dimensions, of which it keeps the queries in registers; the quarters are added in shared memory, by each warp
-// for itself, and of the sums it has a quarter of the latent's values.
+// of the dimensions, whose part of the queries it keeps in registers; the quarters are added in shared memory, by each
+// warp for itself, and of the sums it has a quarter of the latent's values.
 // Grid as of `attend_latent`; 256 threads; shared: 2 STEP_KEYS rows of LATENT_ROW values of 16 bits, four quarters of
 // LATENT_PAIRS rows of LATENT_PITCH dots.
 template <typename PAIR>

@@ -415,6 +415,12 @@ KERNEL(step_outer_planes, StepExpertArguments); KERNEL(several_inner, StepExpert
 KERNEL(several_inner_narrow, StepExpertArguments); KERNEL(several_inner_four, StepExpertArguments);
 KERNEL(several_inner_four_narrow, StepExpertArguments); KERNEL(several_outer, StepExpertArguments);
 
+STRUCTURE(StepLimitedArguments, 520);
+FIELD(StepLimitedArguments, step, StepExpertArguments, 0); FIELD(StepLimitedArguments, gate, Matrix, 408);
+FIELD(StepLimitedArguments, up, Matrix, 456); FIELD(StepLimitedArguments, shared_inner, layouts::Word, 504);
+FIELD(StepLimitedArguments, limit, float, 512); FIELD(StepLimitedArguments, padding, uint32_t, 516);
+KERNEL(step_inner_limited, StepLimitedArguments);
+
 STRUCTURE(WeighStreamsArguments, 56);
 FIELD(WeighStreamsArguments, streams, layouts::Word, 0); FIELD(WeighStreamsArguments, weights, layouts::Word, 8);
 FIELD(WeighStreamsArguments, base, layouts::Word, 16); FIELD(WeighStreamsArguments, scale, layouts::Word, 24);

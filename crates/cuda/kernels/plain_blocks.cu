@@ -28,13 +28,42 @@ struct PlainStage {
         F::scales(header, c, scaling);
     }
 
+    __device__ inline uint32_t word(uint32_t piece, uint32_t at) const {
+        return word_at(block + piece + (steps == 4 || at < F::BYTES ? at : at - F::BYTES));
+    }
+
     // Words of four codes: of columns 16 s + 4 t ..
     __device__ inline void codes(uint32_t t, uint32_t (&w)[4]) const {
-        auto read = [&](uint32_t piece, uint32_t at) {
-            return word_at(block + piece + (steps == 4 || at < F::BYTES ? at : at - F::BYTES));
-        };
-        F::codes([&](uint32_t at) { return read(F::first(c), at); },
-                 [&](uint32_t at) { return read(F::second(c), at); }, c, t, w);
+        F::codes([&](uint32_t at) { return word(F::first(c), at); },
+                 [&](uint32_t at) { return word(F::second(c), at); }, c, t, w);
+    }
+};
+
+// The codes of a stage of two planes, asked for at once: a lane has one or two stages of a row, and nothing else hides
+// what a load takes.
+template <typename F>
+struct PlaneCodes {
+    static constexpr int WORDS = F::BYTES / 2;
+    uint32_t words[WORDS];
+
+    __device__ inline PlaneCodes(const PlainStage<F>& from) {
+        const uint8_t* at = from.block + F::first(from.c);
+        if (from.steps == 4 && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
+#pragma unroll
+            for (int i = 0; i < WORDS / 4; i++) {
+                uint4 v = reinterpret_cast<const uint4*>(at)[i];
+                words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+            }
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) words[i] = from.word(F::first(from.c), 4 * i);
+    }
+
+    // As `PlainStage::codes`.
+    __device__ inline void codes(const PlainStage<F>& from, uint32_t t, uint32_t (&w)[4]) const {
+        auto word = [&](uint32_t at) { return words[at / 4]; };
+        F::codes(word, word, from.c, t, w);
     }
 };
 
@@ -43,9 +72,7 @@ __device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stag
     PlainStage<F> from(m, row, stage);
     const float* x = staged + stage * 2 * STAGED_CHUNK;
     float sums[4] = {}, inputs[4] = {};
-    for (uint32_t t = 0; t < 4; t++) {
-        uint32_t w[4];
-        from.codes(t, w);
+    auto add = [&](uint32_t t, const uint32_t (&w)[4]) __attribute__((always_inline)) {
 #pragma unroll
         for (uint32_t s = 0; s < 4; s++) {
             if (s >= from.steps) break;
@@ -57,6 +84,14 @@ __device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stag
                 inputs[s] += values[i];
             }
         }
+    };
+    uint32_t w[4];
+    if constexpr (SCALE_PLANE<F>) {
+        PlaneCodes<F> codes(from);
+#pragma unroll
+        for (uint32_t t = 0; t < 4; t++) codes.codes(from, t, w), add(t, w);
+    } else {
+        for (uint32_t t = 0; t < 4; t++) from.codes(t, w), add(t, w);
     }
     float sum = 0.0f;
 #pragma unroll

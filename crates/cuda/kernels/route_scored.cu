@@ -5,8 +5,8 @@
 struct ScoredRouteArguments {
     RouteArguments route;
     const float* bias;           // [experts]: added for the choice alone; null without
-    const float* next_bias;      // the same of the next layer, of which choices are guessed
-    const uint16_t* given;       // [vocabulary, columns]: the experts of each token id, of which the best are chosen;
+    const float* next_bias;      // the same of the next layer, whose choices are guessed
+    const uint16_t* given;       // [vocabulary, columns]: the experts of each token id; the best of them are chosen;
                                  // null where all can be
     const uint32_t* tokens;      // [tokens]: ids, where experts are given
     uint32_t score;              // ScoreKind

@@ -138,25 +138,17 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) step_linear_planes
     step_planes_job<BLOCK_MXFP4_PLANES>(a, job, block, staged, warps, partials);
 }
 
-// Products of gate and up, and SwiGLU: eight warps take 8 rows of each as one tile, as `step_inner_narrow`.
-template <uint32_t FORMAT>
-__device__ inline void inner_planes(const StepExpertArguments& a, const float* staged, const float* warps,
-                                    Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
+// Products of gate and up, matrices of one shape: eight warps take 8 rows of each as one tile, as `step_inner_narrow`.
+// `finish(first_row, partial)` makes something of them, a round at a time.
+template <uint32_t FORMAT, typename FINISH>
+__device__ inline void pair_planes(const StepExpertArguments& a, const Matrix& shape, const Pieces& gate,
+                                   const Pieces& up, const VectorLane& x, Partial<INNER_THREADS> (&partials)[2],
+                                   FINISH&& finish) {
     constexpr uint32_t SHARES = InnerShare<true>::SHARES, HEIGHT = InnerShare<true>::HEIGHT;
     constexpr int AT_ONCE = Planes<FORMAT>::AT_ONCE;
-    const Matrix& shape = a.experts.gate;
     uint32_t count = a.source.columns / UNIT, split = threadIdx.x / 32;
     uint32_t first = first_unit(count, split, SHARES, false), last = first_unit(count, split + 1, SHARES, false);
     uint32_t first_row = blockIdx.x * a.rounds * HEIGHT;
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), shape);
-    await_inputs();
-    release_next();
-    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
-    uint32_t expert = a.chosen[at];
-    uint64_t found = block_record(a, at, expert, record);
-    if (found == FAILED) return;
-    Pieces gate = pieces_of(piece(a.experts.gate, a.experts, expert, found, GATE));
-    Pieces up = pieces_of(piece(a.experts.up, a.experts, expert, found, UP));
     PlaneUnit<FORMAT> units[AT_ONCE];
     PlaneRow low = {gate.weight, gate.scales}, high = {up.weight, up.scales};
     bool busy;
@@ -184,8 +176,34 @@ __device__ inline void inner_planes(const StepExpertArguments& a, const float* s
         Partial<INNER_THREADS>& partial = partials[round % 2];
         leave_sums(partial, result);
         __syncthreads();
-        finish_inner<true>(a, at, first_row + round * HEIGHT, warps, partial);
+        finish(first_row + round * HEIGHT, partial);
     }
+}
+
+// The matrices of a chosen expert; false when its record cannot be had.
+__device__ inline bool find_pair(const StepExpertArguments& a, size_t at, uint64_t& record, Pieces& gate, Pieces& up) {
+    uint32_t expert = a.chosen[at];
+    uint64_t found = block_record(a, at, expert, record);
+    if (found == FAILED) return false;
+    gate = pieces_of(piece(a.experts.gate, a.experts, expert, found, GATE));
+    up = pieces_of(piece(a.experts.up, a.experts, expert, found, UP));
+    return true;
+}
+
+// Products of gate and up, and SwiGLU.
+template <uint32_t FORMAT>
+__device__ inline void inner_planes(const StepExpertArguments& a, const float* staged, const float* warps,
+                                    Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), a.experts.gate);
+    await_inputs();
+    release_next();
+    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
+    Pieces gate, up;
+    if (!find_pair(a, at, record, gate, up)) return;
+    pair_planes<FORMAT>(a, a.experts.gate, gate, up, x, partials,
+                        [&](uint32_t first_row, const Partial<INNER_THREADS>& partial) {
+                            finish_inner<true>(a, at, first_row, warps, partial);
+                        });
 }
 
 // Grid: (tiles of 8 rows by `rounds`, k, tokens), 256 threads; shared: the staged stream.
@@ -198,6 +216,63 @@ extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_planes
     stage_halves(a.source, blockIdx.z, staged, warps);
     if (a.experts.gate.bits == BLOCK_FP8) return inner_planes<BLOCK_FP8>(a, staged, warps, partials, record);
     inner_planes<BLOCK_MXFP4_PLANES>(a, staged, warps, partials, record);
+}
+
+struct StepLimitedArguments {
+    StepExpertArguments step;
+    Matrix gate;                 // of the shared expert
+    Matrix up;
+    float* shared_inner;         // [tokens, shared]
+    float limit;                 // of gate from above, of up on both sides
+    uint32_t padding;
+};
+
+// SwiGLU of clamped products of gate and up, of the shared expert as well: the block with the rank behind the last.
+template <uint32_t FORMAT>
+__device__ inline void limited_planes(const StepLimitedArguments& b, const Matrix& shape, bool shared,
+                                      const float* staged, const float* warps, Partial<INNER_THREADS> (&partials)[2],
+                                      uint64_t& record) {
+    constexpr uint32_t SPLITS = InnerShare<true>::SPLITS, HEIGHT = InnerShare<true>::HEIGHT;
+    const StepExpertArguments& a = b.step;
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), shape);
+    await_inputs();
+    release_next();
+    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
+    Pieces gate = pieces_of(b.gate), up = pieces_of(b.up);
+    float* to = shared ? b.shared_inner + size_t(blockIdx.z) * shape.rows : a.inner + at * shape.rows;
+    // The stream is staged once all threads are here, as they are behind a look for a record.
+    if (shared) __syncthreads();
+    else if (!find_pair(a, at, record, gate, up)) return;
+    float factor = staged_factor(a.source, warps);
+    pair_planes<FORMAT>(a, shape, gate, up, x, partials,
+                        [&](uint32_t first_row, const Partial<INNER_THREADS>& partial) {
+                            uint32_t row = first_row + threadIdx.x;
+                            if (threadIdx.x >= HEIGHT || row >= shape.rows) return;
+                            float g = 0.0f, u = 0.0f;
+#pragma unroll
+                            for (uint32_t i = 0; i < SPLITS; i++) {
+                                g += partial.sum[i][threadIdx.x], u += partial.sum[i][8 + threadIdx.x];
+                            }
+                            g *= factor, u *= factor;
+                            // A number that is none stays one.
+                            g = g > b.limit ? b.limit : g;
+                            u = u > b.limit ? b.limit : u < -b.limit ? -b.limit : u;
+                            to[row] = silu(g) * u;
+                        });
+}
+
+// As `step_inner_planes`, clamped. Grid: (tiles of 8 rows by `rounds`, k and one with a shared expert, tokens).
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_limited(
+    const __grid_constant__ StepLimitedArguments b) {
+    extern __shared__ float staged[];
+    __shared__ float warps[INNER_THREADS / 32];
+    __shared__ Partial<INNER_THREADS> partials[2];
+    __shared__ uint64_t record;
+    bool shared = blockIdx.y == b.step.k;
+    const Matrix& shape = shared ? b.gate : b.step.experts.gate;
+    stage_halves(b.step.source, blockIdx.z, staged, warps);
+    if (shape.bits == BLOCK_FP8) return limited_planes<BLOCK_FP8>(b, shape, shared, staged, warps, partials, record);
+    limited_planes<BLOCK_MXFP4_PLANES>(b, shape, shared, staged, warps, partials, record);
 }
 
 // Where the routed experts' matrices of down are, and how much each counts.

@@ -35,8 +35,10 @@ __device__ inline void balance(float* mix, uint32_t n, bool rows, float epsilon)
     __syncwarp();
 }
 
-// Grid: tokens, 256 threads.
-extern "C" __global__ void weigh_streams(const __grid_constant__ WeighStreamsArguments a) {
+// Grid: tokens, 1024 threads: a step has one block, whose loads are all it waits for.
+extern "C" __global__ void __launch_bounds__(1024) weigh_streams(const __grid_constant__ WeighStreamsArguments a) {
+    await_inputs();
+    release_next();
     __shared__ float scratch[32], mix[STREAMS_LIMIT * STREAMS_LIMIT];
     uint32_t n = a.count, width = n * a.hidden, outputs = a.reads_alone ? n : n * (n + 2);
     const float* x = a.streams + size_t(blockIdx.x) * width;
@@ -80,6 +82,8 @@ struct StreamsArguments {
 
 // The sum of the streams that a block reads. Grid: (blocks of 256 values, tokens), 256 threads.
 extern "C" __global__ void collapse_streams(const __grid_constant__ StreamsArguments a) {
+    await_inputs();
+    release_next();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.hidden) return;
     const float* x = a.streams + size_t(blockIdx.y) * a.count * a.hidden + i;
@@ -91,6 +95,8 @@ extern "C" __global__ void collapse_streams(const __grid_constant__ StreamsArgum
 
 // Every stream becomes the block's row. Grid as above.
 extern "C" __global__ void spread_streams(const __grid_constant__ StreamsArguments a) {
+    await_inputs();
+    release_next();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.hidden) return;
     float* x = a.streams + size_t(blockIdx.y) * a.count * a.hidden + i;
@@ -100,6 +106,8 @@ extern "C" __global__ void spread_streams(const __grid_constant__ StreamsArgumen
 
 // Stream j becomes writes[j] * block + sum over i of mix[i][j] * stream i. Grid as above.
 extern "C" __global__ void mix_streams(const __grid_constant__ StreamsArguments a) {
+    await_inputs();
+    release_next();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, n = a.count;
     if (i >= a.hidden) return;
     float* x = a.streams + size_t(blockIdx.y) * n * a.hidden + i;

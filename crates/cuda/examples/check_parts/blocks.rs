@@ -2,7 +2,8 @@
 //! ones, and their time: a part of the example `check`.
 
 use cuda::launch::{
-    self, ExpertStep, SharedExpert, SplitForm, StepConvolution, StepInput, StepJob, StepShared,
+    self, ExpertActivation, ExpertStep, SharedExpert, SplitForm, StepConvolution, StepInput,
+    StepJob, StepShared,
 };
 use cuda::{ExpertShapes, Matrix, Span};
 use kernels::format::{self, BlockFormat, Encoding, FloatType, ScaleType};
@@ -323,6 +324,24 @@ impl Bench {
         let (to, shared) = (step(x, fused), Some(&shared));
         launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared).unwrap();
         self.compare(&case, fused, plain);
+        if !launch::step_serves_limited(&self.device, &shapes, Some(&expert)) {
+            return;
+        }
+        let (limit, input) = (0.4, StepInput::Plain { x: normed });
+        let activation = ExpertActivation {
+            biases: None,
+            clamped: Some((0.0, limit)),
+            in_turns: false,
+            shared: true,
+        };
+        let (to, shared) = (step(normed, plain), Some(&expert));
+        self.stream.copy(plain, fused).unwrap();
+        let activation = Some(&activation);
+        launch::experts_activated(&self.stream, tokens, &to, &shapes, shared, activation).unwrap();
+        let to = step(normed, fused);
+        launch::step_experts_limited(&self.stream, tokens, &input, &to, &shapes, shared, limit)
+            .unwrap();
+        self.compare(&format!("{case}, clamped"), fused, plain);
     }
 
     /// A convolution behind a product of blocks.

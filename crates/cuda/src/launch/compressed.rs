@@ -83,7 +83,9 @@ pub fn turn_heads(
         transform,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::TurnHeads, (heads, tokens, 1), 128, dim * 4, &arguments) }
+    unsafe {
+        stream.launch_overlapping(Kernel::TurnHeads, (heads, tokens, 1), 128, dim * 4, &arguments)
+    }
 }
 
 /// What a layer keeps of sequences, and the tokens of a batch that a launch is about.
@@ -224,7 +226,7 @@ pub fn store_window_rows(
     let arguments = WindowArguments::new(rows, stored, keys, span);
     let (grid, shared) = ((rows.tokens(), 1, 1), stored.dim * 4);
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::StoreWindowRows, grid, 128, shared, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::StoreWindowRows, grid, 128, shared, &arguments) }
 }
 
 /// Keeps the last rows of each run, as [`store_window_rows`] left them, as the window of the next.
@@ -240,7 +242,9 @@ pub fn keep_window_rows(
 ) -> Result<(), CudaError> {
     let arguments = WindowArguments::new(rows, stored, keys, span);
     // SAFETY: the structure is the kernel's; lengths were checked above, places of states by the caller's layout.
-    unsafe { stream.launch(Kernel::KeepWindowRows, (rows.tokens(), 1, 1), 128, 0, &arguments) }
+    unsafe {
+        stream.launch_overlapping(Kernel::KeepWindowRows, (rows.tokens(), 1, 1), 128, 0, &arguments)
+    }
 }
 
 /// What makes compressed rows of a layer, or the keys by which they are chosen.
@@ -316,8 +320,8 @@ pub fn pool_rows(stream: &Stream, rows: &SequenceRows, pool: &Pool) -> Result<()
     };
     // SAFETY: the structure is the kernels'; lengths were checked above, places by the caller's layout.
     unsafe {
-        stream.launch(Kernel::PoolRows, (tokens, 1, 1), 256, dim * 4, &arguments)?;
-        stream.launch(Kernel::KeepGates, (tokens, 1, 1), 256, 0, &arguments)
+        stream.launch_overlapping(Kernel::PoolRows, (tokens, 1, 1), 256, dim * 4, &arguments)?;
+        stream.launch_overlapping(Kernel::KeepGates, (tokens, 1, 1), 256, 0, &arguments)
     }
 }
 
@@ -353,7 +357,9 @@ pub fn transpose_rows(
         padding: 0,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::TransposeRows, (first, second, 1), 128, 0, &arguments) }
+    unsafe {
+        stream.launch_overlapping(Kernel::TransposeRows, (first, second, 1), 128, 0, &arguments)
+    }
 }
 
 mirrors! {

@@ -10,9 +10,8 @@ const SCORED_ROWS: usize = 128;
 /// Heads of a block of attention, and rows that it decodes together.
 const ROW_HEADS: usize = 16;
 const ROW_TILE: usize = 16;
-/// Most parts that the rows of a step's token are cut into, and the fewest rows of one.
+/// Most parts that the rows of a step's token are cut into (`ROW_PARTS` there).
 const PARTS_LIMIT: usize = 32;
-const PART_ROWS: usize = 64;
 
 /// How compressed rows are chosen.
 #[derive(Clone, Copy)]
@@ -91,8 +90,8 @@ pub fn choose_rows(
     let shared = choice.heads * INDEX_DIM * 4;
     // SAFETY: the structure is the kernels'; lengths were checked above, places of keys by the caller's layout.
     unsafe {
-        stream.launch(Kernel::ScoreRows, grid, SCORED_ROWS, shared, &arguments)?;
-        stream.launch(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
+        stream.launch_overlapping(Kernel::ScoreRows, grid, SCORED_ROWS, shared, &arguments)?;
+        stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
     }
 }
 
@@ -143,7 +142,7 @@ struct RowAttentionArguments {
 
 /// Parts that up to `most` rows of a step's token are cut into, and rows of a part.
 fn parts(most: usize) -> (usize, usize) {
-    let rows = most.div_ceil(PARTS_LIMIT).next_multiple_of(ROW_TILE).max(PART_ROWS);
+    let rows = most.div_ceil(PARTS_LIMIT).next_multiple_of(ROW_TILE);
     (most.div_ceil(rows), rows)
 }
 
@@ -197,9 +196,15 @@ pub fn attend_rows(
     let shared = ROW_TILE * dim * 4;
     // SAFETY: the structure is the kernels'; lengths were checked above, places of rows by the caller's layout.
     unsafe {
-        stream.launch(Kernel::AttendRows, grid, 512, shared, &arguments)?;
+        stream.launch_overlapping(Kernel::AttendRows, grid, 512, shared, &arguments)?;
         if parts > 1 {
-            stream.launch(Kernel::JoinRowParts, (heads, tokens, 1), 128, 0, &arguments)?;
+            stream.launch_overlapping(
+                Kernel::JoinRowParts,
+                (heads, tokens, 1),
+                128,
+                0,
+                &arguments,
+            )?;
         }
     }
     Ok(())

@@ -108,6 +108,7 @@ kernels! {
     StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
     StepOuterGrids = "step_outer_grids", StepLinearPlanes = "step_linear_planes",
     StepInnerPlanes = "step_inner_planes", StepOuterPlanes = "step_outer_planes",
+    StepInnerLimited = "step_inner_limited",
     AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
     LatentHeadsBlocks = "latent_heads_blocks",
     AttendLatent2 = "attend_latent_2", AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent",

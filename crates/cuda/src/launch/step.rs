@@ -6,15 +6,17 @@
 
 use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
 pub use self::form::{step_serves, step_serves_experts, step_serves_pair};
+pub use self::limited::{step_experts_limited, step_serves_limited};
 use super::experts::EndedArguments;
 use super::{
     ExpertStep, Kernel, KeyValueCache, Rotation, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect,
 };
 use crate::abi::{INNER_THREADS, JobKind, STEP_THREADS as THREADS, StageMode, UNIT};
-use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
+use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 
 mod form;
 mod layout;
+mod limited;
 mod several;
 mod split;
 #[cfg(test)]
@@ -411,23 +413,20 @@ pub struct StepShared {
     pub inner: Span<f32>,
 }
 
-/// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing.
-///
-/// # Errors
-/// The device failed.
-pub fn step_experts(
-    stream: &Stream,
+/// What both halves of the experts are told, and how their rows are shared out.
+fn expert_arguments(
+    device: &Device,
     tokens: usize,
     input: &StepInput,
     step: &ExpertStep,
     shapes: &ExpertShapes,
     shared: Option<&StepShared>,
-) -> Result<(), CudaError> {
+) -> (StepExpertArguments, ExpertSplit, StepForm) {
     let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
     let down = shared.map(|shared| &shared.down);
-    let served = step_serves_experts(stream.device(), shapes, down);
+    let served = step_serves_experts(device, shapes, down);
     assert!(k <= TOP_K_LIMIT && served, "experts served");
-    let form = form_of(stream.device(), [&shapes.gate]).expect("experts served");
+    let form = form_of(device, [&shapes.gate]).expect("experts served");
     expect("output of the experts", step.out.len(), tokens * hidden);
     expect("inner values", step.inner.len(), tokens * k * inner);
     expect("words of status", step.status.len(), super::STATUS_WORDS);
@@ -439,9 +438,9 @@ pub fn step_experts(
         expect("factors of the shared expert", shared.factor.len(), tokens);
         expect("inner values of the shared expert", shared.inner.len(), tokens * width);
     }
-    let multiprocessors = stream.device().info().multiprocessors;
+    let multiprocessors = device.info().multiprocessors;
     let split = ExpertSplit::new(form, inner, hidden, k, tokens, multiprocessors);
-    let mut arguments = StepExpertArguments {
+    let arguments = StepExpertArguments {
         source: input.source(tokens, hidden),
         chosen: step.chosen.address,
         weights: step.weights.address,
@@ -463,6 +462,24 @@ pub fn step_experts(
         tokens: tokens as u32,
         per_pass: 1,
     };
+    (arguments, split, form)
+}
+
+/// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing.
+///
+/// # Errors
+/// The device failed.
+pub fn step_experts(
+    stream: &Stream,
+    tokens: usize,
+    input: &StepInput,
+    step: &ExpertStep,
+    shapes: &ExpertShapes,
+    shared: Option<&StepShared>,
+) -> Result<(), CudaError> {
+    let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
+    let (mut arguments, split, form) =
+        expert_arguments(stream.device(), tokens, input, step, shapes, shared);
     let (inner_blocks, outer_blocks) = split.blocks(inner, hidden);
     let device = stream.device();
     let affine = form == StepForm::Affine;
@@ -488,13 +505,14 @@ pub fn step_experts(
     let (second, second_grid, second_shared) = match several.flatten() {
         Some(bytes) => (Kernel::SeveralOuter, (outer_blocks, 1, 1), bytes),
         None => {
-            let shared = shared.is_some_and(|shared| shared.down.has_grids());
+            let grids = shared.is_some_and(|shared| shared.down.has_grids());
             let kernel = match form {
                 StepForm::Affine => Kernel::StepOuter,
-                StepForm::Blocks if shared || shapes.down.has_grids() => Kernel::StepOuterGrids,
+                StepForm::Blocks if grids || shapes.down.has_grids() => Kernel::StepOuterGrids,
                 StepForm::Blocks => Kernel::StepOuterBlocks,
                 StepForm::Planes => Kernel::StepOuterPlanes,
             };
+            let width = shared.map_or(0, |shared| shared.down.columns());
             let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
             (kernel, (outer_blocks, tokens, 1), bytes)
         }

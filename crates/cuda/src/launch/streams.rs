@@ -86,7 +86,7 @@ pub fn weigh_streams(
         norm_epsilon: site.norm_epsilon,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::WeighStreams, (tokens, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::WeighStreams, (tokens, 1, 1), 1024, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ pub fn collapse_streams(
     let arguments = StreamsArguments::new(streams, weights, out, outputs);
     let grid = (streams.hidden.div_ceil(256), tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::CollapseStreams, grid, 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::CollapseStreams, grid, 256, 0, &arguments) }
 }
 
 /// Every stream of a token = its row of `rows` `[tokens, hidden]`.
@@ -152,7 +152,7 @@ pub fn spread_streams(
     let arguments = StreamsArguments::new(streams, rows, rows, 0);
     let grid = (streams.hidden.div_ceil(256), tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::SpreadStreams, grid, 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::SpreadStreams, grid, 256, 0, &arguments) }
 }
 
 /// Mixes the streams and gives each its part of a block's `output` `[tokens, hidden]`.
@@ -173,7 +173,7 @@ pub fn mix_streams(
     let arguments = StreamsArguments::new(streams, weights, output, outputs);
     let grid = (streams.hidden.div_ceil(256), tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::MixStreams, grid, 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::MixStreams, grid, 256, 0, &arguments) }
 }
 
 mirrors! {

@@ -314,6 +314,21 @@ impl<D: DeviceMemory> Residency<D> {
         self.store.read_ahead(layer, &all.filter(outside).collect::<Vec<_>>());
     }
 
+    /// Begins to read what the batch in progress will use for certain and no memory has, as far as the store has slots
+    /// for it. In order of layers, with all that it will use of each.
+    pub(crate) fn read_certain(&self, wanted: &[(LayerId, Vec<ExpertId>)]) {
+        if !self.can_miss {
+            return;
+        }
+        let words = self.placement.words();
+        let outside = wanted.iter().map(|(layer, experts)| {
+            let absent =
+                |expert: &ExpertId| words[self.placement.key(*layer, *expert) as usize] == 0;
+            (*layer, experts.iter().copied().filter(absent).collect())
+        });
+        self.store.read_certain(&outside.collect::<Vec<_>>());
+    }
+
     /// Counts records of a prompt's layer that were in device memory.
     pub(crate) fn note_prompt_hits(&mut self, count: usize) {
         self.prefill.requests += count as u64;

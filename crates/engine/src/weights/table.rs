@@ -1,5 +1,7 @@
 //! Tables of whole numbers, such as the experts of each token: stored as words of 32 bits, one or two for a number.
 
+use std::collections::BTreeSet;
+
 use kernels::format::{Encoding, FloatType};
 use store::format::{Extent, Tensor};
 
@@ -71,6 +73,13 @@ impl Table {
         &self.numbers[index * self.columns..(index + 1) * self.columns]
     }
 
+    /// The numbers in some rows, distinct and ascending.
+    pub fn numbers_of(&self, rows: &[u32]) -> Vec<u16> {
+        let all = rows.iter().flat_map(|&row| self.row(row as usize));
+        let distinct: BTreeSet<u16> = all.copied().collect();
+        distinct.into_iter().collect()
+    }
+
     /// All rows, one after the other.
     pub(crate) fn numbers(&self) -> &[u16] {
         &self.numbers
@@ -79,5 +88,18 @@ impl Table {
     /// Numbers of a row.
     pub(crate) fn columns(&self) -> usize {
         self.columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_several_rows_are_distinct_and_ascending() {
+        let table = Table { columns: 2, numbers: vec![5, 1, 3, 3, 1, 9] };
+        assert_eq!(table.numbers_of(&[2, 0]), [1, 5, 9]);
+        assert_eq!(table.numbers_of(&[1, 1]), [3]);
+        assert_eq!(table.numbers_of(&[]), [0; 0]);
     }
 }

@@ -1,5 +1,6 @@
 //! The structures of a step's kernels, field by field, as [`crate::abi`] checks them.
 
+use super::limited::StepLimitedArguments;
 use super::{HeadsArguments, JobArguments, Source, StepExpertArguments, StepLinearArguments};
 use crate::abi::mirrors;
 
@@ -22,4 +23,6 @@ mirrors! {
     } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepInnerGrids, StepOuterBlocks, StepOuterGrids,
     StepInnerPlanes, StepOuterPlanes, SeveralInner, SeveralInnerNarrow, SeveralInnerFour, SeveralInnerFourNarrow,
     SeveralOuter;
+    StepLimitedArguments as StepLimitedArguments { step, gate, up, shared_inner, limit, padding }
+        for StepInnerLimited;
 }

@@ -9,12 +9,8 @@ use crate::weights::TableId;
 impl CpuBackend {
     /// The experts that the batch's tokens have in `table`, ascending.
     fn given(&self, table: TableId) -> Vec<ExpertId> {
-        let table = self.weights.table(table);
-        let mut used = vec![false; self.config.moe.experts];
-        for &token in &self.tokens {
-            table.row(token as usize).iter().for_each(|&expert| used[usize::from(expert)] = true);
-        }
-        self.every_expert.iter().copied().filter(|expert| used[expert.index()]).collect()
+        let given = self.weights.table(table).numbers_of(&self.tokens);
+        given.into_iter().map(ExpertId).collect()
     }
 
     /// Begins to read the experts of layers whose tables decide them.

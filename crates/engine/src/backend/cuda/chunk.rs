@@ -283,16 +283,4 @@ impl CudaBackend {
         )?;
         Ok(())
     }
-
-    /// Asks for the next layer's records when this chunk will need nearly all of them.
-    fn read_ahead(&self, layer: LayerId, pairs: usize) {
-        let next = LayerId(layer.0 + 1);
-        if !self.experts.residency.can_miss()
-            || next.index() >= self.sizes.layers
-            || pairs < 3 * self.sizes.experts
-        {
-            return;
-        }
-        self.experts.residency.read_ahead(next);
-    }
 }

@@ -30,7 +30,9 @@ impl CudaBackend {
         let (hyper, residual) = (held.hyper(), self.register(Register::Residual));
         let weights = held.weights(tokens, if last { hyper.streams } else { hyper.outputs() });
         let matrix = self.matrix(site.matrix);
-        if launch::serves_columns(self.stream.device(), matrix.columns()) {
+        if self.single {
+            self.products(residual, &[(matrix, weights)], false)?;
+        } else if launch::serves_columns(self.stream.device(), matrix.columns()) {
             launch::linear(&self.stream, residual, tokens, &[(matrix, weights)], false)?;
         } else {
             launch::tile_linear(&self.stream, residual, tokens, matrix, weights, false, None)?;

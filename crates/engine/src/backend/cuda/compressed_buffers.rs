@@ -7,7 +7,7 @@ use cuda::launch::{self, Rotation, SequenceRows, StoredRows, Streams, TokenPlace
 use cuda::{CudaError, Device, DeviceBuffer, Span};
 use kernels::KvType;
 use kernels::format::Encoding;
-use store::LayerId;
+use store::{ExpertId, LayerId};
 
 use super::super::PAGE_TOKENS;
 use super::super::compressed_layout::{CompressedLayout, key_type};
@@ -17,7 +17,7 @@ use crate::EngineError;
 use crate::model::compressed_attention::{CompressedConfig, Compression};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::hyper_connections::HyperConfig;
-use crate::weights::Catalog;
+use crate::weights::{Catalog, Table};
 
 /// Tokens whose compressed rows are scored together.
 const SCORED_TOKENS: usize = 32;
@@ -132,8 +132,10 @@ pub(super) struct Compressed {
     read: Floats,
     /// Of every matrix.
     encodings: Vec<Encoding>,
-    /// By table: rows of 16-bit numbers, and their columns.
-    tables: Vec<(DeviceBuffer, usize)>,
+    /// By table: the numbers in device memory, 16 bits each, and what the host knows.
+    tables: Vec<(DeviceBuffer, Table)>,
+    /// Experts that the batch's tokens decide, by layer, ascending.
+    pub(super) given: Vec<(LayerId, Vec<ExpertId>)>,
     vocabulary: usize,
 }
 
@@ -158,7 +160,7 @@ impl Compressed {
             let numbers: Vec<u8> = table.numbers().iter().flat_map(|n| n.to_le_bytes()).collect();
             let held = DeviceBuffer::new(device, numbers.len())?;
             held.write(0, &numbers)?;
-            tables.push((held, table.columns()));
+            tables.push((held, table));
         }
         let [grouped, low] = sizes.grouped();
         let (tokens, top) = (sizes.tokens, sizes.shape.index.top);
@@ -175,6 +177,7 @@ impl Compressed {
             read: floats(tokens * sizes.hidden)?,
             encodings: catalog.matrices().map(|(_, _, encoding)| encoding).collect(),
             tables,
+            given: Vec::new(),
             vocabulary: config.vocabulary,
             sizes,
         }))
@@ -227,8 +230,13 @@ impl Compressed {
 
     /// A table of `[vocabulary, columns]` numbers, and the columns.
     pub(super) fn table(&self, index: usize) -> (Span<u8>, usize) {
-        let (table, columns) = &self.tables[index];
-        (table.span(0, self.vocabulary * columns * size_of::<u16>()), *columns)
+        let (table, columns) = (&self.tables[index].0, self.tables[index].1.columns());
+        (table.span(0, self.vocabulary * columns * size_of::<u16>()), columns)
+    }
+
+    /// The numbers that a table has for some tokens, distinct and ascending.
+    pub(super) fn numbers_of(&self, index: usize, tokens: &[u32]) -> Vec<u16> {
+        self.tables[index].1.numbers_of(tokens)
     }
 
     /// Rows of the `tokens` tokens of a run from `first` on.

@@ -4,8 +4,8 @@
 //! is not served goes operation by operation.
 
 use cuda::launch::{
-    self, ExpertStep, HeadsStep, KeyValueCache, SharedExpert, StepConvolution, StepInput, StepJob,
-    StepShared, Visible,
+    self, ExpertActivation, ExpertStep, HeadsStep, KeyValueCache, SharedExpert, StepConvolution,
+    StepInput, StepJob, StepShared, Visible,
 };
 use cuda::{CudaError, Matrix, Span};
 use store::LayerId;
@@ -211,6 +211,29 @@ impl CudaBackend {
         }
         let apart = factor.is_none() && launch::step_serves(device, [&down]);
         (apart && served(&routers, None)).then_some(FusedShared::Apart)
+    }
+
+    /// What gate and up of a step's experts are clamped to, where a fused kernel does that.
+    pub(super) fn limited_experts(
+        &self,
+        layer: LayerId,
+        shared: Option<&SharedExpert>,
+        activation: Option<&ExpertActivation>,
+    ) -> Option<f32> {
+        let &ExpertActivation {
+            biases: None,
+            clamped: Some((0.0, limit)),
+            in_turns: false,
+            shared: clamps,
+        } = activation?
+        else {
+            return None;
+        };
+        let shapes = self.experts.shapes(layer);
+        let served = self.experts.aligned[layer.index()]
+            && (clamps || shared.is_none())
+            && launch::step_serves_limited(self.stream.device(), shapes, shared);
+        served.then_some(limit)
     }
 
     /// Router logits, those from which the next layer's choice is guessed, and for the shared expert its factor and

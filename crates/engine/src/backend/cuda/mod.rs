@@ -10,6 +10,7 @@
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
+mod ahead;
 mod batch;
 mod buffers;
 mod chunk;
@@ -67,7 +68,7 @@ use crate::model::latent::LatentAttention;
 use crate::model::mixture::Mixture;
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
-use crate::weights::{Catalog, MatrixId, VectorId};
+use crate::weights::{Catalog, MatrixId, TableId, VectorId};
 
 pub use crate::residency::predictor::Prediction;
 pub use crate::residency::{PREFILL_PART, RECORDS_IN_BOTH};
@@ -310,6 +311,10 @@ impl Backend for CudaBackend {
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.begin_batch(runs, purpose)
+    }
+
+    fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
+        self.read_given(layers);
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {

@@ -1,7 +1,7 @@
 //! Products of a batch's registers with dense matrices: of few tokens as they are, of many with activations that were
 //! split for tensor cores, once for all matrices that share them.
 
-use cuda::launch::{self, SplitTokens};
+use cuda::launch::{self, SplitTokens, StepInput, StepJob};
 use cuda::{CudaError, Matrix, Span};
 
 use super::CudaBackend;
@@ -15,6 +15,10 @@ impl CudaBackend {
         add: bool,
     ) -> Result<(), CudaError> {
         if self.single {
+            let matrices = jobs.iter().map(|job| &job.0);
+            if launch::step_serves(self.stream.device(), matrices) {
+                return self.step_products(x, jobs, add);
+            }
             return jobs
                 .chunks(launch::JOBS)
                 .try_for_each(|jobs| launch::linear(&self.stream, x, self.tokens, jobs, add));
@@ -24,6 +28,23 @@ impl CudaBackend {
             launch::tile_linear(&self.stream, x, self.tokens, *matrix, *out, add, split.as_ref())?;
         }
         Ok(())
+    }
+
+    /// Products of a step that a fused kernel serves.
+    fn step_products(
+        &self,
+        x: Span<f32>,
+        jobs: &[(Matrix, Span<f32>)],
+        add: bool,
+    ) -> Result<(), CudaError> {
+        let job = |&(matrix, out): &(Matrix, Span<f32>)| match add {
+            true => StepJob::Add(matrix, out),
+            false => StepJob::Store(matrix, out),
+        };
+        let jobs: Vec<StepJob> = jobs.iter().map(job).collect();
+        jobs.chunks(launch::STEP_JOBS).try_for_each(|jobs| {
+            launch::step_linear(&self.stream, self.tokens, &StepInput::Plain { x }, jobs)
+        })
     }
 
     /// Splits the batch's input of products with `matrices`, in the form that serves most, if one of them takes it.

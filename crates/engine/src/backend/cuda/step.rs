@@ -1,6 +1,6 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
-use cuda::launch::{self, ExpertStep, FROM_COPY, SharedExpert};
+use cuda::launch::{self, ExpertStep, FROM_COPY, SharedExpert, StepInput};
 use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::cache::Held;
 use store::{ExpertId, LayerId};
@@ -208,6 +208,8 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
+        // Before the router, so that nothing lies between routing and the experts.
+        let out = self.mixture_output()?;
         let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
             gate: self.matrix(shared.gate),
             up: self.matrix(shared.up),
@@ -220,7 +222,7 @@ impl CudaBackend {
         } else {
             let mut jobs = self.router_products(mixture);
             jobs.extend(self.guess_product(layer));
-            launch::linear(&self.stream, normed, tokens, &jobs, false)?;
+            self.products(normed, &jobs, false)?;
         }
         self.add_router_biases(layer, mixture)?;
         let replaced = self
@@ -238,7 +240,7 @@ impl CudaBackend {
             answers: buffers.pinned.answers.span(0, self.sizes.layers * experts),
             status: route.status,
             inner: buffers.pair_gate.part(0, pairs * self.sizes.inner),
-            out: self.mixture_output()?,
+            out,
             copies: route.copies,
             ended: route.guess.map(|guess| guess.ended),
             first_key: route.first_key,
@@ -249,6 +251,19 @@ impl CudaBackend {
         }
         let shapes = self.experts.shapes(layer);
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));
+        if let Some(limit) = self.limited_experts(layer, shared, activation.as_ref()) {
+            let input = StepInput::Plain { x: normed };
+            launch::step_experts_limited(
+                &self.stream,
+                tokens,
+                &input,
+                &step,
+                shapes,
+                shared,
+                limit,
+            )?;
+            return self.give_to_streams();
+        }
         launch::experts_activated(
             &self.stream,
             tokens,

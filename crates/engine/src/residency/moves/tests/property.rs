@@ -53,6 +53,7 @@ fn run(
         host_slots,
         late,
         guesses,
+        certain: guesses.min(2),
         broken: if rates.is_some() { 10 } else { 0 },
     };
     let faulty = rates.is_some_and(|rates| rates.error > 0);
@@ -105,6 +106,7 @@ fn steps_run_between_the_layers_of_a_prompt() {
             host_slots,
             late: 3,
             guesses: 1,
+            certain: 1,
             broken: 0,
         };
         let late =
@@ -158,6 +160,7 @@ fn slots_that_go_take_the_records_of_least_worth_with_them() {
         host_slots: 16,
         late: 1,
         guesses: 0,
+        certain: 0,
         broken: 0,
     };
     let mut world = World::open(shape, None, 9);
@@ -194,6 +197,7 @@ fn a_record_that_loses_its_slot_is_named_somewhere_all_the_time() {
         host_slots: 16,
         late: 3,
         guesses: 0,
+        certain: 0,
         broken: 0,
     };
     let mut world = World::open(shape, None, 7);
@@ -216,5 +220,30 @@ fn a_record_that_loses_its_slot_is_named_somewhere_all_the_time() {
     // The step that comes back to them finds them.
     world.step(&[vec![0, 1]]).unwrap();
     assert_eq!(world.residency.store.counters().records_read, read);
+    world.end();
+}
+
+#[test]
+fn what_token_ids_decide_is_read_before_the_step_asks() {
+    let shape = Shape {
+        layers: LAYERS,
+        experts: EXPERTS,
+        per_step: K,
+        device_slots: 5,
+        host_slots: 20,
+        late: 1,
+        guesses: 0,
+        certain: 3,
+        broken: 0,
+    };
+    let mut world = World::open(shape, None, 1);
+    let ahead = |world: &World| world.residency.store().counters().ahead_issued;
+    let before = ahead(&world);
+    let uses: Vec<Vec<u32>> =
+        (0..LAYERS).map(|layer| vec![world.key(layer, 7), world.key(layer, 9)]).collect();
+    assert_eq!(world.step(&uses).unwrap(), LAYERS * K, "asked for as ever");
+    assert_eq!(ahead(&world) - before, 3 * K as u64);
+    world.step(&uses).unwrap();
+    assert_eq!(ahead(&world) - before, 3 * K as u64, "what is in memory is not read again");
     world.end();
 }

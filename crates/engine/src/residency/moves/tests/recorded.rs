@@ -42,6 +42,7 @@ fn run() -> String {
         host_slots: 20,
         late: 3,
         guesses: 0,
+        certain: 0,
         broken: 4,
     };
     let mut world = World::open(shape, None, 0xca11);

@@ -27,6 +27,7 @@ fn world(device: usize, host: usize) -> World {
         host_slots: ALL * host / 100,
         late: 2,
         guesses: 0,
+        certain: 0,
         broken: 0,
     };
     World::open(shape, None, 1)

@@ -54,6 +54,8 @@ pub(super) struct Shape {
     pub(super) late: usize,
     /// Records of the next layer that a step prefetches in each, at random.
     pub(super) guesses: usize,
+    /// Layers whose experts are known before a step begins, from the first on.
+    pub(super) certain: usize,
     /// Copies out of slots that cannot be begun, of a hundred.
     pub(super) broken: usize,
 }
@@ -400,6 +402,12 @@ impl World {
             let bytes = words.iter().flat_map(|word| word.to_le_bytes());
             self.memory.borrow_mut().note(|| format!("table {:016x}", digest(bytes)));
         }
+        let experts = self.shape.experts;
+        let expert = move |key: &u32| ExpertId((*key as usize % experts) as u16);
+        let certain = uses.iter().enumerate().take(self.shape.certain);
+        let certain =
+            certain.map(|(layer, keys)| (LayerId(layer as u16), keys.iter().map(expert).collect()));
+        self.residency.read_certain(&certain.collect::<Vec<_>>());
         self.residency.learn();
         let memory = Rc::clone(&self.memory);
         let mut step = Step {
@@ -435,8 +443,6 @@ impl World {
         for &(key, address) in &answered {
             self.check_host(key, address.expect("the step did not fail"));
         }
-        let experts = self.shape.experts;
-        let expert = move |key: &u32| ExpertId((*key as usize % experts) as u16);
         self.residency.end_step(|layer| uses[layer].iter().map(expert));
         Ok(misses)
     }

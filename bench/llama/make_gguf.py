@@ -1,10 +1,11 @@
 """Writes a GGUF of the Qwen3.5-35B-A3B shape with random weights, for speed comparisons with llama.cpp.
 
-  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|iq]    (needs numpy and gguf; about 19 GB, 11 GB with `iq`)
+  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq]    (needs numpy and gguf; 19.6, 21 and 11 GB)
 
 Every matrix that `flashmoe synth 35B-A3B` stores in 4 bits (groups of 64, bf16 scale and bias: 4.5 bits a weight) is Q4_K
-here: 4.5 bits a weight as well. With `--mix iq` the experts are IQ2_XXS (gate, up) and IQ3_XXS (down) and the rest Q5_K, as
-files for small memories have them. Routers, norms and recurrent parameters are f32, as converters write them. Blocks come
+here: 4.5 bits a weight as well. `--mix q4_k_m` has Q6_K where llama-quantize's Q4_K_M has it: the output head, values of
+attention and down of the experts in the layers that it gives more bits. With `--mix iq` the experts are IQ2_XXS (gate, up)
+and IQ3_XXS (down) and the rest Q5_K, as files for small memories have them. Routers, norms and recurrent parameters are f32, as converters write them. Blocks come
 from pools of random ones whose scale and minimum centre the values on zero, so the logits stay finite. The router is
 random too, so its choice is nearly uniform: compare with a synthetic flashmoe model whose own router decides.
 There is no vocabulary: llama-bench draws random token ids.
@@ -26,9 +27,11 @@ BLOCK_VALUES = 256
 POOL_BYTES = 72 << 20                   # larger than a second-level cache
 DEVIATION = 0.02
 # Byte of a block's scale, and of its minimum, in binary16; and what a minimum is in scales to centre the values.
-SCALES = {Type.Q4_K: (0, 2, 7.5), Type.Q5_K: (0, 2, 15.5), Type.IQ2_XXS: (0, None, 0), Type.IQ3_XXS: (0, None, 0)}
-# The types of trunk, of gate and up of experts, of their down.
-MIXES = {"q4": [Type.Q4_K] * 3, "iq": [Type.Q5_K, Type.IQ2_XXS, Type.IQ3_XXS]}
+SCALES = {Type.Q4_K: (0, 2, 7.5), Type.Q5_K: (0, 2, 15.5), Type.Q6_K: (208, None, 0), Type.IQ2_XXS: (0, None, 0),
+          Type.IQ3_XXS: (0, None, 0)}
+# The types of trunk, of gate and up of experts, of their down, and of what gets more bits (or none does).
+MIXES = {"q4": [*[Type.Q4_K] * 3, None], "q4_k_m": [*[Type.Q4_K] * 3, Type.Q6_K],
+         "iq": [Type.Q5_K, Type.IQ2_XXS, Type.IQ3_XXS, None]}
 
 
 def pool(random, kind):
@@ -45,21 +48,28 @@ def pool(random, kind):
     return blocks
 
 
+def gets_more_bits(layer, layers):
+    """llama-quantize's choice for its mixes: the first and last eighth, and each third layer between."""
+    eighth = layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+
+
 def tensors(layers, mix):
     """(name, shape with the input dimension last, kind): kind is a type or the mean and deviation of f32 values."""
-    (trunk, first, last), small, one = mix, (0.0, 0.02), (1.0, 0.1)
+    (trunk, first, last, better), small, one = mix, (0.0, 0.02), (1.0, 0.1)
     channels, width = 2 * KEY_HEADS * DELTA_HEAD + VALUE_HEADS * DELTA_HEAD, VALUE_HEADS * DELTA_HEAD
     yield "token_embd.weight", (VOCABULARY, HIDDEN), trunk
     yield "output_norm.weight", (HIDDEN,), one
-    yield "output.weight", (VOCABULARY, HIDDEN), trunk
+    yield "output.weight", (VOCABULARY, HIDDEN), better or trunk
     for i in range(layers):
         b = f"blk.{i}."
+        more = better if gets_more_bits(i, layers) else None
         yield b + "attn_norm.weight", (HIDDEN,), one
         yield b + "post_attention_norm.weight", (HIDDEN,), one
         if (i + 1) % FULL_EVERY == 0:
             yield b + "attn_q.weight", (2 * HEADS * HEAD, HIDDEN), trunk
             yield b + "attn_k.weight", (KEY_VALUE_HEADS * HEAD, HIDDEN), trunk
-            yield b + "attn_v.weight", (KEY_VALUE_HEADS * HEAD, HIDDEN), trunk
+            yield b + "attn_v.weight", (KEY_VALUE_HEADS * HEAD, HIDDEN), more or trunk
             yield b + "attn_output.weight", (HIDDEN, HEADS * HEAD), trunk
             yield b + "attn_q_norm.weight", (HEAD,), one
             yield b + "attn_k_norm.weight", (HEAD,), one
@@ -76,7 +86,7 @@ def tensors(layers, mix):
         yield b + "ffn_gate_inp.weight", (EXPERTS, HIDDEN), small
         yield b + "ffn_gate_exps.weight", (EXPERTS, INNER, HIDDEN), first
         yield b + "ffn_up_exps.weight", (EXPERTS, INNER, HIDDEN), first
-        yield b + "ffn_down_exps.weight", (EXPERTS, HIDDEN, INNER), last
+        yield b + "ffn_down_exps.weight", (EXPERTS, HIDDEN, INNER), more or last
         yield b + "ffn_gate_inp_shexp.weight", (HIDDEN,), small
         yield b + "ffn_gate_shexp.weight", (SHARED, HIDDEN), trunk
         yield b + "ffn_up_shexp.weight", (SHARED, HIDDEN), trunk
@@ -127,7 +137,7 @@ def main():
     writer.write_ti_data_to_file()
     file, total = writer.fout[0], 0
     writer.write_padding(file, file.tell())
-    pools = {kind: pool(random, kind) for kind in set(mix)}
+    pools = {kind: pool(random, kind) for kind in set(mix) - {None}}
     for name, shape, kind in all_tensors:
         size = byte_size(shape, kind)
         if isinstance(kind, Type):

@@ -2,9 +2,10 @@
 //! and reading take turns, several rounds, and the best region of about 4 MB counts: longer ones are interrupted where
 //! other work shares the machine. Each measurement takes the next part of a pool that is larger than any cache, so that
 //! it finds nothing that another has left there. "Cached" is one thread with a matrix of the second-level cache: what
-//! the instructions alone would reach.
+//! the instructions alone would reach. `threads` is 1 where the second core is never free: two that wait for each other
+//! take minutes then.
 //!
-//! `cargo run --release -p flashmoe-kernels --example block_bandwidth [isa [rounds [name part [tokens]]]]`
+//! `cargo run --release -p flashmoe-kernels --example block_bandwidth [isa [rounds [name part [tokens [threads]]]]]`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
@@ -162,9 +163,10 @@ fn main() {
     let rounds: usize = arguments.next().map_or(5, |text| text.parse().unwrap());
     let part = arguments.next().unwrap_or_default();
     let many: usize = arguments.next().map_or(MANY, |text| text.parse().unwrap());
+    let most: usize = arguments.next().map_or(2, |text| text.parse().unwrap());
     let arithmetic = Arithmetic::Int16;
     let computes =
-        [1, 2].map(|threads| Compute::new(ComputeOptions { threads, arithmetic, isa }).unwrap());
+        [1, most].map(|threads| Compute::new(ComputeOptions { threads, arithmetic, isa }).unwrap());
     let affine = |bits| Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 };
     let encodings: Vec<Encoding> = [2, 3, 4, 8]
         .map(affine)
@@ -185,13 +187,13 @@ fn main() {
     let mut reading = [0.0f64; 2];
     let mut best = vec![[0.0f64; 5]; encodings.len()];
     for _ in 0..rounds {
-        for (threads, reading) in reading.iter_mut().enumerate() {
+        for (threads, reading) in reading.iter_mut().enumerate().take(most) {
             *reading = reading.max(read(any.part(), threads + 1));
         }
         for (&encoding, best) in encodings.iter().zip(&mut best) {
             let is_float = matches!(encoding, Encoding::Float(_) | Encoding::Fp8 { .. });
             let pool = if is_float { &mut floats } else { &mut any };
-            for (i, compute) in computes.iter().enumerate() {
+            for (i, compute) in computes.iter().enumerate().take(most) {
                 best[i] = best[i].max(decode(compute, encoding, pool.part()));
                 if many > 0 {
                     best[3 + i] = best[3 + i].max(prefill(compute, encoding, pool.part(), many));

@@ -6,6 +6,7 @@ use super::neon::NeonLanes;
 use super::neon_formats::*;
 use crate::blocks::codebooks;
 use crate::blocks::fields::{self, read_u32, read_u64};
+use crate::blocks::points;
 use crate::blocks::tables::{FP4, half_of_e4m3};
 use crate::float::f32_from_f16;
 use crate::lanes::Lanes;
@@ -88,7 +89,7 @@ unsafe fn high_nibbles(from: [*const u8; 2], at: usize, step: usize) -> [u8; 16]
 unpacker!(
     Iq2Xxs,
     |from, v| {
-        let (points, signs) = fields::iq2_xxs(from, v);
+        let (points, signs) = points::iq2_xxs(from, v);
         signed(eights(points), four_signs(signs))
     },
     |from| half_steps(high_nibbles(from, 6, 8), halves(from[0], from[1]), 0.25)
@@ -97,7 +98,7 @@ unpacker!(
 unpacker!(
     Iq2Xs,
     |from, v| {
-        let (points, words) = fields::iq2_xs(from, v);
+        let (points, words) = points::iq2_xs(from, v);
         let code = |k: usize| (words >> (16 * k + 9)) as u32;
         signed(eights(points), even_signs([code(0), code(1), code(2), code(3)]))
     },
@@ -108,7 +109,7 @@ unpacker!(
     Iq2S,
     |from, v| {
         let signs = read_u32(from.add(34 + 4 * v));
-        signed(eights(fields::iq2_s(from, v)), expanded(signs))
+        signed(eights(points::iq2_s(from, v)), expanded(signs))
     },
     |from| half_steps(sixteen_nibbles(from[0].add(74)), half(from[0]), 0.25)
 );
@@ -116,7 +117,7 @@ unpacker!(
 unpacker!(
     Iq3Xxs,
     |from, v| {
-        signed(eights(fields::iq3_xxs(from, v)), four_signs(read_u32(from.add(66 + 4 * v))))
+        signed(eights(points::iq3_xxs(from, v)), four_signs(read_u32(from.add(66 + 4 * v))))
     },
     |from| half_steps(high_nibbles(from, 66, 4), halves(from[0], from[1]), 0.5)
 );
@@ -125,7 +126,7 @@ unpacker!(
     Iq3S,
     |from, v| {
         let signs = read_u32(from.add(74 + 4 * v));
-        signed(eights(fields::iq3_s(from, v)), expanded(signs))
+        signed(eights(points::iq3_s(from, v)), expanded(signs))
     },
     |from| {
         let (first, second) = (read_u32(from[0].add(106)), read_u32(from[1].add(106)));
@@ -166,7 +167,7 @@ unsafe fn odd_eighths(odd: [u8; 16], scale: NeonLanes) -> (NeonLanes, NeonLanes)
 unpacker!(
     Iq1S,
     |from, v| {
-        let (points, rest) = fields::iq1_s(from, v);
+        let (points, rest) = points::iq1_s(from, v);
         shifted(points, [shift(rest >> 15 == 1); 4])
     },
     |from| {
@@ -181,7 +182,7 @@ unpacker!(
 unpacker!(
     Iq1M,
     |from, v| {
-        let (points, nibbles) = fields::iq1_m(from, v);
+        let (points, nibbles) = points::iq1_m(from, v);
         let minus = |k: usize| shift(nibbles >> (4 * k + 3) & 1 == 1);
         shifted(points, [minus(0), minus(1), minus(2), minus(3)])
     },

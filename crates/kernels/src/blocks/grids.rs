@@ -162,6 +162,42 @@ const IQ1_SET: [u64; 103] = [
     0x400a288808248808, 0x2a0051401450008, 0x145085140,
 ];
 
+/// The same points as AVX2 reads them: codes, and points of four coordinates in four bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use super::*;
+
+    /// Magnitudes of IQ2_XXS, and 64.
+    pub(crate) static IQ2_XXS: [u64; 256] = points(&IQ2_XXS_SET, &[72, 89, 107]);
+
+    /// Magnitudes of IQ2_XS, and 64.
+    pub(crate) static IQ2_XS: [u64; 512] = points(&IQ2_XS_SET, &[72, 89, 107]);
+
+    /// Magnitudes of IQ2_S, and 64.
+    pub(crate) static IQ2_S: [u64; 1024] = points(&IQ2_S_SET, &[72, 89, 107]);
+
+    /// Magnitudes of IQ3_XXS, and 64.
+    pub(crate) static IQ3_XXS: [u32; 256] =
+        halves(points(&IQ3_XXS_SET, &[68, 76, 84, 92, 100, 108, 116, 126]));
+
+    /// Magnitudes of IQ3_S, and 64.
+    pub(crate) static IQ3_S: [u32; 512] =
+        halves(points(&IQ3_S_SET, &[65, 67, 69, 71, 73, 75, 77, 79]));
+
+    /// Values of IQ1_S and IQ1_M, plus one, in eighths.
+    pub(crate) static IQ1: [u64; 2048] = points(&IQ1_SET, &[0, 8, 16]);
+
+    /// The lower halves.
+    const fn halves<const COUNT: usize>(points: [u64; COUNT]) -> [u32; COUNT] {
+        let (mut halves, mut i) = ([0; COUNT], 0);
+        while i < COUNT {
+            halves[i] = points[i] as u32;
+            i += 1;
+        }
+        halves
+    }
+}
+
 /// The points of a set, each coordinate replaced by its level's value; coordinate `j` is byte `j`.
 const fn points<const COUNT: usize>(set: &[u64], levels: &[u8]) -> [u64; COUNT] {
     let mut points = [0; COUNT];

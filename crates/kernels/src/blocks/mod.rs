@@ -15,6 +15,8 @@ pub(crate) mod fields;
 pub(crate) mod grids;
 pub(crate) mod k_quants;
 pub(crate) mod legacy;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod points;
 pub(crate) mod product;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod steps;

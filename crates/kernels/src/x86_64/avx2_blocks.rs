@@ -39,14 +39,14 @@ unsafe fn multiply(codes: __m256i, x: *const u8) -> __m256i {
 /// Sums of the products of four vectors of codes from vector `v` on, in halves of a register: the first of sixteen
 /// columns of each, then the second.
 #[inline(always)]
-unsafe fn four<F: Format>(from: *const u8, x: *const u8, v: usize) -> __m256i {
+unsafe fn four<F: Format>(from: *const u8, fields: &F::Fields, x: *const u8, v: usize) -> __m256i {
     // SAFETY: the caller vouches for blocks and activations of 256 columns and for the features.
     unsafe {
-        let a = multiply(F::codes(from, v), x.add(64 * v));
-        let b = multiply(F::codes(from, v + 1), x.add(64 * (v + 1)));
+        let a = multiply(F::codes(from, fields, v), x.add(64 * v));
+        let b = multiply(F::codes(from, fields, v + 1), x.add(64 * (v + 1)));
         let ab = _mm256_hadd_epi32(a, b);
-        let c = multiply(F::codes(from, v + 2), x.add(64 * (v + 2)));
-        let d = multiply(F::codes(from, v + 3), x.add(64 * (v + 3)));
+        let c = multiply(F::codes(from, fields, v + 2), x.add(64 * (v + 2)));
+        let d = multiply(F::codes(from, fields, v + 3), x.add(64 * (v + 3)));
         _mm256_hadd_epi32(ab, _mm256_hadd_epi32(c, d))
     }
 }
@@ -57,7 +57,8 @@ unsafe fn four<F: Format>(from: *const u8, x: *const u8, v: usize) -> __m256i {
 unsafe fn half_sums<F: Format, const GROUP: usize>(from: *const u8, x: *const u8) -> [__m256; 2] {
     // SAFETY: passed on to the caller.
     unsafe {
-        let (first, second) = (four::<F>(from, x, 0), four::<F>(from, x, 4));
+        let fields = F::fields(from);
+        let (first, second) = (four::<F>(from, &fields, x, 0), four::<F>(from, &fields, x, 4));
         if GROUP == 32 {
             let sums = _mm256_add_epi32(
                 _mm256_permute2x128_si256::<0x20>(first, second),
@@ -152,8 +153,9 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let mut codes = [[_mm256_setzero_si256(); VECTORS]; 2];
                 for h in 0..present {
+                    let fields = F::fields(from[h]);
                     for v in 0..VECTORS {
-                        codes[h][v] = F::codes(from[h], v);
+                        codes[h][v] = F::codes(from[h], &fields, v);
                     }
                 }
                 let factors = F::factors(scales_from);
@@ -208,6 +210,7 @@ pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
 mod unpackers {
     pub(in crate::x86_64) use crate::x86_64::avx2_codebooks::*;
     pub(in crate::x86_64) use crate::x86_64::avx2_formats::*;
+    pub(in crate::x86_64) use crate::x86_64::avx2_grids::*;
 }
 
 crate::blocks::each_format!(block_rows, "avx2,fma,f16c");

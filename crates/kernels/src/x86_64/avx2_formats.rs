@@ -11,12 +11,22 @@ pub(super) trait Format {
     /// Whether scales are a plane of their own.
     const PLANES: bool = false;
 
-    /// Codes of the columns from `32 * v` on, of the blocks at `from`.
+    /// What [`Format::codes`] takes besides the blocks: found for 256 columns at once.
+    type Fields;
+
+    /// All fields of the blocks at `from`.
     ///
     /// # Safety
     ///
     /// See the trait.
-    unsafe fn codes(from: *const u8, v: usize) -> __m256i;
+    unsafe fn fields(from: *const u8) -> Self::Fields;
+
+    /// Codes of the columns from `32 * v` on, of the blocks at `from` and their fields.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn codes(from: *const u8, fields: &Self::Fields, v: usize) -> __m256i;
 
     /// Scale and bias of sixteen groups: of the exponents of eight at each pointer where they are planes, of the blocks
     /// at the first pointer in formats with groups of 16, of the blocks at both otherwise.
@@ -188,8 +198,13 @@ macro_rules! unpacker {
         pub(super) struct $name;
 
         impl $crate::x86_64::avx2_formats::Format for $name {
+            type Fields = ();
+
             #[inline(always)]
-            unsafe fn codes($from: *const u8, $v: usize) -> __m256i {
+            unsafe fn fields(_: *const u8) {}
+
+            #[inline(always)]
+            unsafe fn codes($from: *const u8, (): &(), $v: usize) -> __m256i {
                 // SAFETY: passed on to the caller.
                 unsafe { $codes }
             }
@@ -275,9 +290,13 @@ pub(super) struct Mxfp4Planes;
 
 impl Format for Mxfp4Planes {
     const PLANES: bool = true;
+    type Fields = ();
 
     #[inline(always)]
-    unsafe fn codes(from: *const u8, v: usize) -> __m256i {
+    unsafe fn fields(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, (): &(), v: usize) -> __m256i {
         // SAFETY: passed on to the caller.
         unsafe {
             let words = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.add(16 * v).cast()));

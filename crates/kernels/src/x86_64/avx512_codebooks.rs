@@ -296,8 +296,8 @@ unpacker!(
     Tq1_0,
     |from, v| {
         // Five digits to a byte leave no 64 columns together: two times 32, as AVX2 takes them.
-        let low = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, 2 * v);
-        let high = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, 2 * v + 1);
+        let low = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, &(), 2 * v);
+        let high = <avx2_codebooks::Tq1_0 as avx2_formats::Format>::codes(from, &(), 2 * v + 1);
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
     },
     |from| with_offset(halves(from[0].add(52), from[1].add(52)), 1.0)

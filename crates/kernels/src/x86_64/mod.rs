@@ -8,6 +8,7 @@ pub(crate) mod avx2;
 mod avx2_blocks;
 mod avx2_codebooks;
 mod avx2_formats;
+mod avx2_grids;
 pub(crate) mod avx2_quantised;
 pub(crate) mod avx512;
 mod avx512_blocks;

@@ -149,8 +149,8 @@ def families(program):
             if shape in UNCUT and trunk.startswith("fp8"):
                 trunk = "bf16"
             model = place / f"{shape}-{experts}-{trunk}".replace(":", "-")
-            layout = ["--layout", "native", "--group", 32] if planes else []
-            run(program, "synth", shape, model, *layout, "--experts", experts, "--trunk", trunk)
+            layout = ["--layout", "native"] if planes else []
+            run(program, "synth", shape, model, *layout, "--group", 32, "--experts", experts, "--trunk", trunk)
             always = ["--kv-type", "f32"] if shape in ROUNDED else []
             name = f"{shape} with experts {experts}, trunk {trunk}"
             return list(compare(program, name, model, ids, choices, greedy=False, always=always))

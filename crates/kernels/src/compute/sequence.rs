@@ -31,7 +31,7 @@ impl Compute {
         let tokens = x.len() / channels;
         let (state, out) = (Parts::new(state), Parts::new(out));
         // Whole cache lines of channels; about a microsecond of work at least.
-        let piece = (4096 / tokens.max(1)).next_multiple_of(LANES);
+        let piece = (512 / tokens.max(1)).next_multiple_of(LANES);
         self.pool.for_each(channels, piece, |range| {
             let task = ConvolutionTask {
                 state: state.pointer(),

@@ -2,10 +2,10 @@
 //!
 //! All experts of the batch are looked up at once ([`store::cache::ExpertStore::visit`]), so that every
 //! missing record is being read before any arithmetic starts. The shared expert and the experts already
-//! in memory run first; each further expert runs when its record has landed. Outputs are kept apart and
-//! added by ascending expert id, so the order of arrival cannot change a bit. When a batch has more
-//! (token, expert) pairs than the scratch holds, experts are taken in ascending order in groups, each
-//! group added before the next: the same sums in the same order.
+//! in memory run first, together (`shared.rs`); each further expert runs when its record has landed.
+//! Outputs are kept apart and added by ascending expert id, so the order of arrival cannot change a bit.
+//! When a batch has more (token, expert) pairs than the scratch holds, experts are taken in ascending order
+//! in groups, each group added before the next: the same sums in the same order.
 
 use kernels::format::{Encoding, Matrix};
 use kernels::{Activations, MatmulJob, Tokens};
@@ -14,6 +14,7 @@ use store::format::{Projection, ProjectionShape};
 use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
+use super::shared::SharedScratch;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::model::activation::{Activation, GateUpRows};
@@ -45,19 +46,9 @@ pub(super) struct MixtureScratch {
     done: Vec<bool>,
     /// `0, 1, 2, ...`: the rows of a group as token indices.
     identity: Vec<u32>,
-    shared: SharedScratch,
+    pub(super) shared: SharedScratch,
     /// Sum over the experts, `[tokens, hidden]`.
     sum: Vec<f32>,
-}
-
-/// Buffers of the shared expert, one row per token.
-struct SharedScratch {
-    factor: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-    activated: Vec<f32>,
-    inner: Activations,
-    out: Vec<f32>,
 }
 
 /// Which tokens go to which experts, experts ascending.
@@ -80,8 +71,6 @@ impl MixtureScratch {
         let (tokens, moe) = (options.batch_tokens, &config.moe);
         let pairs = tokens * options.top_k;
         let rows = Self::rows(options);
-        let shared = moe.shared_intermediate.unwrap_or(0);
-        let shared_tokens = if shared == 0 { 0 } else { tokens };
         Self {
             rows,
             router_logits: vec![0.0; tokens * moe.experts],
@@ -102,14 +91,7 @@ impl MixtureScratch {
             out: vec![0.0; rows * config.hidden],
             done: Vec::with_capacity(moe.experts),
             identity: (0..rows.max(tokens) as u32).collect(),
-            shared: SharedScratch {
-                factor: vec![0.0; shared_tokens],
-                gate: vec![0.0; shared_tokens * shared],
-                up: vec![0.0; shared_tokens * shared],
-                activated: vec![0.0; shared_tokens * shared],
-                inner: Activations::with_capacity(shared_tokens, shared.max(1)),
-                out: vec![0.0; shared_tokens * config.hidden],
-            },
+            shared: SharedScratch::new(config, options),
             sum: vec![0.0; tokens * config.hidden],
         }
     }
@@ -195,12 +177,15 @@ impl CpuBackend {
         if phase == Phase::Prefill {
             self.read_ahead(layer);
         }
-        self.run_shared(mixture);
+        let few = tokens * self.options.top_k <= self.scratch.rows;
+        if !few {
+            self.run_shared(mixture);
+        }
         let hidden = self.config.hidden;
         self.compute.each_row(&mut self.scratch.sum[..tokens * hidden], hidden, |_, row| {
             row.fill(0.0);
         });
-        let done = if tokens * self.options.top_k <= self.scratch.rows {
+        let done = if few {
             self.run_as_they_land(&mut visit, mixture, &shapes, cancel)
         } else {
             self.run_in_order(&mut visit, mixture, &shapes, cancel)
@@ -306,38 +291,6 @@ impl CpuBackend {
         moe.router.choose(&self.compute, logits, (moe.experts, k), chosen, weights);
     }
 
-    /// The shared expert over the whole batch: arithmetic for the time that reads take.
-    fn run_shared(&mut self, mixture: &Mixture) {
-        let Some(shared) = &mixture.shared else { return };
-        let tokens = self.tokens.len();
-        let [gate, up, down] =
-            [shared.gate, shared.up, shared.down].map(|id| self.weights.matrix(id));
-        let scratch = &mut self.scratch.shared;
-        let inner = tokens * gate.rows;
-        let (gates, ups) = (&mut scratch.gate[..inner], &mut scratch.up[..inner]);
-        let x = &self.prepared;
-        self.compute.matmul(&mut [
-            MatmulJob { matrix: gate, x, tokens: Tokens::All, out: gates },
-            MatmulJob { matrix: up, x, tokens: Tokens::All, out: ups },
-        ]);
-        if let activation @ Activation::Limited { .. } = self.config.moe.activation {
-            let (gates, ups) = (&mut scratch.gate[..inner], &mut scratch.up[..inner]);
-            activation.prepare(&self.compute, None, gates, ups);
-        }
-        let activated = &mut scratch.activated[..inner];
-        self.compute.swiglu(&scratch.gate[..inner], &scratch.up[..inner], activated);
-        self.compute.prepare(activated, gate.rows, &[down.encoding], &mut scratch.inner);
-        let out = &mut scratch.out[..tokens * down.rows];
-        let x = &scratch.inner;
-        self.compute.matmul(&mut [MatmulJob { matrix: down, x, tokens: Tokens::All, out }]);
-        match shared.gate_weight {
-            None => scratch.factor[..tokens].fill(1.0),
-            Some(_) => scratch.factor[..tokens]
-                .iter_mut()
-                .for_each(|factor| *factor = 1.0 / (1.0 + (-*factor).exp())),
-        }
-    }
-
     /// Few pairs: experts run in whatever order they land, and are added when all are done.
     fn run_as_they_land(
         &mut self,
@@ -351,15 +304,21 @@ impl CpuBackend {
         self.scratch.done.resize(count, false);
         let mut group: Vec<usize> = Vec::with_capacity(count);
         let mut remaining = count;
+        let mut shared = mixture.shared.is_some();
         while remaining > 0 {
             group.clear();
             let done = &self.scratch.done;
             group.extend((0..count).filter(|&index| !done[index] && visit.is_ready(index)));
             if group.is_empty() {
+                if std::mem::take(&mut shared) {
+                    self.run_shared(mixture);
+                    continue;
+                }
                 let next = visit.order().iter().copied().find(|&index| !self.scratch.done[index]);
                 group.push(next.expect("members remain"));
             }
-            self.run_group(visit, mixture, shapes, &group, 0, cancel)?;
+            let group_shared = std::mem::take(&mut shared);
+            self.run_group(visit, mixture, shapes, (&group, 0), group_shared, cancel)?;
             for &index in &group {
                 self.scratch.done[index] = true;
                 visit.release(index);
@@ -391,7 +350,7 @@ impl CpuBackend {
                 group.push(end);
                 end += 1;
             }
-            self.run_group(visit, mixture, shapes, &group, base, cancel)?;
+            self.run_group(visit, mixture, shapes, (&group, base), false, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
             self.add_outputs(next..end, base);
             next = end;
@@ -399,16 +358,18 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Feed-forward of the experts of `group`; their outputs go to the rows of their pairs after `base`.
+    /// Feed-forward of the experts of `group`; their outputs go to the rows of their pairs after `base`. With `shared`
+    /// the shared expert is computed in the same regions.
     fn run_group(
         &mut self,
         visit: &Visit<'_>,
         mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
-        group: &[usize],
-        base: usize,
+        (group, base): (&[usize], usize),
+        shared: bool,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
+        let shared = mixture.shared.as_ref().filter(|_| shared);
         let wanted = || !cancel.is_cancelled();
         let bytes = group.iter().map(|&index| visit.wait_while(index, &wanted));
         let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
@@ -416,7 +377,7 @@ impl CpuBackend {
         let (inner_width, hidden) = (gate.rows, down.rows);
         let scratch = &mut self.scratch;
         let assignments = &scratch.assignments;
-        let mut jobs = Vec::with_capacity(2 * group.len());
+        let mut jobs = Vec::with_capacity(2 * group.len() + 2);
         let mut gates = Split::new(&mut scratch.gate, inner_width);
         let mut ups = Split::new(&mut scratch.up, inner_width);
         for (&index, bytes) in group.iter().zip(&bytes) {
@@ -430,6 +391,10 @@ impl CpuBackend {
                 let matrix = matrix(shape, bytes, which);
                 jobs.push(MatmulJob { matrix, x: &self.prepared, tokens, out });
             }
+        }
+        if let Some(shared) = shared {
+            let both = [shared.gate, shared.up].map(|id| self.weights.matrix(id));
+            jobs.extend(scratch.shared.outer(both, &self.prepared));
         }
         self.compute.matmul(&mut jobs);
         self.prepare_activation(mixture, group, base);
@@ -450,7 +415,7 @@ impl CpuBackend {
         let span = first * inner_width..last * inner_width;
         let uses = [down.encoding];
         self.compute.prepare(&scratch.activated[span], inner_width, &uses, &mut scratch.inner);
-        let mut jobs = Vec::with_capacity(group.len());
+        let mut jobs = Vec::with_capacity(group.len() + 1);
         let mut outputs = Split::new(&mut scratch.out, hidden);
         for (&index, bytes) in group.iter().zip(&bytes) {
             let pairs = assignments.pairs(index);
@@ -459,6 +424,13 @@ impl CpuBackend {
             let tokens = Tokens::Rows(&scratch.identity[rows.start - first..rows.end - first]);
             let matrix = matrix(down, bytes, Projection::Down);
             jobs.push(MatmulJob { matrix, x: &scratch.inner, tokens, out });
+        }
+        if let Some(shared) = shared {
+            let down = self.weights.matrix(shared.down);
+            let tokens = (self.tokens.len(), shared.gate_weight.is_some());
+            let activation = self.config.moe.activation;
+            scratch.shared.activate(&self.compute, activation, tokens, &down);
+            jobs.push(scratch.shared.down(down));
         }
         self.compute.matmul(&mut jobs);
         if let Some(biases) = mixture.biases.as_ref().map(|it| self.weights.vector(it.down)) {

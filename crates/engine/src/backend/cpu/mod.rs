@@ -11,6 +11,7 @@ mod latent;
 mod mixture;
 mod registers;
 mod requirements;
+mod shared;
 mod state;
 mod streams;
 mod tiled;

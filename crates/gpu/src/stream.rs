@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kernels::format::BlockFormat;
+use kernels::memory::StableMemory;
 
 use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
@@ -162,11 +163,9 @@ impl Gpu {
             },
             trace: wgpu::Trace::Off,
         };
-        let opened = pollster::block_on(adapter.raw.request_device(&descriptor));
-        let (device, queue) = opened.map_err(|error| GpuError::Open {
-            adapter: adapter.name.clone(),
-            reason: error.to_string(),
-        })?;
+        let opened = crate::imported::open(&adapter, &descriptor);
+        let (device, queue) =
+            opened.map_err(|reason| GpuError::Open { adapter: adapter.name.clone(), reason })?;
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -280,6 +279,24 @@ impl Gpu {
         self.next_buffer += 1;
         self.held += bytes;
         Ok(Buffer { raw, id, bytes })
+    }
+
+    /// Memory of the process that kernels and copies read in place: `bytes` from `start` of `owner`, all of them
+    /// multiples of the alignment ([`Gpu::reads_host`]). It is not the device's and counts nowhere.
+    ///
+    /// # Errors
+    /// The driver refused, or more than a kernel can bind.
+    pub fn import(
+        &mut self,
+        owner: &Arc<dyn StableMemory>,
+        start: usize,
+        bytes: usize,
+    ) -> Result<Buffer, GpuError> {
+        let raw = crate::imported::import(&self.device, owner, (start, bytes))?;
+        self.check()?;
+        let id = self.next_buffer;
+        self.next_buffer += 1;
+        Ok(Buffer { raw, id, bytes: bytes as u64 })
     }
 
     /// Writes bytes, a multiple of 4 at a multiple of 4, after all work that is recorded so far.

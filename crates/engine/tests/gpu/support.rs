@@ -86,15 +86,27 @@ pub(crate) fn engine_with(
     chunk: usize,
 ) -> (Engine, Arc<ExpertStore>) {
     let (checkpoint, config) = opened(case);
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &catalog, &shapes).unwrap();
     // Where reads are to fail the host tier is as small as it can be.
     let minimum = if storage.is_some() { config.moe.top_k } else { 3 * config.moe.top_k };
     let mut options = StoreOptions::new(StorageMode::Budget, minimum);
     options.slots = SlotBudget::Steps(1);
     options.storage = storage.map(|it| Box::new(it) as _);
+    engine_over(adapter, (checkpoint, config), slots, limits, options, chunk)
+}
+
+/// As [`engine_with`], of any checkpoint and any host tier.
+pub(crate) fn engine_over(
+    adapter: &Adapter,
+    (checkpoint, config): (Arc<Checkpoint>, ModelConfig),
+    slots: usize,
+    limits: GpuOptions,
+    options: StoreOptions,
+    chunk: usize,
+) -> (Engine, Arc<ExpertStore>) {
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    check_model(&config, &catalog, &shapes).unwrap();
     let records = config.layers.len() * config.moe.experts;
     let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let memory = ExpertMemory {

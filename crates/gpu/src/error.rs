@@ -78,14 +78,6 @@ pub enum GpuError {
         /// The device's limit.
         limit: u64,
     },
-    /// The driver did not let the device read memory of the process in place.
-    #[error("the GPU cannot read {bytes} bytes of the process's memory in place ({reason})")]
-    Import {
-        /// Their number.
-        bytes: u64,
-        /// In the driver's words.
-        reason: String,
-    },
     /// The device is gone: it was reset, removed or timed out.
     #[error("the GPU was lost ({0}): start flashmoe again; the system's log says why (dmesg)")]
     Lost(String),

@@ -110,19 +110,22 @@ impl HostSlabs {
         let mut all = Vec::with_capacity(memories.len());
         for HostMemory { owner, slot_bytes, slots } in memories {
             let per_slab = reach / slot_bytes;
-            if per_slab == 0 || !gpu.reads_host(*slot_bytes) {
+            let wanted = gpu.adapter().host_alignment.map_or(0, |wanted| wanted as usize);
+            let places = [owner.range().0 as usize, *slot_bytes];
+            // No number but zero is a multiple of zero.
+            if per_slab == 0 || places.iter().any(|place| !place.is_multiple_of(wanted)) {
                 return Ok(None);
             }
             let bytes = per_slab * slot_bytes;
             let mut slabs = Vec::new();
             for first in (0..*slots).step_by(per_slab) {
                 let here = (slots - first).min(per_slab) * slot_bytes;
-                match gpu.import(owner, first * slot_bytes, here) {
-                    Ok(buffer) => slabs.push(buffer),
-                    Err(GpuError::Import { .. }) => return Ok(None),
-                    Err(error) => return Err(error),
-                }
+                let raw = import(&gpu.device, owner, (first * slot_bytes, here));
+                let Some(raw) = raw else { return Ok(None) };
+                // It is not the device's, and counts nowhere.
+                slabs.push(gpu.numbered(raw, here as u64));
             }
+            gpu.check()?;
             all.push(ImportedMemory { slot_bytes: *slot_bytes, bytes, slabs });
         }
         Ok(Some(Self { memories: all }))
@@ -142,39 +145,27 @@ impl HostSlabs {
     }
 }
 
-impl Gpu {
-    /// Whether memory of the process that begins at a multiple of `alignment` can be read in place.
-    pub fn reads_host(&self, alignment: usize) -> bool {
-        let wanted = self.adapter().host_alignment;
-        wanted.is_some_and(|wanted| (alignment as u64).is_multiple_of(wanted))
-    }
-}
-
-/// A buffer over `bytes` bytes of `owner` from `start`, which is kept for as long as work may read them.
-///
-/// # Errors
-/// The driver refused.
+/// A buffer over `bytes` bytes of `owner` from `start`, which is kept for as long as work may read them; both numbers
+/// are multiples of the alignment. `None` where the driver refuses.
 ///
 /// # Panics
 /// When they are not all inside.
 #[cfg(not(target_vendor = "apple"))]
-pub(crate) fn import(
+fn import(
     device: &wgpu::Device,
     owner: &Arc<dyn StableMemory>,
     (start, bytes): (usize, usize),
-) -> Result<wgpu::Buffer, GpuError> {
+) -> Option<wgpu::Buffer> {
     use ash::vk;
     use wgpu::hal::{api::Vulkan, vulkan};
 
-    let refused = |reason: String| GpuError::Import { bytes: bytes as u64, reason };
     let (base, length) = owner.range();
     let end = start.checked_add(bytes);
     assert!(bytes > 0 && end.is_some_and(|end| end <= length), "{bytes} from {start} of {length}");
     let kind = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
     let pointer = base.wrapping_add(start).cast_mut().cast();
     // SAFETY: the handle is used while `device`, which is borrowed, keeps it.
-    let hal = unsafe { device.as_hal::<Vulkan>() };
-    let hal = hal.ok_or_else(|| refused("it is not Vulkan's".to_owned()))?;
+    let hal = unsafe { device.as_hal::<Vulkan>() }?;
     let raw = hal.raw_device().clone();
     let instance = hal.shared_instance().raw_instance();
     let host = ash::ext::external_memory_host::Device::new(instance, &raw);
@@ -185,14 +176,13 @@ pub(crate) fn import(
         let ask = host.fp().get_memory_host_pointer_properties_ext;
         ask(raw.handle(), kind, pointer, &mut found).result()
     };
-    asked.map_err(|error| refused(error.to_string()))?;
+    asked.ok()?;
     let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(kind);
     let usage = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::TRANSFER_SRC;
     let description =
         vk::BufferCreateInfo::default().size(bytes as u64).usage(usage).push_next(&mut external);
     // SAFETY: the description is complete; the buffer is destroyed below where what follows fails.
-    let buffer = unsafe { raw.create_buffer(&description, None) };
-    let buffer = buffer.map_err(|error| refused(error.to_string()))?;
+    let buffer = unsafe { raw.create_buffer(&description, None) }.ok()?;
     let memory = || {
         // SAFETY: the buffer was made above and has no memory yet.
         let needs = unsafe { raw.get_buffer_memory_requirements(buffer) };
@@ -228,10 +218,10 @@ pub(crate) fn import(
     };
     let memory = match memory() {
         Ok(memory) => memory,
-        Err(error) => {
+        Err(_) => {
             // SAFETY: nothing else knows the buffer.
             unsafe { raw.destroy_buffer(buffer, None) };
-            return Err(refused(error.to_string()));
+            return None;
         }
     };
     let kept = Arc::clone(owner);
@@ -247,7 +237,7 @@ pub(crate) fn import(
     drop(hal);
     // SAFETY: the buffer lives until `give_back`, which wgpu calls when it has dropped it; the descriptor says what it
     // was made with; its memory is the process's, and initialised.
-    Ok(unsafe {
+    Some(unsafe {
         let made = vulkan::Buffer::from_raw_externally_owned(buffer, Box::new(give_back));
         device.create_buffer_from_hal::<Vulkan>(
             made,
@@ -263,11 +253,10 @@ pub(crate) fn import(
 
 /// Metal's import is not written yet, and no adapter of it has an alignment.
 #[cfg(target_vendor = "apple")]
-pub(crate) fn import(
+fn import(
     _device: &wgpu::Device,
     _owner: &Arc<dyn StableMemory>,
-    (_, bytes): (usize, usize),
-) -> Result<wgpu::Buffer, GpuError> {
-    let reason = "Metal's way is not written".to_owned();
-    Err(GpuError::Import { bytes: bytes as u64, reason })
+    _place: (usize, usize),
+) -> Option<wgpu::Buffer> {
+    None
 }

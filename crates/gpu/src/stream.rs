@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kernels::format::BlockFormat;
-use kernels::memory::StableMemory;
 
 use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
@@ -275,28 +274,15 @@ impl Gpu {
             return Err(GpuError::OutOfMemory { asked: bytes, held: self.held });
         }
         self.check()?;
-        let id = self.next_buffer;
-        self.next_buffer += 1;
         self.held += bytes;
-        Ok(Buffer { raw, id, bytes })
+        Ok(self.numbered(raw, bytes))
     }
 
-    /// Memory of the process that kernels and copies read in place: `bytes` from `start` of `owner`, all of them
-    /// multiples of the alignment ([`Gpu::reads_host`]). It is not the device's and counts nowhere.
-    ///
-    /// # Errors
-    /// The driver refused, or more than a kernel can bind.
-    pub fn import(
-        &mut self,
-        owner: &Arc<dyn StableMemory>,
-        start: usize,
-        bytes: usize,
-    ) -> Result<Buffer, GpuError> {
-        let raw = crate::imported::import(&self.device, owner, (start, bytes))?;
-        self.check()?;
+    /// Memory that work may use, which is not counted.
+    pub(crate) fn numbered(&mut self, raw: wgpu::Buffer, bytes: u64) -> Buffer {
         let id = self.next_buffer;
         self.next_buffer += 1;
-        Ok(Buffer { raw, id, bytes: bytes as u64 })
+        Buffer { raw, id, bytes }
     }
 
     /// Writes bytes, a multiple of 4 at a multiple of 4, after all work that is recorded so far.

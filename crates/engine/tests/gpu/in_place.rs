@@ -7,6 +7,7 @@ use engine::backend::cpu::KvType;
 use engine::backend::gpu::{Adapter, Pieces};
 use engine::engine::Engine;
 use engine::model::config::ModelConfig;
+use engine::routing::Routing;
 use store::cache::{StorageMode, StoreOptions};
 use tempfile::TempDir;
 
@@ -25,11 +26,15 @@ fn packed(case: &str) -> TempDir {
 
 /// An engine whose host tier has every record.
 fn engine(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize) -> Engine {
+    routed(adapter, case, pack, slots, Routing::default())
+}
+
+fn routed(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize, routing: Routing) -> Engine {
     let checkpoint = Arc::new(store::format::open(&pack.path().join("pack")).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let options = StoreOptions::new(StorageMode::Resident, 3 * config.moe.top_k);
     let limits = limits(case, KvType::F16, Pieces::Adaptive);
-    engine_over(adapter, (checkpoint, config), slots, limits, options, CHUNK).0
+    engine_over(adapter, (checkpoint, config), slots, limits, options, CHUNK, routing).0
 }
 
 #[test]
@@ -71,5 +76,26 @@ fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
                 }
             }
         }
+    }
+}
+
+/// A generator's choices are the same in steps and out of them.
+#[test]
+fn replaced_routing_is_the_same_wherever_records_are() {
+    let Some(adapter) = adapter() else { return };
+    let mut without = adapter.clone();
+    without.host_alignment = None;
+    for case in MIXERS {
+        let (pack, config) = (packed(case), opened(case).1);
+        let (layers, experts) = (config.layers.len(), config.moe.experts);
+        let mut bits = |adapter, slots| {
+            let routing = Routing::calibrated(5, layers, experts);
+            request(&mut routed(adapter, case, &pack, slots, routing)).unwrap()
+        };
+        let expected = bits(&adapter, ALL);
+        assert!(bits(&adapter, 3) == expected, "{case}: in place");
+        assert!(bits(&without, 3) == expected, "{case}: copied");
+        let own = request(&mut engine(&adapter, case, &pack, ALL)).unwrap();
+        assert!(own != expected, "{case}: nothing was replaced");
     }
 }

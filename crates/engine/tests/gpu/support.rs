@@ -14,6 +14,7 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::routing::Routing;
 use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::format::Checkpoint;
@@ -91,10 +92,10 @@ pub(crate) fn engine_with(
     let mut options = StoreOptions::new(StorageMode::Budget, minimum);
     options.slots = SlotBudget::Steps(1);
     options.storage = storage.map(|it| Box::new(it) as _);
-    engine_over(adapter, (checkpoint, config), slots, limits, options, chunk)
+    engine_over(adapter, (checkpoint, config), slots, limits, options, chunk, Routing::default())
 }
 
-/// As [`engine_with`], of any checkpoint and any host tier.
+/// As [`engine_with`], of any checkpoint, any host tier and any routing.
 pub(crate) fn engine_over(
     adapter: &Adapter,
     (checkpoint, config): (Arc<Checkpoint>, ModelConfig),
@@ -102,6 +103,7 @@ pub(crate) fn engine_over(
     limits: GpuOptions,
     options: StoreOptions,
     chunk: usize,
+    routing: Routing,
 ) -> (Engine, Arc<ExpertStore>) {
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
@@ -120,5 +122,7 @@ pub(crate) fn engine_over(
     let mode = LoadMode::Read;
     let backend =
         GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
-    (Engine::new(config, model, Box::new(backend.unwrap()), chunk), store)
+    let mut backend = backend.unwrap();
+    backend.set_routing(routing).unwrap();
+    (Engine::new(config, model, Box::new(backend), chunk), store)
 }

@@ -97,8 +97,8 @@ impl Layout {
         alike.then_some(Self { encodings, shapes, starts, bytes: at })
     }
 
-    /// The same matrices with their planes elsewhere: `starts` of weight, scales and biases of gate, up, down, in bytes,
-    /// those of planes that are not there at will. `None` where one does not begin at a whole vector of words.
+    /// The same matrices with their planes elsewhere: `starts` of weight, scales and biases of gate, up, down, in
+    /// bytes, those of planes that are not there at will. `None` where one does not begin at a whole vector of words.
     pub fn placed(&self, mut starts: [[usize; 3]; 3]) -> Option<Self> {
         let mut bytes = 0;
         for ((encoding, (rows, columns)), starts) in

@@ -17,7 +17,7 @@ use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
 use super::requirements::layout;
-use super::slots::{GpuSlots, host_places, scratch_slots};
+use super::slots::{GpuSlots, host_places, scratch_slots, spare_slots};
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use super::{GpuBackend, GpuOptions};
 use crate::EngineError;
@@ -70,6 +70,11 @@ impl Assignments {
     pub(super) fn parted(&self, slots: &GpuSlots, layer: LayerId) -> (Vec<usize>, Vec<usize>) {
         let key = |member: usize| slots.key(layer, ExpertId(self.experts[member] as u16));
         (0..self.experts.len()).partition(|&member| slots.has(key(member)))
+    }
+
+    /// Whether a member has more pairs than a tile.
+    fn has_tiles(&self, member: usize) -> bool {
+        self.starts[member + 1] - self.starts[member] > experts::TILE_TOKENS as usize
     }
 
     /// Most pairs of an expert.
@@ -175,8 +180,10 @@ pub(super) fn load(
     if imports {
         device.import(places.as_deref())?;
     }
-    let scratch =
-        if device.reads_in_place() { 0 } else { scratch_slots(slots, records, options.top_k) };
+    let scratch = match device.reads_in_place() {
+        true => spare_slots(slots),
+        false => scratch_slots(slots, records, options.top_k),
+    };
     device.set_scratch(scratch);
     let kept = slots - scratch;
     let together = STEP_TOKENS.min(options.sequences.max(1)) * options.top_k;
@@ -395,15 +402,21 @@ impl GpuBackend {
         residency.begin_prompt_layer()?;
         let work = Assignments::new(chosen, experts);
         let slots = residency.device_mut();
-        let (there, missing) = work.parted(slots, layer);
+        let (mut there, mut missing) = work.parted(slots, layer);
+        let in_slot = |slots: &GpuSlots, member: usize| {
+            slots.in_slot(slots.key(layer, ExpertId(work.experts[member] as u16)))
+        };
+        if slots.reads_in_place() && slots.has_scratch() {
+            // Kernels of many tokens would read the record several times, or slowly.
+            let tiles = |member| routed.halves.is_some() || work.has_tiles(member);
+            (missing, there) = there.into_iter().partition(|&it| !in_slot(slots, it) && tiles(it));
+        }
         slots.gpu.write_words(&routed.buffers.order, 0, &work.order)?;
         slots.note_used(layer, chosen);
         routed.run_members(slots, layer, &work, &there)?;
         // What runs already is queued before anything that is written from here on.
         slots.gpu.submit()?;
-        let in_slot =
-            |it: &&usize| slots.in_slot(slots.key(layer, ExpertId(work.experts[**it] as u16)));
-        let in_slots = there.iter().filter(in_slot).count();
+        let in_slots = there.iter().filter(|&&it| in_slot(slots, it)).count();
         residency.note_prompt_hits(in_slots);
         residency.note_prompt_reads(there.len() - in_slots);
         residency.note_prompt_layer();

@@ -291,10 +291,10 @@ impl Backend for GpuBackend {
         self.sequences.marks.clear();
         self.head.forget();
         self.begin_step(purpose)?;
-        self.tell_batch()?;
         if let Some(replaced) = &mut self.replaced {
             replaced.begin(&mut self.residency.device_mut().gpu, self.tokens)?;
         }
+        self.tell_batch()?;
         Ok(())
     }
 

@@ -9,8 +9,8 @@
 //! still read it.
 //!
 //! Where the host tier holds every record and the device reads the process's memory, kernels read there what has no
-//! slot ([`GpuSlots::read_host`]): nothing is missing then, all slots are kept ones, and the device itself copies what
-//! they get.
+//! slot ([`GpuSlots::import`]): nothing is missing then, and the device itself copies what slots get. Scratch slots are
+//! for prompts, whose kernels would read a record several times.
 
 use std::sync::Arc;
 
@@ -39,9 +39,14 @@ const SAVED_AT_ONCE_UNIFIED: u64 = 2 << 20;
 /// arrive while another's are read.
 pub(super) fn scratch_slots(slots: usize, records: usize, top_k: usize) -> usize {
     match slots < records {
-        true => (slots / SCRATCH_PART).min(SCRATCH_LIMIT).max(2 * top_k).min(slots),
+        true => spare_slots(slots).max(2 * top_k).min(slots),
         false => 0,
     }
+}
+
+/// Scratch slots where only prompts need them.
+pub(super) fn spare_slots(slots: usize) -> usize {
+    (slots / SCRATCH_PART).min(SCRATCH_LIMIT)
 }
 
 /// A scratch slot.
@@ -99,6 +104,7 @@ fn planes<'a>(bytes: &'a [u8], places: &[Place; PIECES]) -> [[&'a [u8]; 3]; 3] {
 }
 
 /// Where the host tier has a record: the arena, and its first byte there.
+#[derive(Clone, Copy)]
 pub(super) struct HostPlace {
     arena: usize,
     start: usize,
@@ -226,6 +232,11 @@ impl GpuSlots {
         places.flat_map(|it| [it.weight, it.scales, it.biases]).map(|word| 4 * word)
     }
 
+    /// True where records can be brought to scratch slots.
+    pub(super) fn has_scratch(&self) -> bool {
+        !self.scratch.is_empty()
+    }
+
     /// True where kernels read what has no slot in the host tier.
     pub(super) fn reads_in_place(&self) -> bool {
         !self.homes.is_empty()
@@ -290,7 +301,7 @@ impl GpuSlots {
     /// Writes a record as the store has it into a scratch slot, unless a slot has it. False when all scratch slots are
     /// the group's.
     pub(super) fn put(&mut self, key: u32, held: &Held) -> Result<bool, EngineError> {
-        if self.has(key) {
+        if self.in_slot(key) {
             return Ok(true);
         }
         let Some(scratch) = self.oldest_scratch() else { return Ok(false) };
@@ -353,16 +364,15 @@ impl DeviceMemory for GpuSlots {
     }
 
     fn fill(&mut self, from: &Held, slot: u32, key: u32) -> Result<(), EngineError> {
-        if self.reads_in_place() {
-            return self.write(self.kept[slot as usize], key, from);
+        if !self.reads_in_place() {
+            self.begin_group();
+            self.put(key, from)?;
         }
-        self.begin_group();
-        self.put(key, from)?;
         let place = self.slots[key as usize];
-        let scratch = self.scratch.iter_mut().find(|scratch| Some(scratch.slot) == place);
-        let scratch =
-            scratch.expect("between steps a record without a kept slot has a scratch slot");
-        std::mem::swap(&mut scratch.slot, &mut self.kept[slot as usize]);
+        match self.scratch.iter_mut().find(|scratch| Some(scratch.slot) == place) {
+            Some(scratch) => std::mem::swap(&mut scratch.slot, &mut self.kept[slot as usize]),
+            None => self.write(self.kept[slot as usize], key, from)?,
+        }
         Ok(())
     }
 

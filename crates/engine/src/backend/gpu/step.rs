@@ -257,6 +257,8 @@ impl GpuBackend {
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
         if few && self.residency.can_move() {
             self.residency.begin_step()?;
+            // Beside what `tell_batch` writes, so that both are handed over at once.
+            self.residency.device_mut().write_table()?;
             if let Some(prefetch) = &mut self.prefetch {
                 let (residency, slots) = (&self.residency, self.residency.device());
                 prefetch.begin(self.tokens, |key| match residency.in_host(key) {

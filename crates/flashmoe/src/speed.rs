@@ -66,7 +66,8 @@ impl Speeds {
             Some(device) => {
                 let (memory, bus) = match &device.portable {
                     Some(adapter) => {
-                        let found = gpu::bandwidths(adapter).map_err(Failure::engine)?;
+                        let found =
+                            gpu::bandwidths(adapter, plan.pinned_all()).map_err(Failure::engine)?;
                         (found.memory, found.bus)
                     }
                     None => {

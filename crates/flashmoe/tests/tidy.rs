@@ -19,6 +19,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/store/src/io/",
     "crates/cuda/src/",
     "crates/gpu/src/compile.rs",
+    "crates/gpu/src/imported.rs",
     "crates/gpu/src/instance.rs",
     "crates/gpu/src/memory.rs",
 ];

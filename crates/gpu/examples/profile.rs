@@ -278,13 +278,14 @@ impl Room {
         let shapes = [(INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)];
         let layout = experts::Layout::new([encoding; 3], shapes).unwrap();
         let slot = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
-        let slabs = Slabs::new(gpu, EXPERTS, slot, EXPERTS)?;
+        let mut slabs = Slabs::new(gpu, EXPERTS, slot, EXPERTS)?;
         let held = shapes.map(|(rows, columns)| planes(encoding, rows, columns, 3));
         let record = layout.record(held.each_ref().map(|it| it.each_ref().map(Vec::as_slice)));
         for expert in 0..EXPERTS {
             slabs.fill(gpu, expert, &record)?;
-            slabs.name(gpu, expert, Some(expert))?;
+            slabs.name(expert, slabs.slot_word(expert));
         }
+        slabs.write_table(gpu)?;
         let words = noise(4 * widest, 5);
         let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
         let numbers: Vec<f32> = words.map(|word| word as f32 / 2f32.powi(31) - 1.0).collect();
@@ -451,7 +452,7 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
         flag: 1,
     };
     table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
-        router::launch(gpu, &room.small, &room.slabs, choice, (tokens, EXPERTS, TOP_K), true)
+        router::launch(gpu, room.small.all(), &room.slabs, choice, (tokens, EXPERTS, TOP_K), true)
     })?;
     table.line(gpu, "swiglu", 40, 12 * tokens * INNER, &mut |gpu| {
         elementwise::launch_swiglu(gpu, &room.a, &room.b, tokens * INNER)

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::GpuError;
+use crate::imported::host_alignment;
 use crate::instance::instance;
 use crate::memory::heaps;
 
@@ -86,6 +87,8 @@ pub struct Adapter {
     pub timestamps: bool,
     /// Whether subgroups of 32 multiply matrices of 16 by 16, f16 with sums in f32.
     pub matrices: bool,
+    /// Bytes to whose multiples memory of the process has to be aligned to be read in place; `None` where it cannot be.
+    pub host_alignment: Option<u64>,
 }
 
 impl Adapter {
@@ -164,6 +167,7 @@ fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
         f16: features.contains(wgpu::Features::SHADER_F16),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         matrices: has_matrices(&raw, subgroup),
+        host_alignment: host_alignment(&raw),
         name: info.name,
         raw,
     }
@@ -211,6 +215,7 @@ impl fmt::Display for Adapter {
         }
         let yes = |given: bool| if given { "yes" } else { "no" };
         write!(out, ", f16 {}, time stamps {}", yes(self.f16), yes(self.timestamps))?;
-        write!(out, ", matrices {}", yes(self.matrices))
+        write!(out, ", matrices {}", yes(self.matrices))?;
+        write!(out, ", host memory in place {}", yes(self.host_alignment.is_some()))
     }
 }

@@ -1,7 +1,10 @@
 //! Weights in a GPU's memory: dense matrices, and slots for experts' records with the table that finds them.
 
+use std::ops::Range;
+
 use kernels::format::Matrix;
 
+use crate::imported::HostSlabs;
 use crate::op::packing::Packing;
 use crate::{Adapter, Buffer, Gpu, GpuError, Span};
 
@@ -98,13 +101,26 @@ fn write_padded(gpu: &mut Gpu, buffer: &Buffer, start: u64, bytes: &[u8]) -> Res
 }
 
 /// Slots for experts' records in a few large buffers, and the table that says which record is where.
+///
+/// Records may also lie in the process's memory and be read there ([`Slabs::read_host`]); the table names both alike.
 pub struct Slabs {
+    /// The device's own, then those of the process's memory.
     buffers: Vec<Buffer>,
     per_slab: usize,
     slots: usize,
     slot_bytes: usize,
+    /// What words of the table count, in bytes.
+    unit: usize,
+    /// By memory of the process: its first buffer, and the bytes of each but the last.
+    host: Vec<(usize, usize)>,
     table: Buffer,
+    /// What the table says, and the words of it that the device does not know yet.
+    words: Vec<u32>,
+    changed: Range<usize>,
 }
+
+/// Places that a word of the table can tell apart in a slab.
+const PLACES: usize = (1 << 24) - 1;
 
 impl Slabs {
     /// Most slabs of a device: what Metal can bind with a kernel's other buffers.
@@ -116,7 +132,7 @@ impl Slabs {
     fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {
         // A word of the table counts slots in 24 bits, and kernels count words in 32.
         let reach = adapter.binding_bytes.min(8 << 30);
-        let per_slab = (reach / slot_bytes as u64).min((1 << 24) - 1) as usize;
+        let per_slab = (reach / slot_bytes as u64).min(PLACES as u64) as usize;
         let slabs = (adapter.bindings.saturating_sub(Self::OTHERS) as usize).min(Self::LIMIT);
         (per_slab, slabs)
     }
@@ -163,7 +179,44 @@ impl Slabs {
             left -= here;
         }
         let table = gpu.buffer("table of experts", 4 * records as u64)?;
-        Ok(Self { buffers, per_slab, slots, slot_bytes, table })
+        let (unit, host) = (slot_bytes, Vec::new());
+        let (words, changed) = (vec![0; records], 0..0);
+        Ok(Self { buffers, per_slab, slots, slot_bytes, unit, host, table, words, changed })
+    }
+
+    /// Lets kernels read records in the process's memory as well, in place, each from a multiple of `lead` bytes on in
+    /// its slot. False where there is more than they reach. Nothing is named yet.
+    pub fn read_host(&mut self, gpu: &Gpu, host: &HostSlabs, lead: usize) -> bool {
+        let sizes = host.memories.iter().map(|memory| memory.slot_bytes);
+        let unit = sizes.chain([lead]).fold(self.slot_bytes, greatest_common_divisor);
+        let (_, most) = Self::shape(gpu.adapter(), self.slot_bytes);
+        let all = || host.memories.iter().flat_map(|memory| &memory.slabs);
+        let mut slabs = self.buffers.iter().chain(all());
+        let reached = slabs.all(|slab| slab.bytes() <= (unit * PLACES) as u64);
+        // Kernels read vectors of four words.
+        if !reached || !unit.is_multiple_of(16) || self.buffers.len() + all().count() > most {
+            return false;
+        }
+        for memory in &host.memories {
+            self.host.push((self.buffers.len(), memory.bytes));
+            self.buffers.extend(memory.slabs.iter().cloned());
+        }
+        self.unit = unit;
+        true
+    }
+
+    /// The word of the table for a record in the process's memory: `memory` of those of [`Slabs::read_host`], and its
+    /// first byte.
+    pub fn host_word(&self, memory: usize, start: usize) -> u32 {
+        let (first, bytes) = self.host[memory];
+        debug_assert!(start.is_multiple_of(self.unit));
+        ((first + start / bytes) << 24 | (start % bytes / self.unit + 1)) as u32
+    }
+
+    /// The word of the table for the record in a slot.
+    pub fn slot_word(&self, slot: usize) -> u32 {
+        let start = slot % self.per_slab * self.slot_bytes;
+        ((slot / self.per_slab) << 24 | (start / self.unit + 1)) as u32
     }
 
     /// Slots.
@@ -177,7 +230,7 @@ impl Slabs {
     }
 
     pub(crate) fn slot_words(&self) -> u32 {
-        (self.slot_bytes / 4) as u32
+        (self.unit / 4) as u32
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -189,6 +242,7 @@ impl Slabs {
     }
 
     pub(crate) fn table(&self) -> &Buffer {
+        debug_assert!(self.changed.is_empty(), "work is recorded before the table is written");
         &self.table
     }
 
@@ -208,15 +262,34 @@ impl Slabs {
         (&self.buffers[slot / self.per_slab], start)
     }
 
-    /// Says in the table that the record `index` is in `slot`, or nowhere.
+    /// Says in the table that the record `index` is where `word` says, or nowhere with 0. The device knows after
+    /// [`Slabs::write_table`].
+    pub fn name(&mut self, index: usize, word: u32) {
+        self.words[index] = word;
+        let Range { start, end } = self.changed;
+        self.changed = match start < end {
+            true => start.min(index)..end.max(index + 1),
+            false => index..index + 1,
+        };
+    }
+
+    /// Writes what the table says to the device, behind all work recorded so far.
     ///
     /// # Errors
     /// The device failed.
-    pub fn name(&self, gpu: &mut Gpu, index: usize, slot: Option<usize>) -> Result<(), GpuError> {
-        let word = match slot {
-            None => 0,
-            Some(slot) => ((slot / self.per_slab) << 24 | (slot % self.per_slab + 1)) as u32,
-        };
-        gpu.write_words(&self.table, 4 * index as u64, &[word])
+    pub fn write_table(&mut self, gpu: &mut Gpu) -> Result<(), GpuError> {
+        match std::mem::take(&mut self.changed) {
+            Range { start, end } if start < end => {
+                gpu.write_words(&self.table, 4 * start as u64, &self.words[start..end])
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    match a {
+        0 => b,
+        _ => greatest_common_divisor(b % a, a),
     }
 }

@@ -162,11 +162,9 @@ impl Gpu {
             },
             trace: wgpu::Trace::Off,
         };
-        let opened = pollster::block_on(adapter.raw.request_device(&descriptor));
-        let (device, queue) = opened.map_err(|error| GpuError::Open {
-            adapter: adapter.name.clone(),
-            reason: error.to_string(),
-        })?;
+        let opened = crate::imported::open(&adapter, &descriptor);
+        let (device, queue) =
+            opened.map_err(|reason| GpuError::Open { adapter: adapter.name.clone(), reason })?;
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -276,10 +274,15 @@ impl Gpu {
             return Err(GpuError::OutOfMemory { asked: bytes, held: self.held });
         }
         self.check()?;
+        self.held += bytes;
+        Ok(self.numbered(raw, bytes))
+    }
+
+    /// Memory that work may use, which is not counted.
+    pub(crate) fn numbered(&mut self, raw: wgpu::Buffer, bytes: u64) -> Buffer {
         let id = self.next_buffer;
         self.next_buffer += 1;
-        self.held += bytes;
-        Ok(Buffer { raw, id, bytes })
+        Buffer { raw, id, bytes }
     }
 
     /// Writes bytes, a multiple of 4 at a multiple of 4, after all work that is recorded so far.

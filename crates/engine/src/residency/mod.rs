@@ -92,6 +92,8 @@ pub(crate) struct Residency<D: DeviceMemory> {
     /// Records of the host tier that were copied because a step asked for them.
     copied_for_steps: u64,
     prefill: PhaseCounters,
+    /// Records of prompts that were read in the host tier without a visit.
+    prompt_reads: u64,
 }
 
 impl<D: DeviceMemory> Residency<D> {
@@ -124,6 +126,7 @@ impl<D: DeviceMemory> Residency<D> {
             resident_uses: 0,
             copied_for_steps: 0,
             prefill: PhaseCounters::default(),
+            prompt_reads: 0,
             store,
         }
     }
@@ -335,6 +338,11 @@ impl<D: DeviceMemory> Residency<D> {
         self.prefill.hits += count as u64;
     }
 
+    /// Counts records of a prompt's layer that were read in the host tier.
+    pub(crate) fn note_prompt_reads(&mut self, count: usize) {
+        self.prompt_reads += count as u64;
+    }
+
     /// Counts a layer of a prompt.
     pub(crate) fn note_prompt_layer(&mut self) {
         self.prefill.visits += 1;
@@ -378,8 +386,8 @@ impl<D: DeviceMemory> Residency<D> {
             counters.decode.hits = self.resident_uses;
         }
         counters.prefill.visits += self.prefill.visits;
-        counters.prefill.requests += self.prefill.requests;
-        counters.prefill.hits += self.prefill.hits;
+        counters.prefill.requests += self.prefill.requests + self.prompt_reads;
+        counters.prefill.hits += self.prefill.hits + self.prompt_reads;
         counters.device.over_bus = over_bus;
         counters.device.copied = moves.filled;
         counters.device.returned = moves.returned;

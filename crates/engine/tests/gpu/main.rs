@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod draws;
+mod in_place;
 #[path = "../sequences/mod.rs"]
 mod sequences;
 mod steps;

@@ -17,7 +17,7 @@ use store::io::{Fault, FaultPlan, Simulator};
 use super::support::{ALL, CHUNK, MIXERS, adapter, engine, engine_with, limits, opened};
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
-const STEPS: usize = 6;
+pub(super) const STEPS: usize = 6;
 
 fn greedy(logits: &[f32]) -> u32 {
     (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
@@ -42,7 +42,7 @@ fn prompted(engine: &mut Engine, prompt: &[u32]) -> Result<(SequenceId, u32), En
 }
 
 /// A prompt and a few greedy tokens; the logits of each, as bits.
-fn request(engine: &mut Engine) -> Result<Vec<u32>, EngineError> {
+pub(super) fn request(engine: &mut Engine) -> Result<Vec<u32>, EngineError> {
     let (sequence, mut token) = prompted(engine, &PROMPT)?;
     let mut bits = Vec::new();
     let mut step = |engine: &mut Engine| {
@@ -58,7 +58,7 @@ fn request(engine: &mut Engine) -> Result<Vec<u32>, EngineError> {
 }
 
 /// Three answers at once; the logits of each step, as bits.
-fn together(engine: &mut Engine) -> Vec<u32> {
+pub(super) fn together(engine: &mut Engine) -> Vec<u32> {
     let prompts = [&PROMPT[..], &PROMPT[1..], &PROMPT[2..]];
     let mut open = prompts.map(|prompt| prompted(engine, prompt).unwrap());
     let mut bits = Vec::new();

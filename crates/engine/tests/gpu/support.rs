@@ -14,6 +14,7 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::routing::Routing;
 use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::format::Checkpoint;
@@ -86,15 +87,28 @@ pub(crate) fn engine_with(
     chunk: usize,
 ) -> (Engine, Arc<ExpertStore>) {
     let (checkpoint, config) = opened(case);
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &catalog, &shapes).unwrap();
     // Where reads are to fail the host tier is as small as it can be.
     let minimum = if storage.is_some() { config.moe.top_k } else { 3 * config.moe.top_k };
     let mut options = StoreOptions::new(StorageMode::Budget, minimum);
     options.slots = SlotBudget::Steps(1);
     options.storage = storage.map(|it| Box::new(it) as _);
+    engine_over(adapter, (checkpoint, config), slots, limits, options, chunk, Routing::default())
+}
+
+/// As [`engine_with`], of any checkpoint, any host tier and any routing.
+pub(crate) fn engine_over(
+    adapter: &Adapter,
+    (checkpoint, config): (Arc<Checkpoint>, ModelConfig),
+    slots: usize,
+    limits: GpuOptions,
+    options: StoreOptions,
+    chunk: usize,
+    routing: Routing,
+) -> (Engine, Arc<ExpertStore>) {
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    check_model(&config, &catalog, &shapes).unwrap();
     let records = config.layers.len() * config.moe.experts;
     let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let memory = ExpertMemory {
@@ -108,5 +122,7 @@ pub(crate) fn engine_with(
     let mode = LoadMode::Read;
     let backend =
         GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
-    (Engine::new(config, model, Box::new(backend.unwrap()), chunk), store)
+    let mut backend = backend.unwrap();
+    backend.set_routing(routing).unwrap();
+    (Engine::new(config, model, Box::new(backend), chunk), store)
 }

@@ -12,7 +12,7 @@ use super::Part;
 use super::sweep::{LONGEST_CHUNK, Room};
 use crate::arguments::{
     ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
-    PredictChoice, RoutingChoice, StorageChoice,
+    PredictChoice, StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -250,10 +250,6 @@ pub(crate) fn choose_for(
 /// The first option that the portable backend does not know.
 fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
-        (
-            arguments.routing == RoutingChoice::Calibrated,
-            "--routing calibrated: --device gpu routes by the model alone",
-        ),
         (
             !matches!(arguments.kv_type, None | Some(KvTypeChoice::F16 | KvTypeChoice::F32)),
             "--kv-type: --device gpu stores keys and values as f16 or f32",

@@ -151,7 +151,7 @@ impl Plan {
         Ok(Box::new(backend.map_err(Failure::engine)?))
     }
 
-    /// On a GPU of any maker. Calibrated routing was refused by the plan.
+    /// On a GPU of any maker.
     fn on_any_gpu(
         &self,
         declared: Declared<'_>,
@@ -159,7 +159,7 @@ impl Plan {
         adapter: &Adapter,
         tell: &Tell,
     ) -> Result<Box<dyn Backend + Send>> {
-        let Declared { catalog, shapes, mode, .. } = declared;
+        let Declared { catalog, shapes, mode, routing } = declared;
         let bytes = catalog.required_bytes() as f64;
         let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = gpu::ExpertMemory {
@@ -174,7 +174,9 @@ impl Plan {
         let backend = read_trunk(bytes, all, tell, |watch| {
             GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
         });
-        Ok(Box::new(backend.map_err(Failure::engine)?))
+        let mut backend = backend.map_err(Failure::engine)?;
+        backend.set_routing(routing).map_err(Failure::engine)?;
+        Ok(Box::new(backend))
     }
 
     /// An empty catalogue that compares what it loads with its checksums, unless that was declined.

@@ -191,13 +191,14 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
     let layout =
         experts::Layout::new([encoding; 3], shapes).expect("an encoding that the kernels read");
     let slot_bytes = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
-    let slabs = Slabs::with_slab_slots(gpu, 6, slot_bytes, count, 3)?;
+    let mut slabs = Slabs::with_slab_slots(gpu, 6, slot_bytes, count, 3)?;
     for (expert, held) in all.iter().enumerate() {
         let planes = held.each_ref().map(|held| held.planes.each_ref().map(Vec::as_slice));
         let slot = [1, 3, 5, 2, 4][expert];
         slabs.fill(gpu, slot, &layout.record(planes))?;
-        slabs.name(gpu, expert, Some(slot))?;
+        slabs.name(expert, slabs.slot_word(slot));
     }
+    slabs.write_table(gpu)?;
     let x = numbers.floats(tokens * hidden);
     let chosen: Vec<u32> = (0..tokens as u32).flat_map(|t| [t % 3, 3 + t % 2]).collect();
     let mut expected = vec![0.0; tokens * k * hidden];

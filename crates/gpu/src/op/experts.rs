@@ -97,6 +97,25 @@ impl Layout {
         alike.then_some(Self { encodings, shapes, starts, bytes: at })
     }
 
+    /// The same matrices with their planes elsewhere: `starts` of weight, scales and biases of gate, up, down, in
+    /// bytes, those of planes that are not there at will. `None` where one does not begin at a whole vector of words.
+    pub fn placed(&self, mut starts: [[usize; 3]; 3]) -> Option<Self> {
+        let mut bytes = 0;
+        for ((encoding, (rows, columns)), starts) in
+            self.encodings.iter().zip(self.shapes).zip(&mut starts)
+        {
+            for (length, start) in encoding.plane_bytes(rows, columns).into_iter().zip(starts) {
+                if length == 0 {
+                    *start = 0;
+                } else if !start.is_multiple_of(16) {
+                    return None;
+                }
+                bytes = bytes.max(*start + length);
+            }
+        }
+        Some(Self { starts, bytes: bytes.next_multiple_of(16), ..*self })
+    }
+
     /// Bytes of a record.
     pub fn bytes(&self) -> usize {
         self.bytes

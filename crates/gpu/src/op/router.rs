@@ -6,7 +6,7 @@
 
 use super::Op;
 use crate::source::{Source, TREE_MAX, TREE_SUM};
-use crate::{Buffer, Gpu, GpuError, Slabs};
+use crate::{Buffer, Gpu, GpuError, Slabs, Span};
 
 /// Most experts of a layer.
 pub const EXPERTS_LIMIT: usize = 1024;
@@ -119,7 +119,7 @@ pub struct Choice<'a> {
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
-    logits: &Buffer,
+    logits: Span<'_>,
     slabs: &Slabs,
     choice: Choice<'_>,
     (tokens, experts, k): (usize, usize, usize),
@@ -129,6 +129,7 @@ pub fn launch(
     let Choice { ids, first_id, weights, tiles, table_start, flag } = choice;
     let parameters =
         [experts as u32, k as u32, u32::from(normalise), first_id as u32, table_start as u32, flag];
-    let spans = [logits, slabs.table(), ids, weights, tiles].map(Buffer::all);
+    let [table, ids, weights, tiles] = [slabs.table(), ids, weights, tiles].map(Buffer::all);
+    let spans = [logits, table, ids, weights, tiles];
     gpu.dispatch(Op::Router, &spans, &parameters, [tokens as u32, 1, 1])
 }

@@ -8,20 +8,22 @@
 
 use std::sync::Arc;
 
+use gpu::op::experts::Layout;
 use gpu::op::{experts, halves, product, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
-use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StoreCounters};
+use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
 use super::requirements::layout;
-use super::slots::{GpuSlots, scratch_slots};
+use super::slots::{GpuSlots, host_places, scratch_slots, spare_slots};
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use super::{GpuBackend, GpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
+use crate::residency::predictor::Prediction;
 use crate::residency::{Dimensions, Residency};
 use crate::weights::VectorId;
 
@@ -68,6 +70,11 @@ impl Assignments {
     pub(super) fn parted(&self, slots: &GpuSlots, layer: LayerId) -> (Vec<usize>, Vec<usize>) {
         let key = |member: usize| slots.key(layer, ExpertId(self.experts[member] as u16));
         (0..self.experts.len()).partition(|&member| slots.has(key(member)))
+    }
+
+    /// Whether a member has more pairs than a tile.
+    fn has_tiles(&self, member: usize) -> bool {
+        self.starts[member + 1] - self.starts[member] > experts::TILE_TOKENS as usize
     }
 
     /// Most pairs of an expert.
@@ -147,14 +154,38 @@ pub(super) fn load(
 ) -> Result<Residency<GpuSlots>, EngineError> {
     let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
     let layouts = layouts.collect::<Option<Vec<_>>>();
-    let layouts = layouts.expect("`check_model` has asked for every layer's layout");
+    let mut layouts = layouts.expect("`check_model` has asked for every layer's layout");
     let (layers, experts) = (layouts.len(), config.moe.experts);
-    let ExpertMemory { store, slot_bytes, slots, progress } = memory;
+    let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
     let records = layers * experts;
-    let scratch = scratch_slots(slots, records, options.top_k);
+    // Guesses are copied ahead to scratch slots; where nothing is guessed records are read in place.
+    let imports = slots < records
+        && store.report().mode == StorageMode::Resident
+        && gpu.adapter().host_alignment.is_some();
+    let mut places = None;
+    if imports
+        && options.prediction != Prediction::On
+        && let Some((found, placed)) = host_places(&store, &layouts, experts)
+    {
+        // Slots are as the host tier's: no larger than those that were planned, together.
+        let largest = placed.iter().map(Layout::bytes).max().unwrap_or(0);
+        let larger = largest.next_multiple_of(Gpu::ALIGNMENT as usize).max(slot_bytes);
+        if slots * slot_bytes >= larger {
+            (slots, slot_bytes) = (slots * slot_bytes / larger, larger);
+            (places, layouts) = (Some(found), placed);
+        }
+    }
     let slabs = Slabs::new(&mut gpu, slots, slot_bytes, records)?;
+    let mut device = GpuSlots::new(gpu, slabs, Arc::clone(&store), layouts, experts);
+    if imports {
+        device.import(places.as_deref())?;
+    }
+    let scratch = match device.reads_in_place() {
+        true => spare_slots(slots),
+        false => scratch_slots(slots, records, options.top_k),
+    };
+    device.set_scratch(scratch);
     let kept = slots - scratch;
-    let device = GpuSlots::new(gpu, slabs, Arc::clone(&store), layouts, experts, scratch);
     let together = STEP_TOKENS.min(options.sequences.max(1)) * options.top_k;
     // Names alone: kernels read no address, and slots come before all of the host tier's.
     let bases = (1..=store.arenas().len() as u64).map(|arena| arena << 48).collect();
@@ -173,6 +204,7 @@ pub(super) fn load(
         }
     })?;
     residency.device_mut().forget_written();
+    residency.device_mut().write_table()?;
     Ok(residency)
 }
 
@@ -207,6 +239,7 @@ impl Routed<'_> {
             (None, _) => experts::TILE_TOKENS,
         };
         let tiles = work.tiles(members, pairs as usize);
+        slots.write_table()?;
         slots.gpu.write_words(&self.buffers.tiles, 0, &tiles)?;
         let launched = experts::Work {
             tiles: &self.buffers.tiles,
@@ -280,11 +313,16 @@ impl GpuBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         self.mixture_inputs(norm, mixture)?;
+        self.residency.device_mut().write_table()?;
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
         let by_matrices = self.by_matrices();
         let moe = &self.config.moe;
         let holds_all = !self.residency.can_move();
         let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
+        let logits = match &mut self.replaced {
+            None => buffers.router_logits.all(),
+            Some(it) => it.logits(&mut slots.gpu, (layer, tokens), &buffers.router_logits)?,
+        };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
         let step = self.steps.runs();
@@ -303,7 +341,7 @@ impl GpuBackend {
             flag: if ungrouped { flag_of(layer) } else { 0 },
         };
         let shape = (tokens, moe.experts, k);
-        let (logits, normalise) = (&buffers.router_logits, moe.router.normalise);
+        let normalise = moe.router.normalise;
         router::launch(gpu, logits, &slots.slabs, choice, shape, normalise)?;
         if !ungrouped {
             self.run_grouped(layer, cancel)?;
@@ -364,13 +402,23 @@ impl GpuBackend {
         residency.begin_prompt_layer()?;
         let work = Assignments::new(chosen, experts);
         let slots = residency.device_mut();
-        let (there, missing) = work.parted(slots, layer);
+        let (mut there, mut missing) = work.parted(slots, layer);
+        let in_slot = |slots: &GpuSlots, member: usize| {
+            slots.in_slot(slots.key(layer, ExpertId(work.experts[member] as u16)))
+        };
+        if slots.reads_in_place() && slots.has_scratch() {
+            // Kernels of many tokens would read the record several times, or slowly.
+            let tiles = |member| routed.halves.is_some() || work.has_tiles(member);
+            (missing, there) = there.into_iter().partition(|&it| !in_slot(slots, it) && tiles(it));
+        }
         slots.gpu.write_words(&routed.buffers.order, 0, &work.order)?;
         slots.note_used(layer, chosen);
         routed.run_members(slots, layer, &work, &there)?;
         // What runs already is queued before anything that is written from here on.
         slots.gpu.submit()?;
-        residency.note_prompt_hits(there.len());
+        let in_slots = there.iter().filter(|&&it| in_slot(slots, it)).count();
+        residency.note_prompt_hits(in_slots);
+        residency.note_prompt_reads(there.len() - in_slots);
         residency.note_prompt_layer();
         if missing.is_empty() {
             return Ok(());
@@ -391,11 +439,11 @@ impl GpuBackend {
             visit.wait_while(place, &wanted)?;
             let held = store.hold(layer, ids[place]).expect("the visit keeps the record");
             let key = slots.key(layer, ids[place]);
-            if !slots.put(key, held.bytes())? {
+            if !slots.put(key, &held)? {
                 routed.run_members(slots, layer, &work, &group)?;
                 group.clear();
                 slots.begin_group();
-                slots.put(key, held.bytes())?;
+                slots.put(key, &held)?;
             }
             drop(held);
             visit.release(place);

@@ -69,11 +69,14 @@ impl GpuBackend {
         let shape = (layers, experts, options.top_k);
         let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
         let prefetch = guesses.then(prefetch).transpose()?;
+        let residency = experts::load(gpu, &config, shapes, memory, &options)?;
         Ok(Self {
             mixture,
             sequences,
-            prefetch,
-            residency: experts::load(gpu, &config, shapes, memory, &options)?,
+            // What is read in place needs no copy ahead.
+            prefetch: prefetch.filter(|_| !residency.device().reads_in_place()),
+            replaced: None,
+            residency,
             trunk,
             vectors: held,
             registers,

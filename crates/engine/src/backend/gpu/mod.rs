@@ -13,6 +13,7 @@ mod experts;
 mod fused;
 mod load;
 mod prefetch;
+mod replaced;
 mod requirements;
 mod running;
 mod sequences;
@@ -34,6 +35,8 @@ pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 use self::fused::delta_shape;
 use self::prefetch::Prefetch;
+use self::replaced::Replaced;
+use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
@@ -47,6 +50,7 @@ use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
+use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, VectorId};
 
@@ -65,6 +69,8 @@ pub struct GpuBackend {
     /// The GPU, its slots, and which record is where.
     residency: Residency<GpuSlots>,
     prefetch: Option<Prefetch>,
+    /// Where routing is not the model's.
+    replaced: Option<Replaced>,
     trunk: Trunk,
     vectors: Vec<Buffer>,
     registers: Vec<Buffer>,
@@ -90,6 +96,20 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
+    /// Routing that is not the model's alone; no batch has begun.
+    ///
+    /// # Errors
+    /// No memory left on the device.
+    pub fn set_routing(&mut self, routing: Routing) -> Result<(), EngineError> {
+        if routing.replaces() {
+            let sizes = Sizes::new(&self.config, &self.options);
+            let shape = (self.config.layers.len(), self.config.moe.experts);
+            let gpu = &mut self.residency.device_mut().gpu;
+            self.replaced = Some(Replaced::new(gpu, routing, &sizes, shape)?);
+        }
+        Ok(())
+    }
+
     /// Runs what cannot fail, and remembers that it did.
     fn attempt(&mut self, run: impl FnOnce(&mut Self) -> Result<(), GpuError>) {
         if self.failure.is_none() {
@@ -250,6 +270,9 @@ impl Backend for GpuBackend {
         self.phase = Phase::Prefill;
         self.sequences.marks = suspended.marks;
         self.tell_batch()?;
+        if let Some(replaced) = &mut self.replaced {
+            replaced.resume();
+        }
         let residual = &self.registers[Register::Residual as usize];
         Ok(self.residency.device_mut().gpu.write_floats(residual, 0, &suspended.residual)?)
     }
@@ -268,6 +291,9 @@ impl Backend for GpuBackend {
         self.sequences.marks.clear();
         self.head.forget();
         self.begin_step(purpose)?;
+        if let Some(replaced) = &mut self.replaced {
+            replaced.begin(&mut self.residency.device_mut().gpu, self.tokens)?;
+        }
         self.tell_batch()?;
         Ok(())
     }

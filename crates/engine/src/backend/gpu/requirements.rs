@@ -89,6 +89,8 @@ pub(super) struct Sizes {
     pub(super) pair_hidden: usize,
     /// What a step guesses of the next layer.
     pub(super) guesses: usize,
+    /// Logits of all layers of a step in the place of its routers'.
+    pub(super) replaced: usize,
     pub(super) shared_factor: usize,
     pub(super) shared_inner: usize,
     pub(super) shared_hidden: usize,
@@ -143,6 +145,7 @@ impl Sizes {
                 Prediction::Off => 0,
                 Prediction::On | Prediction::Auto => tokens.min(STEP_TOKENS) * moe.experts,
             },
+            replaced: config.layers.len() * replaced_row(tokens.min(STEP_TOKENS), moe.experts),
             shared_factor: shared,
             shared_inner: inner,
             shared_hidden: shared * hidden,
@@ -162,6 +165,7 @@ impl Sizes {
         let mixture = [
             self.router_logits,
             self.guesses,
+            self.replaced,
             self.pair_inner,
             self.pair_hidden,
             self.shared_factor,
@@ -240,6 +244,11 @@ impl GpuRequirements {
     pub fn total(&self) -> u64 {
         self.weights + self.key_values + self.recurrent + self.activations + self.staging
     }
+}
+
+/// Numbers from one layer's replaced logits to the next one's: as kernels bind them.
+pub(super) fn replaced_row(tokens: usize, experts: usize) -> usize {
+    (tokens * experts).next_multiple_of(Gpu::ALIGNMENT as usize / 4)
 }
 
 /// How the records of a layer lie in slots; `None` where the kernels do not read them.

@@ -98,6 +98,7 @@ impl<'a> Running<'a> {
 
     /// Hands over as many pieces as may be on their way.
     fn hand_over(&mut self) -> Result<(), EngineError> {
+        self.slots.write_table()?;
         let (steps, gpu, ids) = (&mut *self.steps, &mut self.slots.gpu, &self.routed.buffers.ids);
         let taped = gpu.taped();
         loop {
@@ -163,11 +164,11 @@ impl<'a> Running<'a> {
         let Some(place) = waiting.iter().position(|&member| of(member) == key) else {
             return self.put_ahead(key, held);
         };
-        if !slots.put(key, held.bytes())? {
+        if !slots.put(key, held)? {
             routed.run_members(slots, miss.layer, work, group)?;
             group.clear();
             slots.begin_group();
-            slots.put(key, held.bytes())?;
+            slots.put(key, held)?;
         }
         group.push(waiting.swap_remove(place));
         if waiting.is_empty() { self.go_on() } else { Ok(()) }
@@ -175,7 +176,7 @@ impl<'a> Running<'a> {
 
     /// A record that no layer has asked for yet goes to a scratch slot, if one is free for it.
     fn put_ahead(&mut self, key: u32, held: &Held) -> Result<(), EngineError> {
-        if !self.slots.has(key) && self.slots.put(key, held.bytes())? {
+        if !self.slots.has(key) && self.slots.put(key, held)? {
             self.written = true;
         }
         Ok(())

@@ -7,11 +7,15 @@
 //!
 //! What is written lands behind all work that was recorded before, so a slot can be written at once, whatever may
 //! still read it.
+//!
+//! Where the host tier holds every record and the device reads the process's memory, kernels read there what has no
+//! slot ([`GpuSlots::import`]): nothing is missing then, and the device itself copies what slots get. Scratch slots are
+//! for prompts, whose kernels would read a record several times.
 
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::{Ask, Gpu, MemoryClass, Slabs};
+use gpu::{Ask, Gpu, HostMemory, HostSlabs, MemoryClass, Slabs};
 use store::cache::{Admission, ExpertStore, Held};
 use store::format::Projection;
 use store::record::{PIECES, Piece, Place, piece_index};
@@ -20,6 +24,9 @@ use store::{ExpertId, LayerId};
 use crate::EngineError;
 use crate::residency::DeviceMemory;
 
+/// What words of the table may count, in bytes, where kernels read the process's memory: a vector of four words at
+/// least, and so much that 24 bits reach the largest binding.
+const LEAD: usize = 256;
 /// Most scratch slots that few kept slots leave.
 const SCRATCH_LIMIT: usize = 64;
 /// The part of all slots that are scratch slots, where a token needs fewer.
@@ -32,9 +39,14 @@ const SAVED_AT_ONCE_UNIFIED: u64 = 2 << 20;
 /// arrive while another's are read.
 pub(super) fn scratch_slots(slots: usize, records: usize, top_k: usize) -> usize {
     match slots < records {
-        true => (slots / SCRATCH_PART).min(SCRATCH_LIMIT).max(2 * top_k).min(slots),
+        true => spare_slots(slots).max(2 * top_k).min(slots),
         false => 0,
     }
+}
+
+/// Scratch slots where only prompts need them.
+pub(super) fn spare_slots(slots: usize) -> usize {
+    (slots / SCRATCH_PART).min(SCRATCH_LIMIT)
 }
 
 /// A scratch slot.
@@ -57,6 +69,10 @@ pub(super) struct GpuSlots {
     contents: Vec<Option<u32>>,
     /// By record: the slot that has it.
     slots: Vec<Option<u32>>,
+    /// By record: the word of the table for its place in the host tier, where kernels read it there; else empty.
+    homes: Vec<u32>,
+    /// The host tier as the device copies from it, where it has every record for good: nothing is written there then.
+    host: Option<HostSlabs>,
     /// By number of the residency: the slot.
     kept: Vec<u32>,
     scratch: Vec<Scratch>,
@@ -87,23 +103,59 @@ fn planes<'a>(bytes: &'a [u8], places: &[Place; PIECES]) -> [[&'a [u8]; 3]; 3] {
     })
 }
 
+/// Where the host tier has a record: the arena, and its first byte there.
+#[derive(Clone, Copy)]
+pub(super) struct HostPlace {
+    arena: usize,
+    start: usize,
+}
+
+/// Where a host tier that has every record has each, and how the records of each layer lie there; `layouts`
+/// are their matrices. `None` where a layer's do not lie alike, or where kernels cannot read them.
+pub(super) fn host_places(
+    store: &Arc<ExpertStore>,
+    layouts: &[Layout],
+    experts: usize,
+) -> Option<(Vec<HostPlace>, Vec<Layout>)> {
+    let (mut all, mut placed) = (Vec::with_capacity(layouts.len() * experts), Vec::new());
+    for (layer, layout) in layouts.iter().enumerate() {
+        let mut alike = None;
+        for expert in 0..experts {
+            let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
+            let (held, places) = (store.hold(layer, expert)?, store.places(layer, expert)?);
+            let there = places.iter().filter(|place| place.length > 0);
+            let first = there.map(|place| place.start as usize).min()?;
+            let lead = first - first % LEAD;
+            let mut starts = [[0; 3]; 3];
+            for (start, place) in starts.as_flattened_mut().iter_mut().zip(places) {
+                *start = (place.start as usize).saturating_sub(lead);
+            }
+            if *alike.get_or_insert(starts) != starts {
+                return None;
+            }
+            all.push(HostPlace { arena: held.arena(), start: held.offset() + lead });
+        }
+        placed.push(layout.placed(alike?)?);
+    }
+    Some((all, placed))
+}
+
 impl GpuSlots {
-    /// Nothing is in any slot; `scratch` of them are scratch slots.
+    /// Nothing is in any slot, and all are kept ones.
     pub(super) fn new(
         gpu: Gpu,
         slabs: Slabs,
         store: Arc<ExpertStore>,
         layouts: Vec<Layout>,
         experts: usize,
-        scratch: usize,
     ) -> Self {
-        let kept = slabs.slots() - scratch;
-        let slot = |slot: usize| Scratch { slot: slot as u32, used: 0 };
         Self {
             contents: vec![None; slabs.slots()],
             slots: vec![None; layouts.len() * experts],
-            kept: (0..kept as u32).collect(),
-            scratch: (kept..slabs.slots()).map(slot).collect(),
+            homes: Vec::new(),
+            host: None,
+            kept: (0..slabs.slots() as u32).collect(),
+            scratch: Vec::new(),
             clock: 1,
             saving: 0,
             written: 0,
@@ -125,9 +177,93 @@ impl GpuSlots {
         (LayerId(layer as u16), ExpertId(expert as u16))
     }
 
-    /// True when a slot has the record.
+    /// Lets the device copy records from the host tier, which has all of them for good, and kernels read them there, if
+    /// it is known where (`places`). Where the device cannot, the host copies.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(super) fn import(&mut self, places: Option<&[HostPlace]>) -> Result<(), EngineError> {
+        let memory = |arena: &Arc<store::arena::SlotArena>| HostMemory {
+            owner: Arc::clone(arena) as _,
+            slot_bytes: arena.slot_bytes(),
+            slots: arena.slots(),
+        };
+        let memories: Vec<_> = self.store.arenas().iter().map(memory).collect();
+        self.host = HostSlabs::new(&mut self.gpu, &memories)?;
+        let (Some(host), Some(places)) = (&self.host, places) else { return Ok(()) };
+        if self.slabs.read_host(&self.gpu, host, LEAD) {
+            let word = |it: &HostPlace| self.slabs.host_word(it.arena, it.start);
+            self.homes = places.iter().map(word).collect();
+            for (key, &word) in self.homes.iter().enumerate() {
+                self.slabs.name(key, word);
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the copy of a record's planes to a slot. False where they do not lie at whole words.
+    fn copy(&mut self, host: &HostSlabs, held: &Held, slot: u32, key: u32) -> bool {
+        let (layer, expert) = self.record(key);
+        let places = self.store.places(layer, expert).expect("a record of the store's");
+        // From, to, and bytes; planes that follow each other in both are one.
+        let mut runs: Vec<(usize, usize, usize)> = Vec::with_capacity(PIECES);
+        for (start, place) in self.starts(layer).zip(places).filter(|(_, it)| it.length > 0) {
+            let (from, to, bytes) = (place.start as usize, start as usize, place.length as usize);
+            match runs.last_mut() {
+                Some(last) if (last.0 + last.2, last.1 + last.2) == (from, to) => last.2 += bytes,
+                _ => runs.push((from, to, bytes)),
+            }
+        }
+        let whole = |&(from, to, bytes): &(usize, usize, usize)| (from | to | bytes) % 4 == 0;
+        if !runs.iter().all(whole) {
+            return false;
+        }
+        let (to, at) = self.slabs.place(slot as usize);
+        for (from, start, bytes) in runs {
+            let from = (held.arena(), held.offset() + from);
+            host.copy(&mut self.gpu, from, (to, at + start as u64), bytes);
+        }
+        true
+    }
+
+    /// Where the planes of a layer's records begin in slots, in bytes.
+    fn starts(&self, layer: LayerId) -> impl Iterator<Item = u32> {
+        let places = self.layout(layer).record_shape().places.into_iter();
+        places.flat_map(|it| [it.weight, it.scales, it.biases]).map(|word| 4 * word)
+    }
+
+    /// True where records can be brought to scratch slots.
+    pub(super) fn has_scratch(&self) -> bool {
+        !self.scratch.is_empty()
+    }
+
+    /// True where kernels read what has no slot in the host tier.
+    pub(super) fn reads_in_place(&self) -> bool {
+        !self.homes.is_empty()
+    }
+
+    /// The last `count` slots become scratch slots; nothing is in any yet.
+    pub(super) fn set_scratch(&mut self, count: usize) {
+        let slots = self.kept.split_off(self.kept.len() - count);
+        self.scratch = slots.into_iter().map(|slot| Scratch { slot, used: 0 }).collect();
+    }
+
+    /// True when kernels find the record.
     pub(super) fn has(&self, key: u32) -> bool {
+        self.reads_in_place() || self.in_slot(key)
+    }
+
+    /// True when a slot has the record.
+    pub(super) fn in_slot(&self, key: u32) -> bool {
         self.slots[key as usize].is_some()
+    }
+
+    /// Lets the device know what the table says by now. Nothing that reads the table may be recorded before.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(super) fn write_table(&mut self) -> Result<(), EngineError> {
+        Ok(self.slabs.write_table(&mut self.gpu)?)
     }
 
     /// How records of a layer lie in slots.
@@ -164,13 +300,13 @@ impl GpuSlots {
 
     /// Writes a record as the store has it into a scratch slot, unless a slot has it. False when all scratch slots are
     /// the group's.
-    pub(super) fn put(&mut self, key: u32, bytes: &[u8]) -> Result<bool, EngineError> {
-        if self.has(key) {
+    pub(super) fn put(&mut self, key: u32, held: &Held) -> Result<bool, EngineError> {
+        if self.in_slot(key) {
             return Ok(true);
         }
         let Some(scratch) = self.oldest_scratch() else { return Ok(false) };
         self.scratch[scratch].used = self.clock;
-        self.write(self.scratch[scratch].slot, key, bytes)?;
+        self.write(self.scratch[scratch].slot, key, held)?;
         Ok(true)
     }
 
@@ -182,16 +318,21 @@ impl GpuSlots {
     }
 
     /// Writes a record into a slot; what the slot had is forgotten.
-    fn write(&mut self, slot: u32, key: u32, bytes: &[u8]) -> Result<(), EngineError> {
+    fn write(&mut self, slot: u32, key: u32, held: &Held) -> Result<(), EngineError> {
         let (layer, expert) = self.record(key);
-        let places = self.store.places(layer, expert).expect("a record that the store has");
-        let record = self.layouts[layer.index()].record(planes(bytes, places));
         if let Some(old) = self.contents[slot as usize].take() {
             self.slots[old as usize] = None;
-            self.slabs.name(&mut self.gpu, old as usize, None)?;
+            self.slabs.name(old as usize, self.homes.get(old as usize).copied().unwrap_or(0));
         }
-        self.slabs.fill(&mut self.gpu, slot as usize, &record)?;
-        self.slabs.name(&mut self.gpu, key as usize, Some(slot as usize))?;
+        let host = self.host.take();
+        let copied = host.as_ref().is_some_and(|host| self.copy(host, held, slot, key));
+        self.host = host;
+        if !copied {
+            let places = self.store.places(layer, expert).expect("a record of the store's");
+            let record = self.layouts[layer.index()].record(planes(held.bytes(), places));
+            self.slabs.fill(&mut self.gpu, slot as usize, &record)?;
+        }
+        self.slabs.name(key as usize, self.slabs.slot_word(slot as usize));
         self.contents[slot as usize] = Some(key);
         self.slots[key as usize] = Some(slot);
         self.written += 1;
@@ -202,10 +343,8 @@ impl GpuSlots {
     fn restore(&self, key: u32, record: &[u8], to: &mut [u8]) {
         let (layer, expert) = self.record(key);
         let places = self.store.places(layer, expert).expect("a record that the store has");
-        let starts = self.layout(layer).record_shape().places;
-        let starts = starts.iter().flat_map(|it| [it.weight, it.scales, it.biases]);
-        for (start, place) in starts.zip(places) {
-            let (start, length) = (4 * start as usize, place.length as usize);
+        for (start, place) in self.starts(layer).zip(places) {
+            let (start, length) = (start as usize, place.length as usize);
             let from = &record[start..start + length];
             to[place.start as usize..place.start as usize + length].copy_from_slice(from);
         }
@@ -217,21 +356,23 @@ impl DeviceMemory for GpuSlots {
     type Saving = Saving;
 
     fn reads_host(&self) -> bool {
-        false
+        self.reads_in_place()
     }
 
     fn load(&mut self, from: &Held, slot: u32, key: u32) -> Result<(), EngineError> {
-        self.write(self.kept[slot as usize], key, from.bytes())
+        self.write(self.kept[slot as usize], key, from)
     }
 
     fn fill(&mut self, from: &Held, slot: u32, key: u32) -> Result<(), EngineError> {
-        self.begin_group();
-        self.put(key, from.bytes())?;
+        if !self.reads_in_place() {
+            self.begin_group();
+            self.put(key, from)?;
+        }
         let place = self.slots[key as usize];
-        let scratch = self.scratch.iter_mut().find(|scratch| Some(scratch.slot) == place);
-        let scratch =
-            scratch.expect("between steps a record without a kept slot has a scratch slot");
-        std::mem::swap(&mut scratch.slot, &mut self.kept[slot as usize]);
+        match self.scratch.iter_mut().find(|scratch| Some(scratch.slot) == place) {
+            Some(scratch) => std::mem::swap(&mut scratch.slot, &mut self.kept[slot as usize]),
+            None => self.write(self.kept[slot as usize], key, from)?,
+        }
         Ok(())
     }
 

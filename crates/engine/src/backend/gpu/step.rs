@@ -162,6 +162,13 @@ impl Steps {
         }
     }
 
+    /// Nothing can be missing: one piece has all layers.
+    fn expect_all(&mut self) {
+        if self.pieces == Pieces::Adaptive {
+            self.length = self.layers;
+        }
+    }
+
     /// All layers have been computed.
     fn end(&mut self) {
         self.forget();
@@ -250,6 +257,8 @@ impl GpuBackend {
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
         if few && self.residency.can_move() {
             self.residency.begin_step()?;
+            // Beside what `tell_batch` writes, so that both are handed over at once.
+            self.residency.device_mut().write_table()?;
             if let Some(prefetch) = &mut self.prefetch {
                 let (residency, slots) = (&self.residency, self.residency.device());
                 prefetch.begin(self.tokens, |key| match residency.in_host(key) {
@@ -259,7 +268,11 @@ impl GpuBackend {
                 });
             }
             self.steps.begin(self.tokens * self.options.top_k);
-            self.residency.device_mut().gpu.begin_tape();
+            let slots = self.residency.device_mut();
+            match slots.reads_in_place() {
+                true => self.steps.expect_all(),
+                false => slots.gpu.begin_tape(),
+            }
         }
         Ok(())
     }
@@ -348,6 +361,15 @@ impl GpuBackend {
             top_k: self.options.top_k,
             experts: self.config.moe.experts,
         };
+        let in_place = self.residency.device().reads_in_place();
+        if in_place {
+            // Nothing of the step will be missing: what it does not need is done while it runs.
+            self.residency.device_mut().gpu.submit()?;
+            self.residency.learn();
+        }
+        if let Some(replaced) = &mut self.replaced {
+            replaced.draw_ahead();
+        }
         let (slots, server) = self.residency.serving();
         slots.gpu.keep_tape(false);
         let mut running =
@@ -366,7 +388,9 @@ impl GpuBackend {
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.judge(self.residency.uses());
         }
-        self.residency.learn();
+        if !in_place {
+            self.residency.learn();
+        }
         Ok(bytes)
     }
 

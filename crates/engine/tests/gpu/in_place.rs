@@ -1,0 +1,101 @@
+//! Records that kernels read where the host tier has them: the same bits as from slots, nothing is missing and nothing
+//! is waited for but the token; where the device cannot, they are copied as ever.
+
+use std::sync::Arc;
+
+use engine::backend::cpu::KvType;
+use engine::backend::gpu::{Adapter, Pieces};
+use engine::engine::Engine;
+use engine::model::config::ModelConfig;
+use engine::routing::Routing;
+use store::cache::{StorageMode, StoreOptions};
+use tempfile::TempDir;
+
+use super::steps::{STEPS, request, together};
+use super::support::{ALL, CHUNK, MIXERS, adapter, engine_over, limits, opened};
+
+/// A golden case as a native pack, whose records lie in files as in slots.
+fn packed(case: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, _) = opened(case);
+    let mut goes_on = |_| std::ops::ControlFlow::Continue(());
+    let to = folder.path().join("pack");
+    store::pack::pack(&source, &to, Default::default(), &mut goes_on).unwrap();
+    folder
+}
+
+/// An engine whose host tier has every record.
+fn engine(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize) -> Engine {
+    routed(adapter, case, pack, slots, Routing::default())
+}
+
+fn routed(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize, routing: Routing) -> Engine {
+    let checkpoint = Arc::new(store::format::open(&pack.path().join("pack")).unwrap());
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    let options = StoreOptions::new(StorageMode::Resident, 3 * config.moe.top_k);
+    let limits = limits(case, KvType::F16, Pieces::Adaptive);
+    engine_over(adapter, (checkpoint, config), slots, limits, options, CHUNK, routing).0
+}
+
+#[test]
+fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
+    let Some(adapter) = adapter() else { return };
+    let mut without = adapter.clone();
+    without.host_alignment = None;
+    for case in MIXERS {
+        let pack = packed(case);
+        let config = opened(case).1;
+        let (k, layers) = (config.moe.top_k, config.layers.len());
+        let records = layers * config.moe.experts;
+        let mut whole = engine(&adapter, case, &pack, ALL);
+        let expected = (request(&mut whole).unwrap(), together(&mut whole));
+        for slots in [1, k + 2, records / 5, records - 1] {
+            let context = format!("{case}, {slots} slots");
+            for adapter in [&adapter, &without] {
+                let mut found = engine(adapter, case, &pack, slots);
+                let before = found.counters();
+                let bits = request(&mut found).unwrap();
+                let spent = found.counters().since(&before);
+                assert!(bits == expected.0, "{context}");
+                assert!(together(&mut found) == expected.1, "{context}: three at once");
+                let device = spent.device;
+                let in_place = adapter.host_alignment.is_some();
+                // What is read in place is counted while the next step runs.
+                let counted = STEPS - usize::from(in_place);
+                let uses = (layers * k * counted) as u64;
+                assert!(device.hits + device.over_bus == uses, "{context}: {device:?}");
+                if !in_place {
+                    continue;
+                }
+                // Once a layer of the prompt and once for its token, once a step.
+                assert!(device.queue.waits <= (layers + 1 + STEPS) as u64, "{context}: {device:?}");
+                let found = device.hits.max(1);
+                assert!(found >= uses || device.over_bus > 0, "{context}: {device:?}");
+                if slots == 1 {
+                    assert!(device.over_bus >= uses - counted as u64, "{context}: {device:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A generator's choices are the same in steps and out of them.
+#[test]
+fn replaced_routing_is_the_same_wherever_records_are() {
+    let Some(adapter) = adapter() else { return };
+    let mut without = adapter.clone();
+    without.host_alignment = None;
+    for case in MIXERS {
+        let (pack, config) = (packed(case), opened(case).1);
+        let (layers, experts) = (config.layers.len(), config.moe.experts);
+        let mut bits = |adapter, slots| {
+            let routing = Routing::calibrated(5, layers, experts);
+            request(&mut routed(adapter, case, &pack, slots, routing)).unwrap()
+        };
+        let expected = bits(&adapter, ALL);
+        assert!(bits(&adapter, 3) == expected, "{case}: in place");
+        assert!(bits(&without, 3) == expected, "{case}: copied");
+        let own = request(&mut engine(&adapter, case, &pack, ALL)).unwrap();
+        assert!(own != expected, "{case}: nothing was replaced");
+    }
+}

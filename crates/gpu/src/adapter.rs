@@ -96,12 +96,17 @@ impl Adapter {
     pub(crate) fn optional_features(&self) -> wgpu::Features {
         let mut features = wgpu::Features::empty();
         features.set(wgpu::Features::TIMESTAMP_QUERY, self.timestamps);
+        features.set(wgpu::Features::SUBGROUP, self.has_subgroups());
         if self.matrices {
-            features |= wgpu::Features::SHADER_F16
-                | wgpu::Features::SUBGROUP
-                | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+            features |=
+                wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
         }
         features
+    }
+
+    /// Whether subgroups are the 32 invocations that kernels take for one.
+    pub(crate) fn has_subgroups(&self) -> bool {
+        self.subgroup == Some((32, 32))
     }
 
     /// The matrices that subgroups multiply, as the driver reports them: rows, columns and depth, types of the

@@ -218,6 +218,7 @@ impl Gpu {
             return Err(GpuError::Lost("an answer did not arrive".to_owned()));
         }
         self.landed = self.landed.max(ask.written);
+        self.due = crate::stream::SUBMIT_FIRST;
         let bytes = match ask.landing.slice(..ask.bytes).get_mapped_range() {
             Ok(view) => view.to_vec(),
             Err(error) => return Err(GpuError::Refused(error.to_string())),

@@ -99,9 +99,38 @@ impl Source {
     }
 }
 
-/// Adds `red[0..256]` up in a fixed order; every invocation has the sum. For use after every invocation has written its
-/// own: two rounds of sixteen, with as few barriers as possible.
-pub(crate) const TREE_SUM: &str = "
+/// What the texts of all kernels of a device depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// 32 invocations in the order of their numbers are a subgroup, and add up what they hold without workgroup memory.
+    /// It shows in no bit.
+    pub subgroups: bool,
+}
+
+/// `tree_sum`: adds `red[0..256]` up in a fixed order; every invocation has the sum. For use after every invocation has
+/// written its own: two rounds of sixteen, with as few barriers as possible.
+pub(crate) fn tree_sum(form: Form) -> &'static str {
+    match form.subgroups {
+        true => {
+            "
+fn tree_sum(lid: u32) -> f32 {
+    let mine = red[lid];
+    red[lid] = mine + subgroupShuffleXor(mine, 16u);
+    workgroupBarrier();
+    let at = lid & 15u;
+    var sum = ((red[at] + red[at + 32u]) + (red[at + 64u] + red[at + 96u]))
+        + ((red[at + 128u] + red[at + 160u]) + (red[at + 192u] + red[at + 224u]));
+    sum = sum + subgroupShuffleXor(sum, 1u);
+    sum = sum + subgroupShuffleXor(sum, 2u);
+    sum = sum + subgroupShuffleXor(sum, 4u);
+    sum = sum + subgroupShuffleXor(sum, 8u);
+    workgroupBarrier();
+    return sum;
+}
+"
+        }
+        false => {
+            "
 fn sixteen(first: u32, step: u32) -> f32 {
     let a = (red[first] + red[first + step]) + (red[first + 2u * step] + red[first + 3u * step]);
     let b = (red[first + 4u * step] + red[first + 5u * step]) + (red[first + 6u * step] + red[first + 7u * step]);
@@ -119,10 +148,35 @@ fn tree_sum(lid: u32) -> f32 {
     workgroupBarrier();
     return all;
 }
-";
+"
+        }
+    }
+}
 
-/// The greatest of `red[0..256]`.
-pub(crate) const TREE_MAX: &str = "
+/// `tree_max`: the greatest of `red[0..256]`.
+pub(crate) fn tree_max(form: Form) -> &'static str {
+    match form.subgroups {
+        true => {
+            "
+fn tree_max(lid: u32) -> f32 {
+    var most = red[lid];
+    most = max(most, subgroupShuffleXor(most, 1u));
+    most = max(most, subgroupShuffleXor(most, 2u));
+    most = max(most, subgroupShuffleXor(most, 4u));
+    most = max(most, subgroupShuffleXor(most, 8u));
+    most = max(most, subgroupShuffleXor(most, 16u));
+    red[lid] = most;
+    workgroupBarrier();
+    let low = max(max(red[0], red[32]), max(red[64], red[96]));
+    let high = max(max(red[128], red[160]), max(red[192], red[224]));
+    let found = max(low, high);
+    workgroupBarrier();
+    return found;
+}
+"
+        }
+        false => {
+            "
 fn tree_max(lid: u32) -> f32 {
     workgroupBarrier();
     for (var half = 128u; half > 0u; half = half >> 1u) {
@@ -133,4 +187,7 @@ fn tree_max(lid: u32) -> f32 {
     workgroupBarrier();
     return found;
 }
-";
+"
+        }
+    }
+}

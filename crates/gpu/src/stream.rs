@@ -12,14 +12,16 @@ use kernels::format::BlockFormat;
 
 use crate::adapter::Adapter;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
-use crate::op::Op;
 use crate::op::packing::Packing;
+use crate::op::{Form, Op};
 use crate::profile::Profile;
 use crate::queue::Tape;
 use crate::source::Access;
 use crate::{GpuError, Kind};
 
-/// Work that is recorded before it is handed over, so that the GPU begins while more is recorded.
+/// Work that is recorded before it is handed over, so that the GPU begins while more is recorded: when the host has
+/// waited for the GPU, which then has none, and at most. Each time it is twice what it was.
+pub(crate) const SUBMIT_FIRST: usize = 8;
 const SUBMIT_EVERY: usize = 96;
 
 /// Memory of a GPU.
@@ -85,12 +87,15 @@ pub struct Gpu {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pipelines: HashMap<Op, Pipeline>,
+    form: Form,
     grids: HashMap<BlockFormat, Buffer>,
     /// By pipeline, then buffer, start and bytes of each binding.
     groups: HashMap<Vec<u64>, wgpu::BindGroup>,
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
     recorded: usize,
+    /// So much is recorded when it is handed over.
+    pub(crate) due: usize,
     /// Bytes written, and those of them that are known to have been copied: the others may still lie in memory that
     /// both share.
     pub(crate) written: u64,
@@ -179,8 +184,10 @@ impl Gpu {
         device.set_device_lost_callback(move |_, reason| {
             remember(&seen, GpuError::Lost(one_line(&reason)));
         });
+        let form = Form { subgroups: adapter.has_subgroups() };
         let mut gpu = Self {
             adapter,
+            form,
             device,
             queue,
             pipelines: HashMap::new(),
@@ -189,6 +196,7 @@ impl Gpu {
             encoder: None,
             pass: None,
             recorded: 0,
+            due: SUBMIT_FIRST,
             written: 0,
             landed: 0,
             landings: Vec::new(),
@@ -218,6 +226,18 @@ impl Gpu {
     pub fn clear_control(&mut self) {
         let control = self.control().clone();
         self.clear(&control);
+    }
+
+    /// What the texts of kernels depend on.
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Compiles kernels anew in another form.
+    pub(crate) fn set_form(&mut self, form: Form) {
+        self.form = form;
+        self.pipelines.clear();
+        self.groups.clear();
     }
 
     /// The adapter.
@@ -369,7 +389,7 @@ impl Gpu {
             return Ok(());
         }
         debug_assert!(crate::op::all::all().any(|it| it == op), "op/all.rs does not list {op:?}");
-        let (source, text) = op.source();
+        let (source, text) = op.source(self.form);
         let entries = source.accesses.iter().enumerate();
         let entries: Vec<_> = entries
             .map(|(index, access)| wgpu::BindGroupLayoutEntry {
@@ -495,7 +515,8 @@ impl Gpu {
         }
         self.counts.dispatches += 1;
         self.recorded += 1;
-        if self.recorded >= SUBMIT_EVERY {
+        if self.recorded >= self.due {
+            self.due = (2 * self.due).min(SUBMIT_EVERY);
             self.submit()?;
         }
         Ok(())

@@ -88,7 +88,7 @@ fn replaced_routing_is_the_same_wherever_records_are() {
     for case in MIXERS {
         let (pack, config) = (packed(case), opened(case).1);
         let (layers, experts) = (config.layers.len(), config.moe.experts);
-        let mut bits = |adapter, slots| {
+        let bits = |adapter, slots| {
             let routing = Routing::calibrated(5, layers, experts);
             request(&mut routed(adapter, case, &pack, slots, routing)).unwrap()
         };

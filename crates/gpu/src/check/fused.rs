@@ -7,8 +7,21 @@ use crate::op::fused;
 const EPSILON: f32 = 1e-6;
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
-    for (bits, group, columns) in [(4, 64, 2048), (4, 32, 512), (8, 64, 2048), (6, 128, 384)] {
-        add(products(gpu, bits, group, columns)?);
+    let scale = FloatType::Bf16;
+    let affine = [(4, 64, 2048), (4, 32, 512), (8, 64, 2048), (6, 128, 384)];
+    for (bits, group, columns) in affine {
+        add(products(gpu, Encoding::Affine { bits, group, scale }, columns)?);
+    }
+    for (format, columns) in [
+        (BlockFormat::Q4K, 2304),
+        (BlockFormat::Q5K, 1024),
+        (BlockFormat::Q4K, 512),
+        (BlockFormat::Q8_0, 2112),
+    ] {
+        add(products(gpu, Encoding::Block(format), columns)?);
+    }
+    for (float, columns) in [(FloatType::F32, 2080), (FloatType::Bf16, 1024)] {
+        add(products(gpu, Encoding::Float(float), columns)?);
     }
     for cache in [attention::Cache::F32, attention::Cache::F16] {
         add(heads_of_one(gpu, cache)?);
@@ -37,8 +50,7 @@ fn matrices(
     Ok(trunk)
 }
 
-fn products(gpu: &mut Gpu, bits: u8, group: u16, columns: usize) -> Result<Finding, GpuError> {
-    let encoding = Encoding::Affine { bits, group, scale: FloatType::Bf16 };
+fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding, GpuError> {
     let mut numbers = Numbers::new(21);
     let shapes = [(2100, columns), (37, columns), (37, columns), (1, columns)];
     let trunk = matrices(gpu, encoding, &shapes, &mut numbers)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::op::halves::{self, Halves};
-use crate::op::tile;
+use crate::op::{group, tile};
 
 /// Tokens of a check: more than a tile and no multiple of it.
 const TOKENS: usize = 11;
@@ -113,24 +113,32 @@ pub(super) fn encodings() -> Vec<Encoding> {
 }
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    let wide = [BlockFormat::Q4K, BlockFormat::Q5K].map(Encoding::Block);
+    for encoding in
+        [encodings()[0], Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 }]
+            .into_iter()
+            .chain(wide)
+    {
+        add(products(gpu, encoding, 2304)?);
+    }
     for encoding in encodings() {
-        add(products(gpu, encoding)?);
+        add(products(gpu, encoding, 768)?);
         add(embeddings(gpu, encoding)?);
     }
     let scale = FloatType::Bf16;
     for (bits, group) in [(4, 64), (3, 32), (6, 128), (8, 64)] {
-        add(routed(gpu, Encoding::Affine { bits, group, scale })?);
+        routed(gpu, Encoding::Affine { bits, group, scale }, add)?;
     }
-    add(routed(gpu, Encoding::Float(FloatType::Bf16))?);
+    routed(gpu, Encoding::Float(FloatType::Bf16), add)?;
     for &format in BlockFormat::ALL {
-        add(routed(gpu, Encoding::Block(format))?);
+        routed(gpu, Encoding::Block(format), add)?;
     }
     Ok(())
 }
 
 /// Odd rows, columns that are no power of two.
-fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
-    let (rows, columns) = (37, 768);
+fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding, GpuError> {
+    let rows = 37;
     let mut numbers = Numbers::new(1);
     let held = Held::random(encoding, rows, columns, &mut numbers);
     let x = numbers.floats(TOKENS * columns);
@@ -155,7 +163,7 @@ fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
         let twice = gpu.read_floats(&out, 0, rows)?;
         alone_equal &= twice.iter().zip(&found).all(|(twice, once)| *twice == 2.0 * once);
     }
-    let name = format!("product {}", encoding.name());
+    let name = format!("product {}, rows of {columns}", encoding.name());
     let difference = difference(&found, &held.product(&x));
     Ok(Finding { name, difference, bound: 1e-5, alone_equal })
 }
@@ -178,7 +186,7 @@ fn embeddings(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
 }
 
 /// A layer's experts in two slabs, as tiles of several pairs and as tiles of one.
-fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
+fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     let (hidden, inner, count, k, tokens) = (512, 256, 5usize, 2, 13);
     let mut numbers = Numbers::new(3);
     let all: Vec<[Held; 3]> = (0..count)
@@ -239,41 +247,40 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
         experts::launch(gpu, experts::Half::Down, &record, &slabs, work, &between, &out)?;
         results.push(gpu.read_floats(&out, 0, tokens * k * hidden)?);
     }
-    if gpu.adapter().matrices {
-        let tiled = by_matrices(gpu, &layout, &slabs, (&chosen, &input), (tokens, k, count))?;
-        if difference(&tiled, &expected) > 3e-5 {
-            results[0] = tiled;
-        }
-    }
     let name = format!("experts {}", encoding.name());
     let alone_equal = results[0] == results[1];
-    Ok(Finding { name, difference: difference(&results[0], &expected), bound: 3e-5, alone_equal })
+    add(Finding { name, difference: difference(&results[0], &expected), bound: 3e-5, alone_equal });
+    if gpu.adapter().matrices {
+        let of = (&chosen[..], &input);
+        let tiled = tile::EXPERT_TOKENS
+            .map(|most| by_matrices(gpu, &layout, &slabs, of, (tokens, k, count), most));
+        let [few, many] = tiled;
+        let (few, many) = (few?, many?);
+        let name = format!("experts by matrices {}", encoding.name());
+        let difference = difference(&few, &expected);
+        add(Finding { name, difference, bound: 3e-5, alone_equal: few == many });
+    }
+    Ok(())
 }
 
-/// The same by cooperative matrices.
+/// The same by cooperative matrices, in tiles of up to `most` pairs that the device makes.
 fn by_matrices(
     gpu: &mut Gpu,
     layout: &experts::Layout,
     slabs: &Slabs,
     (chosen, input): (&[u32], &Buffer),
     (tokens, k, count): (usize, usize, usize),
+    most: u32,
 ) -> Result<Vec<f32>, GpuError> {
     let record = layout.record_shape();
-    let (mut tiles, mut order) = (Vec::new(), Vec::new());
-    for expert in 0..count as u32 {
-        let of: Vec<u32> =
-            (0..chosen.len() as u32).filter(|&pair| chosen[pair as usize] == expert).collect();
-        tiles.extend([expert, order.len() as u32, of.len() as u32]);
-        order.extend(of);
-    }
-    let tiles: Vec<u32> =
-        tiles.as_chunks::<3>().0.iter().filter(|it| it[2] > 0).flatten().copied().collect();
-    let (list, order) = (words(gpu, &tiles)?, words(gpu, &order)?);
+    let (ids, tiles) = (words(gpu, chosen)?, group::tiles(chosen.len(), count, most));
+    let (list, order) = (empty(gpu, 3 * tiles)?, empty(gpu, chosen.len())?);
+    group::launch(gpu, &ids, (&list, &order), (chosen.len(), count), most)?;
     let work = experts::Work {
         tiles: &list,
         first: 0,
-        count: tiles.len() / 3,
-        pairs: tile::EXPERT_TOKENS,
+        count: tiles,
+        pairs: most,
         order: &order,
         k,
         table_start: 0,

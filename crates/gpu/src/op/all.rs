@@ -6,7 +6,7 @@ use kernels::format::BlockFormat;
 use super::Op;
 use super::attention::Cache;
 use super::convolution::TAPS_LIMIT;
-use super::delta::KEY_DIM_LIMIT;
+use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
@@ -73,10 +73,16 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
     let of = move |spec: fused::Spec| {
         let several = (1..=fused::MATRICES as u32)
             .flat_map(move |count| [false, true].map(|keep| Op::Several { spec, count, keep }));
-        several.chain((spec.rows == 1).then_some(Op::Gated(spec))).chain([Op::Close(spec)])
+        let gated = [Op::Gated(spec), Op::Choose(spec)].into_iter().filter(move |_| spec.rows == 1);
+        several.chain(gated).chain([Op::Close(spec)])
     };
-    let served = fused::serves(packing);
-    specs.filter(move |_| served).flat_map(of)
+    // As `fused::serves` says of columns with so many units together.
+    let served = move |spec: &fused::Spec| {
+        let columns =
+            (1..=16384).map(|it| it * 32).find(|&it| packing.together(it) == spec.together);
+        columns.is_some_and(|columns| fused::serves(packing, columns))
+    };
+    specs.filter(served).flat_map(of)
 }
 
 /// Tiles of cooperative matrices of a packing.
@@ -85,8 +91,11 @@ fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
         [false, true].map(|add| Op::Tile(tile::Spec { packing, tokens, add }))
     });
     let experts = [Half::GateUp, Half::Down].into_iter().flat_map(move |half| {
-        (1..=Slabs::LIMIT as u32)
-            .map(move |slabs| Op::TileExperts(tile::ExpertsSpec { half, packing, slabs }))
+        tile::EXPERT_TOKENS.into_iter().flat_map(move |tokens| {
+            (1..=Slabs::LIMIT as u32).map(move |slabs| {
+                Op::TileExperts(tile::ExpertsSpec { half, packing, tokens, slabs })
+            })
+        })
     });
     dense.chain(experts)
 }
@@ -104,6 +113,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::SwiGlu,
         Op::DeltaHeads,
         Op::Router,
+        Op::Group,
     ];
     let caches = [Cache::F32, Cache::F16];
     plain
@@ -122,7 +132,11 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
-        .chain((1..=KEY_DIM_LIMIT as u32).map(|key_dim| Op::Delta { key_dim }))
+        .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
+            let forms =
+                [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
+            forms.map(move |wide| Op::Delta { key_dim, wide })
+        }))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(halves))

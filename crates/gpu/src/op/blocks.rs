@@ -49,6 +49,131 @@ impl Block<'_> {
     }
 }
 
+/// A number below 2^23 as a float, less an offset; exact. Conversions of integers are slow on many GPUs, so its bits
+/// become the lower ones of 2^23 and itself.
+pub(crate) fn exact(code: &str, offset: u32) -> String {
+    format!("(bitcast<f32>(({code}) | 0x4b000000u) - {}.0)", (1u32 << 23) + offset)
+}
+
+/// The field of a word at bit `shift` as a float, exactly. Where it fits into a float's mantissa it stays where it is,
+/// below a power of two whose last bits it then counts.
+pub(crate) fn exact_field(word: &str, shift: u32, mask: u32) -> String {
+    match shift + mask.count_ones() {
+        ..=23 => format!(
+            "(bitcast<f32>(({word} & {}u) | {}u) - {}.0)",
+            mask << shift,
+            (150 - shift) << 23,
+            1u32 << (23 - shift)
+        ),
+        _ => exact_field(&format!("({word} >> 16u)"), shift - 16, mask),
+    }
+}
+
+/// Q4_K and Q5_K by vectors: an invocation takes the values of some consecutive bytes, their lower halves and their
+/// upper halves, each with a scale and a minimum. `part` counts such vectors of a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide {
+    format: BlockFormat,
+    /// Words of a vector.
+    words: u32,
+    /// Vectors of a block.
+    pub(crate) vectors: u32,
+    /// Units of a block.
+    pub(crate) parts: u32,
+}
+
+impl Wide {
+    /// True for formats whose blocks are whole vectors of four words.
+    pub(crate) fn serves(format: BlockFormat) -> bool {
+        matches!(format, BlockFormat::Q4K | BlockFormat::Q5K)
+    }
+
+    pub(crate) fn new(format: BlockFormat, words: u32) -> Self {
+        let vectors = format.bytes() as u32 / (4 * words);
+        Self { format, words, vectors, parts: 32 / words }
+    }
+
+    /// Statements that say where unit `unit` has its first value.
+    pub(crate) fn column(&self, unit: &str) -> String {
+        let (parts, each) = (self.parts, self.parts / 4);
+        format!(
+            "let part = {unit} % {parts}u;
+            let column = {unit} / {parts}u * 256u + part / {each}u * 64u + part % {each}u * {}u;
+            ",
+            4 * self.words
+        )
+    }
+
+    /// Vectors of four values of the lower and of the upper halves, from the first on.
+    pub(crate) fn quads(&self) -> [Vec<u32>; 2] {
+        [(0..self.words).collect(), (8..8 + self.words).collect()]
+    }
+
+    /// Vectors of a block, from its first on, that hold what a unit needs beside its header: expressions of `part`.
+    pub(crate) fn places(&self, part: &str) -> Vec<String> {
+        let (header, each) = (4 / self.words, self.parts / 4);
+        match self.format {
+            BlockFormat::Q5K => vec![
+                format!("{}u + {part}", header + 8 / self.words),
+                format!("{header}u + {part} % {each}u"),
+            ],
+            _ => vec![format!("{header}u + {part}")],
+        }
+    }
+
+    /// Statements that declare `scale{run}_{row}` and `bias{run}_{row}`, and the values of both halves, of the vectors
+    /// `names` and the header `header`.
+    pub(crate) fn decode(
+        &self,
+        row: u32,
+        names: &[String],
+        header: &str,
+    ) -> (String, [Vec<String>; 2]) {
+        let each = self.parts / 4;
+        let q = format!("k{row}_");
+        let mut text = format!(
+            "let {q}t = part / {each}u;
+            let {q}b = ({q}t & 1u) * 16u;
+            let {q}x = {header}.y >> {q}b;
+            let {q}y = {header}.z >> {q}b;
+            let {q}z = {header}.w >> {q}b;
+            let {q}s = select({q}x & 0x3f3fu, ({q}z & 0x0f0fu) | (({q}x >> 2u) & 0x3030u), {q}t > 1u);
+            let {q}m = select({q}y & 0x3f3fu, (({q}z >> 4u) & 0x0f0fu) | (({q}y >> 2u) & 0x3030u), {q}t > 1u);
+            let {q}d = half_of_bits({header}.x & 65535u);
+            let {q}e = half_of_bits({header}.x >> 16u);
+            "
+        );
+        for (run, shift) in [(0, 0), (1, 8)] {
+            let six = |name: &str| exact(&format!("(({q}{name} >> {shift}u) & 63u)"), 0);
+            let _ = write!(
+                text,
+                "let scale{run}_{row} = {q}d * {};
+                let bias{run}_{row} = -({q}e * {});
+                ",
+                six("s"),
+                six("m")
+            );
+        }
+        let value = |index: u32, upper: u32| {
+            let component = ["x", "y", "z", "w"][(index / 4) as usize];
+            let shift = index % 4 * 8;
+            let (word, shift) = (format!("{}.{component}", names[0]), shift + 4 * upper);
+            match names.get(1) {
+                None => exact_field(&word, shift, 15),
+                // Bit `2t` of a byte belongs to the lower half, the next to the upper one.
+                Some(high) => {
+                    let place = format!("{}u + 2u * {q}t", shift - 3 * upper);
+                    let bit = format!("(({high}.{component} >> ({place})) & 1u) << 4u");
+                    exact(&format!("(({word} >> {shift}u) & 15u) | ({bit})"), 0)
+                }
+            }
+        };
+        let halves =
+            [0, 1].map(|upper| (0..4 * self.words).map(|index| value(index, upper)).collect());
+        (text, halves)
+    }
+}
+
 /// A unit as text.
 pub(crate) struct Unit {
     /// Statements before the rest is used.
@@ -140,11 +265,11 @@ fn codes(name: &str, mask: u32) -> Vec<String> {
 }
 
 fn less(codes: Vec<String>, offset: u32) -> Vec<String> {
-    codes.into_iter().map(|code| format!("(f32({code}) - {offset}.0)")).collect()
+    codes.into_iter().map(|code| exact(&code, offset)).collect()
 }
 
 fn floats(codes: Vec<String>) -> Vec<String> {
-    codes.into_iter().map(|code| format!("f32({code})")).collect()
+    less(codes, 0)
 }
 
 fn looked_up(codes: Vec<String>, zero: u32) -> Vec<String> {
@@ -226,7 +351,7 @@ pub(crate) fn unit(
             text.push_str(&eight_bytes(&block, name, "(2u + part * 8u)", "0u"));
             values = codes(name, 255)
                 .into_iter()
-                .map(|code| format!("(f32({code} ^ 128u) - 128.0)"))
+                .map(|code| exact(&format!("({code} ^ 128u)"), 128))
                 .collect();
             (scale, minimum) = (block.half("0u"), None);
         }
@@ -363,14 +488,15 @@ fn fifth(name: &str, codes: Vec<String>) -> Vec<String> {
 
 /// Bytes of ternary digits and the powers of three that bring the wanted ones to the top.
 fn ternary(block: &Block<'_>, name: &str) -> String {
+    let first =
+        "select(select(48u, 32u + (part & 1u) * 8u, part < 30u), (part & 3u) * 8u, part < 20u)";
     let mut text = format!(
-        "let {name}f = select(select(48u, 32u + (part & 1u) * 8u, part < 30u), (part & 3u) * 8u, part < 20u);
-let {name}n = select(select((part - 30u) * 2u, (part - 20u) >> 1u, part < 30u), part >> 2u, part < 20u);
+        "let {name}n = select(select((part - 30u) * 2u, (part - 20u) >> 1u, part < 30u), part >> 2u, part < 20u);
 "
     );
     // The last four bytes hold a digit for each of the first four values and another for the next four.
-    let _ = writeln!(text, "let {name}k = select({name}f + 4u, {name}f, part >= 30u);");
-    let (low, high) = (block.word(&format!("{name}f")), block.word(&format!("{name}k")));
+    let (low, high) =
+        (block.word(first), block.word(&format!("({first} + select(4u, 0u, part >= 30u))")));
     let _ = write!(
         text,
         "let {name}a = {low};

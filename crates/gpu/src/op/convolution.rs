@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Op;
 use super::attention::Run;
 use super::delta;
-use crate::source::{Source, TREE_SUM};
+use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
 /// Most taps.
@@ -98,7 +98,7 @@ pub fn launch(
     gpu.dispatch(op, &spans, &parameters, groups)
 }
 
-pub(crate) fn with_heads(taps: u32) -> (Source, String) {
+pub(crate) fn with_heads(taps: u32, form: Form) -> (Source, String) {
     let source = Source::new()
         .read("x", "f32")
         .read("weight", "f32")
@@ -106,7 +106,7 @@ pub(crate) fn with_heads(taps: u32) -> (Source, String) {
         .write("y", "f32")
         .parameters(&["channels", "key_heads", "key_dim", "value_dim", "row"])
         .shared("red", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let kept = taps - 1;
     let mut body = String::from(
         "let normed = wid.x < 2u * p.key_heads;

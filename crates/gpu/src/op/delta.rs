@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::Op;
 use super::attention::Run;
-use crate::source::{Source, TREE_SUM};
+use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
 /// Most values of a key head.
@@ -43,12 +43,12 @@ impl Shape {
     }
 }
 
-pub(crate) fn heads() -> (Source, String) {
+pub(crate) fn heads(form: Form) -> (Source, String) {
     let source = Source::new()
         .write("x", "f32")
         .parameters(&["channels", "key_heads", "dim"])
         .shared("red", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let body = format!(
         "let at = wid.y * p.channels + wid.x * p.dim;
         var value = 0.0;
@@ -80,9 +80,14 @@ pub fn launch_heads(
     gpu.dispatch(Op::DeltaHeads, &[x.all()], &parameters, groups)
 }
 
-pub(crate) fn source(key_dim: u32) -> (Source, String) {
+/// Whether the part of a key head that an invocation has is whole vectors of four.
+pub(crate) fn wide(key_dim: usize) -> bool {
+    key_dim.is_multiple_of(32)
+}
+
+pub(crate) fn source(key_dim: u32, wide: bool) -> (Source, String) {
     let source = Source::new()
-        .read("x", "f32")
+        .read("x", if wide { "vec4<f32>" } else { "f32" })
         .read("beta", "f32")
         .read("decay", "f32")
         .read("rate", "f32")
@@ -114,16 +119,52 @@ pub(crate) fn source(key_dim: u32) -> (Source, String) {
             "
         );
     }
+    // The query, the key, and decay, strength and value of token `row`.
+    let value = if wide { "x[at_value >> 2u][at_value & 3u]" } else { "x[at_value]" };
+    let mut ask = format!(
+        "let at_query = row * channels + key_head * {key_dim}u + low;
+        let at_key = at_query + p.key_heads * {key_dim}u;
+        let at_value = row * channels + 2u * p.key_heads * {key_dim}u + head * p.value_dim + column;
+        now = vec4<f32>(decay[row * p.value_heads + head], beta[row * p.value_heads + head], 0.0, 0.0);
+        if inside {{ now.z = {value}; }}
+        "
+    );
+    body.push_str(
+        "let own_rate = rate[head];
+        let own_bias = bias[head];
+        var now = vec4<f32>(0.0);
+        ",
+    );
+    for index in 0..rows {
+        let _ = writeln!(body, "var q{index} = 0.0;\nvar k{index} = 0.0;");
+        if !wide {
+            let _ = writeln!(
+                ask,
+                "if low + {index}u < {key_dim}u {{
+                    q{index} = x[at_query + {index}u];
+                    k{index} = x[at_key + {index}u];
+                }}"
+            );
+            continue;
+        }
+        if index % 4 == 0 {
+            for name in ["query", "key"] {
+                let _ = writeln!(ask, "let {name}{index} = x[(at_{name} >> 2u) + {}u];", index / 4);
+            }
+        }
+        let (first, part) = (index / 4 * 4, ["x", "y", "z", "w"][index as usize % 4]);
+        let _ = writeln!(ask, "q{index} = query{first}.{part};\nk{index} = key{first}.{part};");
+    }
+    let _ = write!(body, "{{\nlet row = p.first;\n{ask}}}\n");
     let _ = write!(
         body,
         "for (var t = 0u; t < p.tokens; t = t + 1u) {{
             let row = p.first + t;
-            let at_query = row * channels + key_head * {key_dim}u + low;
-            let at_key = at_query + p.key_heads * {key_dim}u;
-            let a = decay[row * p.value_heads + head] + bias[head];
+            let a = now.x + own_bias;
             let softplus = max(a, 0.0) + log(1.0 + exp(-abs(a)));
-            let g = exp(-(rate[head] * softplus));
-            let strength = 1.0 / (1.0 + exp(-beta[row * p.value_heads + head]));
+            let g = exp(-(own_rate * softplus));
+            let strength = 1.0 / (1.0 + exp(-now.y));
+            let v = now.z;
             var u = 0.0;
             var w = 0.0;
             var qk = 0.0;
@@ -132,15 +173,15 @@ pub(crate) fn source(key_dim: u32) -> (Source, String) {
     for index in 0..rows {
         let _ = write!(
             body,
-            "var q{index} = 0.0;
-            var k{index} = 0.0;
-            if low + {index}u < {key_dim}u {{ q{index} = x[at_query + {index}u]; k{index} = x[at_key + {index}u]; }}
+            "let kept{index} = k{index};
             u = fma(s{index}, k{index}, u);
             w = fma(s{index}, q{index}, w);
             qk = fma(q{index}, k{index}, qk);
             "
         );
     }
+    // What the next token reads is on its way while this one waits for its sums.
+    let _ = write!(body, "if t + 1u < p.tokens {{\nlet row = p.first + t + 1u;\n{ask}}}\n");
     body.push_str(
         "// Tokens take turns with the halves of `partial`: one barrier a token is enough.
             let half = (t & 1u) * 256u;
@@ -149,17 +190,14 @@ pub(crate) fn source(key_dim: u32) -> (Source, String) {
             var all = partial[half + local];
             for (var other = 1u; other < 8u; other = other + 1u) { all = all + partial[half + other * 32u + local]; }
             if inside {
-                let v = x[row * channels + 2u * p.key_heads * KEYu + head * p.value_dim + column];
                 let d = strength * (v - g * all.x);
                 if eighth == 0u {
                     y[(row * p.value_heads + head) * p.value_dim + column] = fma(all.z, d, g * all.y);
                 }
             "
-        .replace("KEY", &key_dim.to_string())
-        .as_str(),
     );
     for index in 0..rows {
-        let _ = writeln!(body, "s{index} = fma(d, k{index}, s{index} * g);");
+        let _ = writeln!(body, "s{index} = fma(d, kept{index}, s{index} * g);");
     }
     body.push_str("}\n}\n");
     for row in 0..rows {
@@ -209,5 +247,7 @@ pub fn launch(
     let Inputs { x, beta, decay, rate, bias } = inputs;
     let spans = [x, beta, decay, rate, bias, state, y].map(Buffer::all);
     let groups = [shape.value_heads as u32, (shape.value_dim as u32).div_ceil(32), 1];
-    gpu.dispatch(Op::Delta { key_dim: shape.key_dim as u32 }, &spans, &parameters, groups)
+    let wide = wide(shape.key_dim) && shape.value_dim.is_multiple_of(4);
+    let op = Op::Delta { key_dim: shape.key_dim as u32, wide };
+    gpu.dispatch(op, &spans, &parameters, groups)
 }

@@ -11,8 +11,9 @@ use kernels::format::Encoding;
 
 use super::Op;
 use super::packing::Packing;
-use super::product::{Sums, TEAMS, team_rows};
-use crate::source::Source;
+use super::product::{TEAMS, team_rows};
+use super::sums::Sums;
+use crate::source::{Form, Source};
 use crate::{Buffer, Gpu, GpuError, Slabs, Span};
 
 pub use super::product::TILE as TILE_TOKENS;
@@ -213,13 +214,13 @@ pub(super) fn spans<'a>(
 /// The pairs that a launch serves.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
-    /// Expert, first place in `order`, pairs: of each tile.
+    /// Expert, first place in `order`, pairs: of each tile; it may have none.
     pub tiles: &'a Buffer,
     /// First tile.
     pub first: usize,
     /// Tiles.
     pub count: usize,
-    /// Pairs of a tile at the most: 1 or [`TILE_TOKENS`].
+    /// Pairs of a tile at the most: 1 or [`TILE_TOKENS`], by matrices of [`super::tile::EXPERT_TOKENS`].
     pub pairs: u32,
     /// Pairs, those of an expert together.
     pub order: &'a Buffer,
@@ -231,9 +232,10 @@ pub struct Work<'a> {
     pub flag: u32,
 }
 
-pub(crate) fn source(spec: Spec) -> (Source, String) {
+pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     let Spec { packing, together, tokens, .. } = spec;
-    let sums = Sums { packing, together, rows: team_rows(packing, usize::MAX, tokens), tokens };
+    let rows = team_rows(packing, usize::MAX, tokens);
+    let sums = Sums { packing, together, rows, tokens, form };
     let mut source = Source::new();
     let slabs: Vec<String> = (0..spec.slabs).map(|at| format!("slab{at}")).collect();
     let kind = if together == 1 { "u32".to_owned() } else { format!("vec{together}<u32>") };
@@ -264,29 +266,25 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
             "s1",
             "b1",
         ]);
-    let source = sums.declare(source);
-    let rows = sums.rows;
     let gate_up = spec.half == Half::GateUp;
+    let source = sums.declare(source);
+    let source = if gate_up { sums.declare_pairs(source) } else { source };
     // Of gate and up together a team owns half as many rows each.
     let own = if gate_up { rows / 2 } else { rows };
-    let source = match gate_up {
-        true => source.shared("fin", &format!("array<f32, {}>", TEAMS * 8)),
-        false => source,
-    };
+    // What does not depend on another is read before anything is decided.
     let mut body = format!(
-        "if control[0] != 0u && control[0] != p.flag {{ return; }}
+        "let raised = control[0];
         let tile = (p.first_tile + wid.y) * 3u;
-        let word = table[p.layer + tiles[tile]];
-        if word == 0u {{ return; }}
-        let lane = lid & 31u;
-        let team = lid >> 5u;
-        let first = (wid.x * {TEAMS}u + team) * {own}u;
-        let units = p.columns / {unit}u;
+        let expert = tiles[tile];
         let start = tiles[tile + 1u];
         let count = tiles[tile + 2u];
+        let word = table[p.layer + expert];
+        if (raised != 0u && raised != p.flag) || word == 0u || count == 0u {{ return; }}
         let base = ((word & 0xffffffu) - 1u) * p.slot_words;
+        {}
+        let first = (wid.x * {TEAMS}u + team) * {own}u;
         ",
-        unit = sums.values()
+        sums.begin()
     );
     // Bytes of blocks are counted from the matrix, so that they stay below 2^32.
     let blocks = spec.packing.block().is_some();
@@ -313,23 +311,25 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
             "
         );
     }
-    body.push_str(&sums.zero());
-    body.push_str("switch word >> 24u {\n");
-    for (index, slab) in slabs.iter().enumerate() {
-        let _ = writeln!(body, "case {index}u: {{");
-        let word = |index: String| match together {
-            1 => format!("{slab}[{index}]"),
-            _ => format!("{slab}[({index}) / {together}u][({index}) % {together}u]"),
-        };
-        body.push_str(&sums.accumulate(&|plane, row, index| match plane {
-            0 if blocks => format!("{slab}[m{row} + {index}]"),
-            0 => format!("{slab}[{index}]"),
-            1 => word(format!("scales{row} + {index}")),
-            _ => word(format!("biases{row} + {index}")),
-        }));
-        body.push_str("}\n");
-    }
-    body.push_str("default: {}\n}\n");
+    body.push_str(&sums.accumulate(&|each| {
+        let mut text = String::from("switch word >> 24u {\n");
+        for (index, slab) in slabs.iter().enumerate() {
+            let word = |index: String| match together {
+                1 => format!("{slab}[{index}]"),
+                _ => format!("{slab}[({index}) / {together}u][({index}) % {together}u]"),
+            };
+            let loads = each(&|plane, row, index| match plane {
+                0 if blocks && together > 1 => format!("{slab}[m{row} / {together}u + {index}]"),
+                0 if blocks => format!("{slab}[m{row} + {index}]"),
+                0 => format!("{slab}[{index}]"),
+                1 => word(format!("scales{row} + {index}")),
+                _ => word(format!("biases{row} + {index}")),
+            });
+            let _ = writeln!(text, "case {index}u: {{\n{loads}}}");
+        }
+        text.push_str("default: {}\n}\n");
+        text
+    }));
     let mut pair = String::from("var pair = pair0;\n");
     for token in 1..spec.tokens {
         let _ = writeln!(pair, "if t == {token}u {{ pair = pair{token}; }}");
@@ -340,12 +340,10 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
             if first + r < p.rows && t < count {{ y[pair * p.rows + first + r] = sum; }}"
         ))),
         Half::GateUp => body.push_str(&sums.finish_pairs(
-            "fin[team * 8u + lane] = sum;",
+            own,
             &format!(
                 "{pair}
-                let up = fin[min(team * 8u + lane + {own}u, 63u)];
-                let gate = fin[team * 8u + lane];
-                if r < {own}u && first + r < p.rows && t < count {{
+                if first + r < p.rows && t < count {{
                     y[pair * p.rows + first + r] = gate / (1.0 + exp(-gate)) * up;
                 }}"
             ),

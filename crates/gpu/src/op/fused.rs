@@ -1,15 +1,17 @@
-//! Products of one token with what comes before or behind them, in one launch each: the norm and several matrices, the
-//! first half of the shared expert, and its second half with the sum of a layer.
+//! Products of one token with what comes before, behind or beside them, in one launch each: the norm and several
+//! matrices, the first half of the shared expert beside the choice of the others, and its second half with the sum of a
+//! layer.
 //!
 //! Every sum has the order that it has in the plain kernels, so that a token's bits are the same either way.
 
 use std::fmt::Write as _;
 
-use super::Op;
 use super::packing::Packing;
-use super::product::{Sums, TEAMS, team_rows};
-use crate::source::{Source, TREE_SUM};
-use crate::{Buffer, Gpu, GpuError, Planes};
+use super::product::{TEAMS, team_rows};
+use super::sums::{Load, Sums};
+use super::{Op, router};
+use crate::source::{Form, Source, tree_sum};
+use crate::{Buffer, Gpu, GpuError, Planes, Slabs, Span};
 
 /// Most matrices of a launch.
 pub const MATRICES: usize = 4;
@@ -32,24 +34,22 @@ impl Spec {
         Self { packing, together: packing.together(matrix.columns), rows }
     }
 
-    fn sums(self) -> Sums {
-        Sums { packing: self.packing, together: self.together, rows: self.rows, tokens: 1 }
+    fn sums(self, form: Form) -> Sums {
+        let Self { packing, together, rows } = self;
+        Sums { packing, together, rows, tokens: 1, form }
     }
 }
 
-/// True where the kernels here compute matrices of this packing: four values of the input are read at once.
-pub fn serves(packing: Packing) -> bool {
-    packing.unit() >= 4 && packing.block().is_none()
+/// True where the kernels here compute matrices of this packing: four values of the input are read at once, and values
+/// are not points of a grid.
+pub fn serves(packing: Packing, columns: usize) -> bool {
+    let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
+    packing.unit() * packing.together(columns) >= 4 && !of_grid
 }
 
 /// Declares the planes of matrix `number`.
 fn declare(source: Source, spec: Spec, number: usize) -> Source {
-    let kind =
-        if spec.together == 1 { "u32".to_owned() } else { format!("vec{}<u32>", spec.together) };
-    source
-        .read(&format!("w{number}_"), &kind)
-        .read(&format!("scales{number}_"), "u32")
-        .read(&format!("biases{number}_"), "u32")
+    spec.packing.declare_together(source, spec.together, &format!("{number}_"))
 }
 
 /// The name of a plane.
@@ -66,7 +66,6 @@ const FACTOR: &str = "
         }
         red[lid] = squares;
         let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.columns) + bitcast<f32>(p.epsilon));
-        let x0 = 0u;
 ";
 
 /// Where the rows `row{r}` of a team begin.
@@ -82,18 +81,8 @@ fn starts(spec: Spec) -> String {
     })
 }
 
-/// Four normed values of the input.
-fn normed(_token: u32, index: u32) -> String {
-    format!("x[(column >> 2u) + {index}u] * factor * weight[(column >> 2u) + {index}u]")
-}
-
-/// Workgroup memory of a norm and a product; the product's `red` is large enough for the norm's.
-fn shared(spec: Spec, source: Source) -> Source {
-    spec.sums().declare(source)
-}
-
-pub(crate) fn several(spec: Spec, count: usize, keep: bool) -> (Source, String) {
-    let sums = spec.sums();
+pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Source, String) {
+    let sums = spec.sums(form);
     let mut source = (0..count).fold(Source::new(), |source, number| declare(source, spec, number));
     source = source.read("x", "vec4<f32>").read("weight", "vec4<f32>");
     for number in 0..count {
@@ -106,17 +95,14 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool) -> (Source, String) 
     let source = source
         .parameters(&["columns", "row_words", "row_groups", "epsilon"])
         .parameters(&ROWS[..count]);
-    let source = shared(spec, source).function(TREE_SUM);
+    let source = sums.declare(source).shared("red", "array<f32, 256>").function(tree_sum(form));
     let each = TEAMS * spec.rows;
-    let mut body = format!(
-        "let lane = lid & 31u;
-        let team = lid >> 5u;
-        let units = p.columns / {}u;
-        var which = 0u;
+    let mut body = sums.begin();
+    body.push_str(
+        "var which = 0u;
         var group = wid.x;
         var rows = p.rows0;
         ",
-        sums.values()
     );
     for number in 1..count {
         let _ = write!(
@@ -132,33 +118,37 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool) -> (Source, String) 
             before = number - 1
         );
     }
-    body.push_str(FACTOR);
+    let _ = writeln!(body, "let first = (group * {TEAMS}u + team) * {}u;", spec.rows);
+    for row in 0..spec.rows {
+        let _ = writeln!(body, "let row{row} = min(first + {row}u, rows - 1u);");
+    }
+    body.push_str(&starts(spec));
+    let mut before = String::from(FACTOR);
     if keep {
-        body.push_str(
+        before.push_str(
             "if wid.x == 0u {
                 for (var i = lid; i < (p.columns >> 2u); i = i + 256u) { normed[i] = x[i] * factor * weight[i]; }
             }
             ",
         );
     }
-    let _ = writeln!(body, "let first = (group * {TEAMS}u + team) * {}u;", spec.rows);
-    for row in 0..spec.rows {
-        let _ = writeln!(body, "let row{row} = min(first + {row}u, rows - 1u);");
-    }
-    body.push_str(&starts(spec));
-    body.push_str(&sums.zero());
-    body.push_str("switch which {\n");
-    for number in (0..count).rev() {
-        let case = if number == 0 { "default".to_owned() } else { format!("case {number}u") };
-        let loop_of =
-            sums.accumulate_of(&|of, _, index| format!("{}[{index}]", plane(number, of)), &normed);
-        let _ = writeln!(body, "{case}: {{\n{loop_of}}}");
-    }
-    body.push_str("}\n");
+    let case = |number: usize| match number {
+        0 => "default".to_owned(),
+        _ => format!("case {number}u"),
+    };
+    let cases = |each: &dyn Fn(Load<'_>) -> String| {
+        let mut text = String::from("switch which {\n");
+        for number in (0..count).rev() {
+            let loads = each(&|of, _, index| format!("{}[{index}]", plane(number, of)));
+            let _ = writeln!(text, "{}: {{\n{loads}}}", case(number));
+        }
+        text.push_str("}\n");
+        text
+    };
+    body.push_str(&sums.accumulate_of(&cases, &before, "x[quad] * factor * weight[quad]"));
     let mut store = String::from("let row = first + r;\nif row < rows {\nswitch which {\n");
     for number in (0..count).rev() {
-        let case = if number == 0 { "default".to_owned() } else { format!("case {number}u") };
-        let _ = writeln!(store, "{case}: {{ y{number}[row] = sum; }}");
+        let _ = writeln!(store, "{}: {{ y{number}[row] = sum; }}", case(number));
     }
     store.push_str("}\n}\n");
     body.push_str(&sums.finish(&store));
@@ -178,7 +168,10 @@ pub fn launch_several(
     keep: Option<&Buffer>,
 ) -> Result<(), GpuError> {
     let first = matrices[0].0;
-    assert!((1..=MATRICES).contains(&matrices.len()) && serves(first.packing), "fused products");
+    assert!(
+        (1..=MATRICES).contains(&matrices.len()) && serves(first.packing, first.columns),
+        "fused products"
+    );
     let alike = |it: &Planes| it.packing == first.packing && it.columns == first.columns;
     assert!(matrices.iter().all(|(matrix, _)| alike(matrix)), "matrices of two packings");
     let most = matrices.iter().map(|(matrix, _)| matrix.rows).sum();
@@ -201,42 +194,82 @@ pub fn launch_several(
     gpu.dispatch(op, &spans, &parameters, [groups as u32, 1, 1])
 }
 
-pub(crate) fn gated(spec: Spec) -> (Source, String) {
-    let sums = Sums { rows: 2 * spec.rows, ..spec.sums() };
-    let source = declare(declare(Source::new(), spec, 0), spec, 1);
-    let source = source
-        .read("x", "vec4<f32>")
-        .write("y", "f32")
-        .parameters(&["rows", "columns", "row_words", "row_groups"])
-        .shared("fin", &format!("array<f32, {}>", TEAMS * 8));
-    let source = sums.declare(source);
-    let own = spec.rows;
-    let mut body = format!(
-        "let lane = lid & 31u;
-        let team = lid >> 5u;
-        let units = p.columns / {}u;
-        let first = (wid.x * {TEAMS}u + team) * {own}u;
-        let x0 = 0u;
-        ",
-        sums.values()
-    );
+/// Buffers and parameters of the first half of an expert.
+fn declare_gated(source: Source, spec: Spec) -> Source {
+    let source = declare(declare(source, spec, 0), spec, 1);
+    source.read("x", "vec4<f32>").write("y", "f32").parameters(&[
+        "rows",
+        "columns",
+        "row_words",
+        "row_groups",
+    ])
+}
+
+/// The sums of both matrices of a team.
+fn gated_sums(spec: Spec, form: Form) -> Sums {
+    Sums { rows: 2 * spec.rows, ..spec.sums(form) }
+}
+
+/// The first half of an expert, by workgroup `group`.
+fn gated_body(spec: Spec, form: Form, group: &str) -> String {
+    let (sums, own) = (gated_sums(spec, form), spec.rows);
+    let mut body = sums.begin();
+    let _ = writeln!(body, "let first = ({group} * {TEAMS}u + team) * {own}u;");
     for row in 0..2 * own {
         let _ = writeln!(body, "let row{row} = min(first + {}u, p.rows - 1u);", row % own);
     }
     body.push_str(&starts(Spec { rows: 2 * own, ..spec }));
-    body.push_str(&sums.zero());
-    body.push_str(
-        &sums.accumulate(&|of, row, index| format!("{}[{index}]", plane((row / own) as usize, of))),
-    );
+    let load =
+        |of: u32, row: u32, index: &str| format!("{}[{index}]", plane((row / own) as usize, of));
+    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[quad]"));
     body.push_str(&sums.finish_pairs(
-        "fin[team * 8u + lane] = sum;",
-        &format!(
-            "let up = fin[min(team * 8u + lane + {own}u, 63u)];
-            let gate = fin[team * 8u + lane];
-            if r < {own}u && first + r < p.rows {{ y[first + r] = gate / (1.0 + exp(-gate)) * up; }}"
-        ),
+        own,
+        "if first + r < p.rows { y[first + r] = gate / (1.0 + exp(-gate)) * up; }",
     ));
+    body
+}
+
+pub(crate) fn gated(spec: Spec, form: Form) -> (Source, String) {
+    let (source, sums) = (declare_gated(Source::new(), spec), gated_sums(spec, form));
+    let source = sums.declare_pairs(sums.declare(source));
+    (source, gated_body(spec, form, "wid.x"))
+}
+
+pub(crate) fn choose(spec: Spec, form: Form) -> (Source, String) {
+    let source = declare_gated(router::declare(Source::new()), spec);
+    let sums = gated_sums(spec, form);
+    let source = router::declare_shared(sums.declare_pairs(sums.declare(source)), form);
+    // Scores lie where the other workgroups hold their input.
+    let body = format!(
+        "{}if wid.x == 0u {{
+            {}
+        }} else {{
+            {}
+        }}
+        ",
+        router::BEGIN,
+        router::body("staged"),
+        gated_body(spec, form, "(wid.x - 1u)")
+    );
     (source, body)
+}
+
+/// The parameters and buffers of the first half of an expert.
+fn gated_launch<'a>(
+    [gate, up]: [&'a Planes; 2],
+    x: &'a Buffer,
+    y: &'a Buffer,
+) -> (Spec, [u32; 4], Vec<Span<'a>>) {
+    let alike = gate.packing == up.packing && (gate.rows, gate.columns) == (up.rows, up.columns);
+    assert!(alike && serves(gate.packing, gate.columns), "fused products");
+    let spec = Spec { rows: 1, ..Spec::new(gate, gate.rows) };
+    let (columns, packing) = (gate.columns, gate.packing);
+    let parameters =
+        [gate.rows as u32, columns as u32, packing.row_step(columns), packing.row_groups(columns)];
+    let mut spans = gate.spans(None);
+    spans.extend(up.spans(None));
+    spans.extend([x.all(), y.all()]);
+    (spec, parameters, spans)
 }
 
 /// `y[rows] = silu(gate x) * (up x)` of one token; both matrices are packed alike.
@@ -245,25 +278,36 @@ pub(crate) fn gated(spec: Spec) -> (Source, String) {
 /// The device failed.
 pub fn launch_gated(
     gpu: &mut Gpu,
-    [gate, up]: [&Planes; 2],
+    matrices: [&Planes; 2],
     x: &Buffer,
     y: &Buffer,
 ) -> Result<(), GpuError> {
-    let alike = gate.packing == up.packing && (gate.rows, gate.columns) == (up.rows, up.columns);
-    assert!(alike && serves(gate.packing), "fused products");
-    let spec = Spec { rows: 1, ..Spec::new(gate, gate.rows) };
-    let (columns, packing) = (gate.columns, gate.packing);
-    let parameters =
-        [gate.rows as u32, columns as u32, packing.row_step(columns), packing.row_groups(columns)];
-    let mut spans = gate.spans(None);
-    spans.extend(up.spans(None));
-    spans.extend([x.all(), y.all()]);
-    let groups = [(gate.rows as u32).div_ceil(TEAMS * spec.rows), 1, 1];
+    let (spec, parameters, spans) = gated_launch(matrices, x, y);
+    let groups = [(matrices[0].rows as u32).div_ceil(TEAMS * spec.rows), 1, 1];
     gpu.dispatch(Op::Gated(spec), &spans, &parameters, groups)
 }
 
-pub(crate) fn close(spec: Spec) -> (Source, String) {
-    let sums = spec.sums();
+/// [`launch_gated`], and beside it [`router::launch`] of one token.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_choose(
+    gpu: &mut Gpu,
+    matrices: [&Planes; 2],
+    (x, y): (&Buffer, &Buffer),
+    (logits, slabs, choice): (Span<'_>, &Slabs, router::Choice<'_>),
+    shape: (usize, usize),
+    normalise: bool,
+) -> Result<(), GpuError> {
+    let (spec, gated, more) = gated_launch(matrices, x, y);
+    let parameters = [&choice.parameters(shape, normalise)[..], &gated].concat();
+    let spans = [&choice.spans(logits, slabs)[..], &more].concat();
+    let groups = [1 + (matrices[0].rows as u32).div_ceil(TEAMS * spec.rows), 1, 1];
+    gpu.dispatch(Op::Choose(spec), &spans, &parameters, groups)
+}
+
+pub(crate) fn close(spec: Spec, form: Form) -> (Source, String) {
+    let sums = spec.sums(form);
     let source = declare(Source::new(), spec, 0);
     let source = source
         .read("x", "vec4<f32>")
@@ -272,23 +316,15 @@ pub(crate) fn close(spec: Spec) -> (Source, String) {
         .read("factor", "f32")
         .write("y", "f32")
         .parameters(&["rows", "columns", "row_words", "row_groups", "k"]);
-    let source = shared(spec, source);
-    let mut body = format!(
-        "let lane = lid & 31u;
-        let team = lid >> 5u;
-        let units = p.columns / {}u;
-        let first = (wid.x * {TEAMS}u + team) * {}u;
-        let x0 = 0u;
-        ",
-        sums.values(),
-        spec.rows
-    );
+    let source = sums.declare(source);
+    let mut body = sums.begin();
+    let _ = writeln!(body, "let first = (wid.x * {TEAMS}u + team) * {}u;", spec.rows);
     for row in 0..spec.rows {
         let _ = writeln!(body, "let row{row} = min(first + {row}u, p.rows - 1u);");
     }
     body.push_str(&starts(spec));
-    body.push_str(&sums.zero());
-    body.push_str(&sums.accumulate(&|of, _, index| format!("{}[{index}]", plane(0, of))));
+    let load = |of: u32, _: u32, index: &str| format!("{}[{index}]", plane(0, of));
+    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[quad]"));
     // As `experts::combine`.
     body.push_str(&sums.finish(
         "let row = first + r;
@@ -316,7 +352,7 @@ pub fn launch_close(
     y: &Buffer,
     k: usize,
 ) -> Result<(), GpuError> {
-    assert!(serves(down.packing), "fused products");
+    assert!(serves(down.packing, down.columns), "fused products");
     let spec = Spec::new(down, down.rows);
     let (columns, packing) = (down.columns, down.packing);
     let parameters = [

@@ -4,7 +4,7 @@
 //! every value within 2^-15 of the greatest are kept.
 
 use super::Op;
-use crate::source::{Source, TREE_MAX};
+use crate::source::{Form, Source, tree_max};
 use crate::{Buffer, Gpu, GpuError};
 
 /// What weights are multiplied by before they become f16; rows' factors undo it.
@@ -26,7 +26,7 @@ impl Halves {
     }
 }
 
-pub(crate) fn source() -> (Source, String) {
+pub(crate) fn source(form: Form) -> (Source, String) {
     let source = Source::new()
         .extension("f16")
         .read("x", "vec4<f32>")
@@ -34,7 +34,7 @@ pub(crate) fn source() -> (Source, String) {
         .write("factors", "f32")
         .parameters(&["quads"])
         .shared("red", "array<f32, 256>")
-        .function(TREE_MAX);
+        .function(tree_max(form));
     let body = "
         let row = wid.y * 32768u + wid.x;
         let at = row * p.quads;

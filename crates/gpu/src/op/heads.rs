@@ -2,13 +2,13 @@
 
 use super::Op;
 use super::attention::{Cache, Shape};
-use crate::source::{Source, TREE_SUM};
+use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
 /// Most values of a head.
 pub const HEAD_DIM_LIMIT: usize = 256;
 
-pub(crate) fn source() -> (Source, String) {
+pub(crate) fn source(form: Form) -> (Source, String) {
     let source = Source::new()
         .read("weight", "f32")
         .read("angles", "f32")
@@ -16,7 +16,7 @@ pub(crate) fn source() -> (Source, String) {
         .parameters(&["heads", "dim", "pairs", "epsilon"])
         .shared("red", "array<f32, 256>")
         .shared("row", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let body = "
         let at = (wid.y * p.heads + wid.x) * p.dim;
         var value = 0.0;
@@ -89,7 +89,7 @@ pub fn launch_split(
     gpu.dispatch(Op::Split, &spans, &[width, dim as u32], [width.div_ceil(256), tokens as u32, 1])
 }
 
-pub(crate) fn prepare(cache: Cache, gated: bool) -> (Source, String) {
+pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String) {
     let mut source = Source::new();
     if gated {
         source = source.read("both", "f32");
@@ -114,7 +114,7 @@ pub(crate) fn prepare(cache: Cache, gated: bool) -> (Source, String) {
         ])
         .shared("red", "array<f32, 256>")
         .shared("row", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let query = match gated {
         true => "both[((p.row * p.query_heads + wid.x) * 2u) * p.dim + lid]",
         false => "query[(p.row * p.query_heads + wid.x) * p.dim + lid]",

@@ -10,14 +10,17 @@ pub mod elementwise;
 pub mod embedding;
 pub mod experts;
 pub mod fused;
+pub mod group;
 pub mod halves;
 pub mod heads;
 pub mod norm;
 pub mod packing;
 pub mod product;
 pub mod router;
+mod sums;
 pub mod tile;
 
+pub use crate::source::Form;
 use crate::source::Source;
 use packing::Packing;
 
@@ -39,6 +42,8 @@ pub enum Op {
     },
     /// The first half of an expert that is always used.
     Gated(fused::Spec),
+    /// That, beside the choice of experts.
+    Choose(fused::Spec),
     /// The second half of that, with the sum of a layer.
     Close(fused::Spec),
     /// Of one token the convolution, then the norms of the queries and keys of the delta rule.
@@ -114,9 +119,13 @@ pub enum Op {
     Delta {
         /// Values of a key head.
         key_dim: u32,
+        /// Whether queries and keys are read as vectors.
+        wide: bool,
     },
     /// The choice of experts.
     Router,
+    /// Pairs of tokens and experts by expert.
+    Group,
     /// The most likely token of rows of logits.
     MostLikely {
         /// True for the pass over logits, false for that over what it gave.
@@ -132,25 +141,29 @@ pub enum Op {
 /// The first lines of every kernel that a raised flag stops.
 const STOP: &str = "if control[0] != 0u { return; }\n";
 
+/// Stands in a text where a raised flag stops its kernel, behind reads that need not wait for the flag.
+const STOP_HERE: &str = "// stop here";
+
 impl Op {
     /// The declarations and the whole text.
-    pub(crate) fn source(self) -> (Source, String) {
+    pub(crate) fn source(self, form: Form) -> (Source, String) {
         let (source, body) = match self {
-            Self::Product(spec) => product::source(spec),
-            Self::Experts(spec) => experts::source(spec),
-            Self::Several { spec, count, keep } => fused::several(spec, count as usize, keep),
-            Self::Gated(spec) => fused::gated(spec),
-            Self::Close(spec) => fused::close(spec),
-            Self::ConvolveHeads { taps } => convolution::with_heads(taps),
-            Self::Prepare { cache, gated } => heads::prepare(cache, gated),
-            Self::Halves => halves::source(),
+            Self::Product(spec) => product::source(spec, form),
+            Self::Experts(spec) => experts::source(spec, form),
+            Self::Several { spec, count, keep } => fused::several(spec, count as usize, keep, form),
+            Self::Gated(spec) => fused::gated(spec, form),
+            Self::Choose(spec) => fused::choose(spec, form),
+            Self::Close(spec) => fused::close(spec, form),
+            Self::ConvolveHeads { taps } => convolution::with_heads(taps, form),
+            Self::Prepare { cache, gated } => heads::prepare(cache, gated, form),
+            Self::Halves => halves::source(form),
             Self::Tile(spec) => tile::source(spec),
             Self::TileExperts(spec) => tile::experts(spec),
             Self::Combine { shared } => experts::combine(shared),
             Self::Embed(packing) => embedding::source(packing),
-            Self::Norm => norm::rows(),
-            Self::GatedNorm => norm::gated(),
-            Self::Heads => heads::source(),
+            Self::Norm => norm::rows(form),
+            Self::GatedNorm => norm::gated(form),
+            Self::Heads => heads::source(form),
             Self::Split => heads::split(),
             Self::SigmoidGate => elementwise::sigmoid_gate(),
             Self::SwiGlu => elementwise::swiglu(),
@@ -159,18 +172,25 @@ impl Op {
             Self::AttendSplit { cache, wide } => attention::split(cache, wide),
             Self::AttendJoin { cache, gated } => attention::join(cache, gated),
             Self::Convolve { taps } => convolution::source(taps),
-            Self::DeltaHeads => delta::heads(),
-            Self::Delta { key_dim } => delta::source(key_dim),
-            Self::Router => router::source(),
+            Self::DeltaHeads => delta::heads(form),
+            Self::Delta { key_dim, wide } => delta::source(key_dim, wide),
+            Self::Router => router::source(form),
+            Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
         };
         // The router raises the flag, and experts run behind their own layer's.
         let (source, body) = match self {
-            Self::Router => (source.write("control", "u32"), body),
+            Self::Router | Self::Choose(_) => (source.write("control", "u32"), body),
             Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
+            _ if body.contains(STOP_HERE) => {
+                let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");
+                (source.read("control", "u32"), format!("let stopped = control[0];\n{body}"))
+            }
             _ => (source.read("control", "u32"), format!("{STOP}{body}")),
         };
+        // Those that run behind a flag have looked already.
+        let body = body.replace(STOP_HERE, "");
         let text = source.text(&body);
         (source, text)
     }
@@ -181,7 +201,7 @@ impl Op {
     }
 
     /// The text of the kernel, in WGSL.
-    pub fn text(self) -> String {
-        self.source().1
+    pub fn text(self, form: Form) -> String {
+        self.source(form).1
     }
 }

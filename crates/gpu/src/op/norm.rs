@@ -1,17 +1,17 @@
 //! RMS norms: of rows, and of heads with a gate.
 
 use super::Op;
-use crate::source::{Source, TREE_SUM};
+use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
-pub(crate) fn rows() -> (Source, String) {
+pub(crate) fn rows(form: Form) -> (Source, String) {
     let source = Source::new()
         .read("x", "f32")
         .read("weight", "f32")
         .write("y", "f32")
         .parameters(&["width", "epsilon"])
         .shared("red", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let body = "
         let row = wid.x * p.width;
         var squares = 0.0;
@@ -38,14 +38,14 @@ pub fn launch(
     gpu.dispatch(Op::Norm, &spans, &parameters, [rows as u32, 1, 1])
 }
 
-pub(crate) fn gated() -> (Source, String) {
+pub(crate) fn gated(form: Form) -> (Source, String) {
     let source = Source::new()
         .read("weight", "f32")
         .read("gate", "f32")
         .write("x", "f32")
         .parameters(&["width", "epsilon"])
         .shared("red", "array<f32, 256>")
-        .function(TREE_SUM);
+        .function(tree_sum(form));
     let body = "
         let row = (wid.y * 65535u + wid.x) * p.width;
         var squares = 0.0;

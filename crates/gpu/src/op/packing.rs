@@ -111,9 +111,13 @@ impl Packing {
     }
 
     /// Units that an invocation takes at once of rows of `columns`: vectors of words where 32 invocations have one each
-    /// and units are words.
+    /// and units, or blocks, are whole vectors.
     pub fn together(self, columns: usize) -> u32 {
-        let of_words = matches!(self, Self::Affine { bits: 4 | 8, .. });
+        let of_words = match self {
+            Self::Float(_) | Self::Affine { bits: 4 | 8, .. } => true,
+            Self::Block(format) => blocks::Wide::serves(format),
+            Self::Affine { .. } => false,
+        };
         let fits = |units: &u32| {
             let values = (units * self.unit()) as usize;
             of_words && columns.is_multiple_of(values) && columns / values >= 32
@@ -146,12 +150,15 @@ impl Packing {
                 let value = |index: u32| {
                     let (word, shift) = (index * bits / 32, index * bits % 32);
                     match shift + bits > 32 {
-                        false => format!("f32(({words}{word} >> {shift}u) & {mask}u)"),
-                        true => format!(
-                            "f32((({words}{word} >> {shift}u) | ({words}{next} << {left}u)) & {mask}u)",
-                            next = word + 1,
-                            left = 32 - shift
-                        ),
+                        false => blocks::exact_field(&format!("{words}{word}"), shift, mask),
+                        true => {
+                            let (next, left) = (word + 1, 32 - shift);
+                            let low = format!("{words}{word} >> {shift}u");
+                            blocks::exact(
+                                &format!("(({low}) | ({words}{next} << {left}u)) & {mask}u"),
+                                0,
+                            )
+                        }
                     }
                 };
                 (0..self.unit()).map(value).collect()
@@ -183,14 +190,15 @@ impl Packing {
         self.declare_grid(source)
     }
 
-    /// As [`Packing::declare`], with weights as vectors of so many words.
-    pub(crate) fn declare_together(self, source: Source, together: u32) -> Source {
-        match together {
-            1 => self.declare(source),
+    /// As [`Packing::declare`], with weights as vectors of so many words and `suffix` behind the planes' names.
+    pub(crate) fn declare_together(self, source: Source, together: u32, suffix: &str) -> Source {
+        let kind = if together == 1 { "u32".to_owned() } else { format!("vec{together}<u32>") };
+        let source = source.read(&format!("w{suffix}"), &kind);
+        match self.group() {
+            0 => source,
             _ => source
-                .read("w", &format!("vec{together}<u32>"))
-                .read("scales", "u32")
-                .read("biases", "u32"),
+                .read(&format!("scales{suffix}"), "u32")
+                .read(&format!("biases{suffix}"), "u32"),
         }
     }
 

@@ -5,7 +5,7 @@
 //! looked up in the table; one that is not there raises the flag, behind which only the experts of the same layer run.
 
 use super::Op;
-use crate::source::{Source, TREE_MAX, TREE_SUM};
+use crate::source::{Form, Source, tree_max, tree_sum};
 use crate::{Buffer, Gpu, GpuError, Slabs, Span};
 
 /// Most experts of a layer.
@@ -13,26 +13,45 @@ pub const EXPERTS_LIMIT: usize = 1024;
 /// Most experts of a token.
 pub const TOP_K_LIMIT: usize = 32;
 
-pub(crate) fn source() -> (Source, String) {
-    let source = Source::new()
+/// Buffers and parameters of the choice.
+pub(super) fn declare(source: Source) -> Source {
+    source
         .read("logits", "f32")
         .read("table", "u32")
         .write("ids", "u32")
         .write("weights", "f32")
         .write("tiles", "u32")
         .parameters(&["experts", "k", "normalise", "first_id", "table_start", "flag"])
+}
+
+/// Workgroup memory of the choice, but that of its scores: 256 vectors of four.
+pub(super) fn declare_shared(source: Source, form: Form) -> Source {
+    source
         .shared("raised", "u32")
-        .shared("score", "array<vec4<f32>, 256>")
         .shared("chosen", "array<u32, 32>")
         .shared("best", "array<f32, 32>")
         .shared("red", "array<f32, 256>")
-        .function(TREE_SUM)
-        .function(TREE_MAX);
-    // A flag that another token of this launch has raised is this layer's; all that raise it write the same.
-    let body = "
+        .function(tree_sum(form))
+        .function(tree_max(form))
+}
+
+/// Ends a kernel behind a flag that another layer has raised. A flag that another workgroup of this launch has raised is
+/// this layer's; all that raise it write the same.
+pub(super) const BEGIN: &str = "
         if lid == 0u { raised = control[0]; }
         let stopped = workgroupUniformLoad(&raised);
         if stopped != 0u && stopped != p.flag { return; }
+";
+
+pub(crate) fn source(form: Form) -> (Source, String) {
+    let source = declare(Source::new()).shared("score", "array<vec4<f32>, 256>");
+    let source = declare_shared(source, form);
+    (source, format!("{BEGIN}{}", body("score")))
+}
+
+/// The choice, with workgroup memory `score` for its scores.
+pub(super) fn body(score: &str) -> String {
+    let body = "
         let at = wid.x * p.experts;
         var greatest = -3.0e38;
         // Behind the last expert nothing precedes.
@@ -92,7 +111,7 @@ pub(crate) fn source() -> (Source, String) {
             weights[wid.x * p.k + lid] = best[lid] / all;
         }
         ";
-    (source, body.to_owned())
+    body.replace("score[", &format!("{score}["))
 }
 
 /// What the choice is written to.
@@ -112,6 +131,20 @@ pub struct Choice<'a> {
     pub flag: u32,
 }
 
+impl<'a> Choice<'a> {
+    pub(super) fn parameters(&self, (experts, k): (usize, usize), normalise: bool) -> [u32; 6] {
+        assert!(experts <= EXPERTS_LIMIT && k <= TOP_K_LIMIT && k <= experts, "{k} of {experts}");
+        let (first_id, table_start) = (self.first_id as u32, self.table_start as u32);
+        [experts as u32, k as u32, u32::from(normalise), first_id, table_start, self.flag]
+    }
+
+    pub(super) fn spans(&self, logits: Span<'a>, slabs: &'a Slabs) -> [Span<'a>; 5] {
+        let [table, ids, weights, tiles] =
+            [slabs.table(), self.ids, self.weights, self.tiles].map(Buffer::all);
+        [logits, table, ids, weights, tiles]
+    }
+}
+
 /// Chooses `k` of `experts` for each token of `logits[tokens, experts]`; with `normalise` their weights sum to one. A
 /// token whose logits are not all numbers is named by the second word of [`Gpu::control`].
 ///
@@ -125,11 +158,7 @@ pub fn launch(
     (tokens, experts, k): (usize, usize, usize),
     normalise: bool,
 ) -> Result<(), GpuError> {
-    assert!(experts <= EXPERTS_LIMIT && k <= TOP_K_LIMIT && k <= experts, "{k} of {experts}");
-    let Choice { ids, first_id, weights, tiles, table_start, flag } = choice;
-    let parameters =
-        [experts as u32, k as u32, u32::from(normalise), first_id as u32, table_start as u32, flag];
-    let [table, ids, weights, tiles] = [slabs.table(), ids, weights, tiles].map(Buffer::all);
-    let spans = [logits, table, ids, weights, tiles];
+    let parameters = choice.parameters((experts, k), normalise);
+    let spans = choice.spans(logits, slabs);
     gpu.dispatch(Op::Router, &spans, &parameters, [tokens as u32, 1, 1])
 }

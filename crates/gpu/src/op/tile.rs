@@ -1,10 +1,11 @@
-//! Products of many tokens by cooperative matrices: 128 rows of a matrix and 64 or 128 tokens a workgroup.
+//! Products of many tokens by cooperative matrices: 128 rows of a matrix and 32 to 128 tokens a workgroup.
 //!
 //! Activations come in halves ([`super::halves`]); weights are unpacked once for all tokens of a tile, as one f16 where
 //! that is exact, else as two. Products of halves are exact and their sums f32; only the product of both lower halves
 //! is left out. A token's sums have one order whatever its tile, so a prompt's bits do not depend on how it is cut.
 //! They differ from those of [`super::product`], which is for answers.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use super::experts::{self, Half, Record, Work};
@@ -24,8 +25,8 @@ const DEPTH: u32 = 32;
 /// into different banks.
 const STEP: u32 = DEPTH / 4 + 2;
 
-/// Pairs of a tile of an expert.
-pub const EXPERT_TOKENS: u32 = 64;
+/// Pairs of a tile of an expert: few where experts have few, so that tiles are full.
+pub const EXPERT_TOKENS: [u32; 2] = [32, 64];
 /// Tokens of a tile of a dense product: more where there are enough tiles for a GPU.
 pub(crate) const DENSE_TOKENS: [u32; 2] = [64, 128];
 /// Tiles that are enough.
@@ -51,8 +52,16 @@ pub struct ExpertsSpec {
     pub half: Half,
     /// The matrices.
     pub packing: Packing,
+    /// Pairs of a tile, of [`EXPERT_TOKENS`]; it shows in no bit.
+    pub tokens: u32,
     /// Slabs that hold records.
     pub slabs: u32,
+}
+
+/// Pairs of a tile where `pairs` are those of `experts`.
+pub fn expert_tokens(pairs: usize, experts: usize) -> u32 {
+    let [few, many] = EXPERT_TOKENS;
+    if pairs <= experts * few as usize { few } else { many }
 }
 
 /// True where a matrix of this shape is computed by tiles: rows are whole depths, and not too few.
@@ -68,14 +77,14 @@ fn parts(packing: Packing) -> u32 {
     }
 }
 
-/// Statements that unpack four or more values of row `row` from unit `unit` on, and the values. `load` reads a word of
-/// weights, scales or biases: plane and index.
-fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, Vec<String>) {
-    let mut text = String::new();
+/// Statements that say where four or more values of row `row` from unit `unit` on are, those that unpack them, and the
+/// values. `load` reads a word of weights, scales or biases, by plane and index, which needs nothing but the former.
+fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, String, Vec<String>) {
+    let (mut places, mut text) = (String::new(), String::new());
     if let Some(format) = packing.block() {
         let parts = format.values() as u32 / blocks::UNIT;
         let _ = write!(
-            text,
+            places,
             "let part = unit % {parts}u;
             let first = row * p.row_words + unit / {parts}u * {}u;
             ",
@@ -86,7 +95,7 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, Ve
         let _ = writeln!(text, "let scale = {};", unit.scale);
         let _ = writeln!(text, "let bias = {};", unit.minimum.as_deref().unwrap_or("0.0"));
         let values = unit.values.iter().map(|value| format!("fma({value}, scale, bias)"));
-        return (text, values.collect());
+        return (places, text, values.collect());
     }
     let (words, group) = (packing.unit_words(), packing.group());
     // Units of floats are a half or a quarter of what is unpacked at once.
@@ -101,7 +110,7 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, Ve
     if group > 0 {
         let (_, shift) = packing.number();
         let _ = writeln!(
-            text,
+            places,
             "let g = row * p.row_groups + unit * {}u / {group}u;",
             packing.unit() * together
         );
@@ -111,7 +120,15 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, Ve
         }
         values = values.into_iter().map(|value| format!("fma({value}, scale, bias)")).collect();
     }
-    (text, values)
+    (places, text, values)
+}
+
+/// What a tile reads for each depth.
+struct Fetch {
+    variables: String,
+    loads: String,
+    /// By unit: statements, and values.
+    decodes: Vec<(String, Vec<String>)>,
 }
 
 /// The loop of a tile of `tokens`, and what comes before it: `row_of(r)` gives the matrix's row of the tile's row `r`
@@ -120,8 +137,14 @@ struct Tile<'a> {
     packing: Packing,
     tokens: u32,
     row: &'a str,
-    load: &'a dyn Fn(u32, &str) -> String,
+    cases: Cases<'a>,
 }
+
+/// Reads a word of weights, scales or biases: plane and index.
+type Load<'a> = &'a dyn Fn(u32, &str) -> String;
+
+/// Where the text of a load may depend on what a workgroup computes: gives that text for each of its cases.
+type Cases<'a> = &'a dyn Fn(&dyn Fn(Load<'_>) -> String) -> String;
 
 impl Tile<'_> {
     /// Fragments of a subgroup: by tokens.
@@ -159,53 +182,121 @@ impl Tile<'_> {
         text
     }
 
-    fn accumulate(&self) -> String {
-        let parts = parts(self.packing);
-        let mut text =
-            format!("for (var k = 0u; k < p.columns; k = k + {DEPTH}u) {{\nlet deep = k >> 2u;\n");
+    /// Units of weights that an invocation unpacks for each depth; of the last, only the first invocations.
+    fn units(&self) -> (u32, u32) {
+        let values = self.packing.unit().max(4);
+        let units = ROWS * DEPTH / values;
+        (units.div_ceil(256), units)
+    }
+
+    /// Statements that read what an invocation needs of the columns from `k` on, into variables of the loop: halves of
+    /// tokens, and words of weights; and the text that unpacks these.
+    fn fetch(&self) -> Fetch {
+        let values = self.packing.unit().max(4);
+        let each = DEPTH / values;
+        let (mut variables, mut loads, mut decodes) = (String::new(), String::new(), Vec::new());
         for part in 0..2 {
             for i in 0..self.fragments() {
-                let _ = writeln!(
-                    text,
-                    "left[{}u + (lid >> 3u) * {STEP}u + (lid & 7u)] = x[x{i} + {part}u * quads + deep];",
-                    part * self.tokens * STEP + i * 32 * STEP
-                );
+                let _ = writeln!(variables, "var near{part}_{i}: vec4<f16>;");
+                let _ = writeln!(loads, "near{part}_{i} = x[x{i} + {part}u * quads + (k >> 2u)];");
             }
         }
-        let values = self.packing.unit().max(4);
-        let (each, units) = (DEPTH / values, ROWS * DEPTH / values);
-        let _ = write!(
-            text,
-            "for (var i = lid; i < {units}u; i = i + 256u) {{
+        let (count, units) = self.units();
+        for number in 0..count {
+            let words = RefCell::new(Vec::new());
+            let name = |at: usize| format!("far{number}_{at}");
+            let load = |plane: u32, index: &str| {
+                let (mut words, word) = (words.borrow_mut(), (plane, index.to_owned()));
+                let known = words.iter().position(|it| *it == word);
+                name(known.unwrap_or_else(|| {
+                    words.push(word);
+                    words.len() - 1
+                }))
+            };
+            let (places, unpack, found) = unpacked(self.packing, &load);
+            let words = words.into_inner();
+            for at in 0..words.len() {
+                let _ = writeln!(variables, "var {}: u32;", name(at));
+            }
+            let read = (self.cases)(&|load| {
+                let words = words.iter().enumerate();
+                let each = |(at, (plane, index)): (usize, &(u32, String))| {
+                    format!("{} = {};\n", name(at), load(*plane, index))
+                };
+                words.map(each).collect()
+            });
+            // Of the last unit the invocations behind the tile read the tile's last.
+            let place = format!(
+                "let i = min(lid + {}u, {}u);
                 let r = i / {each}u;
                 let inside = i % {each}u;
                 let unit = k / {values}u + inside;
                 {}
-                let at = r * {STEP}u + inside * {}u;
-            ",
-            self.row,
-            values / 4
-        );
-        let (unpack, found) = unpacked(self.packing, self.load);
-        text.push_str(&unpack);
-        for (quad, four) in found.as_chunks::<4>().0.iter().enumerate() {
-            let four = four.join(", ");
-            let _ = writeln!(text, "let f{quad} = vec4<f32>({four}) * {WEIGHT_SCALE};");
-            if parts == 1 {
-                let _ = writeln!(text, "right[at + {quad}u] = vec4<f16>(f{quad});");
-                continue;
-            }
-            // As `halves` parts values.
-            let _ = write!(
-                text,
-                "let h{quad} = bitcast<vec4<f32>>(bitcast<vec4<u32>>(f{quad}) & vec4<u32>(0xffffe000u));
-                right[at + {quad}u] = vec4<f16>(h{quad});
-                right[at + {}u] = vec4<f16>(f{quad} - h{quad});
-                ",
-                quad + (ROWS * STEP) as usize
+                {places}",
+                number * 256,
+                units - 1,
+                self.row,
             );
+            let _ = writeln!(loads, "{{\n{place}{read}}}");
+            decodes.push((format!("{place}{unpack}"), found));
         }
-        text.push_str("}\nworkgroupBarrier();\n");
+        Fetch { variables, loads, decodes }
+    }
+
+    fn accumulate(&self) -> String {
+        let parts = parts(self.packing);
+        let Fetch { variables, loads, decodes } = self.fetch();
+        let mut text = format!(
+            "{variables}{{
+            let k = 0u;
+            {loads}}}
+            for (var k = 0u; k < p.columns; k = k + {DEPTH}u) {{
+            "
+        );
+        for part in 0..2 {
+            for i in 0..self.fragments() {
+                let _ = writeln!(
+                    text,
+                    "left[{}u + (lid >> 3u) * {STEP}u + (lid & 7u)] = near{part}_{i};",
+                    part * self.tokens * STEP + i * 32 * STEP
+                );
+            }
+        }
+        for (unpack, found) in decodes {
+            let quads = found.len() / 4;
+            let _ = writeln!(text, "{{\n{unpack}let at = r * {STEP}u + inside * {quads}u;");
+            for (quad, four) in found.as_chunks::<4>().0.iter().enumerate() {
+                let four = four.join(", ");
+                let _ = writeln!(text, "let f{quad} = vec4<f32>({four}) * {WEIGHT_SCALE};");
+                if parts == 1 {
+                    let _ = writeln!(text, "right[at + {quad}u] = vec4<f16>(f{quad});");
+                    continue;
+                }
+                // As `halves` parts values.
+                let _ = write!(
+                    text,
+                    "let h{quad} = bitcast<vec4<f32>>(bitcast<vec4<u32>>(f{quad}) & vec4<u32>(0xffffe000u));
+                    right[at + {quad}u] = vec4<f16>(h{quad});
+                    right[at + {}u] = vec4<f16>(f{quad} - h{quad});
+                    ",
+                    quad + (ROWS * STEP) as usize
+                );
+            }
+            text.push_str("}\n");
+        }
+        // What comes next is on its way while this is multiplied.
+        let _ = write!(
+            text,
+            "workgroupBarrier();
+            {{
+                let ahead = k + {DEPTH}u;
+                if ahead < p.columns {{
+                    let k = ahead;
+                    {loads}
+                }}
+            }}
+            "
+        );
         for step in 0..DEPTH / 16 {
             text.push_str("{\n");
             for part in 0..parts {
@@ -275,7 +366,7 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
         packing: spec.packing,
         tokens: spec.tokens,
         row: "let row = min(wid.x * 128u + r, p.rows - 1u);",
-        load: &load,
+        cases: &|each| each(&load),
     };
     let source = spec.packing.declare(Source::new());
     let source = source
@@ -344,10 +435,18 @@ pub fn launch(
 
 pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
     let gate_up = spec.half == Half::GateUp;
-    let load = |plane: u32, index: &str| match plane {
-        0 => format!("word_of(slab, weights + {index})"),
-        1 => format!("word_of(slab, scales + {index})"),
-        _ => format!("word_of(slab, biases + {index})"),
+    let cases = |each: &dyn Fn(Load<'_>) -> String| {
+        let mut text = String::from("switch slab {\n");
+        for slab in (0..spec.slabs).rev() {
+            let loads = each(&|plane, index| {
+                let first = ["weights", "scales", "biases"][plane as usize];
+                format!("slab{slab}[{first} + {index}]")
+            });
+            let case = if slab == 0 { "default".to_owned() } else { format!("case {slab}u") };
+            let _ = writeln!(text, "{case}: {{\n{loads}}}");
+        }
+        text.push_str("}\n");
+        text
     };
     // Of gate and up a subgroup has 16 rows each, so that an invocation finds both.
     let row = if gate_up {
@@ -362,16 +461,11 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         let scales = base + p.s0;
         let biases = base + p.b0;"
     };
-    let tile = Tile { packing: spec.packing, tokens: EXPERT_TOKENS, row, load: &load };
+    let tile = Tile { packing: spec.packing, tokens: spec.tokens, row, cases: &cases };
     let mut source = Source::new();
-    let mut word_of = String::from("fn word_of(slab: u32, index: u32) -> u32 {\nswitch slab {\n");
     for slab in 0..spec.slabs {
         source = source.read(&format!("slab{slab}"), "u32");
-        if slab > 0 {
-            let _ = writeln!(word_of, "case {slab}u: {{ return slab{slab}[index]; }}");
-        }
     }
-    word_of.push_str("default: { return slab0[index]; }\n}\n}\n");
     let source = spec.packing.declare_grid(source);
     let source = source
         .read("table", "u32")
@@ -396,17 +490,17 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
             "w1",
             "s1",
             "b1",
-        ])
-        .function(&word_of);
+        ]);
     let source = tile.declare(source);
     let mut body = String::from(
         "let raised = control[0];
         if raised != 0u { if raised != p.flag { return; } }
         let tile = (p.first_tile + wid.y) * 3u;
         let word = table[p.layer + tiles[tile]];
-        if word == 0u { return; }
         let start = tiles[tile + 1u];
         let count = tiles[tile + 2u];
+        if word == 0u { return; }
+        if count == 0u { return; }
         let slab = word >> 24u;
         let base = ((word & 0xffffffu) - 1u) * p.slot_words;
         ",
@@ -474,6 +568,6 @@ pub fn launch_experts(
     spans.extend([x.values.all(), x.factors.all(), y.all()]);
     let own = if half == Half::GateUp { ROWS / 2 } else { ROWS };
     let groups = [(rows as u32).div_ceil(own), work.count as u32, 1];
-    let spec = ExpertsSpec { half, packing, slabs: slabs.count() as u32 };
+    let spec = ExpertsSpec { half, packing, tokens: work.pairs, slabs: slabs.count() as u32 };
     gpu.dispatch(Op::TileExperts(spec), &spans, &parameters, groups)
 }

@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpu::op::packing::{Float, Packing};
-use gpu::op::{Op, all::all, experts, fused};
+use gpu::op::{Form, Op, all::all, experts, fused};
+
+use kernels::format::BlockFormat;
 
 mod listing;
 mod rules;
@@ -24,13 +26,17 @@ use translate::{SPIRV, Translated, translate};
 /// a product.
 fn translated_ops() -> Vec<Op> {
     let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
-    let common = |packing| matches!(packing, Packing::Affine { group: 64, scale: Float::Bf16, .. });
+    let common = |packing| match packing {
+        Packing::Affine { group, scale, .. } => group == 64 && scale == Float::Bf16,
+        Packing::Block(format) => matches!(format, BlockFormat::Q4K | BlockFormat::Q6K),
+        Packing::Float(float) => float == Float::F32,
+    };
     let covered = |op: &Op| match op {
         Op::Experts(spec) => spec.slabs == 1 || spec.packing == one,
         Op::Several { spec, count, .. } => {
             common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
         }
-        Op::Gated(spec) | Op::Close(spec) => common(spec.packing),
+        Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) => common(spec.packing),
         op => !op.uses_matrices(),
     };
     all().filter(covered).collect()
@@ -129,7 +135,7 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
         let start = text.find(&format!("case {slab}u: {{")).expect("a case for each slab");
         let rest = &text[start..];
         let next = rest["case".len()..].find("case ").map(|at| at + "case".len());
-        let end = next.or_else(|| rest.find("default: ")).expect("a case ends");
+        let end = [next, rest.find("default: ")].into_iter().flatten().min().expect("a case ends");
         rest[..end]
             .replace(&format!("case {slab}u"), "case")
             .replace(&format!("slab{slab}["), "slab[")
@@ -139,13 +145,28 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
         _ => None,
     });
     for spec in singles {
-        let one = case(&Op::Experts(spec).text(), 0);
+        let one = case(&Op::Experts(spec).text(Form::default()), 0);
         let most = gpu::Slabs::LIMIT as u32;
-        let many = Op::Experts(experts::Spec { slabs: most, ..spec }).text();
+        let many = Op::Experts(experts::Spec { slabs: most, ..spec }).text(Form::default());
         for slab in 0..most as usize {
             assert_eq!(case(&many, slab), one, "{spec:?}, slab {slab}");
         }
     }
+}
+
+/// Of the kernels that are translated those whose text has such sums, one of each kind and packing.
+#[test]
+fn kernels_of_subgroups_are_valid() {
+    let mut ops = translated_ops();
+    ops.retain(|op| {
+        op.text(Form { subgroups: true }).contains("subgroupShuffleXor")
+            && !matches!(op, Op::Experts(spec) if spec.slabs > 1)
+    });
+    let found = over_all(&ops, |op| {
+        translate::with_subgroups(op).err().map(|error| format!("{op:?}:\n{error}"))
+    });
+    let problems: Vec<_> = found.into_iter().flatten().collect();
+    assert!(problems.is_empty(), "{}", problems[..problems.len().min(3)].join("\n"));
 }
 
 #[test]
@@ -190,7 +211,7 @@ fn spirv_val_accepts_every_kernel() {
     let folder = tempfile::tempdir().expect("a folder for files");
     // Of the delta rule's 256 sizes those that end an eighth: the validator is a process for each module.
     let mut ops = translated_ops();
-    ops.retain(|op| !matches!(op, Op::Delta { key_dim } if key_dim % 8 != 0));
+    ops.retain(|op| !matches!(op, Op::Delta { key_dim, .. } if key_dim % 8 != 0));
     let found = over_all(&ops, |op| validate(folder.path(), &translated(op)));
     let refused: Vec<_> = found.into_iter().flatten().collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));

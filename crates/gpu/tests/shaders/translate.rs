@@ -1,7 +1,7 @@
 //! A kernel's text through naga, the translator that wgpu uses, with the options that wgpu gives it for modules that
 //! `compile.rs` makes: to SPIR-V and to Metal's language.
 
-use gpu::op::Op;
+use gpu::op::{Form, Op};
 use naga::back::{self, msl, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
@@ -144,7 +144,7 @@ fn spirv(
 
 /// A kernel in all versions, as wgpu has it for us.
 pub(crate) fn translate(op: Op) -> Result<Translated, String> {
-    let (module, info) = parsed(&op.text(), PLAIN)?;
+    let (module, info) = parsed(&op.text(Form::default()), PLAIN)?;
     let overrides = back::pipeline_constants::process_overrides(
         &module,
         &info,
@@ -173,14 +173,26 @@ pub(crate) fn translate(op: Op) -> Result<Translated, String> {
 
 /// The same with the checks that wgpu adds to texts of strangers: what the rules have to catch.
 pub(crate) fn with_checks(op: Op) -> Result<String, String> {
-    let (module, info) = parsed(&op.text(), PLAIN)?;
+    let (module, info) = parsed(&op.text(Form::default()), PLAIN)?;
     metal((&module, &info), METAL[0], true)
+}
+
+/// What sums of subgroups need.
+const SUBGROUPS: Capabilities = Capabilities::SUBGROUP;
+
+/// A kernel in the form that adds up within subgroups, as SPIR-V 1.6.
+pub(crate) fn with_subgroups(op: Op) -> Result<Vec<u32>, String> {
+    let (module, info) = parsed(&op.text(Form { subgroups: true }), PLAIN | SUBGROUPS)?;
+    use spv::Capability as C;
+    let capabilities = [C::Shader, C::GroupNonUniform, C::GroupNonUniformShuffle];
+    spirv((&module, &info), SPIRV[2].0, &capabilities)
 }
 
 /// A kernel of cooperative matrices, which only Vulkan takes: SPIR-V 1.6 and the bytes of workgroup memory.
 pub(crate) fn with_matrices(op: Op) -> Result<(Vec<u32>, u32), String> {
+    let form = Form { subgroups: true };
     let more = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
-    let (module, info) = parsed(&op.text(), PLAIN | more)?;
+    let (module, info) = parsed(&op.text(form), PLAIN | SUBGROUPS | more)?;
     let shared =
         module.global_variables.iter().filter(|(_, it)| it.space == AddressSpace::WorkGroup);
     let bytes = shared.map(|(_, it)| module.types[it.ty].inner.size(module.to_ctx())).sum();
@@ -191,6 +203,8 @@ pub(crate) fn with_matrices(op: Op) -> Result<(Vec<u32>, u32), String> {
         C::StorageBuffer16BitAccess,
         C::UniformAndStorageBuffer16BitAccess,
         C::StorageInputOutput16,
+        C::GroupNonUniform,
+        C::GroupNonUniformShuffle,
         C::CooperativeMatrixKHR,
         C::VulkanMemoryModel,
     ];

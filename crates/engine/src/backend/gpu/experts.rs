@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::op::{experts, halves, product, router, tile};
+use gpu::op::{experts, fused, group, halves, product, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
@@ -234,7 +234,7 @@ impl Routed<'_> {
             return Ok(());
         }
         let pairs = match (self.halves, work.most()) {
-            (Some(_), _) => tile::EXPERT_TOKENS,
+            (Some(_), _) => tile::expert_tokens(work.order.len(), self.experts),
             (None, 1) => 1,
             (None, _) => experts::TILE_TOKENS,
         };
@@ -251,9 +251,41 @@ impl Routed<'_> {
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
         };
+        self.run(slots, layer, launched)
+    }
+
+    /// Sorts the pairs of a batch on the device and runs them: every expert has a slot.
+    fn run_all(&self, slots: &mut GpuSlots, layer: LayerId) -> Result<(), EngineError> {
+        let count = self.tokens * self.top_k;
+        let pairs = match self.halves {
+            Some(_) => tile::expert_tokens(count, self.experts),
+            None => experts::TILE_TOKENS,
+        };
+        let buffers = self.buffers;
+        let (lists, shape) = ((&buffers.tiles, &buffers.order), (count, self.experts));
+        group::launch(&mut slots.gpu, &buffers.ids, lists, shape, pairs)?;
+        let launched = experts::Work {
+            tiles: &buffers.tiles,
+            first: 0,
+            count: group::tiles(count, self.experts, pairs),
+            pairs,
+            order: &buffers.order,
+            k: self.top_k,
+            table_start: layer.index() * self.experts,
+            flag: flag_of(layer),
+        };
+        self.run(slots, layer, launched)
+    }
+
+    fn run(
+        &self,
+        slots: &mut GpuSlots,
+        layer: LayerId,
+        work: experts::Work<'_>,
+    ) -> Result<(), EngineError> {
         match self.halves {
-            Some(halves) => self.run_matrices(slots, layer, launched, halves),
-            None => self.run_tiles(slots, layer, launched),
+            Some(halves) => self.run_matrices(slots, layer, work, halves),
+            None => self.run_tiles(slots, layer, work),
         }
     }
 
@@ -314,6 +346,7 @@ impl GpuBackend {
     ) -> Result<(), EngineError> {
         self.mixture_inputs(norm, mixture)?;
         self.residency.device_mut().write_table()?;
+        let joined = mixture.shared.as_ref().filter(|_| self.joins(mixture));
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
         let by_matrices = self.by_matrices();
         let moe = &self.config.moe;
@@ -342,8 +375,28 @@ impl GpuBackend {
         };
         let shape = (tokens, moe.experts, k);
         let normalise = moe.router.normalise;
-        router::launch(gpu, logits, &slots.slabs, choice, shape, normalise)?;
-        if !ungrouped {
+        match joined {
+            Some(shared) => {
+                let matrices = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
+                let (to, of) = (&buffers.shared_gate, (logits, &slots.slabs, choice));
+                let shape = (moe.experts, k);
+                fused::launch_choose(gpu, matrices, (normed, to), of, shape, normalise)?;
+            }
+            None => router::launch(gpu, logits, &slots.slabs, choice, shape, normalise)?,
+        }
+        if !ungrouped && holds_all {
+            let (residency, routed) = self.routed();
+            routed.run_all(residency.device_mut(), layer)?;
+            residency.note_prompt_hits(tokens * k);
+            residency.note_prompt_layer();
+            if layer.index() + 1 == self.config.layers.len() {
+                // No layer before has looked.
+                let gpu = &mut self.residency.device_mut().gpu;
+                let control = gpu.control().clone();
+                let found = words(&gpu.read(&[(&control, 0, CONTROL_BYTES)])?);
+                self.check_finite(found[1])?;
+            }
+        } else if !ungrouped {
             self.run_grouped(layer, cancel)?;
         } else {
             if step {

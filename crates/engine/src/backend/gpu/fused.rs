@@ -47,7 +47,9 @@ pub(super) fn halves(
 fn alike(matrices: &[&Planes]) -> bool {
     let first = matrices[0];
     let same = |it: &&Planes| it.packing == first.packing && it.columns == first.columns;
-    matrices.len() <= fused::MATRICES && fused::serves(first.packing) && matrices.iter().all(same)
+    matrices.len() <= fused::MATRICES
+        && fused::serves(first.packing, first.columns)
+        && matrices.iter().all(same)
 }
 
 impl GpuBackend {
@@ -314,6 +316,9 @@ impl GpuBackend {
     fn shared_inputs(&mut self, mixture: &Mixture, normed: &Buffer) -> Result<(), EngineError> {
         let Some(shared) = &mixture.shared else { return Ok(()) };
         let [gate, up] = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
+        if self.joins(mixture) {
+            return Ok(());
+        }
         let (gpu, buffers, tokens) =
             (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
         if tokens == 1 && alike(&[gate, up]) && gate.rows == up.rows {
@@ -332,11 +337,21 @@ impl GpuBackend {
         Ok(())
     }
 
+    /// True where the shared expert's first half is computed beside the choice of the others.
+    pub(super) fn joins(&self, mixture: &Mixture) -> bool {
+        mixture.shared.as_ref().filter(|_| self.closes(mixture)).is_some_and(|shared| {
+            let [gate, up] = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
+            alike(&[gate, up]) && gate.rows == up.rows
+        })
+    }
+
     /// True where the shared expert's second half is computed with the sum of its layer.
     fn closes(&self, mixture: &Mixture) -> bool {
         mixture.shared.as_ref().is_some_and(|shared| {
             let down = self.trunk.matrix(shared.down.index());
-            self.alone() && shared.gate_weight.is_some() && fused::serves(down.packing)
+            self.alone()
+                && shared.gate_weight.is_some()
+                && fused::serves(down.packing, down.columns)
         })
     }
 

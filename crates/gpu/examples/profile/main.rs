@@ -1,7 +1,10 @@
 //! Where the time of a GPU goes: each kernel at the shapes of a model of 35 billion parameters (4 bits, groups of 64),
 //! as often as a token or a prompt asks for it, and what a dispatch and a submission cost.
 //!
-//! `cargo run --release -p flashmoe-gpu --example profile [adapter] [tokens of a prompt] [0: without matrices]`
+//! `cargo run --release -p flashmoe-gpu --example profile [adapter] [tokens of a prompt] [0: without matrices]
+//! [1: blocks]`
+//!
+//! Where blocks are asked for, matrices are blocks of GGUF: Q6_K where they would have 8 bits, else Q4_K.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
@@ -11,10 +14,13 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    convolution, delta, draw, elementwise, embedding, fused, heads, norm, product, router, tile,
+    convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product, router,
+    tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
-use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
+
+mod token;
 
 const HIDDEN: usize = 2048;
 const INNER: usize = 512;
@@ -27,8 +33,13 @@ const COPIES: usize = 16;
 
 type Result<T> = std::result::Result<T, GpuError>;
 
-fn affine(bits: u8) -> Encoding {
-    Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 }
+/// Blocks or groups for matrices of so many bits.
+fn encoding(bits: u8, blocks: bool) -> Encoding {
+    match (blocks, bits) {
+        (true, 8) => Encoding::Block(BlockFormat::Q6K),
+        (true, _) => Encoding::Block(BlockFormat::Q4K),
+        (false, _) => Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 },
+    }
 }
 
 /// Pseudo-random bytes.
@@ -45,6 +56,18 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
 /// Planes with scales near 0.01 and biases that bring values to a mean of zero.
 fn planes(encoding: Encoding, rows: usize, columns: usize, seed: u64) -> [Vec<u8>; 3] {
     let [weights, scales, biases] = encoding.plane_bytes(rows, columns);
+    if let Encoding::Block(format) = encoding {
+        let mut blocks = noise(weights, seed);
+        for block in blocks.chunks_exact_mut(format.bytes()) {
+            let (scale, at) =
+                (0x0a00u16.to_le_bytes(), if format == BlockFormat::Q6K { 208 } else { 0 });
+            block[at..at + 2].copy_from_slice(&scale);
+            if format == BlockFormat::Q4K {
+                block[2..4].copy_from_slice(&scale);
+            }
+        }
+        return [blocks, Vec::new(), Vec::new()];
+    }
     let bits = match encoding {
         Encoding::Affine { bits, .. } => bits,
         _ => 1,
@@ -67,8 +90,14 @@ struct Copies {
 }
 
 impl Copies {
-    fn new(gpu: &mut Gpu, bits: u8, rows: usize, columns: usize, count: usize) -> Result<Self> {
-        let (mut trunk, encoding) = (Trunk::default(), affine(bits));
+    fn new(
+        gpu: &mut Gpu,
+        encoding: Encoding,
+        rows: usize,
+        columns: usize,
+        count: usize,
+    ) -> Result<Self> {
+        let mut trunk = Trunk::default();
         let planes = planes(encoding, rows, columns, 7);
         let [weights, scales, biases] = &planes;
         let matrix = Matrix::new(encoding, rows, columns, weights, scales, biases).unwrap();
@@ -147,7 +176,7 @@ impl Table {
 fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     let mut sets = Vec::new();
     for rows in [8192, 4096, 32, 32] {
-        sets.push(Copies::new(gpu, 4, rows, HIDDEN, COPIES)?);
+        sets.push(Copies::new(gpu, encoding(4, room.blocks), rows, HIDDEN, COPIES)?);
     }
     let outputs = [&room.b, &room.c, &room.d, &room.keys];
     let (from, mut next) = ((&room.a, &room.small), 0);
@@ -158,18 +187,18 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
             sets.iter().zip(outputs).map(|(set, y)| (set.trunk.matrix(next), y)).collect();
         fused::launch_several(gpu, &matrices, from, 1e-6, None)
     })?;
-    let mut router = Copies::new(gpu, 8, EXPERTS, HIDDEN, COPIES)?;
-    let mut factor = Copies::new(gpu, 8, 1, HIDDEN, COPIES)?;
+    let mut router = Copies::new(gpu, encoding(8, room.blocks), EXPERTS, HIDDEN, COPIES)?;
+    let mut factor = Copies::new(gpu, encoding(8, room.blocks), 1, HIDDEN, COPIES)?;
     table.line(gpu, "norm, router, factor", 40, router.bytes, &mut |gpu| {
         let matrices = [(router.next(), &room.b), (factor.next(), &room.c)];
         fused::launch_several(gpu, &matrices, from, 1e-6, Some(&room.d))
     })?;
-    let mut gate = Copies::new(gpu, 4, INNER, HIDDEN, COPIES)?;
-    let mut up = Copies::new(gpu, 4, INNER, HIDDEN, COPIES)?;
+    let mut gate = Copies::new(gpu, encoding(4, room.blocks), INNER, HIDDEN, COPIES)?;
+    let mut up = Copies::new(gpu, encoding(4, room.blocks), INNER, HIDDEN, COPIES)?;
     table.line(gpu, "shared gate, up, activation", 40, 2 * gate.bytes, &mut |gpu| {
         fused::launch_gated(gpu, [gate.next(), up.next()], &room.a, &room.b)
     })?;
-    let mut down = Copies::new(gpu, 4, HIDDEN, INNER, COPIES)?;
+    let mut down = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, INNER, COPIES)?;
     table.line(gpu, "shared down, sum", 40, down.bytes, &mut |gpu| {
         let (of, pairs) = ((&room.a, &room.small), (&room.b, &room.c));
         fused::launch_close(gpu, down.next(), of, pairs, &room.d, TOP_K)
@@ -195,51 +224,6 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     })
 }
 
-/// What every dispatch and submission costs.
-fn costs(gpu: &mut Gpu) -> Result<()> {
-    const MANY: usize = 2000;
-    let control = gpu.control().clone();
-    let buffers: Vec<Buffer> = (0..8).map(|_| gpu.buffer("cost", 1024)).collect::<Result<_>>()?;
-    elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
-    gpu.read_words(&control, 0, 1)?;
-    for (name, chained) in [("one behind the other", true), ("on buffers of their own", false)] {
-        for round in 0..2 {
-            let begun = Instant::now();
-            for index in 0..MANY {
-                let to = if chained { 1 } else { 1 + index % 7 };
-                elementwise::launch_swiglu(gpu, &buffers[0], &buffers[to], 256)?;
-            }
-            let recorded = begun.elapsed().as_secs_f64() * 1e6 / MANY as f64;
-            gpu.read_words(&control, 0, 1)?;
-            let done = begun.elapsed().as_secs_f64() * 1e6 / MANY as f64;
-            if round == 1 {
-                println!("a dispatch, {name}: {recorded:.2} us to record, {done:.2} us in all");
-            }
-        }
-    }
-    let begun = Instant::now();
-    for _ in 0..100 {
-        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
-        gpu.read_words(&control, 0, 1)?;
-    }
-    println!("a dispatch and its answer: {:.1} us", begun.elapsed().as_secs_f64() * 1e4);
-    let begun = Instant::now();
-    for _ in 0..100 {
-        gpu.write_words(&buffers[2], 0, &[1])?;
-        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
-        gpu.read_words(&control, 0, 1)?;
-    }
-    println!("a write, a dispatch, its answer: {:.1} us", begun.elapsed().as_secs_f64() * 1e4);
-    let begun = Instant::now();
-    for _ in 0..200 {
-        elementwise::launch_swiglu(gpu, &buffers[0], &buffers[1], 256)?;
-        gpu.submit()?;
-    }
-    gpu.read_words(&control, 0, 1)?;
-    println!("a dispatch in a submission: {:.1} us", begun.elapsed().as_secs_f64() * 1e6 / 200.0);
-    Ok(())
-}
-
 /// Buffers that every kernel's arguments are taken from.
 struct Room {
     a: Buffer,
@@ -260,10 +244,12 @@ struct Room {
     layout: experts::Layout,
     /// Whether cooperative matrices are measured too.
     matrices: bool,
+    /// Whether matrices are blocks.
+    blocks: bool,
 }
 
 impl Room {
-    fn new(gpu: &mut Gpu, tokens: usize, matrices: bool) -> Result<Self> {
+    fn new(gpu: &mut Gpu, tokens: usize, matrices: bool, blocks: bool) -> Result<Self> {
         let widest = tokens * TOP_K * HIDDEN;
         let mut floats = |count: usize| gpu.buffer("room", 4 * count as u64);
         let [a, b, c, d] = [floats(widest)?, floats(widest)?, floats(widest)?, floats(widest)?];
@@ -274,7 +260,7 @@ impl Room {
         let (tiles, order) = (floats(3 * tokens * TOP_K)?, floats(tokens * TOP_K)?);
         let [values_of, factors] = Halves::sizes(tokens * TOP_K + 64, HIDDEN);
         let halves = Halves { values: floats(values_of)?, factors: floats(factors)? };
-        let encoding = affine(4);
+        let encoding = encoding(4, blocks);
         let shapes = [(INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)];
         let layout = experts::Layout::new([encoding; 3], shapes).unwrap();
         let slot = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
@@ -311,6 +297,7 @@ impl Room {
             slabs,
             layout,
             matrices,
+            blocks,
         })
     }
 
@@ -356,7 +343,7 @@ fn products(
         ("product shared down", 40, 4, HIDDEN, INNER),
     ];
     for (name, count, bits, rows, columns) in shapes {
-        let mut copies = Copies::new(gpu, bits, rows, columns, COPIES)?;
+        let mut copies = Copies::new(gpu, encoding(bits, room.blocks), rows, columns, COPIES)?;
         let (bytes, shape) = (copies.bytes, (tokens, columns));
         table.line(gpu, name, count, bytes, &mut |gpu| {
             product::launch(gpu, copies.next(), &room.a, &room.b, tokens, false)
@@ -419,8 +406,9 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     })?;
     if gpu.adapter().matrices && room.matrices && !alone {
         let plain = gpu.read_floats(&room.c, 0, tokens * TOP_K * HIDDEN)?;
-        let count = room.assign(gpu, tokens, tile::EXPERT_TOKENS as usize)?;
-        let work = Work { count, pairs: tile::EXPERT_TOKENS, ..work };
+        let pairs = tile::expert_tokens(tokens * TOP_K, EXPERTS);
+        let count = room.assign(gpu, tokens, pairs as usize)?;
+        let work = Work { count, pairs, ..work };
         let flops = 2 * tokens * TOP_K * INNER * HIDDEN;
         halves::launch(gpu, &room.a, &room.halves, (tokens, HIDDEN))?;
         table.line(gpu, "  gate, up by matrices", 40, 2 * flops, &mut |gpu| {
@@ -456,6 +444,10 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     })?;
     table.line(gpu, "swiglu", 40, 12 * tokens * INNER, &mut |gpu| {
         elementwise::launch_swiglu(gpu, &room.a, &room.b, tokens * INNER)
+    })?;
+    let lists = (&room.d, &room.order);
+    table.line(gpu, "pairs by expert", 40, 8 * tokens * TOP_K, &mut |gpu| {
+        group::launch(gpu, &room.ids, lists, (tokens * TOP_K, EXPERTS), 32)
     })?;
     let rows = (&room.c, &room.weights);
     table.line(gpu, "combine", 40, 4 * tokens * TOP_K * HIDDEN, &mut |gpu| {
@@ -525,7 +517,7 @@ fn layers(
 }
 
 fn head(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
-    let mut copies = Copies::new(gpu, 4, VOCABULARY, HIDDEN, 1)?;
+    let mut copies = Copies::new(gpu, encoding(4, room.blocks), VOCABULARY, HIDDEN, 1)?;
     let bytes = copies.bytes;
     table.line(gpu, "product head", 1, bytes, &mut |gpu| {
         product::launch(gpu, copies.next(), &room.a, &room.c, 1, false)
@@ -546,9 +538,11 @@ fn main() -> Result<()> {
     let prompt = arguments.next().unwrap_or(2048);
     println!("{adapter}\nmatrices: {}", adapter.matrix_shapes().join(", "));
     let mut gpu = Gpu::open(adapter)?;
-    costs(&mut gpu)?;
+    token::costs(&mut gpu)?;
     let matrices = arguments.next() != Some(0);
-    let room = Room::new(&mut gpu, prompt.max(1024), matrices)?;
+    let blocks = arguments.next() == Some(1);
+    let room = Room::new(&mut gpu, prompt.max(1024), matrices, blocks)?;
+    token::tokens(&mut gpu, &room)?;
     let mut table = Table::new("one token at position 512", 40);
     products(&mut gpu, &mut table, &room, 1, false)?;
     layers(&mut gpu, &mut table, &room, 1, 512)?;

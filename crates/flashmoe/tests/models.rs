@@ -18,13 +18,16 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
 }
 
+fn demo_files() -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(demo()).unwrap().flatten().filter(|it| it.path().is_file());
+    files
+        .map(|it| (it.file_name().into_string().unwrap(), std::fs::read(it.path()).unwrap()))
+        .collect()
+}
+
 /// A hub with the demo model, and an empty home.
 fn start() -> (TestHub, TempDir) {
-    let files = std::fs::read_dir(demo()).unwrap().flatten().filter(|it| it.path().is_file());
-    let files: BTreeMap<_, _> = files
-        .map(|it| (it.file_name().into_string().unwrap(), std::fs::read(it.path()).unwrap()))
-        .collect();
-    (TestHub::start(files), tempfile::tempdir().unwrap())
+    (TestHub::start(demo_files()), tempfile::tempdir().unwrap())
 }
 
 fn command(hub: &TestHub, home: &Path, arguments: &[&str]) -> Command {
@@ -81,6 +84,25 @@ fn one_command_leads_from_a_name_to_an_answer_although_it_is_killed_three_times(
     let asked = hub.asked().len();
     assert!(flashmoe(&hub, home.path(), &run).status.success());
     assert_eq!(hub.asked().len(), asked);
+}
+
+#[test]
+fn a_model_of_an_unknown_family_is_refused_before_its_download() {
+    let mut files = demo_files();
+    let config = text(&files["config.json"]).replace("qwen3_5_moe", "some_dense_net");
+    assert!(config.contains("some_dense_net"), "{config}");
+    files.insert("config.json".to_owned(), config.into_bytes());
+    let (hub, home) = (TestHub::start(files), tempfile::tempdir().unwrap());
+    for arguments in [&["pull", NAME][..], &["run", NAME, "hi"]] {
+        let output = flashmoe(&hub, home.path(), arguments);
+        let told = text(&output.stderr);
+        assert!(!output.status.success(), "{told}");
+        assert!(
+            told.contains("nothing was downloaded") && told.contains("some_dense_net"),
+            "{told}"
+        );
+    }
+    assert!(hub.sent() < hub.bytes() / 10, "{} of {} bytes sent", hub.sent(), hub.bytes());
 }
 
 #[test]

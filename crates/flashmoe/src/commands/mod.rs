@@ -6,6 +6,7 @@ mod chat;
 mod config;
 mod doctor;
 mod eval;
+mod headers;
 mod ids;
 mod inspect;
 mod launch;

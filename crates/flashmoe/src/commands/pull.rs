@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use engine::model::config::ModelConfig;
 use hub::{Hub, HubError, ModelName, Selection, Settings};
 
+use super::headers::Headers;
 use crate::arguments::{ByteSize, PullArguments};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -48,6 +50,10 @@ pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
     if let (None, Some(quant)) = (&name.quant, &selection.quant) {
         say(&format!("{name}: taking {quant}; {name}:QUANT takes another"));
     }
+    if missing == total {
+        let refused = || format!("{name}: nothing was downloaded");
+        know(&Headers::fetch(hub, name, &selection, &interrupt)?).with_context(refused)?;
+    }
     if missing > 0 {
         let (missing, all) = (ByteSize(missing), ByteSize(total));
         let place = store::shown::path(hub.cache().root()).to_string();
@@ -77,4 +83,11 @@ pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
         fetched => say(&format!("{name}: {} downloaded and checked", ByteSize(fetched))),
     }
     Ok(pulled.model)
+}
+
+/// Refuses a model of an unknown family or layout by its headers.
+fn know(headers: &Headers) -> Result<()> {
+    let checkpoint = crate::models::open(&headers.path)?;
+    ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
+    Ok(())
 }

@@ -35,7 +35,7 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()>
     let remote = crate::models::remote(&model.model)?;
     let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
     if let Some(preview) = &preview {
-        model.model.clone_from(&preview.path);
+        model.model.clone_from(&preview.headers.path);
         if !arguments.json {
             let text = format!("{}\n\n", preview.lines.join("\n"));
             out.write_all(text.as_bytes()).map_err(Failure::io)?;

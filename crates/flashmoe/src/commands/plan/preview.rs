@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hub::{Hub, ModelName, Selection, Settings, quants};
-use tempfile::TempDir;
 
 use crate::arguments::ByteSize;
+use crate::commands::headers::Headers;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::machine::Memory;
@@ -16,12 +16,10 @@ const WHOLE_SHARE: f64 = 0.75;
 
 /// Headers of a model, and what there is to say before the plan.
 pub(crate) struct Preview {
-    /// What to open; it lives as long as this.
-    pub(crate) path: PathBuf,
+    pub(crate) headers: Headers,
     /// Where the model would lie: the disk to measure.
     pub(crate) place: PathBuf,
     pub(crate) lines: Vec<String>,
-    _folder: TempDir,
 }
 
 /// Fetches the headers of `name`.
@@ -43,14 +41,12 @@ pub(crate) fn preview(name: &ModelName, memory: Option<ByteSize>) -> Result<Prev
         let best = ModelName { quant: Some(hub::Quant(best.to_owned())), ..name.clone() };
         selection = Selection::choose(&best, &repository).map_err(Failure::hub)?;
     }
-    let folder = tempfile::tempdir().map_err(Failure::io)?;
-    let fetched = hub.headers(name, &selection, folder.path(), interrupt.flag());
-    let fetched = fetched.map_err(Failure::hub)?;
+    let headers = Headers::fetch(&hub, name, &selection, &interrupt)?;
     let place = hub.cache().root().to_owned();
     let place = place.ancestors().find(|it| it.is_dir()).unwrap_or(Path::new(".")).to_owned();
     let mut lines = vec![format!(
         "{name} is not downloaded: planned from {} of headers; {} to download",
-        ByteSize(fetched),
+        ByteSize(headers.fetched),
         ByteSize(hub.missing(name, &selection))
     )];
     if !sizes.is_empty() {
@@ -65,12 +61,7 @@ pub(crate) fn preview(name: &ModelName, memory: Option<ByteSize>) -> Result<Prev
             lines.push(format!("{quant:<14} {bytes:>12}  {note}{best}"));
         }
     }
-    let first = selection.files.first().filter(|_| selection.quant.is_some());
-    let path = match first {
-        Some(file) => folder.path().join(&file.path),
-        None => folder.path().to_owned(),
-    };
-    Ok(Preview { path, place, lines, _folder: folder })
+    Ok(Preview { headers, place, lines })
 }
 
 /// The largest quantisation that lies in memory whole; where none does, the usual one.

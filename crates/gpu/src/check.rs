@@ -16,6 +16,7 @@ mod forms;
 mod fused;
 mod layers;
 mod matrices;
+mod pairs;
 mod tiles;
 
 /// What a check found.
@@ -113,5 +114,6 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
     forms::run(gpu, &mut add)?;
     tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;
+    pairs::run(gpu, &mut add)?;
     Ok(findings)
 }

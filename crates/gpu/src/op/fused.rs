@@ -145,7 +145,7 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Sour
         text.push_str("}\n");
         text
     };
-    body.push_str(&sums.accumulate_of(&cases, &before, "x[quad] * factor * weight[quad]"));
+    body.push_str(&sums.accumulate_of(&cases, &before, "x[vec_at] * factor * weight[vec_at]"));
     let mut store = String::from("let row = first + r;\nif row < rows {\nswitch which {\n");
     for number in (0..count).rev() {
         let _ = writeln!(store, "{}: {{ y{number}[row] = sum; }}", case(number));
@@ -221,7 +221,7 @@ fn gated_body(spec: Spec, form: Form, group: &str) -> String {
     body.push_str(&starts(Spec { rows: 2 * own, ..spec }));
     let load =
         |of: u32, row: u32, index: &str| format!("{}[{index}]", plane((row / own) as usize, of));
-    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[quad]"));
+    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[vec_at]"));
     body.push_str(&sums.finish_pairs(
         own,
         "if first + r < p.rows { y[first + r] = gate / (1.0 + exp(-gate)) * up; }",
@@ -324,7 +324,7 @@ pub(crate) fn close(spec: Spec, form: Form) -> (Source, String) {
     }
     body.push_str(&starts(spec));
     let load = |of: u32, _: u32, index: &str| format!("{}[{index}]", plane(0, of));
-    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[quad]"));
+    body.push_str(&sums.accumulate_of(&|each| each(&load), "", "x[vec_at]"));
     // As `experts::combine`.
     body.push_str(&sums.finish(
         "let row = first + r;

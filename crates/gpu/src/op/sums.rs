@@ -121,12 +121,12 @@ impl Sums {
     /// The loop over units. Row `r` begins at word `w{r}`, of blocks at that byte, and, in scales, at number `s{r}`;
     /// token `t`'s input begins at value `x{t}`.
     pub(crate) fn accumulate(&self, cases: Cases<'_>) -> String {
-        self.accumulate_of(cases, "", "x[(x0 >> 2u) + quad]")
+        self.accumulate_of(cases, "", "x[(x0 >> 2u) + vec_at]")
     }
 
-    /// As [`Sums::accumulate`], where the token's input is what `quad` says of four values: an expression of their
-    /// number `quad`. `before` comes when the first weights are on their way.
-    pub(crate) fn accumulate_of(&self, cases: Cases<'_>, before: &str, quad: &str) -> String {
+    /// As [`Sums::accumulate`], where four values of the token's input are `input`, an expression of their number
+    /// `vec_at`. `before` comes when the first weights are on their way.
+    pub(crate) fn accumulate_of(&self, cases: Cases<'_>, before: &str, input: &str) -> String {
         if !self.staged() {
             let one = cases(&|load| self.unit(&self.read(load)));
             return format!("for (var unit = lane; unit < units; unit = unit + 32u) {{\n{one}}}\n");
@@ -136,10 +136,10 @@ impl Sums {
         let chunk_units = chunk / self.values();
         let stage = format!(
             "workgroupBarrier();
-            let end_quad = min((begin + {chunk_units}u) * {quads}u, p.columns >> 2u);
-            for (var quad = begin * {quads}u + lid; quad < end_quad; quad = quad + 256u) {{
-                let local = quad - begin * {quads}u;
-                staged[local + (local >> 3u)] = {quad};
+            let vec_end = min((begin + {chunk_units}u) * {quads}u, p.columns >> 2u);
+            for (var vec_at = begin * {quads}u + lid; vec_at < vec_end; vec_at = vec_at + 256u) {{
+                let local = vec_at - begin * {quads}u;
+                staged[local + (local >> 3u)] = {input};
             }}
             workgroupBarrier();
             ",

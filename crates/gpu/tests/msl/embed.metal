@@ -52,8 +52,8 @@ struct main_Input {
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e140 = unit;
-            unit = _e140 + 256u;
+            uint _e162 = unit;
+            unit = _e162 + 256u;
         }
         loop_init = false;
         uint _e12 = unit;
@@ -77,14 +77,14 @@ struct main_Input {
             float _e53 = number(_e52, g);
             uint _e58 = biases[g >> 1u];
             float _e59 = number(_e58, g);
-            y[at + 0u] = metal::fma(static_cast<float>((q0_ >> 0u) & 15u), _e53, _e59);
-            y[at + 1u] = metal::fma(static_cast<float>((q0_ >> 4u) & 15u), _e53, _e59);
-            y[at + 2u] = metal::fma(static_cast<float>((q0_ >> 8u) & 15u), _e53, _e59);
-            y[at + 3u] = metal::fma(static_cast<float>((q0_ >> 12u) & 15u), _e53, _e59);
-            y[at + 4u] = metal::fma(static_cast<float>((q0_ >> 16u) & 15u), _e53, _e59);
-            y[at + 5u] = metal::fma(static_cast<float>((q0_ >> 20u) & 15u), _e53, _e59);
-            y[at + 6u] = metal::fma(static_cast<float>((q0_ >> 24u) & 15u), _e53, _e59);
-            y[at + 7u] = metal::fma(static_cast<float>((q0_ >> 28u) & 15u), _e53, _e59);
+            y[at + 0u] = metal::fma(as_type<float>((q0_ & 15u) | 1258291200u) - 8388608.0, _e53, _e59);
+            y[at + 1u] = metal::fma(as_type<float>((q0_ & 240u) | 1224736768u) - 524288.0, _e53, _e59);
+            y[at + 2u] = metal::fma(as_type<float>((q0_ & 3840u) | 1191182336u) - 32768.0, _e53, _e59);
+            y[at + 3u] = metal::fma(as_type<float>((q0_ & 61440u) | 1157627904u) - 2048.0, _e53, _e59);
+            y[at + 4u] = metal::fma(as_type<float>((q0_ & 983040u) | 1124073472u) - 128.0, _e53, _e59);
+            y[at + 5u] = metal::fma(as_type<float>(((q0_ >> 16u) & 240u) | 1224736768u) - 524288.0, _e53, _e59);
+            y[at + 6u] = metal::fma(as_type<float>(((q0_ >> 16u) & 3840u) | 1191182336u) - 32768.0, _e53, _e59);
+            y[at + 7u] = metal::fma(as_type<float>(((q0_ >> 16u) & 61440u) | 1157627904u) - 2048.0, _e53, _e59);
         }
     }
     return;

@@ -126,8 +126,8 @@ struct main_Input {
 , device type_3& tiles [[buffer(5)]]
 , device type_3& control [[buffer(6)]]
 , constant Parameters& p [[buffer(0)]]
-, threadgroup uint& raised
 , threadgroup type_5& score
+, threadgroup uint& raised
 , threadgroup type_6& chosen
 , threadgroup type_7& best
 , threadgroup type_8& red

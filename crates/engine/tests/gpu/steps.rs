@@ -287,7 +287,8 @@ fn the_host_waits_once_a_token_where_nothing_is_missing() {
                 if spent.device.copied == 0 && quiet > 0 {
                     assert!(waits <= 1, "{case}, {slots} slots: {waits}");
                     assert!(dispatches < 25 * config.layers.len() as u64, "{case}: {dispatches}");
-                    assert!(submissions <= 2, "{case}, {slots} slots: {submissions}");
+                    // Handed over after 8, 16, 32 and 64 launches, so that the device begins early.
+                    assert!(submissions <= 4, "{case}, {slots} slots: {submissions}");
                 }
                 quiet += u64::from(spent.device.copied == 0);
             }

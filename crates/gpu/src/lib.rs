@@ -9,6 +9,7 @@
 //! bits.
 
 mod adapter;
+mod buffer;
 pub mod check;
 mod compile;
 mod error;
@@ -24,10 +25,11 @@ mod source;
 mod stream;
 
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
+pub use buffer::{Buffer, Span};
 pub use error::GpuError;
 pub use footprint::Footprint;
 pub use imported::{HostMemory, HostSlabs};
 pub use profile::Timing;
 pub use queue::Ask;
 pub use slab::{Planes, Slabs, Trunk};
-pub use stream::{Buffer, Counts, Gpu, Handle, Span};
+pub use stream::{Counts, Gpu, Handle};

@@ -11,6 +11,7 @@ use std::time::Duration;
 use kernels::format::BlockFormat;
 
 use crate::adapter::Adapter;
+use crate::buffer::{Buffer, Span};
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::packing::Packing;
 use crate::op::{Form, Op};
@@ -23,40 +24,6 @@ use crate::{GpuError, Kind};
 /// waited for the GPU, which then has none, and at most. Each time it is twice what it was.
 pub(crate) const SUBMIT_FIRST: usize = 8;
 const SUBMIT_EVERY: usize = 96;
-
-/// Memory of a GPU.
-#[derive(Clone, Debug)]
-pub struct Buffer {
-    pub(crate) raw: wgpu::Buffer,
-    id: u32,
-    bytes: u64,
-}
-
-impl Buffer {
-    /// Its size.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// All of it.
-    pub fn all(&self) -> Span<'_> {
-        Span { buffer: self, start: 0, bytes: self.bytes }
-    }
-
-    /// A part of it that begins at a multiple of [`Gpu::ALIGNMENT`].
-    pub fn span(&self, start: u64, bytes: u64) -> Span<'_> {
-        debug_assert!(start.is_multiple_of(Gpu::ALIGNMENT) && start + bytes <= self.bytes);
-        Span { buffer: self, start, bytes }
-    }
-}
-
-/// A part of a buffer that a kernel uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
-    buffer: &'a Buffer,
-    start: u64,
-    bytes: u64,
-}
 
 struct Pipeline {
     raw: wgpu::ComputePipeline,

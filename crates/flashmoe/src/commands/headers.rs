@@ -1,5 +1,5 @@
-//! Headers of a model of the hub as sparse files in a folder of their own: `plan` plans from them, and `pull` opens them
-//! before it downloads a model that this program may not know.
+//! Headers of a model of the hub as sparse files in a folder of their own: `plan` plans from them, and `pull` opens
+//! them before it downloads a model that this program may not know.
 
 use std::path::PathBuf;
 

@@ -35,8 +35,8 @@ pub(super) fn declare_shared(source: Source, form: Form) -> Source {
         .function(tree_max(form))
 }
 
-/// Ends a kernel behind a flag that another layer has raised. A flag that another workgroup of this launch has raised is
-/// this layer's; all that raise it write the same.
+/// Ends a kernel behind a flag that another layer has raised. A flag that another workgroup of this launch has raised
+/// is this layer's; all that raise it write the same.
 pub(super) const BEGIN: &str = "
         if lid == 0u { raised = control[0]; }
         let stopped = workgroupUniformLoad(&raised);

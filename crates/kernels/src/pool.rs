@@ -1,4 +1,5 @@
-//! The thread pool: a parallel region costs a microsecond or two, because workers spin and nobody waits for a late one.
+//! The thread pool: a parallel region costs a microsecond or two, because workers spin and a region does not wait for a
+//! late one.
 //!
 //! A token passes through some hundred regions of 5 to 100 microseconds each; a general pool that
 //! wakes sleeping threads costs 10 to 40 microseconds per region (docs/decisions.md, thread pool).
@@ -77,9 +78,9 @@ struct Shared {
     seats: Vec<Seat>,
 }
 
-// SAFETY: `body` is the only field that is not `Sync`. The caller writes it while the last region is closed and nobody
-// is inside (it waited for that), and publishes it by the release operation that opens the next one; a worker reads it
-// only after it entered an open region, by an acquire operation on the same word.
+// SAFETY: `body` is the only field that is not `Sync`. The caller writes it while the last region is closed and no
+// worker is inside (it waited for that), and publishes it by the release operation that opens the next one; a worker
+// reads it only after it entered an open region, by an acquire operation on the same word.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `body` is only used between the start and the end of a region, while the
 // caller keeps its target alive.
@@ -139,7 +140,7 @@ impl Pool {
         let region = lock(&self.region);
         let shared = &*self.shared;
         // SAFETY: the lifetime is erased; no worker uses the pointer after the last has left below, before `run`
-        // returns. No worker reads `body` now: the previous region is closed and nobody is inside.
+        // returns. No worker reads `body` now: the previous region is closed and no worker is inside.
         unsafe {
             let body: *const Body<'_> = body;
             let body: *const Body<'static> = std::mem::transmute(body);
@@ -264,7 +265,7 @@ fn work(shared: &Shared, worker: usize) {
             seat.parked.store(false, Ordering::SeqCst);
         }
         let now = state.load(Ordering::SeqCst);
-        // After the load: the end of the pool says `stop` before it changes the epoch, and nobody may take that
+        // After the load: the end of the pool says `stop` before it changes the epoch, and no worker may take that
         // epoch for one that it has seen without having seen `stop`.
         if shared.stop.load(Ordering::SeqCst) {
             return;
@@ -334,7 +335,7 @@ mod tests {
     fn all_workers_take_part_in_long_regions() {
         let pool = Pool::new(3).unwrap();
         for _ in 0..20 {
-            // Nobody leaves before all have come.
+            // No worker leaves before all have come.
             let inside = AtomicUsize::new(0);
             pool.for_each(3, 1, |_| {
                 inside.fetch_add(1, Ordering::SeqCst);

@@ -249,6 +249,18 @@ struct Room {
 }
 
 impl Room {
+    /// What a router's choice is written to.
+    fn choice(&self, flag: u32) -> router::Choice<'_> {
+        let Self { ids, weights, tiles, .. } = self;
+        router::Choice { ids, first_id: 0, weights, tiles, table_start: 0, flag }
+    }
+
+    /// So many tiles of so many pairs at the most.
+    fn work(&self, (count, pairs): (usize, u32), flag: u32) -> Work<'_> {
+        let Self { tiles, order, .. } = self;
+        Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag }
+    }
+
     fn new(gpu: &mut Gpu, tokens: usize, matrices: bool, blocks: bool) -> Result<Self> {
         let widest = tokens * TOP_K * HIDDEN;
         let mut floats = |count: usize| gpu.buffer("room", 4 * count as u64);
@@ -388,16 +400,7 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     let count = room.assign(gpu, tokens, most)?;
     let used = (tokens * TOP_K).min(EXPERTS);
     let third = room.layout.bytes() / 3;
-    let work = Work {
-        tiles: &room.tiles,
-        first: 0,
-        count,
-        pairs,
-        order: &room.order,
-        k: TOP_K,
-        table_start: 0,
-        flag: 1,
-    };
+    let work = room.work((count, pairs), 1);
     table.line(gpu, "experts gate, up", 40, 2 * third * used, &mut |gpu| {
         experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &room.a, &room.b)
     })?;
@@ -431,14 +434,7 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
         })?;
         compare(&plain, &gpu.read_floats(&room.d, 0, tokens * TOP_K * HIDDEN)?);
     }
-    let choice = router::Choice {
-        ids: &room.ids,
-        first_id: 0,
-        weights: &room.weights,
-        tiles: &room.tiles,
-        table_start: 0,
-        flag: 1,
-    };
+    let choice = room.choice(1);
     table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
         router::launch(gpu, room.small.all(), &room.slabs, choice, (tokens, EXPERTS, TOP_K), true)
     })?;

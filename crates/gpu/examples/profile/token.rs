@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use gpu::op::attention::{self, Cache, Run};
-use gpu::op::experts::{self, Half, Work};
-use gpu::op::{convolution, delta, draw, elementwise, fused, heads, norm, product, router};
+use gpu::op::experts::{self, Half};
+use gpu::op::{convolution, delta, draw, elementwise, fused, heads, norm, product};
 use gpu::{Buffer, Gpu};
 
 use super::{COPIES, Copies, EXPERTS, HIDDEN, INNER, Result, Room, TOP_K, VOCABULARY, encoding};
@@ -88,27 +88,11 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
             let at = of(&router);
             let matrices = [(router.trunk.matrix(at), &wide), (factor.trunk.matrix(at), &context)];
             fused::launch_several(gpu, &matrices, from, 1e-6, Some(&normed))?;
-            let choice = router::Choice {
-                ids: &room.ids,
-                first_id: 0,
-                weights: &room.weights,
-                tiles: &room.tiles,
-                table_start: 0,
-                flag: layer as u32 + 1,
-            };
+            let flag = layer as u32 + 1;
             let both = [gate.trunk.matrix(at), gate.trunk.matrix((at + 1) % COPIES)];
-            let chosen = (wide.all(), &room.slabs, choice);
+            let chosen = (wide.all(), &room.slabs, room.choice(flag));
             fused::launch_choose(gpu, both, (&normed, &other), chosen, (EXPERTS, TOP_K), true)?;
-            let work = Work {
-                tiles: &room.tiles,
-                first: 0,
-                count: TOP_K,
-                pairs: 1,
-                order: &room.order,
-                k: TOP_K,
-                table_start: 0,
-                flag: layer as u32 + 1,
-            };
+            let work = room.work((TOP_K, 1), flag);
             let record = room.layout.record_shape();
             experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &normed, &room.b)?;
             experts::launch(gpu, Half::Down, &record, &room.slabs, work, &room.b, &room.c)?;

@@ -14,12 +14,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         let chosen = words(gpu, &ids)?;
         group::launch(gpu, &chosen, (&list, &order), (pairs, experts), of_tile)?;
         let (expected_list, expected_order) = sorted(&ids, experts, of_tile, tiles);
-        let mut read = |buffer: &Buffer, count: usize| -> Result<Vec<u32>, GpuError> {
-            let floats = gpu.read_floats(buffer, 0, count)?;
-            Ok(floats.into_iter().map(f32::to_bits).collect())
-        };
-        let equal =
-            read(&list, 3 * tiles)? == expected_list && read(&order, pairs)? == expected_order;
+        let equal = gpu.read_words(&list, 0, 3 * tiles)? == expected_list
+            && gpu.read_words(&order, 0, pairs)? == expected_order;
         let name = format!("{pairs} pairs of {experts} experts in tiles of {of_tile}");
         add(Finding { name, difference: 0.0, bound: 0.0, alone_equal: equal });
     }

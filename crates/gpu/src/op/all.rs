@@ -76,13 +76,7 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
         let gated = [Op::Gated(spec), Op::Choose(spec)].into_iter().filter(move |_| spec.rows == 1);
         several.chain(gated).chain([Op::Close(spec)])
     };
-    // As `fused::serves` says of columns with so many units together.
-    let served = move |spec: &fused::Spec| {
-        let columns =
-            (1..=16384).map(|it| it * 32).find(|&it| packing.together(it) == spec.together);
-        columns.is_some_and(|columns| fused::serves(packing, columns))
-    };
-    specs.filter(served).flat_map(of)
+    specs.filter(|spec| spec.is_served()).flat_map(of)
 }
 
 /// Tiles of cooperative matrices of a packing.

@@ -99,7 +99,8 @@ impl Layout {
     }
 
     /// The same matrices with their planes elsewhere: `starts` of weight, scales and biases of gate, up, down, in
-    /// bytes, those of planes that are not there at will. `None` where one does not begin at a whole vector of words.
+    /// bytes; the start of a plane without bytes is ignored. `None` where one does not begin at a whole vector of
+    /// words.
     pub fn placed(&self, mut starts: [[usize; 3]; 3]) -> Option<Self> {
         let mut bytes = 0;
         for ((encoding, (rows, columns)), starts) in

@@ -34,17 +34,22 @@ impl Spec {
         Self { packing, together: packing.together(matrix.columns), rows }
     }
 
+    /// True where the kernels here compute such matrices: four values of the input are read at once, and values are not
+    /// points of a grid.
+    pub(super) fn is_served(self) -> bool {
+        let of_grid = self.packing.block().is_some_and(|format| format.grid().is_some());
+        self.packing.unit() * self.together >= 4 && !of_grid
+    }
+
     fn sums(self, form: Form) -> Sums {
         let Self { packing, together, rows } = self;
         Sums { packing, together, rows, tokens: 1, form }
     }
 }
 
-/// True where the kernels here compute matrices of this packing: four values of the input are read at once, and values
-/// are not points of a grid.
+/// True where the kernels here compute matrices of this packing with so many columns.
 pub fn serves(packing: Packing, columns: usize) -> bool {
-    let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
-    packing.unit() * packing.together(columns) >= 4 && !of_grid
+    Spec { packing, together: packing.together(columns), rows: 1 }.is_served()
 }
 
 /// Declares the planes of matrix `number`.

@@ -132,8 +132,7 @@ const fn in_lanes(byte: u64) -> i64 {
     (0x8000_8000_8000_8000 + byte * 0x0001_0001_0001_0001) as i64
 }
 
-/// Sixteen places: bytes at `low`, and bits 8 and on from `high`, of which each word is shifted left by a factor and
-/// masked.
+/// Sixteen places: bytes at `low`, and bits 8 and on from `high`, each word shifted left by a factor and masked.
 #[inline(always)]
 unsafe fn joined(low: *const u8, high: __m256i, factors: [i16; 4], mask: i16) -> __m256i {
     // SAFETY: see above.

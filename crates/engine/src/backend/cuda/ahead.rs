@@ -12,6 +12,9 @@ use crate::weights::TableId;
 impl CudaBackend {
     /// Begins to read the experts of layers whose tables decide them.
     pub(super) fn read_given(&mut self, layers: &[(LayerId, TableId)]) {
+        if !self.experts.residency.can_miss() {
+            return;
+        }
         let tokens: Vec<u32> = self.buffers.pinned.inputs.collect(0..self.tokens).collect();
         // With fewer experts than trained the router says which of them.
         let trained = self.options.top_k == self.config.moe.top_k;
@@ -32,8 +35,8 @@ impl CudaBackend {
         if !residency.can_miss() || next.index() >= self.sizes.layers {
             return;
         }
-        let given = self.compressed.iter().flat_map(|held| &held.given);
-        if let Some(given) = given.into_iter().find(|given| given.0 == next) {
+        let mut given = self.compressed.iter().flat_map(|held| &held.given);
+        if let Some(given) = given.find(|given| given.0 == next) {
             residency.read_certain(std::slice::from_ref(given));
         } else if pairs >= 3 * self.sizes.experts {
             residency.read_ahead(next);

@@ -9,13 +9,13 @@ use anyhow::Result;
 use engine::generate::Listeners;
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use engine::text::{
-    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings,
-    TemplateHost, TextError,
+    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings, TextError,
 };
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::plan::language::LanguageBeside;
 use crate::plan::load::Loaded;
 use crate::plan::{Plan, Seats};
 use crate::printer::{AnswerPrinter, ThinkingStyle};
@@ -49,29 +49,19 @@ impl Terminal {
         let plan = Plan::resolve(&arguments.model, Seats::CONVERSATION)?;
         sampling_options(&arguments.sampling, &plan.checkpoint)?;
         StopStrings::new(arguments.stop.clone()).map_err(|it| Failure::usage(it.to_string()))?;
-        let vocabulary = plan.config.vocabulary;
-        let checkpoint = plan.checkpoint.clone();
-        // The tokenizer takes as long to parse as a small trunk to read: both at once.
-        let language = std::thread::spawn(move || {
-            Language::load(&checkpoint, vocabulary, &TemplateHost::own_program())
-        });
+        let language = LanguageBeside::start(&plan)?;
         let interrupt = Interrupt::listen()?;
         for line in plan.approximations() {
             say(&line);
         }
-        let joined = || -> Result<Language> {
-            let language =
-                language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
-            Ok(language.map_err(|error| Failure::model(error.into()))?)
-        };
         // A token has a byte at least: a short prompt fits, whatever the tokenizer makes of it.
         let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
         let fits = bytes + TEMPLATE_TOKENS <= plan.backend.context;
         let (language, mut loaded) = if fits && plan.checkpoint.tokenizer.is_some() {
             let loaded = plan.load()?;
-            (joined()?, loaded)
+            (language.joined()?, loaded)
         } else {
-            let language = joined()?;
+            let language = language.joined()?;
             let gone = || interrupt.is_set();
             if raw.is_some() {
                 let asked = Asked { think: arguments.think, raw: arguments.raw };

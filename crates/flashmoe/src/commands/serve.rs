@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use engine::routing::Heat;
-use engine::text::{Language, TemplateHost};
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, WorkerOptions};
 use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
 use store::format::SourceKind;
@@ -17,6 +16,7 @@ use store::shown;
 
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
+use crate::plan::language::LanguageBeside;
 use crate::plan::load::Tell;
 use crate::plan::{Plan, Seats};
 use crate::progress::{say, say_json};
@@ -62,11 +62,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     };
     server.set_limits(limits);
     let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
-    let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
-    // The tokenizer takes as long to parse as a small trunk to read: both at once.
-    let language = std::thread::spawn(move || {
-        Language::load(&checkpoint, vocabulary, &TemplateHost::own_program())
-    });
+    let language = LanguageBeside::start(&plan)?;
     for line in plan.approximations() {
         say(&line);
     }
@@ -94,9 +90,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         let told = Arc::clone(&loading);
         let tell: Tell = Arc::new(move |share| told.advance(share));
         let loaded = plan.load_telling(routing, &tell)?;
-        let language =
-            language.join().map_err(|_| anyhow::anyhow!("loading the tokenizer failed"))?;
-        let language = language.map_err(|error| Failure::model(error.into()))?;
+        let language = language.joined()?;
         let options = WorkerOptions {
             model: card,
             context,

@@ -5,6 +5,7 @@
 
 pub(crate) mod device;
 mod floor;
+pub(crate) mod language;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod requests;

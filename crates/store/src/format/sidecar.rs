@@ -51,6 +51,17 @@ impl TokenizerSource {
         }
     }
 
+    /// Refuses what can be told to be unreadable by a few keys, before weights are read.
+    ///
+    /// # Errors
+    /// The key, its value, and what is read.
+    pub fn check(&self) -> Result<(), FormatError> {
+        match self {
+            Self::File(_) => Ok(()),
+            Self::Gguf(vocabulary) => vocabulary.check(),
+        }
+    }
+
     /// About how many bytes its tokenizer.json has.
     pub fn bytes(&self) -> u64 {
         match self {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::constraint::Grammars;
 use engine::routing::Recorder;
-use engine::text::{Language, TemplateHost};
+use engine::text::Language;
 
 use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
 use crate::failure::Failure;
@@ -36,9 +36,7 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         None => Vec::new(),
     };
     let (plan, reference) = plans(arguments)?;
-    let language =
-        Language::load(&plan.checkpoint, plan.config.vocabulary, &TemplateHost::own_program());
-    let language = language.map_err(|error| Failure::model(error.into()))?;
+    let language = plan.language()?;
     let documents = match &arguments.text {
         Some(path) => text::read(path, &language, plan.backend.context)?,
         None => Vec::new(),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use engine::backend::Run;
 use engine::engine::end_tokens;
 use engine::routing::Recorder;
-use engine::text::{Language, Message, RenderOptions, Role, TemplateHost};
+use engine::text::{Message, RenderOptions, Role};
 
 use super::failure;
 use crate::arguments::TraceRecordArguments;
@@ -101,9 +101,7 @@ fn prompt(arguments: &TraceRecordArguments, plan: &Plan) -> Result<(Vec<u32>, Ve
         (None, Some(text)) => text,
         (None, None) => return Err(Failure::usage("give a prompt or --ids").into()),
     };
-    let language =
-        Language::load(&plan.checkpoint, plan.config.vocabulary, &TemplateHost::own_program());
-    let language = language.map_err(|error| Failure::model(error.into()))?;
+    let language = plan.language()?;
     let ids = match &language.template {
         Some(template) => {
             let messages = [Message::new(Role::User, text.as_str())];

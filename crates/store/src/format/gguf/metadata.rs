@@ -184,6 +184,11 @@ impl Metadata {
         Ok(Some(text))
     }
 
+    /// True where the file has this key, whatever its value.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
     /// Bytes and number of the texts of a list; zero where there is none.
     pub(super) fn texts_size(&self, key: &str) -> (u64, u64) {
         self.entries.get(key).map_or((0, 0), |entry| (entry.bytes, entry.count))

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::rules;
+use super::rules::{self, Rule};
 use crate::format::error::FormatError;
 use crate::format::sidecar::{GENERATION_CONFIG, TEMPLATE_BYTES_MAX, TOKENIZER_BYTES_MAX};
 use crate::shown::quoted;
@@ -159,11 +159,11 @@ impl Vocabulary {
         })
     }
 
-    /// The bytes of tokenizer.json.
+    /// The rule that divides text into words, by the file's short keys; `None` where it carries tokenizer.json whole.
     ///
     /// # Errors
-    /// A key that is missing, or whose tokenizer is not one that is read.
-    pub fn tokenizer_json(&self) -> Result<Vec<u8>, FormatError> {
+    /// A tokenizer that is not one that is read.
+    fn rule(&self) -> Result<Option<&'static Rule>, FormatError> {
         for key in [BEGIN, END] {
             // A template that prints the first token itself leaves nothing to add.
             let printed = key == BEGIN && self.template_begins()?;
@@ -172,8 +172,8 @@ impl Vocabulary {
                 return Err(self.metadata.unsupported(key, "true", remedy));
             }
         }
-        if let Some(whole) = self.metadata.text(WHOLE, TOKENIZER_BYTES_MAX)? {
-            return Ok(whole.into_bytes());
+        if self.metadata.has(WHOLE) {
+            return Ok(None);
         }
         let name = |key: &str| {
             self.metadata.required(key, |metadata, key| metadata.text(key, NAME_BYTES_MAX))
@@ -184,8 +184,26 @@ impl Vocabulary {
             return Err(self.metadata.unsupported(MODEL, quoted(&model).to_string(), remedy));
         }
         let pre = name(PRE)?;
-        let Some(rule) = rules::find(&pre) else {
-            return Err(self.metadata.unsupported(PRE, quoted(&pre).to_string(), rules::KNOWN));
+        let unknown = || self.metadata.unsupported(PRE, quoted(&pre).to_string(), rules::KNOWN);
+        rules::find(&pre).map(Some).ok_or_else(unknown)
+    }
+
+    /// Refuses a tokenizer that is not one that is read, by a few short keys: before anything of size is read.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::tokenizer_json`] has for these keys.
+    pub fn check(&self) -> Result<(), FormatError> {
+        self.rule().map(drop)
+    }
+
+    /// The bytes of tokenizer.json.
+    ///
+    /// # Errors
+    /// A key that is missing, or whose tokenizer is not one that is read.
+    pub fn tokenizer_json(&self) -> Result<Vec<u8>, FormatError> {
+        let Some(rule) = self.rule()? else {
+            let whole = self.metadata.text(WHOLE, TOKENIZER_BYTES_MAX)?;
+            return Ok(whole.unwrap_or_default().into_bytes());
         };
         let texts = |key: &str, most: u64| {
             self.metadata.required(key, |metadata, key| metadata.texts(key, TEXTS_BYTES_MAX, most))

@@ -426,6 +426,20 @@ fn tokenizers() {
     }
 }
 
+/// Before weights are read a command asks for what a few short keys say of the tokenizer.
+#[test]
+fn tokenizers_that_are_not_read_are_known_by_their_keys() {
+    let change: Change = |f| f.set("tokenizer.ggml.pre", GgufValue::Text("default".into()));
+    for (change, known) in [((|_| {}) as Change, true), (change, false)] {
+        let mut file = GgufFile::tiny(F32);
+        change(&mut file);
+        let folder = Folder::new();
+        let checkpoint = open(&folder.write("m.gguf", file.to_bytes())).unwrap();
+        let checked = checkpoint.tokenizer.unwrap().check();
+        assert_eq!(checked.is_ok(), known, "{checked:?}");
+    }
+}
+
 /// The model of one file in several, the keys of the model in the first.
 fn split(parts: usize) -> Vec<Vec<u8>> {
     let whole = GgufFile::tiny(F32);

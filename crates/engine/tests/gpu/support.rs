@@ -123,6 +123,9 @@ pub(crate) fn engine_over(
     let backend =
         GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
     let mut backend = backend.unwrap();
+    // Said to the user: a driver that does not share RAM makes experts without a slot slower.
+    let outside = store.report().mode == StorageMode::Resident && slots < records;
+    assert_eq!(backend.host_copies(), outside && adapter.host_alignment.is_none());
     backend.set_routing(routing).unwrap();
     (Engine::new(config, model, Box::new(backend), chunk), store)
 }

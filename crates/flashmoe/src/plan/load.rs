@@ -24,7 +24,7 @@ use super::device::{DevicePlan, portable_options};
 use super::{Plan, arithmetic};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Unit, say};
 
 /// Seed of calibrated routing: every run of a benchmark meets the same choices.
 const ROUTING_SEED: u64 = 0;
@@ -175,6 +175,11 @@ impl Plan {
             GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
         });
         let mut backend = backend.map_err(Failure::engine)?;
+        if backend.host_copies() {
+            say(
+                "the GPU's driver does not share RAM: the host copies experts without a slot, which is slower",
+            );
+        }
         backend.set_routing(routing).map_err(Failure::engine)?;
         Ok(Box::new(backend))
     }

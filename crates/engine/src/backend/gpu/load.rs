@@ -19,6 +19,11 @@ use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
 
 impl GpuBackend {
+    /// True where the host copies records to the device though RAM holds all of them: the driver does not import it.
+    pub fn host_copies(&self) -> bool {
+        self.residency.device().host_copies()
+    }
+
     /// Loads the dense weights, allocates everything that a batch needs, and the slots.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gpu::op::experts::Layout;
 use gpu::{Ask, Gpu, HostMemory, HostSlabs, MemoryClass, Slabs};
-use store::cache::{Admission, ExpertStore, Held};
+use store::cache::{Admission, ExpertStore, Held, StorageMode};
 use store::format::Projection;
 use store::record::{PIECES, Piece, Place, piece_index};
 use store::{ExpertId, LayerId};
@@ -240,6 +240,12 @@ impl GpuSlots {
     /// True where kernels read what has no slot in the host tier.
     pub(super) fn reads_in_place(&self) -> bool {
         !self.homes.is_empty()
+    }
+
+    /// True where a record has no slot and RAM holds all of them, but the device can neither read nor copy them there.
+    pub(super) fn host_copies(&self) -> bool {
+        let resident = self.store.report().mode == StorageMode::Resident;
+        resident && self.host.is_none() && self.slots.iter().any(Option::is_none)
     }
 
     /// The last `count` slots become scratch slots; nothing is in any yet.

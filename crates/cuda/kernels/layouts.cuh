@@ -298,8 +298,8 @@ FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, 
 FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, tokens, uint32_t, 72);
 FIELD(DeltaArguments, channels, uint32_t, 76); FIELD(DeltaArguments, key_heads, uint32_t, 80);
 FIELD(DeltaArguments, value_heads, uint32_t, 84); FIELD(DeltaArguments, key_dim, uint32_t, 88);
-FIELD(DeltaArguments, value_dim, uint32_t, 92); FIELD(DeltaArguments, single, uint32_t, 96);
-FIELD(DeltaArguments, tiled, uint32_t, 100);
+FIELD(DeltaArguments, value_dim, uint32_t, 92); FIELD(DeltaArguments, tiled, uint32_t, 96);
+FIELD(DeltaArguments, padding, uint32_t, 100);
 KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
 KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
 

@@ -189,8 +189,8 @@ struct DeltaArguments {
     uint32_t value_heads;
     uint32_t key_dim;        // at most 256, a multiple of 8
     uint32_t value_dim;      // a multiple of 4
-    uint32_t single;         // 1: every token is a run of its own
     uint32_t tiled;          // 1: value head h has key head h % key_heads, as GGUF files have them
+    uint32_t padding;
 };
 
 // x / sqrt(sum x^2 + 1e-6) of each query and key head, queries scaled by key_dim^-0.5.
@@ -202,6 +202,81 @@ extern "C" __global__ void normalise_query_key(const __grid_constant__ DeltaArgu
     float scale = rsqrtf(warp_sum(sum) + 1e-6f);
     if (blockIdx.x < a.key_heads) scale *= rsqrtf(float(a.key_dim));
     for (uint32_t i = threadIdx.x; i < a.key_dim; i += 32) x[i] *= scale;
+}
+
+// A lane's `keys` values of a query or key, zeros up to KEYS.
+template <int KEYS>
+__device__ __forceinline__ void load_keys(const float* from, uint32_t keys, uint32_t channels, float (&to)[KEYS]) {
+    if (keys == KEYS && channels % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) {
+            float4 v = reinterpret_cast<const float4*>(from)[i];
+            to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) to[i] = i < keys ? from[i] : 0.0f;
+}
+
+// What the state is multiplied with.
+__device__ __forceinline__ float decay_factor(float raw, float rate) {
+    float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
+    return expf(-rate * softplus);
+}
+
+// S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token of one run. A warp holds 4 columns of the
+// state, eight lanes one of them, a lane KEYS keys.
+// Grid: (value_heads, value_dim / 16), 128 threads.
+template <int KEYS>
+__device__ inline void delta_rule(const DeltaArguments& a) {
+    uint32_t lane = threadIdx.x % 32, part = lane % 8;
+    uint32_t head = blockIdx.x, column = blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8;
+    bool live = column < a.value_dim;
+    uint32_t read_column = live ? column : 0;
+    uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
+    uint32_t keys = a.key_dim / 8;
+    float* state = a.state + a.sequences[0] * a.state_stride + size_t(head) * a.key_dim * a.value_dim + read_column;
+    float s[KEYS];
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) s[i] = i < keys ? state[size_t(part * keys + i) * a.value_dim] : 0.0f;
+    float rate = a.rate[head], bias = a.bias[head];
+    // The inputs of a token are asked for while the one before is worked on.
+    float next_q[KEYS], next_k[KEYS], next_v, next_beta, next_decay;
+    auto fetch = [&](uint32_t token) {
+        const float* row = a.mixed + size_t(token) * a.channels;
+        load_keys(row + key_head * a.key_dim + part * keys, keys, a.channels, next_q);
+        load_keys(row + (a.key_heads + key_head) * a.key_dim + part * keys, keys, a.channels, next_k);
+        next_v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
+        next_beta = a.beta[size_t(token) * a.value_heads + head];
+        next_decay = a.decay[size_t(token) * a.value_heads + head];
+    };
+    fetch(0);
+    for (uint32_t token = 0; token < a.tokens; token++) {
+        float v = next_v, beta = sigmoid(next_beta), shrink = decay_factor(next_decay + bias, rate);
+        float q[KEYS], k[KEYS], dot = 0.0f, o = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) q[i] = next_q[i], k[i] = next_k[i];
+        if (token + 1 < a.tokens) fetch(token + 1);
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) {
+            s[i] *= shrink;
+            dot = fmaf(s[i], k[i], dot);
+        }
+        for (int offset = 4; offset > 0; offset >>= 1) dot += __shfl_xor_sync(FULL, dot, offset);
+        float d = beta * (v - dot);
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) {
+            s[i] = fmaf(k[i], d, s[i]);
+            o = fmaf(s[i], q[i], o);
+        }
+        for (int offset = 4; offset > 0; offset >>= 1) o += __shfl_xor_sync(FULL, o, offset);
+        if (live && part == 0) a.out[(size_t(token) * a.value_heads + head) * a.value_dim + column] = o;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (live && i < keys) state[size_t(part * keys + i) * a.value_dim] = s[i];
+    }
 }
 
 // N columns of the state, one after another in memory.
@@ -224,127 +299,101 @@ __device__ __forceinline__ void store_columns(float* to, const float (&from)[N])
     }
 }
 
-// S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token. A warp holds 4 N columns of the state,
-// eight lanes N of them, a lane KEYS keys. NORMALISE: of one token, whose query and key are normalised here.
-// Grid: (value_heads, value_dim / 16 N, runs), 128 threads.
-template <int KEYS, int N, bool NORMALISE>
-__device__ inline void delta_rule(const DeltaArguments& a) {
-    uint32_t lane = threadIdx.x % 32, part = lane % 8;
-    uint32_t head = blockIdx.x, column = (blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8) * N;
+// What eight warps have, `pitch` floats apart, in the order in which eight lanes add up.
+__device__ __forceinline__ float sum_of_warps(const float* p, uint32_t pitch) {
+    return ((p[0] + p[4 * pitch]) + (p[2 * pitch] + p[6 * pitch]))
+        + ((p[pitch] + p[5 * pitch]) + (p[3 * pitch] + p[7 * pitch]));
+}
+
+// As `delta_rule`, of tokens that are runs of their own, query and key not yet normalised: a warp holds KEYS keys, a
+// lane N columns, so that a warp reads whole lines of the state.
+// Grid: (value_heads, value_dim / 32 N, tokens), 256 threads.
+template <int KEYS, int N>
+__device__ inline void delta_columns(const DeltaArguments& a) {
+    constexpr uint32_t WARPS = 8, WIDTH = 32 * N;
+    __shared__ float squares[2][WARPS], sums[2][WARPS][WIDTH];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t head = blockIdx.x, token = blockIdx.z, first = blockIdx.y * WIDTH, column = first + lane * N;
     bool live = column < a.value_dim;
     uint32_t read_column = live ? column : 0;
-    uint32_t first = a.single ? blockIdx.z : 0, last = a.single ? first + 1 : a.tokens;
     uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
-    uint32_t keys = a.key_dim / 8;
-    float* state = a.state + a.sequences[first] * a.state_stride
-        + size_t(head) * a.key_dim * a.value_dim + read_column;
-    float s[KEYS][N];
+    uint32_t keys = a.key_dim / WARPS;
+    float* state = a.state + a.sequences[token] * a.state_stride
+        + (size_t(head) * a.key_dim + warp * keys) * a.value_dim + read_column;
+    float s[KEYS][N] = {};
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) s[i][n] = 0.0f;
-        if (i < keys) load_columns(state + size_t(part * keys + i) * a.value_dim, s[i]);
+        if (i < keys) load_columns(state + size_t(i) * a.value_dim, s[i]);
     }
     float rate = a.rate[head], bias = a.bias[head];
     // The state is of the step before.
     await_inputs();
     release_next();
-    // The inputs of a token are asked for while the one before is worked on.
-    float next_q[KEYS], next_k[KEYS], next_v[N], next_beta, next_decay;
-    auto fetch = [&](uint32_t token) {
-        const float* row = a.mixed + size_t(token) * a.channels;
-        const float* q = row + key_head * a.key_dim + part * keys;
-        const float* k = row + (a.key_heads + key_head) * a.key_dim + part * keys;
-        if (keys == KEYS && a.channels % 4 == 0) {
+    const float* row = a.mixed + size_t(token) * a.channels;
+    float q[KEYS], k[KEYS], v[N], q_sum = 0.0f, k_sum = 0.0f;
+    load_keys(row + key_head * a.key_dim + warp * keys, keys, a.channels, q);
+    load_keys(row + (a.key_heads + key_head) * a.key_dim + warp * keys, keys, a.channels, k);
 #pragma unroll
-            for (int i = 0; i < KEYS / 4; i++) {
-                float4 u = reinterpret_cast<const float4*>(q)[i], w = reinterpret_cast<const float4*>(k)[i];
-                next_q[4 * i] = u.x, next_q[4 * i + 1] = u.y, next_q[4 * i + 2] = u.z, next_q[4 * i + 3] = u.w;
-                next_k[4 * i] = w.x, next_k[4 * i + 1] = w.y, next_k[4 * i + 2] = w.z, next_k[4 * i + 3] = w.w;
-            }
-        } else {
+    for (int n = 0; n < N; n++) v[n] = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column + n];
+    float beta = sigmoid(a.beta[size_t(token) * a.value_heads + head]);
+    float shrink = decay_factor(a.decay[size_t(token) * a.value_heads + head] + bias, rate);
 #pragma unroll
-            for (int i = 0; i < KEYS; i++) {
-                next_q[i] = i < keys ? q[i] : 0.0f;
-                next_k[i] = i < keys ? k[i] : 0.0f;
-            }
-        }
-        const float* v = row + 2 * a.key_heads * a.key_dim + head * a.value_dim + read_column;
+    for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(k[i], k[i], k_sum);
+    if (lane == 0) squares[0][warp] = q_sum, squares[1][warp] = k_sum;
+    __syncthreads();
+    float q_scale = rsqrtf(sum_of_warps(squares[0], 1) + 1e-6f) * rsqrtf(float(a.key_dim));
+    float k_scale = rsqrtf(sum_of_warps(squares[1], 1) + 1e-6f), dot[N] = {}, o[N] = {};
 #pragma unroll
-        for (int n = 0; n < N; n++) next_v[n] = v[n];
-        next_beta = a.beta[size_t(token) * a.value_heads + head];
-        next_decay = a.decay[size_t(token) * a.value_heads + head];
-    };
-    fetch(first);
-    for (uint32_t token = first; token < last; token++) {
-        float v[N], beta = sigmoid(next_beta), raw = next_decay + bias;
-        float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
-        float shrink = expf(-rate * softplus);
-        float q[KEYS], kk[KEYS], dot[N] = {};
-#pragma unroll
-        for (int n = 0; n < N; n++) v[n] = next_v[n];
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) q[i] = next_q[i], kk[i] = next_k[i];
-        if (NORMALISE) {
-            float q_sum = 0.0f, k_sum = 0.0f;
-#pragma unroll
-            for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(kk[i], kk[i], k_sum);
-            for (int offset = 4; offset > 0; offset >>= 1) {
-                q_sum += __shfl_xor_sync(FULL, q_sum, offset);
-                k_sum += __shfl_xor_sync(FULL, k_sum, offset);
-            }
-            float q_scale = rsqrtf(q_sum + 1e-6f) * rsqrtf(float(a.key_dim)), k_scale = rsqrtf(k_sum + 1e-6f);
-#pragma unroll
-            for (int i = 0; i < KEYS; i++) q[i] *= q_scale, kk[i] *= k_scale;
-        }
-        if (token + 1 < last) fetch(token + 1);
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) {
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-                s[i][n] *= shrink;
-                dot[n] = fmaf(s[i][n], kk[i], dot[n]);
-            }
-        }
-        float d[N], o[N] = {};
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            for (int offset = 4; offset > 0; offset >>= 1) dot[n] += __shfl_xor_sync(FULL, dot[n], offset);
-            d[n] = beta * (v[n] - dot[n]);
-        }
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) {
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-                s[i][n] = fmaf(kk[i], d[n], s[i][n]);
-                o[n] = fmaf(s[i][n], q[i], o[n]);
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            for (int offset = 4; offset > 0; offset >>= 1) o[n] += __shfl_xor_sync(FULL, o[n], offset);
-        }
-        float* out = a.out + (size_t(token) * a.value_heads + head) * a.value_dim + column;
-        if (live && part == 0) store_columns(out, o);
-    }
+    for (int i = 0; i < KEYS; i++) q[i] *= q_scale, k[i] *= k_scale;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-        if (live && i < keys) store_columns(state + size_t(part * keys + i) * a.value_dim, s[i]);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            s[i][n] *= shrink;
+            dot[n] = fmaf(s[i][n], k[i], dot[n]);
+        }
+    }
+    // Column n of all lanes, then column n + 1: lanes meet different banks.
+#pragma unroll
+    for (int n = 0; n < N; n++) sums[0][warp][n * 32 + lane] = dot[n];
+    __syncthreads();
+    float d[N];
+#pragma unroll
+    for (int n = 0; n < N; n++) d[n] = beta * (v[n] - sum_of_warps(&sums[0][0][n * 32 + lane], WIDTH));
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            s[i][n] = fmaf(k[i], d[n], s[i][n]);
+            o[n] = fmaf(s[i][n], q[i], o[n]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; n++) sums[1][warp][n * 32 + lane] = o[n];
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        if (live && i < keys) store_columns(state + size_t(i) * a.value_dim, s[i]);
+    }
+    __syncthreads();
+    uint32_t own = threadIdx.x;
+    if (own < WIDTH && first + own < a.value_dim) {
+        float* out = a.out + (size_t(token) * a.value_heads + head) * a.value_dim + first;
+        out[own] = sum_of_warps(&sums[1][0][own % N * 32 + own / N], WIDTH);
     }
 }
 
-// One column a lane, or two where the grid has half as many blocks: a state is then read by whole sectors.
+// One column a lane, or two where the grid has half as many blocks.
 template <int KEYS>
 __device__ inline void delta_step(const DeltaArguments& a) {
-    if (gridDim.y * 16 < a.value_dim) return delta_rule<KEYS, 2, true>(a);
-    delta_rule<KEYS, 1, true>(a);
+    if (gridDim.y * 32 < a.value_dim) return delta_columns<KEYS, 2>(a);
+    delta_columns<KEYS, 1>(a);
 }
 
 #define DELTA(KEYS)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(128) delta_rule_##KEYS(const __grid_constant__ DeltaArguments a) { \
-        delta_rule<KEYS, 1, false>(a);                                                                              \
+        delta_rule<KEYS>(a);                                                                                        \
     }                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(128) delta_step_##KEYS(const __grid_constant__ DeltaArguments a) { \
+    extern "C" __global__ void __launch_bounds__(256) delta_step_##KEYS(const __grid_constant__ DeltaArguments a) { \
         delta_step<KEYS>(a);                                                                                        \
     }
 

@@ -125,7 +125,7 @@ __device__ inline void float_rows_of(const Matrix& m, uint32_t row, const float*
     for (int r = 0; r < ROWS; r++) out[r] = warp_sum(sums[r]);
 }
 
-// Rows past the end give sums that nobody reads.
+// Sums of rows past the end are not read.
 template <int ROWS>
 __device__ inline void float_rows(const Matrix& m, uint32_t row, const float* x, float (&out)[ROWS]) {
     uint32_t unit = m.kind == F32 ? 4 : 2;

@@ -244,20 +244,30 @@ struct InnerShare {
     }
 };
 
-// SwiGLU of what the warps left of the rows from `first_row` on, for the choice at `at`.
-template <bool NARROW>
-__device__ inline void finish_inner(const StepExpertArguments& a, size_t at, uint32_t first_row, const float* warps,
-                                    const Partial<INNER_THREADS>& partial) {
+// SwiGLU of what the warps left of the rows from `first_row` on of `rows`, to `to`; `limit(gate, up)` may clamp it.
+template <bool NARROW, typename LIMIT>
+__device__ inline void finish_swiglu(const Source& source, uint32_t rows, float* to, uint32_t first_row,
+                                     const float* warps, const Partial<INNER_THREADS>& partial, LIMIT&& limit) {
     using Share = InnerShare<NARROW>;
-    uint32_t rows = a.experts.gate.rows, row = first_row + threadIdx.x;
+    uint32_t row = first_row + threadIdx.x;
     if (threadIdx.x >= Share::HEIGHT || row >= rows) return;
-    float sum = 0.0f, other = 0.0f, factor = staged_factor(a.source, warps);
+    float sum = 0.0f, other = 0.0f, factor = staged_factor(source, warps);
 #pragma unroll
     for (uint32_t i = 0; i < Share::SPLITS; i++) {
         sum += partial.sum[i][threadIdx.x];
         other += NARROW ? partial.sum[i][8 + threadIdx.x] : partial.sum[Share::SPLITS + i][threadIdx.x];
     }
-    a.inner[at * rows + row] = silu(sum * factor) * (other * factor);
+    sum *= factor, other *= factor;
+    limit(sum, other);
+    to[row] = silu(sum) * other;
+}
+
+// As `finish_swiglu`, unclamped, for the choice at `at`.
+template <bool NARROW>
+__device__ inline void finish_inner(const StepExpertArguments& a, size_t at, uint32_t first_row, const float* warps,
+                                    const Partial<INNER_THREADS>& partial) {
+    uint32_t rows = a.experts.gate.rows;
+    finish_swiglu<NARROW>(a.source, rows, a.inner + at * rows, first_row, warps, partial, [](float&, float&) {});
 }
 
 // Products of gate and up, and SwiGLU.

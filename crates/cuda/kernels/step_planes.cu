@@ -190,32 +190,47 @@ __device__ inline bool find_pair(const StepExpertArguments& a, size_t at, uint64
     return true;
 }
 
-// Products of gate and up, and SwiGLU.
-template <uint32_t FORMAT>
-__device__ inline void inner_planes(const StepExpertArguments& a, const float* staged, const float* warps,
-                                    Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), a.experts.gate);
+// Products of gate and up and SwiGLU, in a block of `step_inner_planes` or `step_inner_limited`: of matrices like
+// `shape`, of the shared expert or of a chosen one (`shared`, `gate`, `up`), to `to`.
+template <uint32_t FORMAT, typename LIMIT>
+__device__ inline void inner_planes(const StepExpertArguments& a, const Matrix& shape, bool shared, Pieces gate,
+                                    Pieces up, float* to, const float* staged, const float* warps,
+                                    Partial<INNER_THREADS> (&partials)[2], uint64_t& record, LIMIT&& limit) {
+    VectorLane x = vector_lane(staged, staged_words(a.source.columns), shape);
     await_inputs();
     release_next();
-    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
-    Pieces gate, up;
-    if (!find_pair(a, at, record, gate, up)) return;
-    pair_planes<FORMAT>(a, a.experts.gate, gate, up, x, partials,
+    // The stream is staged once all threads are here, as they are behind a look for a record.
+    if (shared) __syncthreads();
+    else if (!find_pair(a, size_t(blockIdx.z) * a.k + blockIdx.y, record, gate, up)) return;
+    pair_planes<FORMAT>(a, shape, gate, up, x, partials,
                         [&](uint32_t first_row, const Partial<INNER_THREADS>& partial) {
-                            finish_inner<true>(a, at, first_row, warps, partial);
+                            finish_swiglu<true>(a.source, shape.rows, to, first_row, warps, partial, limit);
                         });
 }
 
-// Grid: (tiles of 8 rows by `rounds`, k, tokens), 256 threads; shared: the staged stream.
-extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_planes(
-    const __grid_constant__ StepExpertArguments a) {
+template <typename LIMIT>
+__device__ inline void inner_planes_block(const StepExpertArguments& a, const Matrix& shape, bool shared, Pieces gate,
+                                          Pieces up, float* to, LIMIT&& limit) {
     extern __shared__ float staged[];
     __shared__ float warps[INNER_THREADS / 32];
     __shared__ Partial<INNER_THREADS> partials[2];
     __shared__ uint64_t record;
     stage_halves(a.source, blockIdx.z, staged, warps);
-    if (a.experts.gate.bits == BLOCK_FP8) return inner_planes<BLOCK_FP8>(a, staged, warps, partials, record);
-    inner_planes<BLOCK_MXFP4_PLANES>(a, staged, warps, partials, record);
+    if (shape.bits == BLOCK_FP8) {
+        return inner_planes<BLOCK_FP8>(a, shape, shared, gate, up, to, staged, warps, partials, record, limit);
+    }
+    inner_planes<BLOCK_MXFP4_PLANES>(a, shape, shared, gate, up, to, staged, warps, partials, record, limit);
+}
+
+// Where the values of the block's choice go.
+__device__ inline float* inner_of(const StepExpertArguments& a) {
+    return a.inner + (size_t(blockIdx.z) * a.k + blockIdx.y) * a.experts.gate.rows;
+}
+
+// Grid: (tiles of 8 rows by `rounds`, k, tokens), 256 threads; shared: the staged stream.
+extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_planes(
+    const __grid_constant__ StepExpertArguments a) {
+    inner_planes_block(a, a.experts.gate, false, {}, {}, inner_of(a), [](float&, float&) {});
 }
 
 struct StepLimitedArguments {
@@ -227,52 +242,19 @@ struct StepLimitedArguments {
     uint32_t padding;
 };
 
-// SwiGLU of clamped products of gate and up, of the shared expert as well: the block with the rank behind the last.
-template <uint32_t FORMAT>
-__device__ inline void limited_planes(const StepLimitedArguments& b, const Matrix& shape, bool shared,
-                                      const float* staged, const float* warps, Partial<INNER_THREADS> (&partials)[2],
-                                      uint64_t& record) {
-    constexpr uint32_t SPLITS = InnerShare<true>::SPLITS, HEIGHT = InnerShare<true>::HEIGHT;
-    const StepExpertArguments& a = b.step;
-    VectorLane x = vector_lane(staged, staged_words(a.source.columns), shape);
-    await_inputs();
-    release_next();
-    size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
-    Pieces gate = pieces_of(b.gate), up = pieces_of(b.up);
-    float* to = shared ? b.shared_inner + size_t(blockIdx.z) * shape.rows : a.inner + at * shape.rows;
-    // The stream is staged once all threads are here, as they are behind a look for a record.
-    if (shared) __syncthreads();
-    else if (!find_pair(a, at, record, gate, up)) return;
-    float factor = staged_factor(a.source, warps);
-    pair_planes<FORMAT>(a, shape, gate, up, x, partials,
-                        [&](uint32_t first_row, const Partial<INNER_THREADS>& partial) {
-                            uint32_t row = first_row + threadIdx.x;
-                            if (threadIdx.x >= HEIGHT || row >= shape.rows) return;
-                            float g = 0.0f, u = 0.0f;
-#pragma unroll
-                            for (uint32_t i = 0; i < SPLITS; i++) {
-                                g += partial.sum[i][threadIdx.x], u += partial.sum[i][8 + threadIdx.x];
-                            }
-                            g *= factor, u *= factor;
-                            // A number that is none stays one.
-                            g = g > b.limit ? b.limit : g;
-                            u = u > b.limit ? b.limit : u < -b.limit ? -b.limit : u;
-                            to[row] = silu(g) * u;
-                        });
-}
-
-// As `step_inner_planes`, clamped. Grid: (tiles of 8 rows by `rounds`, k and one with a shared expert, tokens).
+// As `step_inner_planes`, clamped, of the shared expert as well: the block with the rank behind the last.
+// Grid: (tiles of 8 rows by `rounds`, k and one with a shared expert, tokens).
 extern "C" __global__ void __launch_bounds__(INNER_THREADS, 2) step_inner_limited(
     const __grid_constant__ StepLimitedArguments b) {
-    extern __shared__ float staged[];
-    __shared__ float warps[INNER_THREADS / 32];
-    __shared__ Partial<INNER_THREADS> partials[2];
-    __shared__ uint64_t record;
-    bool shared = blockIdx.y == b.step.k;
-    const Matrix& shape = shared ? b.gate : b.step.experts.gate;
-    stage_halves(b.step.source, blockIdx.z, staged, warps);
-    if (shape.bits == BLOCK_FP8) return limited_planes<BLOCK_FP8>(b, shape, shared, staged, warps, partials, record);
-    limited_planes<BLOCK_MXFP4_PLANES>(b, shape, shared, staged, warps, partials, record);
+    const StepExpertArguments& a = b.step;
+    bool shared = blockIdx.y == a.k;
+    float* to = shared ? b.shared_inner + size_t(blockIdx.z) * b.gate.rows : inner_of(a);
+    inner_planes_block(a, shared ? b.gate : a.experts.gate, shared, pieces_of(b.gate), pieces_of(b.up), to,
+                       [&](float& gate, float& up) {
+                           // A number that is none stays one.
+                           gate = gate > b.limit ? b.limit : gate;
+                           up = up > b.limit ? b.limit : up < -b.limit ? -b.limit : up;
+                       });
 }
 
 // Where the routed experts' matrices of down are, and how much each counts.

@@ -257,8 +257,8 @@ struct DeltaArguments {
     value_heads: u32,
     key_dim: u32,
     value_dim: u32,
-    single: u32,
     tiled: u32,
+    padding: u32,
 }
 
 /// Shape of the delta rule.
@@ -334,24 +334,25 @@ pub fn delta_rule(
         value_heads: shape.value_heads as u32,
         key_dim: shape.key_dim as u32,
         value_dim: shape.value_dim as u32,
-        single: u32::from(places.single),
         tiled: u32::from(shape.tiled),
+        padding: 0,
     };
     let capable = stream.device().info().capability.0 >= 8;
     if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
         return delta_chunk(stream, shape, places, step);
     }
     let wide = shape.key_dim > 128;
-    let runs = if places.single { tokens } else { 1 };
-    // One token alone needs all the blocks that there can be; several need whole sectors of their states.
-    let columns = if runs > 1 && shape.value_dim.is_multiple_of(32) { 32 } else { 16 };
-    let grid = (shape.value_heads, shape.value_dim.div_ceil(columns), runs);
+    let blocks = |columns: usize| shape.value_dim.div_ceil(columns);
     // SAFETY: the structure is the kernels'; lengths were checked above, sequences by the caller's batch.
     unsafe {
         if places.single {
             let kernel = if wide { Kernel::DeltaStep32 } else { Kernel::DeltaStep16 };
-            return stream.launch_overlapping(kernel, grid, 128, 0, &arguments);
+            // One token alone needs all the blocks that there can be.
+            let columns = if tokens > 1 && shape.value_dim.is_multiple_of(64) { 64 } else { 32 };
+            let grid = (shape.value_heads, blocks(columns), tokens);
+            return stream.launch_overlapping(kernel, grid, 256, 0, &arguments);
         }
+        let grid = (shape.value_heads, blocks(16), 1);
         let heads = (2 * shape.key_heads, tokens, 1);
         stream.launch(Kernel::NormaliseQueryKey, heads, 32, 0, &arguments)?;
         let kernel = if wide { Kernel::DeltaRule32 } else { Kernel::DeltaRule16 };
@@ -469,7 +470,7 @@ mirrors! {
     } for Convolve, ConvolveTail;
     DeltaArguments as DeltaArguments {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
-        value_heads, key_dim, value_dim, single, tiled
+        value_heads, key_dim, value_dim, tiled, padding
     } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32;
     DeltaChunkArguments as DeltaChunkArguments {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,

@@ -25,7 +25,8 @@ DEPTH = 4000
 SEEDS = (0, 1)
 TIES = 4
 # Types of the cache by shape.
-DEEP = {"tiny": ("f32", "f16", "bf16", "q8"), "tiny-latent": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
+DEEP = {"tiny": ("f32", "f16", "bf16", "q8"), "tiny-latent": ("f32", "f16", "bf16", "q8"),
+        "tiny-oss": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
 # Encodings of experts and of everything else.
 BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k"), ("q5_k", "q4_k"), ("q4_0", "q4_1"),

@@ -403,7 +403,7 @@ mod tests {
                 for seen in (position + 1).saturating_sub(window)..=position {
                     assert_eq!(rows[seen - base], seen, "{window}: from {position}");
                 }
-                assert!(base % BASE_TOKENS == 0);
+                assert!(base.is_multiple_of(BASE_TOKENS));
             };
             for _ in 0..3000 {
                 match next(12) {

@@ -25,7 +25,10 @@ DEPTH = 4000
 SEEDS = (0, 1)
 TIES = 4
 # Types of the cache by shape.
-DEEP = {"tiny": ("f32", "f16", "bf16", "q8"), "tiny-latent": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
+DEEP = {"tiny": ("f32", "f16", "bf16", "q8"), "tiny-latent": ("f32", "f16", "bf16", "q8"),
+        "tiny-oss": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
+# Rows that are not whole groups of 64.
+GROUPS = {"tiny-oss": ["--group", 32]}
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
 # Encodings of experts and of everything else.
 BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k"), ("q5_k", "q4_k"), ("q4_0", "q4_1"),
@@ -171,7 +174,7 @@ def deep(program, shape, types):
         ids = place / "ids.json"
         ids.write_text(json.dumps([(7 * i + i // 500) % 500 + 5 for i in range(DEPTH)]))
         for seed in SEEDS:
-            run(program, "synth", shape, place / f"net{seed}", "--layers", 4, "--seed", seed)
+            run(program, "synth", shape, place / f"net{seed}", "--layers", 4, "--seed", seed, *GROUPS.get(shape, []))
         for kept in types:
             beyond = []
             for seed in SEEDS:

@@ -123,11 +123,11 @@ fn branches_of_a_snapshot_are_those_computed_from_the_start() {
     }
 }
 
-/// About the ends of compressed rows, of the window, of pages, and past the rows that the indexer leaves out.
-#[test]
-fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
+/// What a state of fixed size holds of a text goes on from any length, in memory and from disk, and from no other;
+/// gives the bytes of the states.
+fn go_on_from_state(case: &str, kv_type: KvType) -> Vec<u64> {
     let whole = text(11, 2049 + 9);
-    let mut engine = engine_of(CASES[4], ROUNDED, whole.len() + 1);
+    let mut engine = engine_of(case, kv_type, whole.len() + 1);
     let mut sizes = Vec::new();
     for cut in [1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 257, 511, 512, 513, 2047, 2049] {
         let expected = alone(&mut engine, &whole[..cut + 9]);
@@ -135,7 +135,8 @@ fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
         feed(&mut engine, sequence, &whole[..cut]);
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
         engine.drop_sequence(sequence);
-        assert!(resumed(&mut engine, &snapshot, &whole[cut..cut + 9]) == expected, "cut {cut}");
+        let found = resumed(&mut engine, &snapshot, &whole[cut..cut + 9]);
+        assert!(found == expected, "{case}: cut {cut}");
         assert!(snapshot.truncated(cut - 1).is_none(), "a ring has no way back");
         let mut file = Vec::new();
         for page in 0..snapshot.full_pages() {
@@ -145,12 +146,43 @@ fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
         sizes.push(snapshot.state_bytes());
         drop(snapshot);
         let read = engine.backend().read_snapshot(cut, &mut file.as_slice()).unwrap();
-        assert!(resumed(&mut engine, &read, &whole[cut..cut + 9]) == expected, "{cut} from disk");
+        let found = resumed(&mut engine, &read, &whole[cut..cut + 9]);
+        assert!(found == expected, "{case}: {cut} from disk");
     }
+    sizes
+}
+
+/// About the ends of compressed rows, of the window, of pages, and past the rows that the indexer leaves out.
+#[test]
+fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
+    let sizes = go_on_from_state(CASES[4], ROUNDED);
     // The window does not grow: 4 rings of 16 rows of 49 bytes; 2 layers that keep 8 tokens of rows and keys, one that
     // keeps 8 of rows, values and gates each.
     let tails = 2 * 8 * (2 * 32 + 2 * 16) * 2 + 8 * 32 * 2;
     assert!(sizes.iter().all(|&size| size == 4 * (4 * 16 * 49 / 4 + tails)), "{sizes:?}");
+}
+
+/// Layers with a window keep one block of keys and values, whatever the length; pages are those of the other layers.
+#[test]
+fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(CASES[2]);
+    let checkpoint = store::format::open(&folder.join("model")).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    let windows = config.layers.iter().filter(|layer| layer.window.is_some()).count();
+    assert!(windows > 0 && windows < config.layers.len(), "layers of both kinds");
+    for kv_type in KvType::ALL {
+        let row =
+            config.attention.key_value_heads * kv_type.bytes_of_head(config.attention.head_dim);
+        let sizes = go_on_from_state(CASES[2], kv_type);
+        let block = (windows * PAGE_TOKENS * 2 * row) as u64;
+        assert!(sizes.iter().all(|&size| size == block), "{kv_type}: {sizes:?}");
+        let mut engine = engine_of(CASES[2], kv_type, CONTEXT);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &text(1, 10));
+        let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+        let paged = config.layers.len() - windows;
+        assert_eq!(snapshot.page_bytes(), (paged * PAGE_TOKENS * 2 * row) as u64);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct KeyValueCache {
     pub keys: Span<u8>,
     /// Values.
     pub values: Span<u8>,
-    /// Most tokens of a sequence.
+    /// Most tokens of a sequence; 0 where all tokens are of one.
     pub context: usize,
     /// How they are stored.
     pub kv_type: KvType,

@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub(crate) length: usize,
     /// Pages of the positions before `length`.
     pub(crate) pages: Vec<Arc<Pooled<Page>>>,
-    /// Recurrent states of all delta layers, then their convolution tails; `None` without such layers.
+    /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
     pub(crate) state: Option<Arc<Pooled<Vec<f32>>>>,
 }
 
@@ -54,7 +54,8 @@ impl Snapshot {
         self.length
     }
 
-    /// The point at `length`, before this one; `None` for models with recurrent state, which has no way back.
+    /// The point at `length`, before this one; `None` for models with state of a fixed size, which has no
+    /// way back.
     pub fn truncated(&self, length: usize) -> Option<Self> {
         (self.state.is_none() && length <= self.length).then(|| Self {
             length,

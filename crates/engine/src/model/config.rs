@@ -33,6 +33,18 @@ pub struct LayerSpec {
     pub feed_forward: FeedForward,
 }
 
+/// Longest window whose keys and values are kept apart: each kept point of a sequence holds a copy of them.
+const KEPT_WINDOW_MAX: usize = 4096;
+
+impl LayerSpec {
+    /// The last positions, so many, whose keys and values alone a sequence keeps in this layer, as part of its state.
+    /// `None` where it keeps those of all positions, in pages: without a window, and where the window is so long that
+    /// kept points would be as large as pages.
+    pub fn kept_window(&self) -> Option<usize> {
+        self.window.filter(|&window| window <= KEPT_WINDOW_MAX)
+    }
+}
+
 impl From<Mixer> for LayerSpec {
     fn from(mixer: Mixer) -> Self {
         Self { mixer, window: None, feed_forward: FeedForward::Mixture }
@@ -293,9 +305,16 @@ impl ModelConfig {
         self.count(Mixer::Attention) + self.count(Mixer::Latent)
     }
 
-    /// Rows of [`AttentionConfig::head_dim`] values that the caches of all layers keep of a token.
+    /// Layers of attention that keep keys and values of a window alone ([`LayerSpec::kept_window`]).
+    pub fn window_layers(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.kept_window().is_some()).count()
+    }
+
+    /// Rows of [`AttentionConfig::head_dim`] values that the caches of all layers keep of a token, whatever the
+    /// length of its sequence.
     pub fn cache_rows(&self) -> usize {
-        let pairs = self.count(Mixer::Attention) * self.attention.key_value_heads;
+        let paged = self.count(Mixer::Attention) - self.window_layers();
+        let pairs = paged * self.attention.key_value_heads;
         2 * pairs + self.count(Mixer::Latent)
     }
 

@@ -228,7 +228,8 @@ impl CpuBackend {
             let position = span.position + begin - span.first;
             let rows = &self.registers.get(Register::Key)[begin * row..end * row];
             self.sequences.append(span.sequence, layer, &shape, position, &[rows]);
-            let blocks = self.sequences.pages(span.sequence, layer, position + end - begin);
+            let positions = position..position + end - begin;
+            let (_, blocks) = self.sequences.blocks(span.sequence, layer, positions);
             let pairs = (begin - first) * heads * row..(end - first) * heads * row;
             self.compute.attention_with(
                 &shape,

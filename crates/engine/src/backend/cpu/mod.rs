@@ -4,6 +4,7 @@
 //! without growing anything but key-value pages, and those only in [`KvGrowth::Grow`].
 
 mod ahead;
+mod attention;
 mod compressed;
 mod compressed_state;
 mod dense;
@@ -15,15 +16,13 @@ mod shared;
 mod state;
 mod streams;
 mod tiled;
+mod window;
 
 use std::io::Read;
 use std::sync::Arc;
 
 pub use kernels::KvType;
-use kernels::{
-    Activations, AttentionExtras, AttentionShape, Compute, DeltaForm, DeltaInputs, DeltaShape,
-    MatmulJob, Tokens,
-};
+use kernels::{Activations, Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens};
 use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
@@ -417,39 +416,7 @@ impl Backend for CpuBackend {
     }
 
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        let extras = AttentionExtras {
-            window: self.config.layers[layer.index()].window,
-            sinks: sinks.map(|sinks| self.weights.vector(sinks)),
-        };
-        let attention = &self.config.attention;
-        let shape = AttentionShape {
-            query_heads: attention.query_heads,
-            key_value_heads: attention.key_value_heads,
-            head_dim: attention.head_dim,
-            scale: (attention.head_dim as f32).powf(-0.5),
-            kv_type: self.options.kv_type,
-        };
-        let (query_width, key_width) = (
-            attention.query_heads * attention.head_dim,
-            attention.key_value_heads * attention.head_dim,
-        );
-        for span in &self.spans {
-            let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
-            let keys = &self.registers.get(Register::Key)[rows(key_width)];
-            let values = &self.registers.get(Register::Value)[rows(key_width)];
-            let sides = &[keys, values][..];
-            self.sequences.append(span.sequence, layer, &shape, span.position, sides);
-            let blocks = self.sequences.pages(span.sequence, layer, span.position + span.tokens);
-            let (query, context) = self.registers.pair(Register::Query, Register::Context);
-            self.compute.attention_with(
-                &shape,
-                extras,
-                &query[rows(query_width)],
-                span.position,
-                &blocks,
-                &mut context[rows(query_width)],
-            );
-        }
+        self.run_attend(layer, sinks);
     }
 
     fn open_streams(&mut self, site: &Site, norm: VectorId) {

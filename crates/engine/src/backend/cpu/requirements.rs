@@ -20,7 +20,7 @@ use crate::model::config::ModelConfig;
 pub struct Requirements {
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// Recurrent states and convolution tails of every sequence and snapshot.
+    /// State of a fixed size of every sequence and snapshot: recurrent states, convolution tails, windows.
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,

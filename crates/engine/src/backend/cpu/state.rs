@@ -5,9 +5,11 @@
 //! at once, lie there once. Pages come from one pool: allocated
 //! ahead ([`KvGrowth::Ahead`]: nothing grows while generating) or as a sequence reaches them
 //! ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A page
-//! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size.
+//! that a snapshot holds as well is copied before it is written. Recurrent states are f32 and of fixed size; keys and
+//! values of layers that keep a window alone are part of them (`window.rs`).
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use kernels::{AttentionShape, KeyValueBlock, store_rows};
@@ -18,6 +20,7 @@ use super::super::compressed_layout::CompressedLayout;
 use super::super::pool::{Pool, Pooled};
 use super::super::snapshot::{PAGE_TOKENS, Page, Room, Snapshot, read_snapshot};
 use super::CpuOptions;
+use super::window::{WindowLayout, WindowPlace};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -47,13 +50,16 @@ pub(super) struct StateLayout {
     /// Values of one convolution tail.
     tail_values: usize,
     compressed: CompressedLayout,
+    windows: WindowLayout,
 }
 
 impl StateLayout {
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
         let (mut attention_layers, mut delta_layers, mut compressed_layers) = (0, 0, 0);
+        let mut window_layers = 0;
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
+                Mixer::Attention if layer.kept_window().is_some() => &mut window_layers,
                 Mixer::Attention | Mixer::Latent => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
                 Mixer::Compressed(_) => &mut compressed_layers,
@@ -70,17 +76,19 @@ impl StateLayout {
             None => (0, 0),
         };
         let attention = &config.attention;
+        let keys_bytes = attention.key_value_heads
+            * PAGE_TOKENS
+            * options.kv_type.bytes_of_head(attention.head_dim);
         Self {
             index,
             attention_layers,
             delta_layers,
-            keys_bytes: attention.key_value_heads
-                * PAGE_TOKENS
-                * options.kv_type.bytes_of_head(attention.head_dim),
+            keys_bytes,
             sides: if config.latent.is_some() { 1 } else { 2 },
             recurrent_values,
             tail_values,
             compressed: CompressedLayout::new(config, options.kv_type),
+            windows: WindowLayout::new(config, keys_bytes),
         }
     }
 
@@ -94,10 +102,22 @@ impl StateLayout {
         self.sides * self.attention_layers * self.keys_bytes + self.compressed.page_bytes
     }
 
-    /// Values of the recurrent part of one sequence: states of all delta layers, then their tails.
+    /// Values of the recurrent part of one sequence: states of all delta layers, then their tails; what layers of
+    /// compressed attention keep; windows of the others.
     fn state_values(&self) -> usize {
+        self.windows_start() + self.windows.values
+    }
+
+    /// Where windows begin in a state.
+    fn windows_start(&self) -> usize {
         self.delta_layers * (self.recurrent_values + self.tail_values)
             + self.compressed.state_values
+    }
+
+    /// Where the ring of a layer with a window lies in a state.
+    fn window_range(&self, place: &WindowPlace) -> Range<usize> {
+        let (start, range) = (self.windows_start(), place.range());
+        start + range.start..start + range.end
     }
 
     /// Where a layer's rows begin in a page.
@@ -265,17 +285,23 @@ impl Sequences {
         assert_eq!(sides.len(), self.layout.sides, "keys and values, or rows that are both");
         let keys_bytes = self.layout.keys_bytes;
         let start = self.layout.start(layer);
+        let window = self.layout.windows.place(layer);
+        let window = window.map(|place| (place, self.layout.window_range(&place)));
         let width = shape.key_value_heads * shape.head_dim;
         let tokens = sides[0].len() / width;
         let sequence = self.get(sequence);
         let mut done = 0;
         while done < tokens {
-            let first = (position + done) % PAGE_TOKENS;
+            let (block, first) = ((position + done) / PAGE_TOKENS, (position + done) % PAGE_TOKENS);
             let count = (PAGE_TOKENS - first).min(tokens - done);
-            let page = Arc::get_mut(&mut sequence.pages[(position + done) / PAGE_TOKENS]);
-            let page = page.expect("`reserve` gave the sequence a page of its own");
             let rows = done * width..(done + count) * width;
-            let layer = &mut bytes_mut(page)[start..start + sides.len() * keys_bytes];
+            let layer = match &window {
+                Some((place, range)) => place.block_mut(&mut sequence.state[range.clone()], block),
+                None => {
+                    let page = owned_page(&mut sequence.pages[block]);
+                    &mut page[start..start + sides.len() * keys_bytes]
+                }
+            };
             for (from, to) in sides.iter().zip(layer.chunks_exact_mut(keys_bytes)) {
                 store_rows(shape, first, &from[rows.clone()], to);
             }
@@ -283,24 +309,44 @@ impl Sequences {
         }
     }
 
-    /// The pages of a layer that hold the first `length` positions.
-    pub(super) fn pages(
+    /// Most tokens of a run whose rows are written before they are attended.
+    pub(super) fn part_tokens(&self, layer: LayerId) -> usize {
+        self.layout.windows.place(layer).map_or(usize::MAX, |place| place.part_tokens())
+    }
+
+    /// The blocks of a layer that tokens at `positions` see, and the position where the first of them begins.
+    pub(super) fn blocks(
         &self,
         sequence: SequenceId,
         layer: LayerId,
-        length: usize,
-    ) -> Vec<KeyValueBlock<'_>> {
+        positions: Range<usize>,
+    ) -> (usize, Vec<KeyValueBlock<'_>>) {
+        let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
+        if let Some(place) = self.layout.windows.place(layer) {
+            return place.seen(&sequence.state[self.layout.window_range(&place)], positions);
+        }
         let keys_bytes = self.layout.keys_bytes;
         let (start, values_at) = (self.layout.start(layer), (self.layout.sides - 1) * keys_bytes);
-        let sequence = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
-        let pages = sequence.pages[..length.div_ceil(PAGE_TOKENS)].iter();
-        pages
-            .map(|page| {
-                let layer = &bytes(page)[start..];
-                let values = &layer[values_at..values_at + keys_bytes];
-                KeyValueBlock { keys: &layer[..keys_bytes], values }
-            })
-            .collect()
+        let pages = sequence.pages[..positions.end.div_ceil(PAGE_TOKENS)].iter();
+        let blocks = pages.map(|page| {
+            let layer = &bytes(page)[start..];
+            let values = &layer[values_at..values_at + keys_bytes];
+            KeyValueBlock { keys: &layer[..keys_bytes], values }
+        });
+        (0, blocks.collect())
+    }
+
+    /// Copies a layer's window, where it keeps one, into the state of a snapshot.
+    pub(super) fn keep_window(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        state: Option<&mut Vec<f32>>,
+    ) {
+        if let (Some(place), Some(state)) = (self.layout.windows.place(layer), state) {
+            let range = self.layout.window_range(&place);
+            state[range.clone()].copy_from_slice(&self.get(sequence).state[range]);
+        }
     }
 
     /// What a layer of compressed attention has of a sequence.
@@ -329,7 +375,7 @@ impl Sequences {
     }
 
     /// Where a layer's convolution tail lies in a state.
-    fn tail_range(&self, layer: LayerId) -> std::ops::Range<usize> {
+    fn tail_range(&self, layer: LayerId) -> Range<usize> {
         let values = self.layout.tail_values;
         let states = self.layout.delta_layers * self.layout.recurrent_values;
         let start = states + self.layout.index[layer.index()] * values;
@@ -337,7 +383,7 @@ impl Sequences {
     }
 
     /// Where a layer's recurrent state lies in a state.
-    fn state_range(&self, layer: LayerId) -> std::ops::Range<usize> {
+    fn state_range(&self, layer: LayerId) -> Range<usize> {
         let values = self.layout.recurrent_values;
         let start = self.layout.index[layer.index()] * values;
         start..start + values

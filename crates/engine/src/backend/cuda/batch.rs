@@ -27,6 +27,8 @@ pub(super) struct Part {
     pub(super) tokens: usize,
     /// Of its first token in the sequence.
     pub(super) position: usize,
+    /// Position of the first row that layers with a window have at the sequence's place when the part begins.
+    pub(super) base: usize,
 }
 
 impl CudaBackend {
@@ -44,7 +46,8 @@ impl CudaBackend {
         all.part(0, self.sizes.registers[register as usize] / self.sizes.tokens * self.tokens)
     }
 
-    /// Words of the batch's inputs: tokens, positions and sequences in turn.
+    /// Words of the batch's inputs: tokens, positions and sequences in turn; with windows, positions from the bases of
+    /// their rows.
     pub(super) fn input(&self, which: usize, first: usize, tokens: usize) -> Span<u32> {
         self.buffers.inputs.span((which * self.tokens + first) * 4, tokens)
     }
@@ -90,13 +93,14 @@ impl CudaBackend {
                 let found = format!("{position} + {tokens} tokens exceed the context of {context}");
                 return Err(EngineError::Request(found));
             }
-            self.parts.push(Part { sequence: run.sequence, first, tokens, position });
+            self.parts.push(Part { sequence: run.sequence, first, tokens, position, base: 0 });
             self.snapshots.held.note_written(run.sequence.0 as usize, position);
             first += tokens;
         }
         self.hold_batch()?;
         self.tokens = total;
         self.single = purpose == Purpose::Answers;
+        self.place_windows()?;
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
         self.write_inputs(tokens);
         self.begin_step()

@@ -8,6 +8,7 @@ use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::{PAGE_TOKENS, Register};
 use super::compressed_buffers::CompressedSizes;
+use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -41,6 +42,7 @@ pub(super) struct Sizes {
     pub(super) cache_layer: usize,
     /// Rows of a position in one attention layer: a key and a value, or a latent row.
     pub(super) cache_sides: usize,
+    /// Attention layers that keep all positions.
     pub(super) attention_layers: usize,
     /// Recurrent state of one delta layer and sequence.
     pub(super) state: usize,
@@ -54,6 +56,8 @@ pub(super) struct Sizes {
     pub(super) split: [usize; 2],
     /// Of models with compressed attention.
     pub(super) compressed: Option<CompressedSizes>,
+    /// Of models with layers that keep a window of keys and values alone.
+    pub(super) windows: Option<WindowSizes>,
 }
 
 impl Sizes {
@@ -92,7 +96,7 @@ impl Sizes {
             cache_row,
             cache_layer: options.sequences * options.context * cache_row,
             cache_sides: if config.latent.is_some() { 1 } else { 2 },
-            attention_layers: config.attention_layers(),
+            attention_layers: config.attention_layers() - config.window_layers(),
             state,
             tail,
             delta_layers: config.count(Mixer::DeltaNet),
@@ -106,6 +110,7 @@ impl Sizes {
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
             compressed: CompressedSizes::new(config, options),
+            windows: WindowSizes::new(config, options, cache_row),
         }
     }
 
@@ -157,10 +162,24 @@ impl Sizes {
         (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
     }
 
-    /// Bytes of recurrent states and tails.
+    /// Bytes of recurrent states and tails, and of windows.
     pub(super) fn recurrent_bytes(&self) -> u64 {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
-        (self.sequences * self.delta_layers * (self.state + self.tail) * 4 + compressed) as u64
+        let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
+        let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
+        (states + compressed + windows) as u64
+    }
+
+    /// Values of the state of a snapshot: recurrent states, tails, what compressed attention keeps, windows.
+    pub(super) fn state_values(&self) -> usize {
+        let compressed = self.compressed.as_ref().map_or(0, |it| it.layout.state_values);
+        let windows = self.windows.as_ref().map_or(0, WindowSizes::state_values);
+        self.delta_layers * (self.state + self.tail) + compressed + windows
+    }
+
+    /// Words that say of each token of a batch what it is.
+    pub(super) fn input_rows(&self) -> usize {
+        3 + usize::from(self.windows.is_some())
     }
 
     /// Bytes of everything else in device memory but weights and slots.
@@ -174,7 +193,7 @@ impl Sizes {
             + self.logit_rows * (self.vocabulary + self.hidden)
             + self.layers * STEP_TOKENS * self.experts
             + self.split.iter().map(|values| values + values / 32).sum::<usize>();
-        let words = 3 * self.tokens
+        let words = self.input_rows() * self.tokens
             + self.pairs * 4
             + self.experts
             + self.tiles()
@@ -184,7 +203,8 @@ impl Sizes {
             + self.logit_rows * launch::ARG_MAX_BLOCKS
             + self.ranked();
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
-        (4 * (floats + words) + 8 * long + compressed) as u64
+        let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
+        (4 * (floats + words) + 8 * long + compressed + windows) as u64
     }
 }
 
@@ -252,7 +272,8 @@ pub(super) struct Buffers {
     pub(super) logits: Floats,
     /// Replaced router logits of a step, `[layers, tokens, experts]`.
     pub(super) replaced: Floats,
-    /// Per attention layer `[sequences, context]` rows of `Sizes::cache_row` bytes: keys, or latent rows.
+    /// Per attention layer that keeps all positions `[sequences, context]` rows of `Sizes::cache_row` bytes: keys, or
+    /// latent rows.
     pub(super) keys: Vec<DeviceBuffer>,
     /// As `keys`; none for latent rows, whose values are part of them.
     pub(super) values: Vec<DeviceBuffer>,
@@ -260,7 +281,7 @@ pub(super) struct Buffers {
     pub(super) states: Floats,
     /// `[sequences, delta_layers, tail]`
     pub(super) tails: Floats,
-    /// Tokens, positions, sequences of the batch: `[3, batch]`, packed.
+    /// Tokens, positions, sequences of the batch, and positions in windows: `[Sizes::input_rows, batch]`, packed.
     pub(super) inputs: DeviceBuffer,
     pub(super) chosen: DeviceBuffer,
     /// `[layers, step pairs]`, or of one layer `[pairs]`.
@@ -375,7 +396,7 @@ impl Buffers {
             values: per_layer((sizes.cache_sides - 1) * sizes.attention_layers)?,
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
-            inputs: words(3 * sizes.tokens)?,
+            inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,
             uses: words(step_pairs.max(sizes.pairs))?,
             pair_token: words(sizes.pairs)?,
@@ -391,7 +412,7 @@ impl Buffers {
             arg_max: long(sizes.logit_rows * launch::ARG_MAX_BLOCKS)?,
             ranked: long(sizes.ranked())?,
             pinned: Pinned {
-                inputs: pinned(3 * sizes.tokens)?,
+                inputs: pinned(sizes.input_rows() * sizes.tokens)?,
                 rows: pinned(sizes.logit_rows)?,
                 tokens: pinned(sizes.logit_rows)?,
                 ranked: pinned_long(launch::draw_words(sizes.vocabulary))?,

@@ -114,7 +114,7 @@ impl CudaBackend {
         query_norm: VectorId,
         key_norm: VectorId,
     ) {
-        if !self.single {
+        if !self.single || self.config.layers[layer.index()].kept_window().is_some() {
             if gated {
                 self.split_query_gate();
             }
@@ -146,7 +146,7 @@ impl CudaBackend {
         });
     }
 
-    /// Keys and values of a layer.
+    /// Keys and values of a layer that keeps all positions.
     pub(super) fn cache(&self, layer: LayerId) -> KeyValueCache {
         let index = self.index[layer.index()];
         KeyValueCache {

@@ -30,29 +30,22 @@ impl CudaBackend {
 
     /// Appends keys and values of every run, then attends.
     pub(super) fn launch_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        let mut marks = self.snapshots.marks();
         self.run(|this| {
             let visible = Visible {
                 window: this.config.layers[layer.index()].window,
                 sinks: sinks.map(|sinks| this.vector(sinks)),
             };
-            let shape = &this.sizes.attention;
-            let cache = this.cache(layer);
-            let (queries, keys) =
-                (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
-            for (first, places) in this.places() {
-                let count = places.positions.len();
-                let rows = |register, width: usize| {
-                    this.buffers.registers[register as usize].part(first * width, count * width)
-                };
-                let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
-                launch::append(&this.stream, shape, &places, &cache, new_keys, values)?;
-                let (query, out) =
-                    (rows(Register::Query, queries), rows(Register::Context, queries));
-                let scratch = this.buffers.attention.all();
-                launch::attend(&this.stream, shape, &places, &cache, query, out, scratch, visible)?;
+            if this.config.layers[layer.index()].kept_window().is_some() {
+                return this.attend_window(layer, visible, &mut marks);
             }
-            Ok(())
+            let (shape, cache) = (this.sizes.attention, this.cache(layer));
+            let mut all = this.places().into_iter();
+            all.try_for_each(|(first, places)| {
+                this.append_and_attend(&shape, first, &places, &cache, visible)
+            })
         });
+        self.snapshots.put_marks(marks);
     }
 
     /// The convolution of every run; tails for the places that are to be left.

@@ -33,6 +33,7 @@ mod snapshots;
 mod speed;
 mod step;
 mod weights;
+mod windows;
 
 use std::cell::Cell;
 use std::io::Read;
@@ -58,6 +59,7 @@ pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 pub use self::weights::check_model;
 use self::weights::{check_limits, load_trunk};
+use self::windows::Windows;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::compressed_attention::CompressedAttention;
@@ -100,6 +102,8 @@ pub struct CudaBackend {
     buffers: Buffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
+    /// Of models with layers that keep a window of keys and values alone.
+    windows: Option<Windows>,
     /// Where keys and values share memory with experts' slots.
     growth: Option<Growth>,
     /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
@@ -170,6 +174,7 @@ impl CudaBackend {
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let compressed = Compressed::load(&device, &config, catalog, &options)?;
+        let windows = Windows::new(&device, &sizes)?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
@@ -188,9 +193,10 @@ impl CudaBackend {
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
             .transpose()?;
-        let (mut attention, mut delta) = (0, 0);
+        let (mut attention, mut window, mut delta) = (0, 0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
+                Mixer::Attention if layer.kept_window().is_some() => &mut window,
                 Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &mut attention,
                 Mixer::DeltaNet => &mut delta,
             };
@@ -216,6 +222,7 @@ impl CudaBackend {
             frequencies,
             buffers,
             compressed,
+            windows,
             growth,
             experts,
             prefetch,
@@ -246,6 +253,9 @@ impl Backend for CudaBackend {
         self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
         self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
         self.clear_compressed(free)?;
+        if let Some(windows) = &mut self.windows {
+            windows.set_length(free, 0);
+        }
         self.lengths[free] = Some(0);
         self.snapshots.held.succeed(free);
         Ok(SequenceId(free as u32))
@@ -327,6 +337,7 @@ impl Backend for CudaBackend {
                 *length += part.tokens;
             }
         }
+        self.end_windows();
         self.keep_marks();
     }
 

@@ -41,7 +41,7 @@ pub struct CudaRequirements {
     pub weights: u64,
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// Recurrent states and convolution tails of every sequence.
+    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows.
     pub recurrent: u64,
     /// Activations, logits, tables.
     pub activations: u64,

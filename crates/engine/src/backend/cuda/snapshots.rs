@@ -23,7 +23,8 @@ type Shared = Arc<Pooled<Page>>;
 
 /// What snapshots are made of.
 pub(super) struct Snapshots {
-    /// Recurrent states of all delta layers, then their convolution tails.
+    /// Recurrent states of all delta layers, then their convolution tails; then what layers of compressed attention
+    /// keep, then windows.
     states: Pool<Vec<f32>>,
     /// Per attention layer keys, then values, or latent rows alone, `PAGE_TOKENS` rows of the cache each.
     pages: Pool<Page>,
@@ -37,8 +38,7 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     pub(super) fn new(sizes: &Sizes, options: &CudaOptions) -> Self {
-        let compressed = sizes.compressed.as_ref().map_or(0, |it| it.layout.state_values);
-        let state = sizes.delta_layers * (sizes.state + sizes.tail) + compressed;
+        let state = sizes.state_values();
         let page = sizes.page_bytes();
         Self {
             states: Pool::new(options.snapshots, false, move || vec![0.0; state]),
@@ -111,13 +111,14 @@ impl CudaBackend {
         self.settle()?;
         let index = sequence.0 as usize;
         let (states, tails) = self.recurrent_values();
+        let length = self.sequence_length(sequence);
         let mut state = self.snapshots.new_state()?;
         if let Some(state) = &mut state {
             self.buffers.states.read(index * states, &mut state[..states])?;
             self.buffers.tails.read(index * tails, &mut state[states..states + tails])?;
             self.read_compressed(index, &mut state[states + tails..])?;
+            self.read_windows(index, length, state)?;
         }
-        let length = self.sequence_length(sequence);
         let full = || EngineError::Request("no room for another snapshot".to_owned());
         let pages = self.copy_pages(sequence, length)?.ok_or_else(full)?;
         Ok(Snapshot { length, pages, state: state.map(Arc::new) })
@@ -137,6 +138,7 @@ impl CudaBackend {
             self.buffers.states.write(index * states, &state[..states])?;
             self.buffers.tails.write(index * tails, &state[states..states + tails])?;
             self.write_compressed(index, &state[states + tails..])?;
+            self.write_windows(index, snapshot.length, state)?;
         }
         let holders: Vec<Option<usize>> = (snapshot.pages.iter().enumerate())
             .map(|(number, page)| self.snapshots.held.place_with(index, number, page))
@@ -318,11 +320,12 @@ impl CudaBackend {
         self.parts.clear();
         let mut first = 0;
         for (sequence, position, tokens) in suspended.spans {
-            self.parts.push(Part { sequence, first, tokens, position });
+            self.parts.push(Part { sequence, first, tokens, position, base: 0 });
             first += tokens;
         }
         self.tokens = first;
         self.single = false;
+        self.place_windows()?;
         self.snapshots.put_marks(suspended.marks);
         self.write_inputs(suspended.tokens.into_iter());
         self.upload_inputs()?;
@@ -340,11 +343,12 @@ impl CudaBackend {
             let sequences = std::iter::repeat_n(part.sequence.0, part.tokens);
             inputs.hand_over(2 * total + part.first, sequences);
         }
+        self.write_window_positions();
     }
 
     /// Brings them to the device.
     pub(super) fn upload_inputs(&self) -> Result<(), CudaError> {
-        let count = 3 * self.tokens;
+        let count = self.sizes.input_rows() * self.tokens;
         let from = self.buffers.pinned.inputs.span(0, count);
         self.stream.copy(from, self.buffers.inputs.span(0, count))
     }

@@ -140,7 +140,9 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("glm-4.7", 92 * 8 * 128 * 4),
         ("glm-4.5-air", 46 * 8 * 128 * 4),
         ("minimax-m2", 62 * 8 * 128 * 4),
-        ("gpt-oss-120b", 36 * 8 * 64 * 4),
+        // Every other layer keeps a window, which is part of the state.
+        ("gpt-oss-120b", 18 * 8 * 64 * 4),
+        ("gpt-oss-20b", 12 * 8 * 64 * 4),
         // One layer in four attends, the others have a state.
         ("80B-A3B", 12 * 2 * 256 * 4),
         ("397B-A17B", 15 * 2 * 256 * 4),
@@ -153,4 +155,6 @@ fn a_token_takes_what_its_caches_are_made_of() {
     ] {
         assert_eq!(sequence(&config(name), KvType::F16)[0], expected, "{name}");
     }
+    // A block of 256 rows in each layer with a window.
+    assert_eq!(sequence(&config("gpt-oss-120b"), KvType::F16)[1], 18 * 256 * 8 * 64 * 4);
 }

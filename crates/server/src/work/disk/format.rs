@@ -28,7 +28,7 @@ use super::at;
 
 const PAGE_MAGIC: [u8; 8] = *b"FMKVPAGE";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"FMPREFIX";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const SNAPSHOT_HEADER: usize = 56;
 const PAGE_HEADER: usize = 48 + PAGE_TOKENS * 4;
 const CHECKSUM_BYTES: usize = 8;

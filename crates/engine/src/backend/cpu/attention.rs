@@ -1,0 +1,54 @@
+//! Attention over heads' keys and values: each run appends its own and attends to what it sees.
+
+use kernels::{AttentionExtras, AttentionShape};
+use store::LayerId;
+
+use super::{CpuBackend, Register};
+use crate::weights::VectorId;
+
+impl CpuBackend {
+    pub(super) fn run_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        let extras = AttentionExtras {
+            window: self.config.layers[layer.index()].window,
+            sinks: sinks.map(|sinks| self.weights.vector(sinks)),
+        };
+        let attention = &self.config.attention;
+        let shape = AttentionShape {
+            query_heads: attention.query_heads,
+            key_value_heads: attention.key_value_heads,
+            head_dim: attention.head_dim,
+            scale: (attention.head_dim as f32).powf(-0.5),
+            kv_type: self.options.kv_type,
+        };
+        let (query_width, key_width) = (
+            attention.query_heads * attention.head_dim,
+            attention.key_value_heads * attention.head_dim,
+        );
+        let most = self.sequences.part_tokens(layer);
+        for (run, span) in self.spans.iter().enumerate() {
+            for start in (0..span.tokens).step_by(most) {
+                let count = most.min(span.tokens - start);
+                let (first, position) = (span.first + start, span.position + start);
+                let rows = |width: usize| first * width..(first + count) * width;
+                let keys = &self.registers.get(Register::Key)[rows(key_width)];
+                let values = &self.registers.get(Register::Value)[rows(key_width)];
+                let sides = &[keys, values][..];
+                self.sequences.append(span.sequence, layer, &shape, position, sides);
+                let positions = position..position + count;
+                let (begin, blocks) = self.sequences.blocks(span.sequence, layer, positions);
+                let (query, context) = self.registers.pair(Register::Query, Register::Context);
+                self.compute.attention_with(
+                    &shape,
+                    extras,
+                    &query[rows(query_width)],
+                    position - begin,
+                    &blocks,
+                    &mut context[rows(query_width)],
+                );
+            }
+            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
+                self.sequences.keep_window(span.sequence, layer, mark.state.as_deref_mut());
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Keys and values of layers with a window: a sequence's place has room for its last rows alone.
+//!
+//! Rows lie in order of positions from a *base* on, which is a multiple of the tiles of all attention kernels. Kernels
+//! are told positions from that base instead of the sequence's start: they only take differences of positions, and
+//! begin tiles at multiples of their length, so that bits do not depend on where the base is. Answers append to the
+//! place itself; when it is full, the window's rows are copied to its front between two steps. A run of a prompt may be
+//! longer than a place: its rows and the window before them lie in a buffer that all layers share, and its last rows
+//! go to the place once the layer has attended.
+
+use cuda::launch::{self, AttentionShape, KeyValueCache, TokenPlaces, Visible};
+use cuda::{CudaError, Device, DeviceBuffer, Span};
+use store::LayerId;
+
+use super::super::snapshot::Mark;
+use super::buffers::Sizes;
+use super::{CudaBackend, CudaOptions, Register};
+use crate::model::config::ModelConfig;
+
+/// Bases are multiples of this, and so of the keys of every kernel's tile: 16, 32 and 64.
+const BASE_TOKENS: usize = 64;
+
+/// Where rows lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WindowRows {
+    /// The longest window of a layer.
+    window: usize,
+}
+
+impl WindowRows {
+    /// The base of a place from which a sequence of `length` tokens goes on.
+    fn base(self, length: usize) -> usize {
+        (length + 1).saturating_sub(self.window) / BASE_TOKENS * BASE_TOKENS
+    }
+
+    /// Most rows that lie between a base and the next token.
+    fn kept(self) -> usize {
+        (self.window + BASE_TOKENS - 2).next_multiple_of(BASE_TOKENS)
+    }
+
+    /// Rows of a place: what is copied to the front does not reach where it comes from.
+    fn place(self) -> usize {
+        2 * self.kept()
+    }
+
+    /// The base from which `tokens` tokens at `position` are appended to a place whose rows begin at `base`, and
+    /// the rows that have to be copied to its front before: the first of them, and how many.
+    fn making_room(
+        self,
+        base: usize,
+        position: usize,
+        tokens: usize,
+    ) -> (usize, Option<(usize, usize)>) {
+        if position + tokens - base <= self.place() {
+            return (base, None);
+        }
+        let new = self.base(position);
+        (new, Some((new - base, position - new)))
+    }
+}
+
+/// Sizes of everything that layers with a window keep.
+#[derive(Clone, Debug)]
+pub(super) struct WindowSizes {
+    pub(super) rows: WindowRows,
+    layers: usize,
+    sequences: usize,
+    /// Tokens of a batch.
+    tokens: usize,
+    /// Bytes of one position's keys, or values, in one layer.
+    row: usize,
+}
+
+impl WindowSizes {
+    /// `None` for models all of whose layers keep all positions.
+    pub(super) fn new(config: &ModelConfig, options: &CudaOptions, row: usize) -> Option<Self> {
+        let windows = config.layers.iter().filter_map(|layer| layer.kept_window());
+        Some(Self {
+            rows: WindowRows { window: windows.max()? },
+            layers: config.window_layers(),
+            sequences: options.sequences,
+            tokens: options.batch_tokens,
+            row,
+        })
+    }
+
+    /// Bytes of keys, or values, of all places of a layer.
+    fn layer_bytes(&self) -> usize {
+        self.sequences * self.place_bytes()
+    }
+
+    fn place_bytes(&self) -> usize {
+        self.rows.place() * self.row
+    }
+
+    /// Bytes of the keys, or values, of a run and of the window before it.
+    fn run_bytes(&self) -> usize {
+        (self.rows.kept() + self.tokens) * self.row
+    }
+
+    /// Bytes of all places.
+    pub(super) fn place_bytes_of_all(&self) -> usize {
+        2 * self.layers * self.layer_bytes()
+    }
+
+    /// Bytes of the buffer of a run.
+    pub(super) fn scratch_bytes(&self) -> usize {
+        2 * self.run_bytes()
+    }
+
+    /// Bytes of one layer's keys in a snapshot; as many of values follow.
+    fn kept_bytes(&self) -> usize {
+        self.rows.kept() * self.row
+    }
+
+    /// Values of a snapshot's state that hold the windows of all layers: bytes of rows, in words.
+    pub(super) fn state_values(&self) -> usize {
+        // Whole words: rows come in multiples of 64.
+        2 * self.layers * self.kept_bytes() / size_of::<f32>()
+    }
+}
+
+/// Memory of layers with a window.
+pub(super) struct Windows {
+    sizes: WindowSizes,
+    /// Keys and values, each `[layers, sequences]` places.
+    places: [DeviceBuffer; 2],
+    /// Keys and values of the run in progress, and of the window before it.
+    run: [DeviceBuffer; 2],
+    /// By sequence: the position of the first row of its place.
+    bases: Vec<usize>,
+}
+
+impl Windows {
+    pub(super) fn new(device: &Device, sizes: &Sizes) -> Result<Option<Self>, CudaError> {
+        let Some(sizes) = sizes.windows.clone() else { return Ok(None) };
+        let both = |bytes: usize| -> Result<[DeviceBuffer; 2], CudaError> {
+            Ok([DeviceBuffer::new(device, bytes)?, DeviceBuffer::new(device, bytes)?])
+        };
+        Ok(Some(Self {
+            places: both(sizes.layers * sizes.layer_bytes())?,
+            run: both(sizes.run_bytes())?,
+            bases: vec![0; sizes.sequences],
+            sizes,
+        }))
+    }
+
+    /// The sequence at a place has `length` tokens, whose last rows are there.
+    pub(super) fn set_length(&mut self, sequence: usize, length: usize) {
+        self.bases[sequence] = self.sizes.rows.base(length);
+    }
+
+    /// First byte of row `row` of a sequence's place, of keys as of values.
+    fn at(&self, layer: usize, sequence: usize, row: usize) -> usize {
+        layer * self.sizes.layer_bytes()
+            + sequence * self.sizes.place_bytes()
+            + row * self.sizes.row
+    }
+
+    /// Rows of a sequence's place: keys, values.
+    fn rows(&self, layer: usize, sequence: usize, first: usize, count: usize) -> [Span<u8>; 2] {
+        let (at, bytes) = (self.at(layer, sequence, first), count * self.sizes.row);
+        [&self.places[0], &self.places[1]].map(|side| side.span(at, bytes))
+    }
+
+    /// Rows of the run in progress.
+    fn run_rows(&self, first: usize, count: usize) -> [Span<u8>; 2] {
+        let row = self.sizes.row;
+        [&self.run[0], &self.run[1]].map(|side| side.span(first * row, count * row))
+    }
+}
+
+impl CudaBackend {
+    /// Says of the batch's parts where rows of their sequences lie, and makes room for those of a step.
+    pub(super) fn place_windows(&mut self) -> Result<(), CudaError> {
+        let Some(windows) = &mut self.windows else { return Ok(()) };
+        let rows = windows.sizes.rows;
+        for index in 0..self.parts.len() {
+            let part = self.parts[index];
+            let place = part.sequence.0 as usize;
+            let first = self.parts[..index].iter().all(|it| it.sequence != part.sequence);
+            self.parts[index].base = match (self.single, first) {
+                (false, false) => rows.base(part.position),
+                (false, true) | (true, false) => windows.bases[place],
+                (true, true) => {
+                    let own = self.parts.iter().filter(|it| it.sequence == part.sequence);
+                    let held = windows.bases[place];
+                    let (base, moved) = rows.making_room(held, part.position, own.count());
+                    for layer in 0..windows.sizes.layers {
+                        let Some((first, count)) = moved else { break };
+                        let from = windows.rows(layer, place, first, count);
+                        for (from, to) in from.into_iter().zip(windows.rows(layer, place, 0, count))
+                        {
+                            self.stream.copy(from, to)?;
+                        }
+                    }
+                    windows.bases[place] = base;
+                    base
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Positions of the batch's tokens from the bases of their rows, for the device to fetch.
+    pub(super) fn write_window_positions(&self) {
+        let Some(windows) = &self.windows else { return };
+        for part in &self.parts {
+            // Rows of a prompt's run lie in the buffer of the run.
+            let base = if self.single { part.base } else { windows.sizes.rows.base(part.position) };
+            let first = part.position - base;
+            let positions = (first..first + part.tokens).map(|place| place as u32);
+            self.buffers.pinned.inputs.hand_over(3 * self.tokens + part.first, positions);
+        }
+    }
+
+    /// The batch has ended: the places of a prompt's sequences have their last rows.
+    pub(super) fn end_windows(&mut self) {
+        let Some(windows) = &mut self.windows else { return };
+        for part in self.parts.iter().filter(|_| !self.single) {
+            windows.set_length(part.sequence.0 as usize, part.position + part.tokens);
+        }
+    }
+
+    /// Appends keys and values of every run to a layer that keeps a window, then attends; windows for the places that
+    /// are to be left.
+    pub(super) fn attend_window(
+        &self,
+        layer: LayerId,
+        visible: Visible,
+        marks: &mut [Mark],
+    ) -> Result<(), CudaError> {
+        let Some(windows) = &self.windows else { return Ok(()) };
+        let (shape, index) = (self.sizes.attention, self.index[layer.index()]);
+        let cache = |[keys, values]: [Span<u8>; 2], context| KeyValueCache {
+            keys,
+            values,
+            context,
+            kv_type: self.options.kv_type,
+        };
+        let rows = windows.sizes.rows;
+        if self.single {
+            let all = windows.sizes.sequences * rows.place();
+            let places = self.window_places(0, self.tokens);
+            let cache = cache(windows.rows(index, 0, 0, all), rows.place());
+            return self.append_and_attend(&shape, 0, &places, &cache, visible);
+        }
+        for (run, part) in self.parts.iter().enumerate() {
+            let place = part.sequence.0 as usize;
+            let (base, end) = (rows.base(part.position), part.position + part.tokens);
+            let before = part.position - base;
+            let copy = |from: [Span<u8>; 2], to: [Span<u8>; 2]| {
+                from.into_iter().zip(to).try_for_each(|(from, to)| self.stream.copy(from, to))
+            };
+            if before > 0 {
+                let held = windows.rows(index, place, base - part.base, before);
+                copy(held, windows.run_rows(0, before))?;
+            }
+            let places = self.window_places(part.first, part.tokens);
+            // One place for all sequences.
+            let cache = cache(windows.run_rows(0, before + part.tokens), 0);
+            self.append_and_attend(&shape, part.first, &places, &cache, visible)?;
+            let kept = end - rows.base(end);
+            copy(windows.run_rows(end - kept - base, kept), windows.rows(index, place, 0, kept))?;
+            for mark in marks.iter_mut().filter(|mark| mark.run == run) {
+                self.keep_window(index, place, end, mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens of the batch and their positions from the bases of their rows.
+    fn window_places(&self, first: usize, tokens: usize) -> TokenPlaces {
+        TokenPlaces {
+            positions: self.input(3, first, tokens),
+            sequences: self.input(2, first, tokens),
+            single: self.single,
+        }
+    }
+
+    /// Appends keys and values of the tokens from `first` on to a cache, then attends.
+    pub(super) fn append_and_attend(
+        &self,
+        shape: &AttentionShape,
+        first: usize,
+        places: &TokenPlaces,
+        cache: &KeyValueCache,
+        visible: Visible,
+    ) -> Result<(), CudaError> {
+        let count = places.positions.len();
+        let (queries, keys) = (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
+        let rows = |register, width: usize| {
+            self.buffers.registers[register as usize].part(first * width, count * width)
+        };
+        let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
+        launch::append(&self.stream, shape, places, cache, new_keys, values)?;
+        let (query, out) = (rows(Register::Query, queries), rows(Register::Context, queries));
+        let scratch = self.buffers.attention.all();
+        launch::attend(&self.stream, shape, places, cache, query, out, scratch, visible)
+    }
+
+    /// Where windows begin in a snapshot's state.
+    fn windows_start(&self) -> usize {
+        self.sizes.state_values() - self.sizes.windows.as_ref().map_or(0, WindowSizes::state_values)
+    }
+
+    /// A layer's window of a sequence that has `length` tokens, into the state of a snapshot. Its place begins at the
+    /// base of that length.
+    fn keep_window(
+        &self,
+        layer: usize,
+        sequence: usize,
+        length: usize,
+        mark: &mut Mark,
+    ) -> Result<(), CudaError> {
+        let Some(state) = &mut mark.state else { return Ok(()) };
+        self.stream.wait()?;
+        let state = &mut state[self.windows_start()..];
+        self.read_window(layer, sequence, self.window_base(length), length, state)
+    }
+
+    fn window_base(&self, length: usize) -> usize {
+        self.windows.as_ref().map_or(0, |windows| windows.sizes.rows.base(length))
+    }
+
+    /// Reads the last rows of a place that begins at `base` into the windows of a snapshot. What is beyond them is
+    /// zero: what the buffer held before must not get out.
+    fn read_window(
+        &self,
+        layer: usize,
+        sequence: usize,
+        base: usize,
+        length: usize,
+        state: &mut [f32],
+    ) -> Result<(), CudaError> {
+        let Some(windows) = &self.windows else { return Ok(()) };
+        let (kept, row) = (windows.sizes.kept_bytes(), windows.sizes.row);
+        let first = windows.sizes.rows.base(length);
+        let (at, live) = (windows.at(layer, sequence, first - base), (length - first) * row);
+        let state = bytemuck::cast_slice_mut::<f32, u8>(state);
+        let sides = state[2 * layer * kept..][..2 * kept].chunks_exact_mut(kept);
+        for (side, bytes) in windows.places.iter().zip(sides) {
+            side.read_bytes(at, &mut bytes[..live])?;
+            bytes[live..].fill(0);
+        }
+        Ok(())
+    }
+
+    /// The windows of a sequence, into a snapshot's state. Nothing runs.
+    pub(super) fn read_windows(
+        &self,
+        sequence: usize,
+        length: usize,
+        state: &mut [f32],
+    ) -> Result<(), CudaError> {
+        let Some(windows) = &self.windows else { return Ok(()) };
+        let state = &mut state[self.windows_start()..];
+        (0..windows.sizes.layers).try_for_each(|layer| {
+            self.read_window(layer, sequence, windows.bases[sequence], length, state)
+        })
+    }
+
+    /// Sets a sequence's windows to those of a snapshot of `length` tokens. Nothing runs.
+    pub(super) fn write_windows(
+        &mut self,
+        sequence: usize,
+        length: usize,
+        state: &[f32],
+    ) -> Result<(), CudaError> {
+        let start = self.windows_start();
+        let Some(windows) = &mut self.windows else { return Ok(()) };
+        windows.set_length(sequence, length);
+        let (kept, row) = (windows.sizes.kept_bytes(), windows.sizes.row);
+        let live = (length - windows.bases[sequence]) * row;
+        let state = bytemuck::cast_slice::<f32, u8>(&state[start..]);
+        for layer in 0..windows.sizes.layers {
+            let at = windows.at(layer, sequence, 0);
+            let sides = state[2 * layer * kept..][..2 * kept].chunks_exact(kept);
+            for (side, bytes) in windows.places.iter().zip(sides) {
+                side.write(at, &bytes[..live])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place whose rows are numbered by position: after any mix of steps, prompts' runs and restores, every token
+    /// finds the rows of its window where it is told that they are.
+    #[test]
+    fn every_token_finds_its_window() {
+        let mut state = 0x5eed_u64;
+        let mut next = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % bound
+        };
+        for window in [1, 4, 63, 64, 65, 128, 129, 1000] {
+            let rows = WindowRows { window };
+            let (mut place, mut base, mut length) = (vec![usize::MAX; rows.place()], 0, 0);
+            let check = |rows: &[usize], base: usize, position: usize| {
+                for seen in (position + 1).saturating_sub(window)..=position {
+                    assert_eq!(rows[seen - base], seen, "{window}: from {position}");
+                }
+                assert!(base.is_multiple_of(BASE_TOKENS));
+            };
+            for _ in 0..3000 {
+                match next(12) {
+                    0 => {
+                        // A run: the window before it and its own rows; then its last rows.
+                        let tokens = 1 + next(2 * rows.place());
+                        let (from, end) = (rows.base(length), length + tokens);
+                        assert!(length - from <= rows.kept());
+                        let mut run: Vec<_> = place[from - base..length - base].to_vec();
+                        run.extend(length..end);
+                        (length..end).for_each(|position| check(&run, from, position));
+                        base = rows.base(end);
+                        place[..end - base].copy_from_slice(&run[base - from..]);
+                        length = end;
+                    }
+                    1 => {
+                        // Kept, and gone on from at another place.
+                        let first = rows.base(length);
+                        let kept = place[first - base..length - base].to_vec();
+                        assert!(kept.len() <= rows.kept());
+                        place.fill(usize::MAX);
+                        place[..kept.len()].copy_from_slice(&kept);
+                        base = first;
+                    }
+                    _ => {
+                        let (new, moved) = rows.making_room(base, length, 1);
+                        if let Some((first, count)) = moved {
+                            assert!(count <= first, "{window}: copies do not overlap");
+                            place.copy_within(first..first + count, 0);
+                        }
+                        base = new;
+                        place[length - base] = length;
+                        check(&place, base, length);
+                        length += 1;
+                    }
+                }
+            }
+        }
+    }
+}

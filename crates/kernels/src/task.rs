@@ -1,4 +1,4 @@
-//! One product cut into pieces: some rows of a matrix for all of the product's tokens.
+//! One product cut into pieces: some rows of a matrix for some of the product's tokens.
 //!
 //! What kind of product it is follows from the encoding of the matrix; what differs between integers and binary32
 //! is the form of the activations.
@@ -8,13 +8,15 @@ use crate::blocks::BlockFormat;
 use crate::format::{Encoding, FloatType, Matrix, symmetric_offset};
 use std::ops::Range;
 
-/// Some rows of one product for all of its tokens, with activations in the form `X`.
+/// Some rows of one product for some of its tokens, with activations in the form `X`.
 pub(crate) struct Task<'a, X> {
     pub(crate) matrix: &'a Matrix<'a>,
     pub(crate) rows: Range<usize>,
     pub(crate) x: X,
-    /// Rows of `x` to use, or `0..count` if empty.
+    /// Rows of `x` to use, or `first..first + count` if empty.
     pub(crate) tokens: &'a [u32],
+    /// 0 where `tokens` names the rows.
+    pub(crate) first: usize,
     pub(crate) count: usize,
     /// `[count, rows of the matrix]`
     pub(crate) out: *mut f32,
@@ -30,7 +32,7 @@ impl<X> Task<'_, X> {
     /// Row of the activations of token `token` of this product.
     #[inline(always)]
     pub(crate) fn x_row(&self, token: usize) -> usize {
-        if self.tokens.is_empty() { token } else { self.tokens[token] as usize }
+        if self.tokens.is_empty() { self.first + token } else { self.tokens[token] as usize }
     }
 
     /// Place of one output.

@@ -272,3 +272,33 @@ fn planes_of_another_length_are_refused() {
     let error = Matrix::new(encoding, 130, 129, &weight, &scales, &[0; 16]).unwrap_err();
     assert_eq!(error.to_string(), "bias bytes: expected 0, found 16");
 }
+
+#[test]
+fn many_tokens_have_the_bits_of_few_however_they_are_cut() {
+    let mut random = Random::new(5);
+    let affine = |bits| Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 };
+    let blocks = Encoding::Block(BlockFormat::Q4K);
+    let floats = Encoding::Float(FloatType::Bf16);
+    for encoding in [affine(4), affine(8), blocks, Encoding::Mxfp4, floats] {
+        // Pieces of 64 rows and tokens, and what is left over of both.
+        let (rows, columns, tokens) = (130, 512, 150);
+        let matrix = random_matrix(&mut random, encoding, rows, columns);
+        let x = random.normals(tokens * columns);
+        for arithmetic in [Arithmetic::Int16, Arithmetic::F32] {
+            for isa in isas() {
+                let (one, many) = (compute(1, arithmetic, isa), compute(3, arithmetic, isa));
+                let case = format!("{isa:?} {arithmetic:?} {encoding:?}");
+                let parts = x.chunks(40 * columns);
+                let all: Vec<f32> =
+                    parts.flat_map(|x| multiply(&one, &matrix, x, Tokens::All, 0)).collect();
+                let got = multiply(&many, &matrix, &x, Tokens::All, 0);
+                assert!(all == got, "{case}: all tokens at once");
+                let chosen: Vec<u32> = (0..140).map(|i| (i * 7 + 3) % 150).collect();
+                let got = multiply(&many, &matrix, &x, Tokens::Rows(&chosen), 0);
+                for (got, &token) in got.chunks(rows).zip(&chosen) {
+                    assert!(all[token as usize * rows..][..rows] == *got, "{case}: {token}");
+                }
+            }
+        }
+    }
+}

@@ -123,35 +123,38 @@ fn routing_ranks_by_probability_and_breaks_ties_by_id() {
 #[test]
 fn convolution_carries_its_state() {
     let mut random = Random::new(5);
-    let (channels, kernel, tokens) = (53, 4, 11);
-    let x = random.normals(tokens * channels);
-    let weight = random.normals(channels * kernel);
-    let start = random.normals((kernel - 1) * channels);
-    let got = everywhere(|c| {
-        let (mut state, mut out) = (start.clone(), vec![0.0; x.len()]);
-        c.causal_convolution(&mut state, &x, &weight, kernel, &mut out);
-        let (mut other, mut pieces) = (start.clone(), vec![0.0; x.len()]);
-        for range in [0..1, 1..3, 3..10, 10..11] {
-            let range = range.start * channels..range.end * channels;
-            let out = &mut pieces[range.clone()];
-            c.causal_convolution(&mut other, &x[range], &weight, kernel, out);
+    // Less than a strip of channels, and more than two.
+    for channels in [53, 600] {
+        let (kernel, tokens) = (4, 11);
+        let x = random.normals(tokens * channels);
+        let weight = random.normals(channels * kernel);
+        let start = random.normals((kernel - 1) * channels);
+        let got = everywhere(|c| {
+            let (mut state, mut out) = (start.clone(), vec![0.0; x.len()]);
+            c.causal_convolution(&mut state, &x, &weight, kernel, &mut out);
+            let (mut other, mut pieces) = (start.clone(), vec![0.0; x.len()]);
+            for range in [0..1, 1..3, 3..10, 10..11] {
+                let range = range.start * channels..range.end * channels;
+                let out = &mut pieces[range.clone()];
+                c.causal_convolution(&mut other, &x[range], &weight, kernel, out);
+            }
+            assert_eq!((&out, &state), (&pieces, &other), "the split changed bits");
+            out.extend(state);
+            out
+        });
+        let rows: Vec<f64> = wide(&[start, x].concat());
+        let mut want = Vec::new();
+        for t in 0..tokens {
+            for c in 0..channels {
+                let sum: f64 = (0..kernel)
+                    .map(|j| rows[(t + j) * channels + c] * f64::from(weight[c * kernel + j]))
+                    .sum();
+                want.push(sum * sigmoid(sum));
+            }
         }
-        assert_eq!((&out, &state), (&pieces, &other), "the split changed bits");
-        out.extend(state);
-        out
-    });
-    let rows: Vec<f64> = wide(&[start, x].concat());
-    let mut want = Vec::new();
-    for t in 0..tokens {
-        for c in 0..channels {
-            let sum: f64 = (0..kernel)
-                .map(|j| rows[(t + j) * channels + c] * f64::from(weight[c * kernel + j]))
-                .sum();
-            want.push(sum * sigmoid(sum));
-        }
+        want.extend(&rows[tokens * channels..]);
+        close(&got, &want, 1e-6, "convolution");
     }
-    want.extend(&rows[tokens * channels..]);
-    close(&got, &want, 1e-6, "convolution");
 }
 
 /// The recurrence of the architecture in binary64, `S [key_dim, value_dim]` per head.
@@ -189,7 +192,7 @@ fn delta_reference(shape: &DeltaShape, inputs: &DeltaInputs<'_>, tokens: usize) 
 #[test]
 fn delta_rule_matches_the_recurrence_in_both_forms() {
     let mut random = Random::new(6);
-    for (key_heads, value_heads, key_dim, value_dim) in [(2, 6, 24, 40), (1, 2, 128, 128)] {
+    for (key_heads, value_heads, key_dim, value_dim) in [(2, 6, 26, 40), (1, 2, 128, 128)] {
         let shape = DeltaShape { key_heads, value_heads, key_dim, value_dim };
         let tokens = 150;
         // q, k and v are parts of wider rows.

@@ -159,6 +159,13 @@ const MANY_TOKENS: usize = 8;
 /// Rows of such pieces: arranging sixteen tokens costs about as much as multiplying them with 64 rows.
 const MANY_TOKENS_ROWS: Range<usize> = 64..512;
 
+/// Tokens of a piece are a multiple of this where a product has more: as many as kernels take through rows at a time,
+/// so that nothing is done twice for it.
+const TOKENS_UNIT: usize = 64;
+
+/// Pieces that each worker gets of the products of a region with many tokens: the last one leaves the others idle.
+const PIECES_EACH: usize = 8;
+
 impl Compute {
     /// Starts the threads and chooses the kernels.
     pub fn new(options: ComputeOptions) -> Result<Self, ComputeError> {
@@ -260,8 +267,7 @@ impl Compute {
     /// If a job's activations are not prepared for its encoding and columns, a token does not
     /// exist, or `out` has another length than `[n, rows]`.
     pub fn matmul(&self, jobs: &mut [MatmulJob<'_>]) {
-        let rows = jobs.iter().map(|job| job.matrix.rows).sum();
-        let cut = Pieces::new(rows, self.pool.workers());
+        let cut = Pieces::new(jobs, self.pool.workers());
         let mut pieces = 0;
         let mut bytes = 0;
         for job in jobs.iter() {
@@ -275,16 +281,15 @@ impl Compute {
             for piece in range {
                 // SAFETY: the piece exists, so the walk ends within the jobs; workers only read
                 // the jobs themselves.
-                let (job, first) = unsafe {
+                let job = unsafe {
                     while piece >= before + cut.count(&*jobs.pointer().add(index)) {
                         before += cut.count(&*jobs.pointer().add(index));
                         index += 1;
                     }
-                    let job = jobs.pointer().add(index);
-                    (job, (piece - before) * cut.rows(&(*job).matrix, (*job).count()))
+                    jobs.pointer().add(index)
                 };
-                // SAFETY: pieces are disjoint rows of the outputs.
-                unsafe { self.product(job, first, cut) };
+                // SAFETY: pieces are disjoint rows or tokens of the outputs.
+                unsafe { self.product(job, piece - before, cut) };
             }
         };
         if bytes < PIECE_BYTES / 4 {
@@ -294,37 +299,42 @@ impl Compute {
         }
     }
 
-    /// One piece of a product: the rows from `first`.
+    /// One piece of a product.
     ///
     /// # Safety
     ///
-    /// `job` has been checked and lives on; it is only read, except that the outputs of these rows
+    /// `job` has been checked and lives on; it is only read, except that the outputs of this piece
     /// are written, and no other thread writes them.
-    unsafe fn product(&self, job: *mut MatmulJob<'_>, first: usize, cut: Pieces) {
+    unsafe fn product(&self, job: *mut MatmulJob<'_>, piece: usize, cut: Pieces) {
         // SAFETY: as above. The outputs are reached by a raw place, so that no reference to them
         // exists that another worker's writes could contradict.
         let (matrix, x, tokens, out) = unsafe {
             let out: *mut [f32] = &raw mut *(*job).out;
             (&(*job).matrix, (*job).x, (*job).tokens, out.cast::<f32>())
         };
-        let (tokens, count) = match tokens {
-            Tokens::All => (&[][..], x.tokens()),
-            Tokens::Rows(rows) => (rows, rows.len()),
+        let all = match tokens {
+            Tokens::All => x.tokens(),
+            Tokens::Rows(rows) => rows.len(),
         };
-        if count == 0 {
+        if all == 0 {
             return;
         }
-        let rows = first..(first + cut.rows(matrix, count)).min(matrix.rows);
+        let (rows, span) = cut.piece(matrix, all, piece);
+        let (tokens, first, count) = match tokens {
+            Tokens::All => (&[][..], span.start, span.len()),
+            Tokens::Rows(rows) => (&rows[span.clone()], 0, span.len()),
+        };
+        let out = out.wrapping_add(span.start * matrix.rows);
         let key = self.integer_key(matrix.encoding);
         let in_planes = key.and(self.table.plane_rows);
         if matrix.encoding == Encoding::Mxfp4 && in_planes.is_none() {
             // SAFETY: as above.
-            return unsafe { self.mxfp4_product(matrix, rows, x, (tokens, count), out) };
+            return unsafe { self.mxfp4_product(matrix, rows, x, (tokens, first, count), out) };
         }
         match (key, matrix.encoding) {
             (Some(key), encoding) => {
                 let x = x.integers(key, encoding);
-                let task = Task { matrix, rows, x, tokens, count, out };
+                let task = Task { matrix, rows, x, tokens, first, count, out };
                 let kernel = match (encoding, in_planes) {
                     (Encoding::Block(_), _) => self.table.block_rows,
                     (Encoding::Mxfp4, Some(kernel)) => kernel,
@@ -334,7 +344,7 @@ impl Compute {
                 unsafe { kernel(&task) };
             }
             (None, _) => {
-                let task = Task { matrix, rows, x: x.floats(), tokens, count, out };
+                let task = Task { matrix, rows, x: x.floats(), tokens, first, count, out };
                 // SAFETY: as above.
                 unsafe { (self.table.float_rows)(&task) };
             }
@@ -342,21 +352,25 @@ impl Compute {
     }
 }
 
-/// How products are cut into pieces: rows that a worker takes at a time.
+/// How products are cut into pieces: rows and tokens that a worker takes at a time.
 #[derive(Clone, Copy)]
 struct Pieces {
-    /// Rows of a piece that gives each worker two, when many tokens are multiplied.
+    /// Rows of a piece that gives each worker two, when some tokens are multiplied.
     share: usize,
+    /// Rows times tokens of a piece, when many are.
+    area: usize,
 }
 
 impl Pieces {
-    /// For products with `rows` rows in all: two pieces for each worker, if they can be large enough.
-    fn new(rows: usize, workers: usize) -> Self {
-        Self { share: rows / (2 * workers) }
+    fn new(jobs: &[MatmulJob<'_>], workers: usize) -> Self {
+        let rows: usize = jobs.iter().map(|job| job.matrix.rows).sum();
+        let area: usize = jobs.iter().map(|job| job.matrix.rows * job.count()).sum();
+        Self { share: rows / (2 * workers), area: area / (PIECES_EACH * workers) }
     }
 
-    /// Rows of a piece: by bytes, but never less than a register block.
-    fn rows(self, matrix: &Matrix<'_>, tokens: usize) -> usize {
+    /// Rows and tokens of a piece: by bytes where tokens are few, but never less than a register block. Of many tokens
+    /// as many rows as use what a kernel has arranged, and the rest of the share in tokens.
+    fn shape(self, matrix: &Matrix<'_>, tokens: usize) -> (usize, usize) {
         let row = matrix.encoding.matrix_bytes(1, matrix.columns).max(1);
         let Range { start, end } = MANY_TOKENS_ROWS;
         // Products of floats take the tokens as they are. Routers have few rows, and all workers should share them.
@@ -364,14 +378,31 @@ impl Pieces {
         let (least, unit) = match (tokens < MANY_TOKENS, arranged) {
             (true, _) => (16, 16),
             (false, false) => (self.share.clamp(16, end), 16),
+            (false, true) if tokens > TOKENS_UNIT => {
+                let rows = (self.area / TOKENS_UNIT).clamp(start, end).next_multiple_of(64);
+                let most = tokens.next_multiple_of(TOKENS_UNIT);
+                let own = rows.min(matrix.rows).max(1);
+                let tokens =
+                    (self.area / own).next_multiple_of(TOKENS_UNIT).clamp(TOKENS_UNIT, most);
+                return (rows, tokens);
+            }
             (false, true) => (self.share.clamp(start, end), 64),
         };
-        (PIECE_BYTES / row).max(least).next_multiple_of(unit)
+        ((PIECE_BYTES / row).max(least).next_multiple_of(unit), tokens.max(1))
     }
 
     /// Pieces of a job.
     fn count(self, job: &MatmulJob<'_>) -> usize {
-        job.matrix.rows.div_ceil(self.rows(&job.matrix, job.count()))
+        let (rows, tokens) = self.shape(&job.matrix, job.count());
+        job.matrix.rows.div_ceil(rows) * job.count().div_ceil(tokens)
+    }
+
+    /// Rows and tokens of a piece: those of the same rows follow each other, so that they are read once.
+    fn piece(self, matrix: &Matrix<'_>, all: usize, piece: usize) -> (Range<usize>, Range<usize>) {
+        let (rows, tokens) = self.shape(matrix, all);
+        let across = all.div_ceil(tokens);
+        let (row, token) = (piece / across * rows, piece % across * tokens);
+        (row..(row + rows).min(matrix.rows), token..(token + tokens).min(all))
     }
 }
 

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 impl Compute {
-    /// Some rows of a product for `count` tokens.
+    /// Some rows of a product for `count` tokens: those of `tokens`, or those from `first_token` on if it is empty.
     ///
     /// # Safety
     ///
@@ -25,7 +25,7 @@ impl Compute {
         matrix: &Matrix<'_>,
         rows: Range<usize>,
         x: &Activations,
-        (tokens, count): (&[u32], usize),
+        (tokens, first_token, count): (&[u32], usize, usize),
         out: *mut f32,
     ) {
         let (first, n) = (rows.start, rows.len());
@@ -40,12 +40,14 @@ impl Compute {
             let (rows, to) = (0..n, results.as_mut_ptr());
             if let Some(key) = self.integer_key(encoding) {
                 let x = x.integers(key, matrix.encoding);
-                let task = Task { matrix: &some, rows, x, tokens, count, out: to };
+                let task =
+                    Task { matrix: &some, rows, x, tokens, first: first_token, count, out: to };
                 // SAFETY: `new` has checked the features, the caller the shapes; the results are this thread's.
                 unsafe { (self.table.block_rows)(&task) };
             } else {
                 let x = x.floats();
-                let task = Task { matrix: &some, rows, x, tokens, count, out: to };
+                let task =
+                    Task { matrix: &some, rows, x, tokens, first: first_token, count, out: to };
                 // SAFETY: as above.
                 unsafe { (self.table.float_rows)(&task) };
             }

@@ -3,7 +3,7 @@
 use super::{Compute, Parts};
 use crate::delta::{DeltaForm, DeltaInputs, DeltaShape};
 use crate::generic::delta::{DeltaTask, MAX_KEY_DIM};
-use crate::generic::elementwise::ConvolutionTask;
+use crate::generic::elementwise::{ConvolutionTask, STRIP};
 use crate::lanes::LANES;
 
 impl Compute {
@@ -30,8 +30,10 @@ impl Compute {
         assert_eq!(x.len(), out.len(), "causal_convolution: outputs");
         let tokens = x.len() / channels;
         let (state, out) = (Parts::new(state), Parts::new(out));
-        // Whole cache lines of channels; about a microsecond of work at least.
-        let piece = (512 / tokens.max(1)).next_multiple_of(LANES);
+        // Whole cache lines of channels; about a microsecond of work at least. Of many tokens a strip, or less where
+        // that leaves a worker without one.
+        let share = channels.div_ceil(2 * self.pool.workers()).min(STRIP);
+        let piece = (512 / tokens.max(1)).max(share).next_multiple_of(LANES);
         self.pool.for_each(channels, piece, |range| {
             let task = ConvolutionTask {
                 state: state.pointer(),

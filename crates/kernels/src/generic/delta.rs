@@ -8,6 +8,8 @@
 //! The chunked form is the same recurrence for 64 tokens at once (WY representation): within a
 //! chunk the `d` of all tokens solve a unit lower triangular system.
 
+#![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
+
 use crate::delta::{DeltaInputs, DeltaShape, gates};
 use crate::generic::elementwise::{load, store};
 use crate::lanes::{LANES, Lanes};
@@ -102,28 +104,77 @@ unsafe fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
     }
 }
 
-/// Sums over the key dimension, four at a time to hide latency: `(S^T k, S^T q)` of one block.
+/// `(S^T k, S^T q)` of one block in the making: four sums each to hide latency, row `i` in sum `i % 4`.
+#[derive(Clone, Copy)]
+struct Sums<L: Lanes> {
+    u: [L; 4],
+    w: [L; 4],
+}
+
+impl<L: Lanes> Sums<L> {
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: no memory is touched.
+        unsafe { Self { u: [L::splat(0.0); 4], w: [L::splat(0.0); 4] } }
+    }
+
+    /// One row of the state, whose elements of k and q are `k` and `q`.
+    #[inline(always)]
+    unsafe fn row(&mut self, at: usize, row: L, k: L, q: L) {
+        // SAFETY: no memory is touched.
+        unsafe {
+            self.u[at] = row.mul_add(k, self.u[at]);
+            self.w[at] = row.mul_add(q, self.w[at]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn join(&self) -> (L, L) {
+        let Self { u, w } = self;
+        // SAFETY: no memory is touched.
+        unsafe { (u[0].add(u[1]).add(u[2].add(u[3])), w[0].add(w[1]).add(w[2].add(w[3]))) }
+    }
+}
+
+/// Runs a block for each row of `0..len` with the sum it belongs to: those beyond the last four are added to the first.
+macro_rules! rows {
+    ($len:expr, |$row:ident, $sum:ident| $body:block) => {
+        let len: usize = $len;
+        let whole = len / 4 * 4;
+        for four in (0..whole).step_by(4) {
+            for $sum in 0..4 {
+                let $row = four + $sum;
+                $body
+            }
+        }
+        for $row in whole..len {
+            let $sum = 0;
+            $body
+        }
+    };
+}
+
+/// Sums over the key dimension: `(S^T k, S^T q)` of one block.
 #[inline(always)]
 unsafe fn read<L: Lanes>(state: *const f32, q: &[f32], k: &[f32]) -> (L, L) {
     // SAFETY: the block holds `k.len()` rows of 16.
     unsafe {
-        let mut u = [L::splat(0.0); 4];
-        let mut w = [L::splat(0.0); 4];
-        let whole = k.len() / 4 * 4;
-        for i in (0..whole).step_by(4) {
-            for j in 0..4 {
-                let row = L::load(state.add((i + j) * LANES));
-                u[j] = row.mul_add(L::splat(k[i + j]), u[j]);
-                w[j] = row.mul_add(L::splat(q[i + j]), w[j]);
-            }
-        }
-        for i in whole..k.len() {
-            let row = L::load(state.add(i * LANES));
-            u[0] = row.mul_add(L::splat(k[i]), u[0]);
-            w[0] = row.mul_add(L::splat(q[i]), w[0]);
-        }
-        (u[0].add(u[1]).add(u[2].add(u[3])), w[0].add(w[1]).add(w[2].add(w[3])))
+        let mut sums = Sums::<L>::zero();
+        rows!(k.len(), |i, sum| {
+            sums.row(sum, L::load(state.add(i * LANES)), L::splat(k[i]), L::splat(q[i]));
+        });
+        sums.join()
     }
+}
+
+/// What the tokens of a piece share over all blocks.
+struct Steps {
+    qs: [[f32; MAX_KEY_DIM]; STEPS],
+    ks: [[f32; MAX_KEY_DIM]; STEPS],
+    /// q . k, decay, beta of each token.
+    factors: [[f32; 3]; STEPS],
+    first: usize,
+    count: usize,
 }
 
 /// Token by token.
@@ -136,41 +187,119 @@ pub(crate) unsafe fn step<L: Lanes>(task: &mut DeltaTask<'_>) {
     let key_dim = task.shape.key_dim;
     // A few tokens at a time and blocks outside: the block stays in the first-level cache while the
     // tokens pass over it, instead of the whole head being walked once per token.
-    let mut qs = [[0.0f32; MAX_KEY_DIM]; STEPS];
-    let mut ks = [[0.0f32; MAX_KEY_DIM]; STEPS];
-    // q . k, decay, beta of each token.
-    let mut factors = [[0.0f32; 3]; STEPS];
+    let mut steps = Steps {
+        qs: [[0.0; MAX_KEY_DIM]; STEPS],
+        ks: [[0.0; MAX_KEY_DIM]; STEPS],
+        factors: [[0.0; 3]; STEPS],
+        first: 0,
+        count: 0,
+    };
     for start in (0..task.tokens).step_by(STEPS) {
-        let n = (task.tokens - start).min(STEPS);
-        for i in 0..n {
+        (steps.first, steps.count) = (start, (task.tokens - start).min(STEPS));
+        for i in 0..steps.count {
             let (g, beta) = gates(task.inputs, task.shape.value_heads, start + i, task.head);
-            let (q, k) = (&mut qs[i][..key_dim], &mut ks[i][..key_dim]);
+            let (q, k) = (&mut steps.qs[i][..key_dim], &mut steps.ks[i][..key_dim]);
             // SAFETY: passed on to the caller; slices have the length of the head.
             unsafe {
                 task.query_and_key::<L>(start + i, q, k);
-                factors[i] = [dot::<L>(q, k), g.exp(), beta];
+                steps.factors[i] = [dot::<L>(q, k), g.exp(), beta];
             }
         }
-        for block in 0..task.shape.column_blocks() {
-            for i in 0..n {
-                let (q, k) = (&qs[i][..key_dim], &ks[i][..key_dim]);
-                // SAFETY: passed on to the caller; pointers stay within the state block and the
-                // outputs.
-                unsafe {
-                    let [qk, decay, beta] = factors[i];
-                    let (qk, decay, beta) = (L::splat(qk), L::splat(decay), L::splat(beta));
-                    let state = task.state.as_mut_ptr().add(block * key_dim * LANES);
-                    let (u, w) = read::<L>(state, q, k);
-                    let (v, count) = task.value(start + i, block);
-                    let v: L = load(v, count);
-                    let d = beta.mul(v.sub(decay.mul(u)));
-                    let out = task.output(start + i, block);
-                    store(qk.mul_add(d, decay.mul(w)), out, count);
-                    for (i, &k) in k.iter().enumerate() {
-                        let row = state.add(i * LANES);
-                        d.mul_add(L::splat(k), L::load(row).mul(decay)).store(row);
+        let (blocks, mut block) = (task.shape.column_blocks(), 0);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            while L::WIDE && block + 2 <= blocks {
+                step_blocks::<L, 2>(task, &steps, block);
+                block += 2;
+            }
+            for block in block..blocks {
+                step_blocks::<L, 1>(task, &steps, block);
+            }
+        }
+    }
+}
+
+/// The tokens of a piece over `N` blocks from `block` on.
+///
+/// # Safety
+///
+/// As for [`step`].
+#[inline(always)]
+unsafe fn step_blocks<L: Lanes, const N: usize>(
+    task: &mut DeltaTask<'_>,
+    steps: &Steps,
+    block: usize,
+) {
+    let (key_dim, n) = (task.shape.key_dim, steps.count);
+    // SAFETY: passed on to the caller; pointers stay within the state blocks, the values and the outputs.
+    unsafe {
+        // No closures and no iterators over lanes: they do not inherit the features of the caller, and what is handed
+        // to one lies in memory from then on.
+        let mut state = [task.state.as_mut_ptr(); N];
+        for b in 0..N {
+            state[b] = state[b].add((block + b) * key_dim * LANES);
+        }
+        // All at once, and outputs likewise: tokens are kilobytes apart, so each of these is a miss that the
+        // sums below would wait for.
+        let mut rows = [[L::splat(0.0); N]; STEPS];
+        for (i, row) in rows.iter_mut().enumerate().take(n) {
+            for (b, v) in row.iter_mut().enumerate() {
+                let (from, count) = task.value(steps.first + i, block + b);
+                *v = load(from, count);
+            }
+        }
+        let mut sums: [(L, L); N] = [(L::splat(0.0), L::splat(0.0)); N];
+        for b in 0..N {
+            sums[b] = read::<L>(state[b], &steps.qs[0][..key_dim], &steps.ks[0][..key_dim]);
+        }
+        for i in 0..n {
+            let [qk, decay, beta] = steps.factors[i];
+            let (qk, decay, beta) = (L::splat(qk), L::splat(decay), L::splat(beta));
+            let mut d = [L::splat(0.0); N];
+            for b in 0..N {
+                let (u, w) = sums[b];
+                d[b] = beta.mul(rows[i][b].sub(decay.mul(u)));
+                rows[i][b] = qk.mul_add(d[b], decay.mul(w));
+            }
+            let k = &steps.ks[i][..key_dim];
+            if !L::WIDE || i + 1 == n {
+                for b in 0..N {
+                    for (row, &k) in k.iter().enumerate() {
+                        let row = state[b].add(row * LANES);
+                        d[b].mul_add(L::splat(k), L::load(row).mul(decay)).store(row);
                     }
                 }
+                if i + 1 == n {
+                    break;
+                }
+                for b in 0..N {
+                    let (q, k) = (&steps.qs[i + 1][..key_dim], &steps.ks[i + 1][..key_dim]);
+                    sums[b] = read::<L>(state[b], q, k);
+                }
+                continue;
+            }
+            // Where registers suffice: the update of this token and the sums of the next in one pass.
+            let k = k.as_ptr();
+            let (next_k, next_q) = (steps.ks[i + 1].as_ptr(), steps.qs[i + 1].as_ptr());
+            let mut next = [Sums::<L>::zero(); N];
+            rows!(key_dim, |at, sum| {
+                let own = L::splat(*k.add(at));
+                let (k, q) = (L::splat(*next_k.add(at)), L::splat(*next_q.add(at)));
+                for b in 0..N {
+                    let place = state[b].add(at * LANES);
+                    let row = d[b].mul_add(own, L::load(place).mul(decay));
+                    row.store(place);
+                    next[b].row(sum, row, k, q);
+                }
+            });
+            for b in 0..N {
+                sums[b] = next[b].join();
+            }
+        }
+        for (i, row) in rows.iter().enumerate().take(n) {
+            for (b, &out) in row.iter().enumerate() {
+                let (_, count) = task.value(steps.first + i, block + b);
+                store(out, task.output(steps.first + i, block + b), count);
             }
         }
     }

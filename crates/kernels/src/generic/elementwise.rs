@@ -200,6 +200,10 @@ pub(crate) unsafe fn exp_shifted<L: Lanes>(x: &[f32], shift: f32, out: &mut [f32
     }
 }
 
+/// Channels that the convolution takes through all tokens at a time, a multiple of [`LANES`]: a kilobyte of each row,
+/// so that the rows of a few tokens and the taps stay in the first-level cache.
+pub(crate) const STRIP: usize = 256;
+
 /// One range of channels of the causal convolution, for all tokens.
 pub(crate) struct ConvolutionTask {
     /// `[kernel - 1, channels]`, the last raw inputs, oldest first.
@@ -227,39 +231,48 @@ pub(crate) struct ConvolutionTask {
 /// channels of this task, and `kernel <= 8`.
 #[inline(always)]
 pub(crate) unsafe fn convolution<L: Lanes>(task: &ConvolutionTask) {
-    let ConvolutionTask { state, x, weight, out, channels, tokens, kernel, .. } = *task;
+    let ConvolutionTask { state, x, weight, out, channels, tokens, kernel, first, count } = *task;
     // SAFETY: every access is to a channel of this task, within the shapes above.
     unsafe {
-        vectors!(task.count, |at, n| {
-            let first = task.first + at;
-            let mut taps = [L::splat(0.0); 8];
-            for (j, tap) in taps.iter_mut().enumerate().take(kernel) {
-                let mut lanes = [0.0; LANES];
-                for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-                    *lane = *weight.add((first + i) * kernel + j);
-                }
-                *tap = L::load(lanes.as_ptr());
+        // Row `r` of the state followed by x.
+        let row = |r: usize| -> *const f32 {
+            if r < kernel - 1 {
+                state.add(r * channels).cast_const()
+            } else {
+                x.add((r - (kernel - 1)) * channels)
             }
-            // Row `r` of the state followed by x.
-            let row = |r: usize| -> L {
-                let from = if r < kernel - 1 {
-                    state.add(r * channels).cast_const()
-                } else {
-                    x.add((r - (kernel - 1)) * channels)
-                };
-                load(from.add(first), n)
-            };
-            for t in 0..tokens {
-                let mut sum = L::splat(0.0);
-                for (j, tap) in taps.iter().enumerate().take(kernel) {
-                    sum = row(t + j).mul_add(*tap, sum);
+        };
+        // Tokens outside: rows are kilobytes apart, and a walk along one column has a miss at every token.
+        for start in (0..count).step_by(STRIP) {
+            let (first, width) = (first + start, (count - start).min(STRIP));
+            let mut taps = [[0.0f32; STRIP]; 8];
+            for (j, taps) in taps.iter_mut().enumerate().take(kernel) {
+                for (channel, tap) in taps[..width].iter_mut().enumerate() {
+                    *tap = *weight.add((first + channel) * kernel + j);
                 }
-                store(silu(sum), out.add(t * channels + first), n);
+            }
+            for t in 0..tokens {
+                let mut rows = [x; 8];
+                for (j, from) in rows.iter_mut().enumerate().take(kernel) {
+                    *from = row(t + j).add(first);
+                }
+                vectors!(width, |at, n| {
+                    let mut sum = L::splat(0.0);
+                    for (from, taps) in rows.iter().zip(&taps).take(kernel) {
+                        let value: L = load(from.add(at), n);
+                        sum = value.mul_add(L::load(taps.as_ptr().add(at)), sum);
+                    }
+                    store(silu(sum), out.add(t * channels + first + at), n);
+                });
             }
             // Ascending order: row `r` takes row `r + tokens`, which is later and still unchanged.
             for r in 0..kernel - 1 {
-                store(row(r + tokens), state.add(r * channels + first), n);
+                let (from, to) = (row(r + tokens).add(first), state.add(r * channels + first));
+                vectors!(width, |at, n| {
+                    let value: L = load(from.add(at), n);
+                    store(value, to.add(at), n);
+                });
             }
-        });
+        }
     }
 }

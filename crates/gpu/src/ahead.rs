@@ -156,8 +156,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Records the next step while `ask`, which was asked for behind this one, is on its way: its first piece, and others
-    /// until the answer has arrived.
+    /// Records the next step while `ask`, which was asked for behind this one, is on its way: its first piece, and
+    /// others until the answer has arrived.
     ///
     /// # Errors
     /// The device failed.

@@ -84,13 +84,14 @@ fn prefetched(counters: &PrefetchCounters) -> String {
 
 /// What was handed to a device and waited for, for the line; nothing where a backend does not count it.
 fn queue(counters: &QueueCounters) -> String {
-    let &QueueCounters { dispatches, submissions, waits, waited_us } = counters;
+    let &QueueCounters { dispatches, ahead, submissions, waits, waited_us } = counters;
     if *counters == QueueCounters::default() {
         return String::new();
     }
     let waited = waited_us as f64 / 1e6;
     format!(
-        " · {dispatches} dispatches in {submissions} submissions, {waits} waits ({waited:.2} s)"
+        " · {dispatches} dispatches ({ahead} recorded ahead) in {submissions} submissions, \
+         {waits} waits ({waited:.2} s)"
     )
 }
 
@@ -125,10 +126,18 @@ mod tests {
     #[test]
     fn what_was_handed_to_a_device_is_said_where_it_is_counted() {
         assert_eq!(queue(&QueueCounters::default()), "");
-        let counters =
-            QueueCounters { dispatches: 900, submissions: 12, waits: 3, waited_us: 1_230_000 };
+        let counters = QueueCounters {
+            dispatches: 900,
+            ahead: 700,
+            submissions: 12,
+            waits: 3,
+            waited_us: 1_230_000,
+        };
         let line = queue(&counters);
-        assert_eq!(line, " · 900 dispatches in 12 submissions, 3 waits (1.23 s)");
+        assert_eq!(
+            line,
+            " · 900 dispatches (700 recorded ahead) in 12 submissions, 3 waits (1.23 s)"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! bits.
 
 mod adapter;
+mod ahead;
 mod buffer;
 pub mod check;
 mod compile;

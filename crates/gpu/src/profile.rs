@@ -48,6 +48,7 @@ impl Profile {
 impl Gpu {
     /// Begins to time every dispatch, up to 2,048; false where the adapter has no time stamps.
     pub fn begin_profile(&mut self) -> bool {
+        self.forget_steps();
         let timestamps = self.adapter().timestamps;
         self.profile = timestamps.then(|| Profile {
             queries: self.device.create_query_set(&wgpu::QuerySetDescriptor {

@@ -1,4 +1,5 @@
-//! What is asked of a GPU and arrives later, and work that can be handed over a second time.
+//! Copies, the hand-over of recorded work, what is asked of a GPU and arrives later, and work that can be handed over a
+//! second time.
 //!
 //! An [`Ask`] is a copy of bytes behind the work recorded so far; the host goes on recording and looks later. A *tape*
 //! remembers dispatches and copies, so that those that a raised flag has emptied ([`Gpu::control`]) can be repeated,
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
+use crate::ahead::Entry;
 use crate::{Buffer, Gpu, GpuError};
 
 /// Landing buffers that are kept for the next question.
@@ -148,6 +150,78 @@ impl Gpu {
         done
     }
 
+    /// Records a copy; places and sizes are multiples of 4.
+    pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
+        match self.foresaw_copy((from, start), (to, at), bytes) {
+            Ok(false) => {}
+            // Whoever records or submits next is told of an error.
+            Ok(true) | Err(_) => return,
+        }
+        self.tape.record_copy((from, start), (to, at), bytes);
+        if !self.tape.is_alone() {
+            self.copy_raw(from, start, &to.raw, at, bytes);
+        }
+        if self.ahead.notes() {
+            let (from, to) = (from.clone(), to.clone());
+            self.ahead.note(Entry::Copy { from, start, to, at, bytes });
+        }
+    }
+
+    pub(crate) fn copy_raw(
+        &mut self,
+        from: &Buffer,
+        start: u64,
+        to: &wgpu::Buffer,
+        at: u64,
+        bytes: u64,
+    ) {
+        self.pass = None;
+        self.encoder().copy_buffer_to_buffer(&from.raw, start, to, at, bytes);
+    }
+
+    /// Records that bytes become zero.
+    pub fn clear(&mut self, buffer: &Buffer) {
+        match self.foresaw_clear(buffer) {
+            Ok(false) => {}
+            Ok(true) | Err(_) => return,
+        }
+        self.clear_raw(buffer);
+        if self.ahead.notes() {
+            self.ahead.note(Entry::Clear(buffer.clone()));
+        }
+    }
+
+    pub(crate) fn clear_raw(&mut self, buffer: &Buffer) {
+        self.pass = None;
+        self.encoder().clear_buffer(&buffer.raw, 0, None);
+    }
+
+    /// Hands over what is recorded, without waiting.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn submit(&mut self) -> Result<(), GpuError> {
+        if self.ahead.waits() {
+            self.drop_ahead()?;
+        }
+        self.pass = None;
+        self.recorded = 0;
+        if self.encoder.is_some() || self.ahead.is_ready() {
+            self.hand_over();
+        }
+        self.check()
+    }
+
+    /// Hands over what is recorded; nothing of a piece that was recorded ahead waits ([`Gpu::drop_ahead`]).
+    pub(crate) fn hand_over(&mut self) -> wgpu::SubmissionIndex {
+        self.pass = None;
+        self.recorded = 0;
+        self.counts.submissions += 1;
+        let ready = self.ahead.take_ready();
+        let recorded = self.encoder.take().map(wgpu::CommandEncoder::finish);
+        self.queue.submit(ready.into_iter().chain(recorded))
+    }
+
     /// Hands everything recorded over and asks for bytes of several places behind it, one after the other; each is a
     /// multiple of 4, and there is one at least.
     ///
@@ -169,6 +243,9 @@ impl Gpu {
                 })
             }
         };
+        if self.ahead.waits() {
+            self.drop_ahead()?;
+        }
         let mut at = 0;
         for (buffer, start, bytes) in places {
             self.copy_raw(buffer, *start, &landing, at, *bytes);

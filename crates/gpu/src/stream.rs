@@ -11,6 +11,7 @@ use std::time::Duration;
 use kernels::format::BlockFormat;
 
 use crate::adapter::Adapter;
+use crate::ahead::{Ahead, Entry, bytes_of};
 use crate::buffer::{Buffer, Span};
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::packing::Packing;
@@ -58,9 +59,9 @@ pub struct Gpu {
     grids: HashMap<BlockFormat, Buffer>,
     /// By pipeline, then buffer, start and bytes of each binding.
     groups: HashMap<Vec<u64>, wgpu::BindGroup>,
-    encoder: Option<wgpu::CommandEncoder>,
-    pass: Option<wgpu::ComputePass<'static>>,
-    recorded: usize,
+    pub(crate) encoder: Option<wgpu::CommandEncoder>,
+    pub(crate) pass: Option<wgpu::ComputePass<'static>>,
+    pub(crate) recorded: usize,
     /// So much is recorded when it is handed over.
     pub(crate) due: usize,
     /// Bytes written, and those of them that are known to have been copied: the others may still lie in memory that
@@ -70,6 +71,7 @@ pub struct Gpu {
     /// Where answers are read, those that are free.
     pub(crate) landings: Vec<wgpu::Buffer>,
     pub(crate) tape: Tape,
+    pub(crate) ahead: Ahead,
     pub(crate) profile: Option<Profile>,
     control: Option<Buffer>,
     failure: Arc<Mutex<Option<GpuError>>>,
@@ -83,6 +85,8 @@ pub struct Gpu {
 pub struct Counts {
     /// Kernels that were launched.
     pub dispatches: u64,
+    /// Those of them that were recorded while the step before ran.
+    pub ahead: u64,
     /// Times that recorded work was handed over.
     pub submissions: u64,
     /// Times that the host stood still until work was done.
@@ -168,6 +172,7 @@ impl Gpu {
             landed: 0,
             landings: Vec::new(),
             tape: Tape::default(),
+            ahead: Ahead::default(),
             profile: None,
             control: None,
             failure,
@@ -203,6 +208,7 @@ impl Gpu {
     /// Compiles kernels anew in another form.
     pub(crate) fn set_form(&mut self, form: Form) {
         self.form = form;
+        self.forget_steps();
         self.pipelines.clear();
         self.groups.clear();
     }
@@ -409,6 +415,9 @@ impl Gpu {
         parameters: &[u32],
         groups: [u32; 3],
     ) -> Result<(), GpuError> {
+        if self.foresaw_dispatch(op, bindings, parameters, groups)? {
+            return Ok(());
+        }
         self.prepare(op)?;
         let Some(pipeline) = self.pipelines.get(&op) else {
             unreachable!("{op:?} was prepared above");
@@ -419,6 +428,7 @@ impl Gpu {
         key.push(u64::from(pipeline.id));
         key.extend(bindings().flat_map(|it| [u64::from(it.buffer.id), it.start, it.bytes]));
         let device = &self.device;
+        let noted = self.ahead.notes().then(|| key.clone());
         let group = self.groups.entry(key).or_insert_with(|| {
             let entries = bindings().enumerate();
             let entries: Vec<_> = entries
@@ -438,7 +448,7 @@ impl Gpu {
             })
         });
         let (pipeline, group) = (pipeline.raw.clone(), group.clone());
-        let bytes: Vec<u8> = parameters.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = bytes_of(parameters);
         self.tape.record(&pipeline, &group, &bytes, groups);
         if self.tape.is_alone() {
             return Ok(());
@@ -446,7 +456,12 @@ impl Gpu {
         if let Some(profile) = &mut self.profile {
             profile.note(op, groups);
         }
-        self.encode(&pipeline, &group, &bytes, groups)
+        self.encode(&pipeline, &group, &bytes, groups)?;
+        if let Some(key) = noted {
+            let parameters = parameters.to_vec();
+            self.ahead.note(Entry::Dispatch { op, pipeline, group, key, parameters, groups });
+        }
+        Ok(())
     }
 
     /// Records a dispatch.
@@ -471,12 +486,7 @@ impl Gpu {
             self.pass = Some(self.encoder().begin_compute_pass(&descriptor).forget_lifetime());
         }
         let Some(pass) = &mut self.pass else { unreachable!("a pass was begun above") };
-        pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, group, &[]);
-        if !parameters.is_empty() {
-            pass.set_immediates(0, parameters);
-        }
-        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        crate::ahead::encode_in(pass, pipeline, group, parameters, groups);
         if timed.is_some() {
             self.pass = None;
         }
@@ -494,52 +504,6 @@ impl Gpu {
         self.encoder.get_or_insert_with(|| {
             device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
         })
-    }
-
-    /// Records a copy; places and sizes are multiples of 4.
-    pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
-        self.tape.record_copy((from, start), (to, at), bytes);
-        if !self.tape.is_alone() {
-            self.copy_raw(from, start, &to.raw, at, bytes);
-        }
-    }
-
-    pub(crate) fn copy_raw(
-        &mut self,
-        from: &Buffer,
-        start: u64,
-        to: &wgpu::Buffer,
-        at: u64,
-        bytes: u64,
-    ) {
-        self.pass = None;
-        self.encoder().copy_buffer_to_buffer(&from.raw, start, to, at, bytes);
-    }
-
-    /// Records that bytes become zero.
-    pub fn clear(&mut self, buffer: &Buffer) {
-        self.pass = None;
-        self.encoder().clear_buffer(&buffer.raw, 0, None);
-    }
-
-    /// Hands over what is recorded, without waiting.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn submit(&mut self) -> Result<(), GpuError> {
-        self.pass = None;
-        self.recorded = 0;
-        if self.encoder.is_some() {
-            self.hand_over();
-        }
-        self.check()
-    }
-
-    pub(crate) fn hand_over(&mut self) -> wgpu::SubmissionIndex {
-        self.pass = None;
-        self.recorded = 0;
-        self.counts.submissions += 1;
-        self.queue.submit(self.encoder.take().map(wgpu::CommandEncoder::finish))
     }
 
     /// What the device or its driver reported since the start; it stays.

@@ -3,6 +3,7 @@
 //! driver that computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod ahead;
 mod draws;
 mod in_place;
 #[path = "../sequences/mod.rs"]

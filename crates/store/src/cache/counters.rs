@@ -106,6 +106,8 @@ pub struct DeviceCounters {
 pub struct QueueCounters {
     /// Kernels that were launched.
     pub dispatches: u64,
+    /// Those of them that were recorded while the step before ran.
+    pub ahead: u64,
     /// Times that recorded work was handed over.
     pub submissions: u64,
     /// Times that the host stood still until work was done.
@@ -235,6 +237,7 @@ impl QueueCounters {
     fn since(&self, earlier: &Self) -> Self {
         Self {
             dispatches: self.dispatches - earlier.dispatches,
+            ahead: self.ahead - earlier.ahead,
             submissions: self.submissions - earlier.submissions,
             waits: self.waits - earlier.waits,
             waited_us: self.waited_us - earlier.waited_us,

@@ -514,9 +514,9 @@ impl GpuBackend {
         let slots = self.residency.device();
         counters.device.copied = slots.written();
         counters.device.slots = slots.slabs.slots() as u64;
-        let gpu::Counts { dispatches, submissions, waits, waited } = slots.gpu.counts();
+        let gpu::Counts { dispatches, ahead, submissions, waits, waited } = slots.gpu.counts();
         let waited_us = waited.as_micros() as u64;
-        counters.device.queue = QueueCounters { dispatches, submissions, waits, waited_us };
+        counters.device.queue = QueueCounters { dispatches, ahead, submissions, waits, waited_us };
         counters
     }
 }

@@ -43,7 +43,7 @@ pub use self::requirements::{
 use self::sequences::{Sequences, Span};
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
-use self::step::Steps;
+use self::step::{STEP_TOKENS, Steps};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -294,6 +294,10 @@ impl Backend for GpuBackend {
         if let Some(replaced) = &mut self.replaced {
             replaced.begin(&mut self.residency.device_mut().gpu, self.tokens)?;
         }
+        let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
+        let device = self.residency.device_mut();
+        let waits_once = !self.steps.runs() || device.reads_in_place();
+        device.gpu.begin_step(few && waits_once)?;
         self.tell_batch()?;
         Ok(())
     }

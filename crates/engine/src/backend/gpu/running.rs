@@ -82,6 +82,14 @@ impl<'a> Running<'a> {
         Ok(this)
     }
 
+    /// Records the next step while this one runs, where nothing of it can be missing.
+    pub(super) fn record_ahead(&mut self) -> Result<(), EngineError> {
+        match self.steps.flying.back() {
+            Some(piece) if piece.last => Ok(self.slots.gpu.record_ahead(&piece.ask)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes that were asked for behind the step.
     ///
     /// # Errors

@@ -326,7 +326,9 @@ impl GpuBackend {
             let control = gpu.control().clone();
             let mut all = vec![(&control, 0, CONTROL_BYTES)];
             all.extend_from_slice(places);
-            let mut bytes = gpu.read(&all)?;
+            let asked = gpu.ask(&all)?;
+            gpu.record_ahead(&asked)?;
+            let mut bytes = gpu.answer(asked)?;
             let behind = bytes.split_off(CONTROL_BYTES as usize);
             self.check_finite(words(&bytes)[1])?;
             return Ok(behind);
@@ -374,6 +376,7 @@ impl GpuBackend {
         slots.gpu.keep_tape(false);
         let mut running =
             Running::begin(&mut self.steps, slots, routed, self.prefetch.as_mut(), places)?;
+        running.record_ahead()?;
         let served = server.serve(&mut running);
         let ended = running.end();
         served?;

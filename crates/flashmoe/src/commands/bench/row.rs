@@ -221,6 +221,7 @@ fn queue(samples: &[Sample]) -> Row {
     let host = (all * 1e3 - elsewhere as f64 / 1e3).max(0.0) / tokens;
     let fields = [
         ("dispatches/token", each(sum(&|queue| queue.dispatches))),
+        ("ahead/token", each(sum(&|queue| queue.ahead))),
         ("submissions/token", each(sum(&|queue| queue.submissions))),
         ("waits/token", each(sum(&|queue| queue.waits))),
         ("host ms/token", if counted { json!(round(host, 3)) } else { Value::Null }),

@@ -1,11 +1,11 @@
 //! The next step, recorded while the one before runs.
 //!
 //! Steps of answers differ in little: a position is one more, what else changes lies in buffers that are written when
-//! the step begins. Where two steps were alike, the third is foreseen: the second's kernels and copies, each parameter
+//! the step begins. Where two steps were alike, the third is expected: the second's kernels and copies, each parameter
 //! changed as it changed between them. It is recorded while the host would wait for the second, in pieces that are
-//! complete command buffers. When the third begins, each dispatch is compared with what was foreseen: a piece whose
-//! dispatches all came as foreseen is handed over, at the first other one the rest is dropped and recorded anew. So the
-//! device runs what was asked for, whatever was foreseen. There is one recording at most.
+//! complete command buffers. When the third begins, each dispatch is compared with what was expected: a piece whose
+//! dispatches all came as expected is handed over, at the first other one the rest is dropped and recorded anew. So the
+//! device runs what was asked for, whatever was expected. There is one recording at most.
 
 use std::collections::VecDeque;
 
@@ -78,7 +78,7 @@ impl Entry {
     }
 }
 
-/// A part of the foreseen step that is recorded.
+/// A part of the expected step that is recorded.
 struct Piece {
     /// The first entry, and the one after the last.
     first: usize,
@@ -93,10 +93,10 @@ pub(crate) struct Ahead {
     on: bool,
     /// The last step that was waited for.
     before: Vec<Entry>,
-    /// The step in progress: what came, and behind `came` what is foreseen.
+    /// The step in progress: what came, and behind `came` what is expected.
     step: Vec<Entry>,
     came: usize,
-    /// The foreseen pieces that were not handed over.
+    /// The expected pieces that were not handed over.
     pieces: VecDeque<Piece>,
     /// The pieces reach to the end of the step.
     whole: bool,
@@ -117,8 +117,8 @@ impl Ahead {
         self.came += 1;
     }
 
-    /// The entry that is foreseen, if it is recorded.
-    fn foreseen(&self) -> Option<&Entry> {
+    /// The entry that is expected, if it is recorded.
+    fn expected(&self) -> Option<&Entry> {
         if self.on && !self.pieces.is_empty() { self.step.get(self.came) } else { None }
     }
 
@@ -127,7 +127,7 @@ impl Ahead {
         self.ready.take()
     }
 
-    /// True where something came as foreseen and was not handed over.
+    /// True where something came as expected and was not handed over.
     pub(crate) fn waits(&self) -> bool {
         self.on && self.pieces.front().is_some_and(|piece| piece.first < self.came)
     }
@@ -166,7 +166,7 @@ impl Gpu {
         if !std::mem::take(&mut ahead.on) {
             return Ok(());
         }
-        // The step was shorter than foreseen.
+        // The step was shorter than expected.
         ahead.pieces.clear();
         ahead.step.truncate(ahead.came);
         let alike = ahead.step.len() == ahead.before.len() && !ahead.step.is_empty();
@@ -225,8 +225,8 @@ impl Gpu {
         encoder.finish()
     }
 
-    /// True where this dispatch was foreseen and recorded; otherwise nothing is foreseen any more.
-    pub(crate) fn foresaw_dispatch(
+    /// True where this dispatch was expected and recorded; otherwise nothing is expected any more.
+    pub(crate) fn expected_dispatch(
         &mut self,
         op: Op,
         bindings: &[crate::Span<'_>],
@@ -234,11 +234,11 @@ impl Gpu {
         count: [u32; 3],
     ) -> Result<bool, GpuError> {
         let control = self.control().all();
-        let same = self.ahead.foreseen().map(|entry| match entry {
-            Entry::Dispatch { op: foreseen, key, parameters, groups, .. } => {
+        let same = self.ahead.expected().map(|entry| match entry {
+            Entry::Dispatch { op: expected, key, parameters, groups, .. } => {
                 let bindings = bindings.iter().chain(std::iter::once(&control));
                 let spans = bindings.flat_map(|it| [u64::from(it.buffer.id), it.start, it.bytes]);
-                *foreseen == op
+                *expected == op
                     && *groups == count
                     && parameters == words
                     && spans.eq(key[1..].iter().copied())
@@ -248,20 +248,20 @@ impl Gpu {
         self.came(same)
     }
 
-    /// [`Gpu::foresaw_dispatch`] of a copy.
-    pub(crate) fn foresaw_copy(
+    /// [`Gpu::expected_dispatch`] of a copy.
+    pub(crate) fn expected_copy(
         &mut self,
         from: (&Buffer, u64),
         to: (&Buffer, u64),
         bytes: u64,
     ) -> Result<bool, GpuError> {
-        let same = self.ahead.foreseen().map(|entry| entry.is_copy(from, to, bytes));
+        let same = self.ahead.expected().map(|entry| entry.is_copy(from, to, bytes));
         self.came(same)
     }
 
-    /// [`Gpu::foresaw_dispatch`] of zeros.
-    pub(crate) fn foresaw_clear(&mut self, buffer: &Buffer) -> Result<bool, GpuError> {
-        let same = self.ahead.foreseen();
+    /// [`Gpu::expected_dispatch`] of zeros.
+    pub(crate) fn expected_clear(&mut self, buffer: &Buffer) -> Result<bool, GpuError> {
+        let same = self.ahead.expected();
         let same = same.map(|it| matches!(it, Entry::Clear(other) if other.id == buffer.id));
         self.came(same)
     }
@@ -300,7 +300,7 @@ impl Gpu {
         self.check()
     }
 
-    /// Another thing came than was foreseen, or the work so far is handed over: records what came anew.
+    /// Another thing came than was expected, or the work so far is handed over: records what came anew.
     pub(crate) fn drop_ahead(&mut self) -> Result<(), GpuError> {
         let ahead = &mut self.ahead;
         let Some(piece) = ahead.pieces.front() else { return Ok(()) };

@@ -152,7 +152,7 @@ impl Gpu {
 
     /// Records a copy; places and sizes are multiples of 4.
     pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
-        match self.foresaw_copy((from, start), (to, at), bytes) {
+        match self.expected_copy((from, start), (to, at), bytes) {
             Ok(false) => {}
             // Whoever records or submits next is told of an error.
             Ok(true) | Err(_) => return,
@@ -181,7 +181,7 @@ impl Gpu {
 
     /// Records that bytes become zero.
     pub fn clear(&mut self, buffer: &Buffer) {
-        match self.foresaw_clear(buffer) {
+        match self.expected_clear(buffer) {
             Ok(false) => {}
             Ok(true) | Err(_) => return,
         }

@@ -415,7 +415,7 @@ impl Gpu {
         parameters: &[u32],
         groups: [u32; 3],
     ) -> Result<(), GpuError> {
-        if self.foresaw_dispatch(op, bindings, parameters, groups)? {
+        if self.expected_dispatch(op, bindings, parameters, groups)? {
             return Ok(());
         }
         self.prepare(op)?;

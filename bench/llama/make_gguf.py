@@ -1,6 +1,6 @@
 """Writes a GGUF of the Qwen3.5-35B-A3B shape with random weights, for speed comparisons with llama.cpp.
 
-  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq]    (needs numpy and gguf; 19.6, 21 and 11 GB)
+  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq|gpt-oss]    (needs numpy and gguf; 19.6, 21 and 11 GB)
 
 Every matrix that `flashmoe synth 35B-A3B` stores in 4 bits (groups of 64, bf16 scale and bias: 4.5 bits a weight) is Q4_K
 here: 4.5 bits a weight as well. `--mix q4_k_m` has Q6_K where llama-quantize's Q4_K_M has it: the output head, values of
@@ -8,6 +8,7 @@ attention and down of the experts in the layers that it gives more bits. With `-
 and IQ3_XXS (down) and the rest Q5_K, as files for small memories have them. Routers, norms and recurrent parameters are f32, as converters write them. Blocks come
 from pools of random ones whose scale and minimum centre the values on zero, so the logits stay finite. The router is
 random too, so its choice is nearly uniform: compare with a synthetic flashmoe model whose own router decides.
+`--mix gpt-oss` is the shape of gpt-oss-120b as released instead (36 layers, 61 GB: name fewer).
 There is no vocabulary: llama-bench draws random token ids.
 """
 import argparse
@@ -16,6 +17,8 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGUFWriter, quants
 from gguf import GGMLQuantizationType as Type
 
+import gpt_oss
+
 ARCHITECTURE = "qwen35moe"
 HIDDEN, VOCABULARY = 2048, 248320
 HEADS, KEY_VALUE_HEADS, HEAD = 16, 2, 256
@@ -23,12 +26,13 @@ KEY_HEADS, VALUE_HEADS, DELTA_HEAD, TAPS = 16, 32, 128, 4
 EXPERTS, TOP_K, INNER, SHARED = 256, 8, 512, 512
 FULL_EVERY = 4
 
-BLOCK_VALUES = 256
 POOL_BYTES = 72 << 20                   # larger than a second-level cache
 DEVIATION = 0.02
 # Byte of a block's scale, and of its minimum, in binary16; and what a minimum is in scales to centre the values.
 SCALES = {Type.Q4_K: (0, 2, 7.5), Type.Q5_K: (0, 2, 15.5), Type.Q6_K: (208, None, 0), Type.IQ2_XXS: (0, None, 0),
-          Type.IQ3_XXS: (0, None, 0)}
+          Type.IQ3_XXS: (0, None, 0), Type.Q8_0: (0, None, 0)}
+# A block of MXFP4 begins with an exponent: 2^(this - 127) times 4-bit floats of deviation 3.
+MXFP4_EXPONENT = 120
 # The types of trunk, of gate and up of experts, of their down, and of what gets more bits (or none does).
 MIXES = {"q4": [*[Type.Q4_K] * 3, None], "q4_k_m": [*[Type.Q4_K] * 3, Type.Q6_K],
          "iq": [Type.Q5_K, Type.IQ2_XXS, Type.IQ3_XXS, None]}
@@ -37,8 +41,11 @@ MIXES = {"q4": [*[Type.Q4_K] * 3, None], "q4_k_m": [*[Type.Q4_K] * 3, Type.Q6_K]
 def pool(random, kind):
     """Random blocks of deviation about 0.02."""
     size = GGML_QUANT_SIZES[kind][1]
-    at, minimum, share = SCALES[kind]
     blocks = random.integers(0, 256, (POOL_BYTES // size, size), dtype=np.uint8)
+    if kind is Type.MXFP4:
+        blocks[:, 0] = MXFP4_EXPONENT
+        return blocks
+    at, minimum, share = SCALES[kind]
     scale = 1e-3
     for _ in range(2):   # the second time to account for the rounding of the scale
         blocks[:, at:at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
@@ -111,24 +118,31 @@ def metadata(writer, layers):
 
 def byte_size(shape, kind):
     values = int(np.prod(shape))
-    return values // BLOCK_VALUES * GGML_QUANT_SIZES[kind][1] if isinstance(kind, Type) else 4 * values
+    if not isinstance(kind, Type):
+        return 4 * values
+    of_block, size = GGML_QUANT_SIZES[kind]
+    return values // of_block * size
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("--layers", type=int, default=40)
-    parser.add_argument("--mix", choices=MIXES, default="q4")
+    parser.add_argument("--mix", choices=[*MIXES, "gpt-oss"], default="q4")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     random = np.random.default_rng(arguments.seed)
-    writer = GGUFWriter(arguments.out, ARCHITECTURE)
-    metadata(writer, arguments.layers)
-    mix = MIXES[arguments.mix]
-    all_tensors = list(tensors(arguments.layers, mix))
+    if arguments.mix == "gpt-oss":
+        writer = GGUFWriter(arguments.out, gpt_oss.ARCHITECTURE)
+        gpt_oss.metadata(writer, arguments.layers)
+        all_tensors = list(gpt_oss.tensors(arguments.layers))
+    else:
+        writer = GGUFWriter(arguments.out, ARCHITECTURE)
+        metadata(writer, arguments.layers)
+        all_tensors = list(tensors(arguments.layers, MIXES[arguments.mix]))
     for name, shape, kind in all_tensors:
         if isinstance(kind, Type):
-            packed = (*shape[:-1], shape[-1] // BLOCK_VALUES * GGML_QUANT_SIZES[kind][1])
+            packed = (*shape[:-1], byte_size(shape[-1:], kind))
             writer.add_tensor_info(name, packed, np.dtype(np.uint8), byte_size(shape, kind), kind)
         else:
             writer.add_tensor_info(name, shape, np.dtype(np.float32), byte_size(shape, kind))
@@ -137,7 +151,7 @@ def main():
     writer.write_ti_data_to_file()
     file, total = writer.fout[0], 0
     writer.write_padding(file, file.tell())
-    pools = {kind: pool(random, kind) for kind in set(mix) - {None}}
+    pools = {kind: pool(random, kind) for kind in {kind for *_, kind in all_tensors if isinstance(kind, Type)}}
     for name, shape, kind in all_tensors:
         size = byte_size(shape, kind)
         if isinstance(kind, Type):

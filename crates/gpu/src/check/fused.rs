@@ -101,8 +101,8 @@ fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding
     Ok(equal(format!("several products {}, rows of {columns}", encoding.name()), all_equal))
 }
 
-/// Heads of a token among others, and alone; then its attention, with blocks one behind the other, and side by side. Its
-/// gate is part of attention in both; what a gate does is compared with attention without one, in value: an NVIDIA
+/// Heads of a token among others, and alone; then its attention, with blocks one behind the other, and side by side.
+/// Its gate is part of attention in both; what a gate does is compared with attention without one, in value: an NVIDIA
 /// driver gives other last bits where another kernel multiplies by it.
 fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<[Finding; 3], GpuError> {
     let (dim, pairs, tokens, row, position) = (96, 16, 3, 1, 290);

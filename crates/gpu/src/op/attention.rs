@@ -385,7 +385,7 @@ pub fn launch_split(
     run: Run,
 ) -> Result<(), GpuError> {
     let blocks = run.position / BLOCK as usize + 1;
-    // Over a cache of f32 an NVIDIA driver gave other bits side by side than one behind the other.
+    // Over a cache of f32 an NVIDIA driver gave other bits in a check of this, whose cause is open.
     let few = blocks == 1 || blocks > SPLIT_LIMIT;
     if cache == Cache::F32 || run.tokens != 1 || few {
         return launch(gpu, cache, (query, both), (keys, values), y, shape, run);

@@ -112,8 +112,9 @@ long=$(seq -s ' ' 1 400)
 answered() {
     post "$1" "$asked" | grep -a '3 × 5 × 17'
     post "$1" "$long"
-    for _ in $(seq 100); do
-        ! ls "$work"/kept/*/*.page > /dev/null 2>&1 || return 0
+    # Written after ten idle seconds, the last made first: where the second answer ended, where its prompt did.
+    for _ in $(seq 300); do
+        [ "$(find "$work/kept" -name '*.prefix' | wc -l)" -lt 2 ] || return 0
         sleep 0.1
     done
     ls -l "$work"/kept/*

@@ -154,7 +154,7 @@ impl Gpu {
     pub fn copy(&mut self, from: &Buffer, start: u64, to: &Buffer, at: u64, bytes: u64) {
         match self.expected_copy((from, start), (to, at), bytes) {
             Ok(false) => {}
-            // Whoever records or submits next is told of an error.
+            // The next call that records or submits reports an error.
             Ok(true) | Err(_) => return,
         }
         self.tape.record_copy((from, start), (to, at), bytes);

@@ -3,10 +3,18 @@
 //! number of answers came, or was never asked for.
 
 use engine::backend::cpu::KvType;
+use engine::backend::gpu::Adapter;
 use engine::backend::{Run, SequenceId, Uncancelled};
 use engine::engine::Engine;
 
 use super::support::{ALL, CHUNK, MIXERS, adapter, engine};
+
+/// An adapter without matrices: by these a prompt has other bits.
+fn plain_adapter() -> Option<Adapter> {
+    let mut adapter = adapter()?;
+    adapter.matrices = false;
+    Some(adapter)
+}
 
 /// Token `at` of a text.
 fn token(text: u32, at: usize) -> u32 {
@@ -41,6 +49,11 @@ struct Answers {
 }
 
 impl Answers {
+    fn new(adapter: &Adapter, case: &str) -> Self {
+        let [engine, plain] = [0; 2].map(|_| engine(adapter, case, ALL, KvType::F16, CHUNK));
+        Self { engine, plain, context: case.to_owned() }
+    }
+
     fn open(&mut self, text: u32, length: usize) -> (SequenceId, u32, usize) {
         let (sequence, _) = prompted(&mut self.engine, &tokens(text, length));
         (sequence, text, length)
@@ -70,13 +83,9 @@ impl Answers {
 
 #[test]
 fn what_was_recorded_ahead_and_what_was_dropped_leave_the_same_bits() {
-    let Some(mut adapter) = adapter() else { return };
-    // By matrices a prompt has other bits.
-    adapter.matrices = false;
+    let Some(adapter) = plain_adapter() else { return };
     for case in MIXERS {
-        let engines = [0; 2].map(|_| engine(&adapter, case, ALL, KvType::F16, CHUNK));
-        let [engine, plain] = engines;
-        let mut all = Answers { engine, plain, context: case.to_owned() };
+        let mut all = Answers::new(&adapter, case);
         let (mut one, mut two) = (all.open(1, 20), all.open(2, 33));
         for _ in 0..2 {
             assert_eq!(all.step(&mut [&mut one]).0, 0, "{case}: two steps have to be alike");
@@ -139,13 +148,10 @@ fn what_was_recorded_ahead_and_what_was_dropped_leave_the_same_bits() {
 
 /// The number of a token's launches, and of their workgroups, changes where another block of positions begins.
 #[test]
-fn blocks_of_attention_begin_where_one_less_was_foreseen() {
-    let Some(mut adapter) = adapter() else { return };
-    adapter.matrices = false;
+fn blocks_of_attention_begin_where_one_less_was_expected() {
+    let Some(adapter) = plain_adapter() else { return };
     for case in MIXERS {
-        let engines = [0; 2].map(|_| engine(&adapter, case, ALL, KvType::F16, CHUNK));
-        let [engine, plain] = engines;
-        let mut all = Answers { engine, plain, context: case.to_owned() };
+        let mut all = Answers::new(&adapter, case);
         for length in [61, 125] {
             let mut one = all.open(1, length);
             let steps: Vec<_> = (0..7).map(|_| all.step(&mut [&mut one])).collect();

@@ -15,7 +15,7 @@ impl LanguageBeside {
     /// Begins to load the language of `plan`.
     ///
     /// # Errors
-    /// A tokenizer that its first keys show to be unreadable: at once, so that no weights are read in vain.
+    /// A tokenizer that its first keys show to be unreadable: at once, before weights are read.
     pub(crate) fn start(plan: &Plan) -> Result<Self> {
         if let Some(source) = &plan.checkpoint.tokenizer {
             source.check().map_err(|error| Failure::model(error.into()))?;

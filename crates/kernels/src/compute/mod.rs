@@ -312,10 +312,7 @@ impl Compute {
             let out: *mut [f32] = &raw mut *(*job).out;
             (&(*job).matrix, (*job).x, (*job).tokens, out.cast::<f32>())
         };
-        let all = match tokens {
-            Tokens::All => x.tokens(),
-            Tokens::Rows(rows) => rows.len(),
-        };
+        let all = tokens.count(x);
         if all == 0 {
             return;
         }
@@ -406,12 +403,19 @@ impl Pieces {
     }
 }
 
-impl MatmulJob<'_> {
-    fn count(&self) -> usize {
-        match self.tokens {
-            Tokens::All => self.x.tokens(),
+impl Tokens<'_> {
+    /// How many of `x` they are.
+    fn count(self, x: &Activations) -> usize {
+        match self {
+            Tokens::All => x.tokens(),
             Tokens::Rows(rows) => rows.len(),
         }
+    }
+}
+
+impl MatmulJob<'_> {
+    fn count(&self) -> usize {
+        self.tokens.count(self.x)
     }
 }
 

@@ -8,7 +8,7 @@
 //! go to the place once the layer has attended.
 
 use cuda::launch::{self, AttentionShape, KeyValueCache, TokenPlaces, Visible};
-use cuda::{CudaError, Device, DeviceBuffer, Span};
+use cuda::{CudaError, Device, DeviceBuffer, Span, Stream};
 use store::LayerId;
 
 use super::super::snapshot::Mark;
@@ -169,6 +169,11 @@ impl Windows {
     }
 }
 
+/// Copies keys and values.
+fn copy(stream: &Stream, from: [Span<u8>; 2], to: [Span<u8>; 2]) -> Result<(), CudaError> {
+    from.into_iter().zip(to).try_for_each(|(from, to)| stream.copy(from, to))
+}
+
 impl CudaBackend {
     /// Says of the batch's parts where rows of their sequences lie, and makes room for those of a step.
     pub(super) fn place_windows(&mut self) -> Result<(), CudaError> {
@@ -185,12 +190,10 @@ impl CudaBackend {
                     let own = self.parts.iter().filter(|it| it.sequence == part.sequence);
                     let held = windows.bases[place];
                     let (base, moved) = rows.making_room(held, part.position, own.count());
-                    for layer in 0..windows.sizes.layers {
-                        let Some((first, count)) = moved else { break };
-                        let from = windows.rows(layer, place, first, count);
-                        for (from, to) in from.into_iter().zip(windows.rows(layer, place, 0, count))
-                        {
-                            self.stream.copy(from, to)?;
+                    if let Some((first, count)) = moved {
+                        for layer in 0..windows.sizes.layers {
+                            let to = windows.rows(layer, place, 0, count);
+                            copy(&self.stream, windows.rows(layer, place, first, count), to)?;
                         }
                     }
                     windows.bases[place] = base;
@@ -248,19 +251,17 @@ impl CudaBackend {
             let place = part.sequence.0 as usize;
             let (base, end) = (rows.base(part.position), part.position + part.tokens);
             let before = part.position - base;
-            let copy = |from: [Span<u8>; 2], to: [Span<u8>; 2]| {
-                from.into_iter().zip(to).try_for_each(|(from, to)| self.stream.copy(from, to))
-            };
             if before > 0 {
                 let held = windows.rows(index, place, base - part.base, before);
-                copy(held, windows.run_rows(0, before))?;
+                copy(&self.stream, held, windows.run_rows(0, before))?;
             }
             let places = self.window_places(part.first, part.tokens);
             // One place for all sequences.
             let cache = cache(windows.run_rows(0, before + part.tokens), 0);
             self.append_and_attend(&shape, part.first, &places, &cache, visible)?;
             let kept = end - rows.base(end);
-            copy(windows.run_rows(end - kept - base, kept), windows.rows(index, place, 0, kept))?;
+            let last = windows.run_rows(end - kept - base, kept);
+            copy(&self.stream, last, windows.rows(index, place, 0, kept))?;
             for mark in marks.iter_mut().filter(|mark| mark.run == run) {
                 self.keep_window(index, place, end, mark)?;
             }

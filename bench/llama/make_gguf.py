@@ -1,6 +1,6 @@
 """Writes a GGUF of the Qwen3.5-35B-A3B shape with random weights, for speed comparisons with llama.cpp.
 
-  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq|gpt-oss]    (needs numpy and gguf; 19.6, 21 and 11 GB)
+  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq|gpt-oss|deepseek-v4]    (needs numpy and gguf; 19.6, 21 and 11 GB)
 
 Every matrix that `flashmoe synth 35B-A3B` stores in 4 bits (groups of 64, bf16 scale and bias: 4.5 bits a weight) is Q4_K
 here: 4.5 bits a weight as well. `--mix q4_k_m` has Q6_K where llama-quantize's Q4_K_M has it: the output head, values of
@@ -8,7 +8,8 @@ attention and down of the experts in the layers that it gives more bits. With `-
 and IQ3_XXS (down) and the rest Q5_K, as files for small memories have them. Routers, norms and recurrent parameters are f32, as converters write them. Blocks come
 from pools of random ones whose scale and minimum centre the values on zero, so the logits stay finite. The router is
 random too, so its choice is nearly uniform: compare with a synthetic flashmoe model whose own router decides.
-`--mix gpt-oss` is the shape of gpt-oss-120b as released instead (36 layers, 61 GB: name fewer).
+`--mix gpt-oss` is the shape of gpt-oss-120b as released instead (36 layers, 61 GB: name fewer), `--mix deepseek-v4` that
+of DeepSeek-V4-Flash (43 layers, 150 GB).
 There is no vocabulary: llama-bench draws random token ids.
 """
 import argparse
@@ -17,6 +18,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGUFWriter, quants
 from gguf import GGMLQuantizationType as Type
 
+import deepseek_v4
 import gpt_oss
 
 ARCHITECTURE = "qwen35moe"
@@ -36,6 +38,8 @@ MXFP4_EXPONENT = 120
 # The types of trunk, of gate and up of experts, of their down, and of what gets more bits (or none does).
 MIXES = {"q4": [*[Type.Q4_K] * 3, None], "q4_k_m": [*[Type.Q4_K] * 3, Type.Q6_K],
          "iq": [Type.Q5_K, Type.IQ2_XXS, Type.IQ3_XXS, None]}
+# Other models' shapes.
+SHAPES = {"gpt-oss": gpt_oss, "deepseek-v4": deepseek_v4}
 
 
 def pool(random, kind):
@@ -128,14 +132,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("--layers", type=int, default=40)
-    parser.add_argument("--mix", choices=[*MIXES, "gpt-oss"], default="q4")
+    parser.add_argument("--mix", choices=[*MIXES, *SHAPES], default="q4")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     random = np.random.default_rng(arguments.seed)
-    if arguments.mix == "gpt-oss":
-        writer = GGUFWriter(arguments.out, gpt_oss.ARCHITECTURE)
-        gpt_oss.metadata(writer, arguments.layers)
-        all_tensors = list(gpt_oss.tensors(arguments.layers))
+    if shape := SHAPES.get(arguments.mix):
+        writer = GGUFWriter(arguments.out, shape.ARCHITECTURE)
+        shape.metadata(writer, arguments.layers)
+        all_tensors = list(shape.tensors(arguments.layers))
     else:
         writer = GGUFWriter(arguments.out, ARCHITECTURE)
         metadata(writer, arguments.layers)
@@ -145,7 +149,8 @@ def main():
             packed = (*shape[:-1], byte_size(shape[-1:], kind))
             writer.add_tensor_info(name, packed, np.dtype(np.uint8), byte_size(shape, kind), kind)
         else:
-            writer.add_tensor_info(name, shape, np.dtype(np.float32), byte_size(shape, kind))
+            value = np.int32 if isinstance(kind, range) else np.float32
+            writer.add_tensor_info(name, shape, np.dtype(value), byte_size(shape, kind))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -161,6 +166,10 @@ def main():
                 piece = blocks[start:start + left // blocks.shape[1]]   # whole blocks: half of one reads values as a scale
                 file.write(np.ascontiguousarray(piece).data)
                 left -= piece.nbytes
+        elif isinstance(kind, range):
+            # Numbers of a row differ, as those of a token's experts do.
+            rows = random.integers(0, len(kind), (shape[0], 1)) + np.arange(shape[1])
+            file.write((rows % len(kind)).astype(np.int32).tobytes())
         else:
             mean, deviation = kind
             file.write(random.normal(mean, deviation, int(np.prod(shape))).astype(np.float32).tobytes())

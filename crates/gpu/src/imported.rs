@@ -1,8 +1,8 @@
 //! Memory of the process that a GPU reads in place.
 //!
 //! wgpu has no such buffers: the driver's layer makes them (`vulkan.rs`, `metal.rs`). Work reads what the process wrote
-//! before the work was handed over. Where the driver has none ([`Adapter::host_alignment`]) or does not take the memory,
-//! everything is copied by the host.
+//! before the work was handed over. Where the driver has none ([`Adapter::host_alignment`]) or does not take the
+//! memory, everything is copied by the host.
 //!
 //! [`Adapter::host_alignment`]: crate::Adapter::host_alignment
 

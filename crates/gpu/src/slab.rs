@@ -133,8 +133,8 @@ impl Slabs {
 
     /// Slots of a slab, and most slabs.
     fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {
-        // A word of the table counts slots in 24 bits, and kernels count words in 32. Where memory of the process is read
-        // in place, it counts smaller units.
+        // A word of the table counts slots in 24 bits, and kernels count words in 32. Where memory of the process is
+        // read in place, it counts smaller units.
         let reach = match adapter.imports_at() {
             Some(_) => adapter.binding_bytes.min(HOST_REACH),
             None => adapter.binding_bytes.min(8 << 30),

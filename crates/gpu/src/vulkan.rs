@@ -1,7 +1,8 @@
-//! Vulkan's own: what wgpu's interface lacks and its driver layer gives access to. Metal's is in `metal.rs`, with the same
-//! names.
+//! Vulkan's own: what wgpu's interface lacks and its driver layer gives access to. Metal's is in `metal.rs`, with the
+//! same names.
 //!
-//! wgpu has no buffers over memory of the process; they are made here by `VK_EXT_external_memory_host` and handed to it.
+//! wgpu has no buffers over memory of the process; they are made here by `VK_EXT_external_memory_host` and handed to
+//! it.
 
 use std::sync::Arc;
 

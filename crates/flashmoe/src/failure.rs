@@ -113,7 +113,9 @@ impl Failure {
                 | GpuError::NoDriver { .. }
                 | GpuError::NoAdapter { .. }
                 | GpuError::NoSuchAdapter { .. }
-                | GpuError::Lacks { .. } => Self::Usage(error.to_string()),
+                | GpuError::Lacks { .. }
+                | GpuError::Way { .. }
+                | GpuError::NotInPlace(_) => Self::Usage(error.to_string()),
                 GpuError::Open { .. } | GpuError::Lost(_) | GpuError::Refused(_) => {
                     Self::Run(error.into())
                 }

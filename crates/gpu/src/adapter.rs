@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::GpuError;
-use crate::imported::host_alignment;
+use crate::driver::{host_alignment, lacks_sets};
 use crate::instance::instance;
 use crate::memory::heaps;
+use crate::ways::Ways;
 
 /// How a GPU's memory and the host's relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub struct Adapter {
     pub matrices: bool,
     /// Bytes to whose multiples memory of the process has to be aligned to be read in place; `None` where it cannot be.
     pub host_alignment: Option<u64>,
+    /// What of its driver is used beside plain wgpu.
+    pub ways: Ways,
 }
 
 impl Adapter {
@@ -173,6 +176,7 @@ fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         matrices: has_matrices(&raw, subgroup),
         host_alignment: host_alignment(&raw),
+        ways: Ways::default(),
         name: info.name,
         raw,
     }
@@ -221,6 +225,7 @@ impl fmt::Display for Adapter {
         let yes = |given: bool| if given { "yes" } else { "no" };
         write!(out, ", f16 {}, time stamps {}", yes(self.f16), yes(self.timestamps))?;
         write!(out, ", matrices {}", yes(self.matrices))?;
-        write!(out, ", host memory in place {}", yes(self.host_alignment.is_some()))
+        write!(out, ", host memory in place {}", yes(self.host_alignment.is_some()))?;
+        write!(out, ", residency sets {}", yes(lacks_sets(&self.raw).is_none()))
     }
 }

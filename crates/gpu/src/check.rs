@@ -18,6 +18,9 @@ mod layers;
 mod matrices;
 mod pairs;
 mod tiles;
+mod ways;
+
+pub use ways::run as run_ways;
 
 /// What a check found.
 #[derive(Clone, Debug)]

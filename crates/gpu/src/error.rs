@@ -54,6 +54,19 @@ pub enum GpuError {
         /// In the driver's words.
         reason: String,
     },
+    /// A way to use the adapter that it does not have.
+    #[error("{option}: {adapter}: {reason}")]
+    Way {
+        /// The option that asks for it.
+        option: &'static str,
+        /// The adapter's name.
+        adapter: String,
+        /// What it lacks.
+        reason: String,
+    },
+    /// The device does not read this memory of the process.
+    #[error("the GPU does not read RAM in place ({0}): use --gpu-import off, the host then copies")]
+    NotInPlace(String),
     /// The device's memory is used up.
     #[error(
         "GPU memory is used up: {asked} bytes more than the {held} held were refused; lower --vram, --context or \

@@ -13,6 +13,9 @@ mod ahead;
 mod buffer;
 pub mod check;
 mod compile;
+#[cfg_attr(target_vendor = "apple", path = "metal.rs")]
+#[cfg_attr(not(target_vendor = "apple"), path = "vulkan.rs")]
+mod driver;
 mod error;
 mod footprint;
 mod imported;
@@ -24,6 +27,7 @@ mod queue;
 mod slab;
 mod source;
 mod stream;
+mod ways;
 
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
 pub use buffer::{Buffer, Span};
@@ -34,3 +38,4 @@ pub use profile::Timing;
 pub use queue::Ask;
 pub use slab::{Planes, Slabs, Trunk};
 pub use stream::{Counts, Gpu, Handle};
+pub use ways::{Import, Wait, Ways};

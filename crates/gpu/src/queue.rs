@@ -29,9 +29,24 @@ pub struct Ask {
     landing: wgpu::Buffer,
     bytes: u64,
     state: Arc<AtomicU8>,
-    submission: wgpu::SubmissionIndex,
+    submission: Submission,
     /// Bytes that the host had written before.
     written: u64,
+}
+
+impl Ask {
+    /// What the driver's event has when the bytes have arrived.
+    pub(crate) fn signal(&self) -> u64 {
+        self.submission.signal
+    }
+}
+
+/// Work that was handed over.
+#[derive(Clone, Debug)]
+pub(crate) struct Submission {
+    index: wgpu::SubmissionIndex,
+    /// What the driver's event has behind it.
+    signal: u64,
 }
 
 /// Dispatches and copies in the order in which they were recorded.
@@ -213,13 +228,15 @@ impl Gpu {
     }
 
     /// Hands over what is recorded; nothing of a piece that was recorded ahead waits ([`Gpu::drop_ahead`]).
-    pub(crate) fn hand_over(&mut self) -> wgpu::SubmissionIndex {
+    pub(crate) fn hand_over(&mut self) -> Submission {
         self.pass = None;
         self.recorded = 0;
         self.counts.submissions += 1;
         let ready = self.ahead.take_ready();
         let recorded = self.encoder.take().map(wgpu::CommandEncoder::finish);
-        self.queue.submit(ready.into_iter().chain(recorded))
+        let signal = self.own.hand_over(&self.queue);
+        let index = self.queue.submit(ready.into_iter().chain(recorded));
+        Submission { index, signal }
     }
 
     /// Hands everything recorded over and asks for bytes of several places behind it, one after the other; each is a
@@ -279,9 +296,9 @@ impl Gpu {
     /// # Errors
     /// The device failed.
     pub fn wait_for(&mut self, ask: &Ask) -> Result<(), GpuError> {
-        match self.has_arrived(ask)? {
+        match self.has_arrived(ask)? || self.waits_by_itself(ask)? {
             true => Ok(()),
-            false => self.wait(Some(ask.submission.clone())),
+            false => self.wait(Some(ask.submission.index.clone())),
         }
     }
 

@@ -58,7 +58,7 @@ impl Trunk {
         let packing = Packing::of(matrix.encoding).expect("the caller asked `Packing::of`");
         let planes = [matrix.weight, matrix.scales, matrix.biases];
         let bytes = Self::bytes(planes.map(<[u8]>::len));
-        let buffer = gpu.buffer(name, bytes)?;
+        let buffer = gpu.lasting(name, bytes)?;
         let (mut places, mut at) = ([(0, 0); 3], 0);
         for (plane, place) in planes.into_iter().zip(&mut places) {
             // Words are bound: the last of a plane may be a part of one.
@@ -122,6 +122,9 @@ pub struct Slabs {
 /// Places that a word of the table can tell apart in a slab.
 const PLACES: usize = (1 << 24) - 1;
 
+/// Bytes that they reach where records lie at multiples of [`Gpu::ALIGNMENT`].
+pub(crate) const HOST_REACH: u64 = Gpu::ALIGNMENT * PLACES as u64;
+
 impl Slabs {
     /// Most slabs of a device: what Metal can bind with a kernel's other buffers.
     pub const LIMIT: usize = 22;
@@ -130,8 +133,12 @@ impl Slabs {
 
     /// Slots of a slab, and most slabs.
     fn shape(adapter: &Adapter, slot_bytes: usize) -> (usize, usize) {
-        // A word of the table counts slots in 24 bits, and kernels count words in 32.
-        let reach = adapter.binding_bytes.min(8 << 30);
+        // A word of the table counts slots in 24 bits, and kernels count words in 32. Where memory of the process is
+        // read in place, it counts smaller units.
+        let reach = match adapter.imports_at() {
+            Some(_) => adapter.binding_bytes.min(HOST_REACH),
+            None => adapter.binding_bytes.min(8 << 30),
+        };
         let per_slab = (reach / slot_bytes as u64).min(PLACES as u64) as usize;
         let slabs = (adapter.bindings.saturating_sub(Self::OTHERS) as usize).min(Self::LIMIT);
         (per_slab, slabs)
@@ -175,7 +182,7 @@ impl Slabs {
         let mut left = slots.max(1);
         while left > 0 {
             let here = left.min(per_slab);
-            buffers.push(gpu.buffer("experts", (here * slot_bytes) as u64)?);
+            buffers.push(gpu.lasting("experts", (here * slot_bytes) as u64)?);
             left -= here;
         }
         let table = gpu.buffer("table of experts", 4 * records as u64)?;
@@ -287,7 +294,7 @@ impl Slabs {
     }
 }
 
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
+pub(crate) fn greatest_common_divisor(a: usize, b: usize) -> usize {
     match a {
         0 => b,
         _ => greatest_common_divisor(b % a, a),

@@ -13,6 +13,7 @@ use kernels::format::BlockFormat;
 use crate::adapter::Adapter;
 use crate::ahead::{Ahead, Entry, bytes_of};
 use crate::buffer::{Buffer, Span};
+use crate::driver::Own;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
 use crate::op::packing::Packing;
 use crate::op::{Form, Op};
@@ -54,6 +55,7 @@ pub struct Gpu {
     adapter: Adapter,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
+    pub(crate) own: Own,
     pipelines: HashMap<Op, Pipeline>,
     form: Form,
     grids: HashMap<BlockFormat, Buffer>,
@@ -105,7 +107,7 @@ impl Gpu {
     ///
     /// # Errors
     /// It lacks what the kernels need, or its driver refuses.
-    pub fn open(adapter: Adapter) -> Result<Self, GpuError> {
+    pub fn open(mut adapter: Adapter) -> Result<Self, GpuError> {
         let limits = adapter.raw.limits();
         let lacks = |what: &str| {
             Err(GpuError::Lacks { adapter: adapter.name.clone(), what: what.to_owned() })
@@ -138,9 +140,10 @@ impl Gpu {
             },
             trace: wgpu::Trace::Off,
         };
-        let opened = crate::imported::open(&adapter, &descriptor);
-        let (device, queue) =
-            opened.map_err(|reason| GpuError::Open { adapter: adapter.name.clone(), reason })?;
+        adapter.host_alignment = adapter.imports_at();
+        let refused = |reason| GpuError::Open { adapter: adapter.name.clone(), reason };
+        let (device, queue) = crate::driver::open(&adapter, &descriptor).map_err(refused)?;
+        let own = Own::new(&device, &queue, &adapter.ways).map_err(refused)?;
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -161,6 +164,7 @@ impl Gpu {
             form,
             device,
             queue,
+            own,
             pipelines: HashMap::new(),
             grids: HashMap::new(),
             groups: HashMap::new(),
@@ -248,6 +252,23 @@ impl Gpu {
     /// # Errors
     /// More than a kernel can bind, or no memory left.
     pub fn buffer(&mut self, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
+        self.allocate(what, bytes, |this, it| Some(this.device.create_buffer(it)))
+    }
+
+    /// [`Gpu::buffer`] of weights and slots, which stay as long as the device: what residency sets have.
+    ///
+    /// # Errors
+    /// More than a kernel can bind, or no memory left.
+    pub fn lasting(&mut self, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
+        self.allocate(what, bytes, |this, it| this.own.allocate(&this.device, it))
+    }
+
+    fn allocate(
+        &mut self,
+        what: &str,
+        bytes: u64,
+        make: impl FnOnce(&mut Self, &wgpu::BufferDescriptor<'_>) -> Option<wgpu::Buffer>,
+    ) -> Result<Buffer, GpuError> {
         let bytes = Footprint::padded(bytes);
         if bytes > self.adapter.binding_bytes {
             let limit = self.adapter.binding_bytes;
@@ -257,15 +278,17 @@ impl Gpu {
         let usages = wgpu::BufferUsages::STORAGE
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
-        let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
+        let descriptor = wgpu::BufferDescriptor {
             label: Some(what),
             size: bytes,
             usage: usages,
             mapped_at_creation: false,
-        });
-        if pollster::block_on(scope.pop()).is_some() {
+        };
+        let made = make(self, &descriptor);
+        let failed = pollster::block_on(scope.pop()).is_some();
+        let Some(raw) = made.filter(|_| !failed) else {
             return Err(GpuError::OutOfMemory { asked: bytes, held: self.held });
-        }
+        };
         self.check()?;
         self.held += bytes;
         Ok(self.numbered(raw, bytes))

@@ -1,12 +1,12 @@
 //! Every kernel against the scalar reference, on whatever GPU is there; lavapipe, a driver that computes on the
 //! processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 
-use gpu::{Gpu, adapters, check};
+use gpu::{Adapter, Gpu, Wait, Ways, adapters, check};
 
-fn opened() -> Option<Gpu> {
+fn adapter() -> Option<Adapter> {
     let found = adapters().ok().and_then(|mut found| (!found.is_empty()).then(|| found.remove(0)));
     match found {
-        Some(adapter) => Some(Gpu::open(adapter).expect("an adapter that serves the kernels")),
+        Some(adapter) => Some(adapter),
         None if std::env::var_os("FLASHMOE_GPU_TESTS").is_some() => panic!("no Vulkan adapter"),
         None => {
             let _ = std::io::Write::write_all(
@@ -20,9 +20,31 @@ fn opened() -> Option<Gpu> {
 
 #[test]
 fn kernels_are_within_their_bounds_of_the_reference_and_batches_show_in_no_bit() {
-    let Some(mut gpu) = opened() else { return };
+    let Some(adapter) = adapter() else { return };
+    let mut gpu = Gpu::open(adapter).expect("an adapter that serves the kernels");
     let findings = check::run(&mut gpu, &mut |_| {}).expect("every kernel compiles and runs");
     let broken: Vec<_> = findings.iter().filter(|finding| !finding.holds()).collect();
     assert!(broken.is_empty(), "on {}:\n{broken:#?}", gpu.adapter());
     assert!(findings.len() > 60, "{} checks", findings.len());
+}
+
+#[test]
+fn ways_beside_wgpu_give_its_bits_and_those_of_other_systems_are_refused_by_name() {
+    let Some(adapter) = adapter() else { return };
+    let findings = check::run_ways(&adapter, &mut |_| {}).expect("every way runs");
+    let broken: Vec<_> = findings.iter().filter(|finding| !finding.holds()).collect();
+    assert!(broken.is_empty(), "on {adapter}:\n{broken:#?}");
+    let names: Vec<_> = findings.iter().map(|finding| finding.name.as_str()).collect();
+    assert!(names.contains(&"--gpu-wait spin"), "{names:?}");
+    assert_eq!(adapter.host_alignment.is_some(), names.contains(&"--gpu-import on"), "{names:?}");
+    if adapter.api != "vulkan" {
+        return;
+    }
+    for (ways, words) in [
+        (Ways { residency: true, ..Ways::default() }, ["--gpu-residency on", "residency sets"]),
+        (Ways { wait: Wait::Event, ..Ways::default() }, ["--gpu-wait event", "shared events"]),
+    ] {
+        let refused = adapter.clone().with(ways).expect_err("Metal's alone").to_string();
+        assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
+    }
 }

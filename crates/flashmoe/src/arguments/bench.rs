@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice,
     LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SlotCount,
-    StorageChoice, memory_size,
+    StorageChoice, WaysArguments, memory_size,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -46,6 +46,8 @@ pub(crate) struct BenchArguments {
     /// Guess on the GPU, one layer early, which experts come next (list)
     #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "off")]
     pub(crate) predict: Vec<PredictChoice>,
+    #[command(flatten)]
+    pub(crate) ways: WaysArguments,
     /// Memory caps (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) memory: Vec<ByteSize>,
@@ -139,6 +141,7 @@ impl BenchArguments {
                                         device: self.device,
                                         vram: self.vram.get(vram).copied(),
                                         predict,
+                                        ways: self.ways,
                                         memory: self.memory.get(memory).copied(),
                                         storage,
                                         slots: self.slots,

@@ -13,6 +13,7 @@ mod serve;
 mod synth;
 mod trace;
 mod values;
+mod ways;
 
 use std::path::PathBuf;
 
@@ -34,6 +35,7 @@ pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
 pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size};
+pub(crate) use ways::WaysArguments;
 
 /// The version with its commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");

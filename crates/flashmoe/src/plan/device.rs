@@ -167,6 +167,11 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
         return Err(Failure::usage(reason).into());
     }
+    if let Some(option) = arguments.ways.first()
+        && !matches!(arguments.device, DeviceChoice::Gpu(_))
+    {
+        return Err(Failure::usage(format!("{option} needs --device gpu")).into());
+    }
     let (info, named) = match arguments.device {
         DeviceChoice::Cpu => (None, false),
         DeviceChoice::Cuda(ordinal) => {
@@ -182,6 +187,9 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
             if let Some(what) = beyond_portable(arguments) {
                 return Err(Failure::usage(format!("{what}: use --device cuda or cpu")).into());
             }
+            let adapter = adapter
+                .with(arguments.ways.ways())
+                .map_err(|error| Failure::usage(error.to_string()))?;
             let info = described(&adapter, arguments.vram)?;
             portable = Some(adapter);
             (Some(info), true)
@@ -465,6 +473,9 @@ mod tests {
             ("--device cpu --vram 4G", "--device cuda"),
             ("--device cpu --predict on", "--device cuda"),
             ("--device cpu --predict auto", "--device cuda"),
+            ("--device cpu --gpu-import on", "--device gpu"),
+            ("--device cuda --gpu-residency on", "--device gpu"),
+            ("--gpu-wait spin", "--device gpu"),
             ("--io gds", "pread"),
             ("--io gds --device cuda", "pread"),
         ] {

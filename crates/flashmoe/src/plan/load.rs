@@ -8,7 +8,7 @@ use anyhow::Result;
 use engine::backend::Backend;
 use engine::backend::cpu::CpuBackend;
 use engine::backend::cuda::{CudaBackend, ExpertMemory, PREFILL_PART};
-use engine::backend::gpu::{self, Adapter, Gpu, GpuBackend};
+use engine::backend::gpu::{self, Adapter, Gpu, GpuBackend, Import};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
@@ -175,10 +175,15 @@ impl Plan {
             GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
         });
         let mut backend = backend.map_err(Failure::engine)?;
-        if backend.host_copies() {
-            say(
-                "the GPU's driver does not share RAM: the host copies experts without a slot, which is slower",
-            );
+        if backend.host_copies() && adapter.ways.import == Import::Auto {
+            say(match adapter.host_alignment {
+                None => {
+                    "the GPU's driver does not share RAM: the host copies experts without a slot, which is slower"
+                }
+                Some(_) => {
+                    "the host copies experts without a slot: --gpu-import on has the GPU read them in RAM"
+                }
+            });
         }
         backend.set_routing(routing).map_err(Failure::engine)?;
         Ok(Box::new(backend))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gpu::op::experts::Layout;
 use gpu::op::{experts, fused, group, halves, product, router, tile};
-use gpu::{Buffer, Gpu, Slabs};
+use gpu::{Buffer, Gpu, GpuError, Import, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
@@ -158,10 +158,13 @@ pub(super) fn load(
     let (layers, experts) = (layouts.len(), config.moe.experts);
     let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
     let records = layers * experts;
+    let resident = store.report().mode == StorageMode::Resident;
+    if gpu.adapter().ways.import == Import::On && slots < records && !resident {
+        let part = "RAM holds a part of the experts, and it reads them there where RAM holds all";
+        return Err(GpuError::NotInPlace(part.to_owned()).into());
+    }
     // Guesses are copied ahead to scratch slots; where nothing is guessed records are read in place.
-    let imports = slots < records
-        && store.report().mode == StorageMode::Resident
-        && gpu.adapter().host_alignment.is_some();
+    let imports = slots < records && resident && gpu.adapter().host_alignment.is_some();
     let mut places = None;
     if imports
         && options.prediction != Prediction::On

@@ -24,7 +24,9 @@ mod step;
 use std::io::Read;
 
 use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
-pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choose};
+pub use gpu::{
+    Adapter, Gpu, GpuError, Handle, Import, MemoryClass, Wait, Ways, adapters, check, choose,
+};
 use gpu::{Buffer, Trunk};
 use kernels::KvType;
 use store::LayerId;

@@ -40,13 +40,17 @@ fn check_one(adapter: Adapter, out: &mut dyn Write) -> Result<usize> {
     writeln!(out, "\n{adapter}").map_err(Failure::io)?;
     let started = Instant::now();
     let mut lines = Vec::new();
-    let checked = Gpu::open(adapter).and_then(|mut gpu| {
-        check::run(&mut gpu, &mut |finding| {
-            let verdict = if finding.holds() { "ok   " } else { "WRONG" };
-            let alone = if finding.alone_equal { "" } else { ", and batches show" };
-            let (name, difference, bound) = (&finding.name, finding.difference, finding.bound);
-            lines.push(format!("{verdict} {name}: {difference:.1e} of {bound:.0e}{alone}"));
-        })
+    let mut tell = |finding: &check::Finding| {
+        let verdict = if finding.holds() { "ok   " } else { "WRONG" };
+        let alone = if finding.alone_equal { "" } else { ", and bits differ" };
+        let (name, difference, bound) = (&finding.name, finding.difference, finding.bound);
+        lines.push(format!("{verdict} {name}: {difference:.1e} of {bound:.0e}{alone}"));
+    };
+    let checked = Gpu::open(adapter.clone()).and_then(|mut gpu| {
+        let mut findings = check::run(&mut gpu, &mut tell)?;
+        drop(gpu);
+        findings.extend(check::run_ways(&adapter, &mut tell)?);
+        Ok(findings)
     });
     for line in &lines {
         writeln!(out, "{line}").map_err(Failure::io)?;

@@ -23,7 +23,11 @@ pub(crate) fn source(form: Form) -> (Source, String) {
         if lid < p.dim { value = x[at + lid]; }
         red[lid] = value * value;
         let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.dim) + bitcast<f32>(p.epsilon));
-        if lid < p.dim { row[lid] = value * factor * weight[lid]; }
+        // In two parts: NVIDIA's compiler multiplies factor and weight first where it sees both, and a step's kernel
+        // then has other bits (67 of 192 on an H200).
+        row[lid] = value * factor;
+        workgroupBarrier();
+        if lid < p.dim { row[lid] = row[lid] * weight[lid]; }
         workgroupBarrier();
         if lid < p.pairs {
             let angle = (wid.y * p.pairs + lid) * 2u;

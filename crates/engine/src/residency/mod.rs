@@ -223,6 +223,13 @@ impl<D: DeviceMemory> Residency<D> {
         self.placement.take_changed().then(|| self.placement.words())
     }
 
+    /// Tells a device the words of the address table, by key, once after they have changed.
+    pub(crate) fn tell_words(&mut self, tell: impl FnOnce(&mut D, &[u64])) {
+        if self.placement.take_changed() {
+            tell(&mut self.device, self.placement.words());
+        }
+    }
+
     /// While a step runs: tells the policy what the one before has used, and plans what to copy before the next.
     pub(crate) fn learn(&mut self) {
         if std::mem::take(&mut self.unlearned) {

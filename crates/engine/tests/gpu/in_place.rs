@@ -2,16 +2,18 @@
 //! is waited for but the token; where the device cannot, they are copied as ever.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{Adapter, Pieces};
+use engine::backend::gpu::{Adapter, Import, Pieces, Ways};
 use engine::engine::Engine;
 use engine::model::config::ModelConfig;
 use engine::routing::Routing;
-use store::cache::{StorageMode, StoreOptions};
+use store::cache::{SlotBudget, StorageMode, StoreOptions};
+use store::io::Simulator;
 use tempfile::TempDir;
 
-use super::steps::{STEPS, request, together};
+use super::steps::{Disk, STEPS, request, together};
 use super::support::{ALL, CHUNK, MIXERS, adapter, engine_over, limits, opened};
 
 /// A golden case as a native pack, whose records lie in files as in slots.
@@ -77,6 +79,75 @@ fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
             }
         }
     }
+}
+
+/// Records of a host tier that holds a part of them are read there, while others come from disk into its slots.
+#[test]
+fn what_a_small_host_tier_has_is_read_in_place_and_shows_in_no_bit() {
+    let Some(adapter) = adapter() else { return };
+    if adapter.host_alignment.is_none() {
+        return;
+    }
+    let insists = Ways { import: Import::On, ..Ways::default() };
+    let insists = adapter.clone().with(insists).unwrap();
+    for case in MIXERS {
+        let pack = packed(case);
+        let config = opened(case).1;
+        let (k, layers) = (config.moe.top_k, config.layers.len());
+        let records = layers * config.moe.experts;
+        let mut whole = engine(&adapter, case, &pack, ALL);
+        let expected = (request(&mut whole).unwrap(), together(&mut whole));
+        for (slots, in_ram) in [
+            (1, 3 * k),
+            (k + 2, 3 * k + 1),
+            (records / 5, (records / 4).max(3 * k)),
+            (records / 5, (records / 2).max(3 * k)),
+            (records - 1, 3 * k),
+        ] {
+            let context = format!("{case}, {slots} slots, {in_ram} in RAM");
+            let mut found = cached(&insists, case, &pack, (slots, in_ram), None);
+            let before = found.counters();
+            assert!(request(&mut found).unwrap() == expected.0, "{context}");
+            let device = found.counters().since(&before).device;
+            assert!(slots + 1 == records || device.over_bus > 0, "{context}: {device:?}");
+            assert!(together(&mut found) == expected.1, "{context}: three at once");
+            assert!(request(&mut found).unwrap() == expected.0, "{context}: once more");
+        }
+        // Reads that come late, and reads that fail: the next request has the same bits.
+        let (disk, simulator) = Disk::new(3);
+        let mut found = cached(&insists, case, &pack, (k + 2, 3 * k), Some(simulator));
+        disk.late.store(1500, Ordering::SeqCst);
+        assert!(request(&mut found).unwrap() == expected.0, "{case}: late reads");
+        disk.late.store(0, Ordering::SeqCst);
+        let mut failed = 0;
+        for number in (0..100).step_by(7) {
+            disk.until.store(number, Ordering::SeqCst);
+            let bits = request(&mut found);
+            disk.until.store(-1, Ordering::SeqCst);
+            failed += usize::from(bits.is_err());
+            assert!(bits.is_err() || bits.is_ok_and(|bits| bits == expected.0), "{case}, {number}");
+            assert!(request(&mut found).unwrap() == expected.0, "{case}, {number}: the next");
+        }
+        assert!(failed > 2, "{case}: {failed} requests failed");
+    }
+}
+
+/// An engine whose host tier has a part of the records.
+fn cached(
+    adapter: &Adapter,
+    case: &str,
+    pack: &TempDir,
+    (slots, in_ram): (usize, usize),
+    storage: Option<Simulator>,
+) -> Engine {
+    let checkpoint = Arc::new(store::format::open(&pack.path().join("pack")).unwrap());
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
+    options.slots = SlotBudget::Slots(in_ram);
+    options.storage = storage.map(|it| Box::new(it) as _);
+    let limits = limits(case, KvType::F16, Pieces::Adaptive);
+    let routing = Routing::default();
+    engine_over(adapter, (checkpoint, config), slots, limits, options, CHUNK, routing).0
 }
 
 /// A generator's choices are the same in steps and out of them.

@@ -156,14 +156,14 @@ fn guesses_show_in_no_bit_and_are_counted() {
 }
 
 /// A store whose reads fail one by one, and arrive late.
-struct Disk {
+pub(super) struct Disk {
     /// Reads until one fails; below zero none does.
-    until: Arc<AtomicI64>,
-    late: Arc<AtomicU64>,
+    pub(super) until: Arc<AtomicI64>,
+    pub(super) late: Arc<AtomicU64>,
 }
 
 impl Disk {
-    fn new(seed: u64) -> (Self, Simulator) {
+    pub(super) fn new(seed: u64) -> (Self, Simulator) {
         let (until, late) = (Arc::new(AtomicI64::new(-1)), Arc::new(AtomicU64::new(0)));
         let disk = Self { until: Arc::clone(&until), late: Arc::clone(&late) };
         let mut state = seed | 1;

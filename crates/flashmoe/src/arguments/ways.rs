@@ -20,9 +20,9 @@ pub(crate) struct WaysArguments {
 /// `--gpu-import`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ImportChoice {
-    /// Where a Vulkan driver can; not on Metal, where it has not been run yet
+    /// Where a Vulkan driver can and RAM holds all experts; not on Metal, where it has not been run yet
     Auto,
-    /// Or end with the reason why not
+    /// Also where RAM holds a part of them; or end with the reason why not
     On,
     /// Never: the host copies
     Off,

@@ -17,7 +17,7 @@ use store::{ExpertId, LayerId};
 
 use super::super::{Cancel, Register};
 use super::requirements::layout;
-use super::slots::{GpuSlots, host_places, scratch_slots, spare_slots};
+use super::slots::{ARENA_SHIFT, GpuSlots, host_leads, scratch_slots, spare_slots};
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use super::{GpuBackend, GpuOptions};
 use crate::EngineError;
@@ -159,31 +159,33 @@ pub(super) fn load(
     let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
     let records = layers * experts;
     let resident = store.report().mode == StorageMode::Resident;
-    if gpu.adapter().ways.import == Import::On && slots < records && !resident {
-        let part = "RAM holds a part of the experts, and it reads them there where RAM holds all";
-        return Err(GpuError::NotInPlace(part.to_owned()).into());
+    let insists = gpu.adapter().ways.import == Import::On;
+    if insists && slots < records && !resident && options.prediction != Prediction::Off {
+        let guesses = "--predict copies guesses to slots where RAM holds a part of the experts";
+        return Err(GpuError::NotInPlace(guesses.to_owned()).into());
     }
     // Guesses are copied ahead to scratch slots; where nothing is guessed records are read in place.
-    let imports = slots < records && resident && gpu.adapter().host_alignment.is_some();
-    let mut places = None;
+    let imports = slots < records && (resident || insists);
+    let imports = imports && gpu.adapter().host_alignment.is_some();
+    let mut leads = None;
     if imports
         && options.prediction != Prediction::On
-        && let Some((found, placed)) = host_places(&store, &layouts, experts)
+        && let Some((found, placed)) = host_leads(&store, &layouts, experts)
     {
         // Slots are as the host tier's: no larger than those that were planned, together.
         let largest = placed.iter().map(Layout::bytes).max().unwrap_or(0);
         let larger = largest.next_multiple_of(Gpu::ALIGNMENT as usize).max(slot_bytes);
         if slots * slot_bytes >= larger {
             (slots, slot_bytes) = (slots * slot_bytes / larger, larger);
-            (places, layouts) = (Some(found), placed);
+            (leads, layouts) = (Some(found), placed);
         }
     }
     let slabs = Slabs::new(&mut gpu, slots, slot_bytes, records)?;
     let mut device = GpuSlots::new(gpu, slabs, Arc::clone(&store), layouts, experts);
     if imports {
-        device.import(places.as_deref())?;
+        device.import(leads)?;
     }
-    let scratch = match device.reads_in_place() {
+    let scratch = match device.finds_all() {
         true => spare_slots(slots),
         false => scratch_slots(slots, records, options.top_k),
     };
@@ -191,7 +193,7 @@ pub(super) fn load(
     let kept = slots - scratch;
     let together = STEP_TOKENS.min(options.sequences.max(1)) * options.top_k;
     // Names alone: kernels read no address, and slots come before all of the host tier's.
-    let bases = (1..=store.arenas().len() as u64).map(|arena| arena << 48).collect();
+    let bases = (1..=store.arenas().len() as u64).map(|arena| arena << ARENA_SHIFT).collect();
     let dimensions = Dimensions {
         layers,
         experts,
@@ -456,13 +458,14 @@ impl GpuBackend {
         let (phase, experts) = (self.phase, self.config.moe.experts);
         let (residency, routed) = self.routed();
         residency.begin_prompt_layer()?;
+        residency.tell_words(GpuSlots::follow);
         let work = Assignments::new(chosen, experts);
         let slots = residency.device_mut();
         let (mut there, mut missing) = work.parted(slots, layer);
         let in_slot = |slots: &GpuSlots, member: usize| {
             slots.in_slot(slots.key(layer, ExpertId(work.experts[member] as u16)))
         };
-        if slots.reads_in_place() && slots.has_scratch() {
+        if slots.finds_all() && slots.has_scratch() {
             // Kernels of many tokens would read the record several times, or slowly.
             let tiles = |member| routed.halves.is_some() || work.has_tiles(member);
             (missing, there) = there.into_iter().partition(|&it| !in_slot(slots, it) && tiles(it));

@@ -298,7 +298,7 @@ impl Backend for GpuBackend {
         }
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
         let device = self.residency.device_mut();
-        let waits_once = !self.steps.runs() || device.reads_in_place();
+        let waits_once = !self.steps.runs() || device.finds_all();
         device.gpu.begin_step(few && waits_once)?;
         self.tell_batch()?;
         Ok(())

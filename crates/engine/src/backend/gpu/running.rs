@@ -163,7 +163,7 @@ impl<'a> Running<'a> {
     }
 
     /// A record has been found that a layer waits for.
-    fn land(&mut self, key: u32, held: &Held) -> Result<(), EngineError> {
+    fn land(&mut self, key: u32, Found { address, held }: Found<'_>) -> Result<(), EngineError> {
         let (slots, routed) = (&mut *self.slots, self.routed);
         let Some(Stopped { miss, work, waiting, group }) = &mut self.stopped else {
             return self.put_ahead(key, held);
@@ -172,7 +172,9 @@ impl<'a> Running<'a> {
         let Some(place) = waiting.iter().position(|&member| of(member) == key) else {
             return self.put_ahead(key, held);
         };
-        if !slots.put(key, held)? {
+        if slots.reads_in_place() {
+            slots.read_there(key, address);
+        } else if !slots.put(key, held)? {
             routed.run_members(slots, miss.layer, work, group)?;
             group.clear();
             slots.begin_group();
@@ -255,8 +257,8 @@ impl RunningStep for Running<'_> {
     fn answer(&mut self, key: u32, found: Option<Found<'_>>) {
         match found {
             None => self.end = Some(End::Failed),
-            Some(Found { held, .. }) => {
-                if let Err(error) = self.land(key, held) {
+            Some(found) => {
+                if let Err(error) = self.land(key, found) {
                     self.failure.get_or_insert(error);
                 }
             }

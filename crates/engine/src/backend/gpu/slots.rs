@@ -11,11 +11,15 @@
 //! Where the host tier holds every record and the device reads the process's memory, kernels read there what has no
 //! slot ([`GpuSlots::import`]): nothing is missing then, and the device itself copies what slots get. Scratch slots are
 //! for prompts, whose kernels would read a record several times.
+//!
+//! Where the host tier holds a part of the records, and the user wants it, kernels of steps read those there as well.
+//! The residency keeps such a record in its place (`Held`) from the moment at which it is named until no step that may
+//! read it runs, and the table follows it between batches ([`GpuSlots::follow`]).
 
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::{Ask, Gpu, HostMemory, HostSlabs, MemoryClass, Slabs};
+use gpu::{Ask, Gpu, GpuError, HostMemory, HostSlabs, MemoryClass, Slabs};
 use store::cache::{Admission, ExpertStore, Held, StorageMode};
 use store::format::Projection;
 use store::record::{PIECES, Piece, Place, piece_index};
@@ -27,6 +31,8 @@ use crate::residency::DeviceMemory;
 /// What words of the table may count, in bytes, where kernels read the process's memory: a vector of four words at
 /// least, and so much that 24 bits reach the largest binding.
 const LEAD: usize = 256;
+/// The bits of an address in the residency's words that count bytes of an arena; above them is its number plus one.
+pub(super) const ARENA_SHIFT: u32 = 48;
 /// Most scratch slots that few kept slots leave.
 const SCRATCH_LIMIT: usize = 64;
 /// The part of all slots that are scratch slots, where a token needs fewer.
@@ -69,8 +75,11 @@ pub(super) struct GpuSlots {
     contents: Vec<Option<u32>>,
     /// By record: the slot that has it.
     slots: Vec<Option<u32>>,
-    /// By record: the word of the table for its place in the host tier, where kernels read it there; else empty.
+    /// By record: the word of the table for its place in the host tier, 0 while it has none. Empty where kernels read
+    /// slots alone.
     homes: Vec<u32>,
+    /// By record: [`host_leads`].
+    leads: Vec<u32>,
     /// The host tier as the device copies from it, where it has every record for good: nothing is written there then.
     host: Option<HostSlabs>,
     /// By number of the residency: the slot.
@@ -103,26 +112,20 @@ fn planes<'a>(bytes: &'a [u8], places: &[Place; PIECES]) -> [[&'a [u8]; 3]; 3] {
     })
 }
 
-/// Where the host tier has a record: the arena, and its first byte there.
-#[derive(Clone, Copy)]
-pub(super) struct HostPlace {
-    arena: usize,
-    start: usize,
-}
-
-/// Where a host tier that has every record has each, and how the records of each layer lie there; `layouts`
-/// are their matrices. `None` where a layer's do not lie alike, or where kernels cannot read them.
-pub(super) fn host_places(
-    store: &Arc<ExpertStore>,
+/// By record: from which byte of its slot in the host tier on kernels read it; and how the records of each layer lie
+/// from there on. `layouts` are their matrices. `None` where a layer's do not lie alike, or where kernels cannot read
+/// them.
+pub(super) fn host_leads(
+    store: &ExpertStore,
     layouts: &[Layout],
     experts: usize,
-) -> Option<(Vec<HostPlace>, Vec<Layout>)> {
+) -> Option<(Vec<u32>, Vec<Layout>)> {
     let (mut all, mut placed) = (Vec::with_capacity(layouts.len() * experts), Vec::new());
     for (layer, layout) in layouts.iter().enumerate() {
         let mut alike = None;
         for expert in 0..experts {
             let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
-            let (held, places) = (store.hold(layer, expert)?, store.places(layer, expert)?);
+            let places = store.places(layer, expert)?;
             let there = places.iter().filter(|place| place.length > 0);
             let first = there.map(|place| place.start as usize).min()?;
             let lead = first - first % LEAD;
@@ -133,7 +136,7 @@ pub(super) fn host_places(
             if *alike.get_or_insert(starts) != starts {
                 return None;
             }
-            all.push(HostPlace { arena: held.arena(), start: held.offset() + lead });
+            all.push(lead as u32);
         }
         placed.push(layout.placed(alike?)?);
     }
@@ -153,6 +156,7 @@ impl GpuSlots {
             contents: vec![None; slabs.slots()],
             slots: vec![None; layouts.len() * experts],
             homes: Vec::new(),
+            leads: Vec::new(),
             host: None,
             kept: (0..slabs.slots() as u32).collect(),
             scratch: Vec::new(),
@@ -177,28 +181,85 @@ impl GpuSlots {
         (LayerId(layer as u16), ExpertId(expert as u16))
     }
 
-    /// Lets the device copy records from the host tier, which has all of them for good, and kernels read them there, if
-    /// it is known where (`places`). Where the device cannot, the host copies.
+    /// Lets kernels read records in the host tier, where they lie alike (`leads`), and the device copy them there,
+    /// where that has all of them for good. Where the device cannot, the host copies.
     ///
     /// # Errors
-    /// The device failed.
-    pub(super) fn import(&mut self, places: Option<&[HostPlace]>) -> Result<(), EngineError> {
+    /// The device failed, or the user insists on what it cannot.
+    pub(super) fn import(&mut self, leads: Option<Vec<u32>>) -> Result<(), EngineError> {
         let memory = |arena: &Arc<store::arena::SlotArena>| HostMemory {
             owner: Arc::clone(arena) as _,
             slot_bytes: arena.slot_bytes(),
             slots: arena.slots(),
         };
         let memories: Vec<_> = self.store.arenas().iter().map(memory).collect();
-        self.host = HostSlabs::new(&mut self.gpu, &memories)?;
-        let (Some(host), Some(places)) = (&self.host, places) else { return Ok(()) };
-        if self.slabs.read_host(&self.gpu, host, LEAD) {
-            let word = |it: &HostPlace| self.slabs.host_word(it.arena, it.start);
-            self.homes = places.iter().map(word).collect();
-            for (key, &word) in self.homes.iter().enumerate() {
-                self.slabs.name(key, word);
-            }
+        let Some(host) = HostSlabs::new(&mut self.gpu, &memories)? else { return Ok(()) };
+        let reads = leads.is_some() && self.slabs.read_host(&self.gpu, &host, LEAD);
+        if let Some(leads) = leads.filter(|_| reads) {
+            (self.homes, self.leads) = (vec![0; leads.len()], leads);
+        }
+        if self.holds_all() {
+            self.host = Some(host);
+            self.name_all();
+        } else if !reads {
+            let apart =
+                "records of a layer lie differently in files, or RAM is more than it reaches";
+            return Err(GpuError::NotInPlace(apart.to_owned()).into());
         }
         Ok(())
+    }
+
+    /// Names every record in the host tier, which has all of them for good.
+    fn name_all(&mut self) {
+        for key in 0..self.homes.len() as u32 {
+            let (layer, expert) = self.record(key);
+            let held = self.store.hold(layer, expert).expect("RAM has every record");
+            self.set_home(key, self.home(key, held.arena(), held.offset()));
+        }
+    }
+
+    /// The word of the table for a record in a slot of the host tier that begins at `offset`.
+    fn home(&self, key: u32, arena: usize, offset: usize) -> u32 {
+        self.slabs.host_word(arena, offset + self.leads[key as usize] as usize)
+    }
+
+    fn set_home(&mut self, key: u32, home: u32) {
+        let index = key as usize;
+        if std::mem::replace(&mut self.homes[index], home) != home && self.slots[index].is_none() {
+            self.slabs.name(index, home);
+        }
+    }
+
+    /// The record is where the residency's address says, and stays there until [`GpuSlots::follow`] says otherwise.
+    pub(super) fn read_there(&mut self, key: u32, address: u64) {
+        let home = match (address >> ARENA_SHIFT) as usize {
+            0 => 0,
+            arena => {
+                let offset = address & ((1 << ARENA_SHIFT) - 1);
+                self.home(key, arena - 1, offset as usize)
+            }
+        };
+        self.set_home(key, home);
+    }
+
+    /// Between batches: the residency's words say anew where the host tier has records that kernels may read there.
+    /// What is not named is given to other records, so that nothing may be handed over in between.
+    pub(super) fn follow(&mut self, words: &[u64]) {
+        if self.reads_in_place() && !self.holds_all() {
+            for (key, &word) in words.iter().enumerate() {
+                self.read_there(key as u32, word);
+            }
+        }
+    }
+
+    /// True where the host tier has every record for good.
+    fn holds_all(&self) -> bool {
+        self.store.report().mode == StorageMode::Resident
+    }
+
+    /// True where kernels find every record, in a slot or in the host tier.
+    pub(super) fn finds_all(&self) -> bool {
+        self.reads_in_place() && self.holds_all()
     }
 
     /// Records the copy of a record's planes to a slot. False where they do not lie at whole words.
@@ -237,15 +298,14 @@ impl GpuSlots {
         !self.scratch.is_empty()
     }
 
-    /// True where kernels read what has no slot in the host tier.
+    /// True where kernels read what has no slot in the host tier, if it is there.
     pub(super) fn reads_in_place(&self) -> bool {
         !self.homes.is_empty()
     }
 
     /// True where a record has no slot and RAM holds all of them, but the device can neither read nor copy them there.
     pub(super) fn host_copies(&self) -> bool {
-        let resident = self.store.report().mode == StorageMode::Resident;
-        resident && self.host.is_none() && self.slots.iter().any(Option::is_none)
+        self.holds_all() && self.host.is_none() && self.slots.iter().any(Option::is_none)
     }
 
     /// The last `count` slots become scratch slots; nothing is in any yet.
@@ -256,7 +316,7 @@ impl GpuSlots {
 
     /// True when kernels find the record.
     pub(super) fn has(&self, key: u32) -> bool {
-        self.reads_in_place() || self.in_slot(key)
+        self.in_slot(key) || self.homes.get(key as usize).is_some_and(|&home| home != 0)
     }
 
     /// True when a slot has the record.

@@ -19,6 +19,7 @@ use super::experts::Routed;
 use super::prefetch::Prefetch;
 use super::requirements::Pieces;
 use super::running::Running;
+use super::slots::GpuSlots;
 use super::{GpuBackend, GpuError, Register};
 use crate::EngineError;
 use crate::backend::Purpose;
@@ -257,6 +258,7 @@ impl GpuBackend {
         let few = self.tokens <= STEP_TOKENS && purpose == Purpose::Answers;
         if few && self.residency.can_move() {
             self.residency.begin_step()?;
+            self.residency.tell_words(GpuSlots::follow);
             // Beside what `tell_batch` writes, so that both are handed over at once.
             self.residency.device_mut().write_table()?;
             if let Some(prefetch) = &mut self.prefetch {
@@ -269,7 +271,7 @@ impl GpuBackend {
             }
             self.steps.begin(self.tokens * self.options.top_k);
             let slots = self.residency.device_mut();
-            match slots.reads_in_place() {
+            match slots.finds_all() {
                 true => self.steps.expect_all(),
                 false => slots.gpu.begin_tape(),
             }
@@ -363,7 +365,7 @@ impl GpuBackend {
             top_k: self.options.top_k,
             experts: self.config.moe.experts,
         };
-        let in_place = self.residency.device().reads_in_place();
+        let in_place = self.residency.device().finds_all();
         if in_place {
             // Nothing of the step will be missing: what it does not need is done while it runs.
             self.residency.device_mut().gpu.submit()?;

@@ -17,6 +17,7 @@ mod fused;
 mod layers;
 mod matrices;
 mod pairs;
+mod plain;
 mod tiles;
 
 /// What a check found.
@@ -115,5 +116,6 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
     tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;
     pairs::run(gpu, &mut add)?;
+    plain::run(gpu, &mut add)?;
     Ok(findings)
 }

@@ -8,6 +8,7 @@
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
+mod attend;
 mod draw;
 mod experts;
 mod fused;
@@ -20,10 +21,11 @@ mod sequences;
 mod slots;
 mod speed;
 mod step;
+mod windows;
 
 use std::io::Read;
 
-use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
+use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, plain, product};
 pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choose};
 use gpu::{Buffer, Trunk};
 use kernels::KvType;
@@ -163,11 +165,12 @@ impl GpuBackend {
         let positions = self.spans.iter().flat_map(|span| {
             (span.run.position..span.run.position + span.run.tokens).map(|at| at as u32)
         });
+        let magnitude = self.config.attention.rope.magnitude();
         let mut angles = Vec::with_capacity(2 * self.tokens * self.frequencies.len());
         for position in positions {
             for frequency in &self.frequencies {
                 let angle = f64::from(position as f32 * frequency);
-                angles.extend([angle.cos() as f32, angle.sin() as f32]);
+                angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
             }
         }
         self.residency.device_mut().gpu.write_words(&self.token_ids, 0, &self.ids)?;
@@ -298,6 +301,9 @@ impl Backend for GpuBackend {
         let device = self.residency.device_mut();
         let waits_once = !self.steps.runs() || device.reads_in_place();
         device.gpu.begin_step(few && waits_once)?;
+        if let (Some(windows), Phase::Decode) = (&mut self.sequences.windows, self.phase) {
+            windows.make_room(&mut device.gpu, &self.spans);
+        }
         self.tell_batch()?;
         Ok(())
     }
@@ -314,6 +320,9 @@ impl Backend for GpuBackend {
     fn commit(&mut self) {
         for span in &self.spans {
             self.sequences.advance(span.sequence, span.run.tokens);
+        }
+        if self.phase == Phase::Prefill {
+            self.sequences.end_windows(&self.spans);
         }
         if let Err(error) =
             self.sequences.finish_marks(&mut self.residency.device_mut().gpu, &self.spans)
@@ -397,22 +406,31 @@ impl Backend for GpuBackend {
         });
     }
 
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        debug_assert!(sinks.is_none(), "a model with sinks was refused");
+    fn rotate(&mut self, heads: Register) {
         self.attempt(|this| {
-            let (cache, shape) = (this.cache(), this.attention_shape());
-            let [query, key, value, context] =
-                [Register::Query, Register::Key, Register::Value, Register::Context]
-                    .map(|register| &this.registers[register as usize]);
-            for span in &this.spans {
-                let (keys, values) = this.sequences.cache(span.sequence, layer);
-                let (gpu, places) = (&mut this.residency.device_mut().gpu, (keys, values));
-                attention::launch_append(gpu, cache, (key, value), places, shape, span.run)?;
-                let to = (&this.partial, context);
-                attention::launch_split(gpu, cache, (query, None), places, to, shape, span.run)?;
-            }
-            Ok(())
+            let attention = &this.config.attention;
+            let count = match heads {
+                Register::Query => attention.query_heads,
+                _ => attention.key_value_heads,
+            };
+            let shape = (this.tokens, count, attention.head_dim);
+            let x = &this.registers[heads as usize];
+            let gpu = &mut this.residency.device_mut().gpu;
+            plain::launch_rotate(gpu, (x, &this.angles), shape, this.frequencies.len())
         });
+    }
+
+    fn add_bias(&mut self, register: Register, bias: VectorId) {
+        self.attempt(|this| {
+            let width = Register::widths(&this.config)[register as usize];
+            let (x, bias) = (&this.registers[register as usize], &this.vectors[bias.index()]);
+            let gpu = &mut this.residency.device_mut().gpu;
+            plain::launch_add_bias(gpu, (x, bias), (this.tokens, width))
+        });
+    }
+
+    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
+        self.attempt(|this| this.attend_with(layer, sinks, None));
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
@@ -531,6 +549,18 @@ impl Backend for GpuBackend {
         key_norm: VectorId,
     ) {
         self.attempt(|this| this.attend_normed(layer, gated, [query_norm, key_norm]));
+    }
+
+    fn attend_biased(
+        &mut self,
+        layer: LayerId,
+        biases: [VectorId; 3],
+        sinks: Option<VectorId>,
+    ) -> bool {
+        if self.tokens == 1 {
+            self.attempt(|this| this.attend_with(layer, sinks, Some(biases)));
+        }
+        self.tokens == 1
     }
 
     fn attention_output(&mut self, gated: bool, matrix: MatrixId) {

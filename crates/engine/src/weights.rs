@@ -6,6 +6,7 @@
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
 mod derived;
+mod joined;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -286,28 +287,6 @@ impl<'a> Catalog<'a> {
             |turn| VectorPlace { length, role, float, extent, every: (turn, N), joined: false };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
-    }
-
-    /// Says that a vector and the one declared before it are read together: a device whose kernels bind few buffers
-    /// holds both in one.
-    pub fn join(&mut self, vector: VectorId) {
-        assert!(vector.0 > 0, "the first vector follows no other");
-        self.vectors[vector.index()].joined = true;
-    }
-
-    /// Vectors that are held in one buffer: runs of their numbers, and values of each run.
-    pub fn vector_runs(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
-        let mut runs: Vec<(Range<usize>, usize)> = Vec::new();
-        for (index, place) in self.vectors.iter().enumerate() {
-            match runs.last_mut().filter(|_| place.joined) {
-                Some((run, length)) => {
-                    run.end += 1;
-                    *length += place.length;
-                }
-                None => runs.push((index..index + 1, place.length)),
-            }
-        }
-        runs.into_iter()
     }
 
     /// Declares the table `name` of `[rows, columns]` whole numbers below `below`, which is at most 65,536.

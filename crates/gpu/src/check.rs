@@ -111,11 +111,11 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
         findings.push(finding);
     };
     layers::run(gpu, &mut add)?;
+    plain::run(gpu, &mut add)?;
     fused::run(gpu, &mut add)?;
     forms::run(gpu, &mut add)?;
     tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;
     pairs::run(gpu, &mut add)?;
-    plain::run(gpu, &mut add)?;
     Ok(findings)
 }

@@ -32,8 +32,8 @@ pub enum Half {
 pub enum Between {
     /// `silu(gate) * up`, no biases.
     SwiGlu,
-    /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, of gate and up
-    /// with their biases; down has biases too.
+    /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, of gate and
+    /// up with their biases; down has biases too.
     Clamped {
         /// True where rows of gate and up lie in turns, gate first, through both matrices, which have an even number of
         /// rows.

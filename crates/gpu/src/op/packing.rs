@@ -156,7 +156,15 @@ impl Packing {
         match self {
             Self::Block(_) => Vec::new(),
             // Value `i` is nibble `i` of the word.
-            Self::Mxfp4 => (0..8).map(|at| format!("float4({words}0, {}u)", 4 * at)).collect(),
+            Self::Mxfp4 => {
+                let value = |at: u32| match at {
+                    0 => format!("float4({words}0 << 2u, {words}0 << 28u)"),
+                    _ => {
+                        format!("float4({words}0 >> {}u, {words}0 << {}u)", 4 * at - 2, 28 - 4 * at)
+                    }
+                };
+                (0..8).map(value).collect()
+            }
             Self::Float(Float::F32) => vec![format!("bitcast<f32>({words}0)")],
             Self::Float(Float::F16) => {
                 vec![format!("unpack2x16float({words}0).x"), format!("unpack2x16float({words}0).y")]
@@ -266,12 +274,11 @@ impl Packing {
     }
 }
 
-/// `float4`: twice the 4-bit float at bit `shift` of a word. Twice the magnitudes are 0, 1, 2, 3, 4, 6, 8 and 12, the
-/// nibbles of one word; the sign goes where a float has it.
-const FLOAT4: &str = "fn float4(word: u32, shift: u32) -> f32 {
-    let code = word >> shift;
-    let magnitude = bitcast<f32>(((0xc8643210u >> ((code & 7u) * 4u)) & 15u) | 0x4b000000u) - 8388608.0;
-    return bitcast<f32>(bitcast<u32>(magnitude) | ((code & 8u) << 28u));
+/// `float4`: twice a 4-bit float whose magnitude is at bit 2 of `index` and whose sign is the last bit of `sign`. Twice
+/// the magnitudes are 0, 1, 2, 3, 4, 6, 8 and 12, the nibbles of one word.
+const FLOAT4: &str = "fn float4(index: u32, sign: u32) -> f32 {
+    let magnitude = bitcast<f32>(((0xc8643210u >> (index & 28u)) & 15u) | 0x4b000000u) - 8388608.0;
+    return bitcast<f32>(bitcast<u32>(magnitude) | (sign & 0x80000000u));
 }
 ";
 

@@ -3,6 +3,7 @@
 
 use gpu::op::{attention, plain};
 use gpu::{Buffer, Gpu, GpuError};
+use kernels::KvType;
 use store::LayerId;
 use store::cache::Phase;
 
@@ -48,6 +49,47 @@ impl Heads<'_> {
 }
 
 impl GpuBackend {
+    pub(super) fn cache(&self) -> attention::Cache {
+        match self.options.kv_type {
+            KvType::F32 => attention::Cache::F32,
+            _ => attention::Cache::F16,
+        }
+    }
+
+    pub(super) fn attention_shape(&self) -> attention::Shape {
+        let attention = &self.config.attention;
+        attention::Shape {
+            query_heads: attention.query_heads,
+            key_value_heads: attention.key_value_heads,
+            dim: attention.head_dim,
+        }
+    }
+
+    /// Turns each head of `heads` by position.
+    pub(super) fn launch_rotate(&mut self, heads: Register) -> Result<(), GpuError> {
+        let attention = &self.config.attention;
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let shape = (self.tokens, count, attention.head_dim);
+        let (x, pairs) = (&self.registers[heads as usize], self.frequencies.len());
+        let gpu = &mut self.residency.device_mut().gpu;
+        plain::launch_rotate(gpu, (x, &self.angles), shape, pairs)
+    }
+
+    /// `register += bias` for every token.
+    pub(super) fn launch_add_bias(
+        &mut self,
+        register: Register,
+        bias: VectorId,
+    ) -> Result<(), GpuError> {
+        let width = Register::widths(&self.config)[register as usize];
+        let (x, bias) = (&self.registers[register as usize], &self.vectors[bias.index()]);
+        let gpu = &mut self.residency.device_mut().gpu;
+        plain::launch_add_bias(gpu, (x, bias), (self.tokens, width))
+    }
+
     /// Appends `Key` and `Value` of every run to the layer's cache; `Context` = attention of `Query`. With `biases`, of
     /// a batch of one token, these are added before and queries and keys are turned.
     pub(super) fn attend_with(

@@ -144,7 +144,7 @@ impl MixtureBuffers {
             shared_up: numbers("shared expert", sizes.shared_inner)?,
             shared_rows: numbers("shared expert", sizes.shared_hidden)?,
             biases: vec![None; config.layers.len()],
-            moe: config.moe.clone(),
+            moe: config.moe,
         };
         let identity: Vec<u32> = (0..sizes.pairs as u32).collect();
         gpu.write_words(&buffers.own_order, 0, &identity)?;

@@ -25,10 +25,9 @@ mod windows;
 
 use std::io::Read;
 
-use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, plain, product};
+use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
 pub use gpu::{Adapter, Gpu, GpuError, Handle, MemoryClass, adapters, check, choose};
 use gpu::{Buffer, Trunk};
-use kernels::KvType;
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
@@ -142,22 +141,6 @@ impl GpuBackend {
             .find(|span| (span.run.first..span.run.first + span.run.tokens).contains(&token));
         let position = span.map_or(0, |span| span.run.position + token - span.run.first);
         EngineError::NotFinite { position }
-    }
-
-    fn cache(&self) -> attention::Cache {
-        match self.options.kv_type {
-            KvType::F32 => attention::Cache::F32,
-            _ => attention::Cache::F16,
-        }
-    }
-
-    fn attention_shape(&self) -> attention::Shape {
-        let attention = &self.config.attention;
-        attention::Shape {
-            query_heads: attention.query_heads,
-            key_value_heads: attention.key_value_heads,
-            dim: attention.head_dim,
-        }
     }
 
     /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
@@ -407,26 +390,11 @@ impl Backend for GpuBackend {
     }
 
     fn rotate(&mut self, heads: Register) {
-        self.attempt(|this| {
-            let attention = &this.config.attention;
-            let count = match heads {
-                Register::Query => attention.query_heads,
-                _ => attention.key_value_heads,
-            };
-            let shape = (this.tokens, count, attention.head_dim);
-            let x = &this.registers[heads as usize];
-            let gpu = &mut this.residency.device_mut().gpu;
-            plain::launch_rotate(gpu, (x, &this.angles), shape, this.frequencies.len())
-        });
+        self.attempt(|this| this.launch_rotate(heads));
     }
 
     fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.attempt(|this| {
-            let width = Register::widths(&this.config)[register as usize];
-            let (x, bias) = (&this.registers[register as usize], &this.vectors[bias.index()]);
-            let gpu = &mut this.residency.device_mut().gpu;
-            plain::launch_add_bias(gpu, (x, bias), (this.tokens, width))
-        });
+        self.attempt(|this| this.launch_add_bias(register, bias));
     }
 
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {

@@ -6,6 +6,7 @@
 //! checkpoint's encoding; vectors (norms, convolution taps, decay rates) are decoded to f32 once.
 
 mod derived;
+mod joined;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -87,6 +88,8 @@ struct VectorPlace {
     extent: Extent,
     /// Where the vector is not the whole tensor: its first value there, and how many lie from one to the next.
     every: (usize, usize),
+    /// Whether a device that binds buffers has it behind the vector before it ([`Catalog::join`]).
+    joined: bool,
 }
 
 /// The tensors that a model needs, checked against a checkpoint.
@@ -280,7 +283,8 @@ impl<'a> Catalog<'a> {
             return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
         };
         let (extent, first) = (tensor.weight, self.vectors.len() as u32);
-        let place = |turn| VectorPlace { length, role, float, extent, every: (turn, N) };
+        let place =
+            |turn| VectorPlace { length, role, float, extent, every: (turn, N), joined: false };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }

@@ -51,7 +51,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
         assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no GPU that shares memory");
         return;
     };
-    for case in ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"] {
+    for case in ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
         let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
         let config = ModelConfig::read(&checkpoint.config).unwrap();

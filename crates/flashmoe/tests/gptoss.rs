@@ -5,13 +5,14 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use store::format::{Checkpoint, Extent, Projection, open};
 use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
-use support::{Scored, distance, golden, golden_copy, run};
+use support::{Scored, distance, flashmoe, golden, golden_copy, run};
 
 const CASE: &str = "gptoss-calm-mxfp4";
 /// Numbers of types in GGUF files.
@@ -264,17 +265,42 @@ fn records_of_a_pack_are_copies_of_what_is_published() {
     assert_eq!(compared, 3 * published.experts.len() * 6);
 }
 
+/// Both kinds of GPU compute it, published as in a file of GGUF.
 #[test]
-fn cuda_computes_its_parts_and_any_other_gpu_refuses_them_by_name() {
-    let source = open(&golden().join(CASE).join("model")).unwrap();
-    let config = engine::model::config::ModelConfig::read(&source.config).unwrap();
-    let mut catalog = engine::weights::Catalog::new(&source);
-    engine::model::Model::declare(&config, &mut catalog).unwrap();
-    let shapes = engine::model::mixture::expert_shapes(&source, &config).unwrap();
-    engine::backend::cuda::check_model(&config, &catalog, &shapes).unwrap();
-    let error = engine::backend::gpu::check_model(&config, &catalog, &shapes).unwrap_err();
-    let line = error.to_string();
-    for word in ["gpt-oss", "attention sinks", "--device cpu"] {
-        assert!(line.contains(word), "{word}: {line}");
+fn gpus_compute_its_parts() {
+    let (folder, model) = golden_copy(CASE);
+    let gguf = folder.path().join("m.gguf");
+    fs::write(&gguf, converted(&open(&model).unwrap(), &model).to_bytes()).unwrap();
+    for model in [model, gguf] {
+        let source = open(&model).unwrap();
+        let config = engine::model::config::ModelConfig::read(&source.config).unwrap();
+        let mut catalog = engine::weights::Catalog::new(&source);
+        engine::model::Model::declare(&config, &mut catalog).unwrap();
+        let shapes = engine::model::mixture::expert_shapes(&source, &config).unwrap();
+        engine::backend::cuda::check_model(&config, &catalog, &shapes).unwrap();
+        engine::backend::gpu::check_model(&config, &catalog, &shapes).unwrap();
+    }
+}
+
+/// The release, a file of GGUF (rows of gate and up apart) and a pack in 8 bits (in turns), on whatever GPU is there.
+#[test]
+fn any_gpu_gives_the_logits_of_the_processor_from_every_layout() {
+    let (folder, model) = golden_copy(CASE);
+    let probe = ["bench", model.to_str().unwrap(), "--device", "gpu:0", "-p", "8", "-n", "1"];
+    if !flashmoe(&probe).status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
+        std::io::stderr().write_all(b"skipped: no Vulkan adapter\n").unwrap();
+        return;
+    }
+    let (gguf, pack) = (folder.path().join("m.gguf"), folder.path().join("pack"));
+    fs::write(&gguf, converted(&open(&model).unwrap(), &model).to_bytes()).unwrap();
+    let [from, to] = [&model, &pack].map(|path| path.to_str().unwrap());
+    run(&["pack", from, to, "--experts", "8bit", "--group", "32"]);
+    for model in [model, gguf, pack] {
+        let reference = score(&model, &["--device", "cpu", "--arithmetic", "f32"]);
+        let all = score(&model, &["--device", "gpu:0"]);
+        let apart = distance(&all, &reference);
+        assert!(apart < 1e-4, "{model:?}: {apart:.1e} from the processor");
+        let cut = score(&model, &["--device", "gpu:0", "--prefill-chunk", "7"]);
+        assert!(all.logits == cut.logits, "{model:?}: other bits in chunks");
     }
 }

@@ -17,6 +17,7 @@ mod fused;
 mod layers;
 mod matrices;
 mod pairs;
+mod plain;
 mod tiles;
 mod ways;
 
@@ -113,6 +114,7 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
         findings.push(finding);
     };
     layers::run(gpu, &mut add)?;
+    plain::run(gpu, &mut add)?;
     fused::run(gpu, &mut add)?;
     forms::run(gpu, &mut add)?;
     tiles::run(gpu, &mut add)?;

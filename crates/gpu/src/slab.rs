@@ -25,8 +25,8 @@ pub struct Planes {
 impl Planes {
     /// What kernels bind, in the order of `Packing::declare`; `grid` is that of its format.
     pub(crate) fn spans<'a>(&'a self, grid: Option<&'a Buffer>) -> Vec<Span<'a>> {
-        let planes = if self.packing.group() == 0 { 1 } else { 3 };
-        (0..planes).map(|plane| self.span(plane)).chain(grid.map(Buffer::all)).collect()
+        let planes = 0..self.packing.planes();
+        planes.map(|plane| self.span(plane)).chain(grid.map(Buffer::all)).collect()
     }
 
     fn span(&self, plane: usize) -> Span<'_> {

@@ -13,6 +13,7 @@ pub mod cuda;
 pub mod gpu;
 mod pool;
 mod snapshot;
+mod window_rows;
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -453,6 +454,17 @@ pub trait Backend {
         self.norm_and_rotate(Register::Query, query_norm);
         self.norm_and_rotate(Register::Key, key_norm);
         self.attend(layer, None);
+    }
+    /// From `Query`, `Key` and `Value` as projected to `Context`: [`Backend::add_bias`] of each, [`Backend::rotate`] of
+    /// queries and keys, [`Backend::attend`]. False where the device does not do that in one go; nothing is done then.
+    fn attend_biased(
+        &mut self,
+        layer: LayerId,
+        biases: [VectorId; 3],
+        sinks: Option<VectorId>,
+    ) -> bool {
+        let _ = (layer, biases, sinks);
+        false
     }
     /// `Residual += matrix Context`, `Context` times the sigmoid of its gate where it is gated.
     fn attention_output(&mut self, gated: bool, matrix: MatrixId) {

@@ -108,6 +108,12 @@ impl Attention {
         use Register::{Key, Query, QueryGate, Value};
         let query = if self.gated { QueryGate } else { Query };
         backend.norm_linear(norm, &[(self.query, query), (self.key, Key), (self.value, Value)]);
+        let plain = self.norms.is_none() && self.whole_norms.is_none() && !self.gated;
+        if let Some(biases) = self.biases.filter(|_| plain)
+            && backend.attend_biased(layer, biases, self.sinks)
+        {
+            return self.add_output(backend);
+        }
         if let Some([query_bias, key, value]) = self.biases {
             backend.add_bias(query, query_bias);
             backend.add_bias(Key, key);
@@ -136,6 +142,10 @@ impl Attention {
                 backend.attend(layer, sinks);
             }
         }
+        self.add_output(backend);
+    }
+
+    fn add_output(&self, backend: &mut dyn Backend) {
         backend.attention_output(self.gated, self.output);
         if let Some(bias) = self.output_bias {
             backend.add_bias(Register::Residual, bias);

@@ -93,6 +93,7 @@ impl Mixture {
                         catalog.vector(&name("up_proj"), width, plain)?,
                     ],
                 };
+                catalog.join(up);
                 let down = catalog.vector(&name("down_proj"), moe.experts * hidden, plain)?;
                 Some(ExpertBiases { gate, up, down })
             }

@@ -258,7 +258,7 @@ impl Room {
     /// So many tiles of so many pairs at the most.
     fn work(&self, (count, pairs): (usize, u32), flag: u32) -> Work<'_> {
         let Self { tiles, order, .. } = self;
-        Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag }
+        Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag, clamped: None }
     }
 
     fn new(gpu: &mut Gpu, tokens: usize, matrices: bool, blocks: bool) -> Result<Self> {
@@ -436,7 +436,14 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     }
     let choice = room.choice(1);
     table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
-        router::launch(gpu, room.small.all(), &room.slabs, choice, (tokens, EXPERTS, TOP_K), true)
+        router::launch(
+            gpu,
+            (room.small.all(), None),
+            &room.slabs,
+            choice,
+            (tokens, EXPERTS, TOP_K),
+            true,
+        )
     })?;
     table.line(gpu, "swiglu", 40, 12 * tokens * INNER, &mut |gpu| {
         elementwise::launch_swiglu(gpu, &room.a, &room.b, tokens * INNER)

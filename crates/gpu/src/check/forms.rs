@@ -19,6 +19,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         Encoding::Block(BlockFormat::Q4K),
         Encoding::Block(BlockFormat::Q6K),
         Encoding::Float(FloatType::F32),
+        Encoding::Mxfp4,
     ];
     for encoding in encodings {
         let subgroups = products(gpu, encoding)?;

@@ -23,6 +23,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     for (float, columns) in [(FloatType::F32, 2080), (FloatType::Bf16, 1024)] {
         add(products(gpu, Encoding::Float(float), columns)?);
     }
+    add(products(gpu, Encoding::Mxfp4, 2880)?);
     for cache in [attention::Cache::F32, attention::Cache::F16] {
         heads_of_one(gpu, cache)?.into_iter().for_each(&mut *add);
     }

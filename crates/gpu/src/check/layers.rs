@@ -291,7 +291,7 @@ fn routes(gpu: &mut Gpu, count: usize, k: usize, normalise: bool) -> Result<Find
     for missing in [Some(ids[0]), None] {
         let there = (0..count).map(|expert| u32::from(missing != Some(expert as u16)));
         gpu.write_words(slabs.table(), 4 * count as u64, &there.collect::<Vec<_>>())?;
-        router::launch(gpu, input.all(), &slabs, choice, (tokens, count, k), normalise)?;
+        router::launch(gpu, (input.all(), None), &slabs, choice, (tokens, count, k), normalise)?;
         let flag = if missing.is_some() { 7 } else { 0 };
         alone_equal &= gpu.read_words(&control, 0, 2)? == [flag, 0];
         gpu.clear_control();

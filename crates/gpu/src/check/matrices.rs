@@ -38,7 +38,14 @@ impl Held {
             Encoding::Block(format) => {
                 [plausible(format, weights, numbers), Vec::new(), Vec::new()]
             }
-            _ => unreachable!("the kernels read no other"),
+            Encoding::Mxfp4 => {
+                let near_one = numbers.bytes(scales).into_iter().map(|byte| 120 + byte % 8);
+                let near_one = near_one.collect();
+                [numbers.bytes(weights), near_one, Vec::new()]
+            }
+            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } => {
+                unreachable!("the kernels read no other")
+            }
         };
         Self { encoding, rows, columns, planes }
     }
@@ -47,6 +54,11 @@ impl Held {
         let [weight, scales, biases] = &self.planes;
         Matrix::new(self.encoding, self.rows, self.columns, weight, scales, biases)
             .expect("planes of the encoding's sizes")
+    }
+
+    /// Weights, scales and biases.
+    pub(super) fn planes(&self) -> [&[u8]; 3] {
+        self.planes.each_ref().map(Vec::as_slice)
     }
 
     /// `W x` in double precision, for each row of `x`.
@@ -109,6 +121,7 @@ pub(super) fn encodings() -> Vec<Encoding> {
         scale,
     }));
     all.extend(BlockFormat::ALL.iter().copied().map(Encoding::Block));
+    all.push(Encoding::Mxfp4);
     all
 }
 
@@ -121,6 +134,10 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     {
         add(products(gpu, encoding, 2304)?);
     }
+    // Rows of gpt-oss: scales of a row begin at any byte, and the last round of units is not full.
+    for encoding in [Encoding::Mxfp4, Encoding::Float(FloatType::Bf16)] {
+        add(products(gpu, encoding, 2880)?);
+    }
     for encoding in encodings() {
         add(products(gpu, encoding, 768)?);
         add(embeddings(gpu, encoding)?);
@@ -130,6 +147,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         routed(gpu, Encoding::Affine { bits, group, scale }, add)?;
     }
     routed(gpu, Encoding::Float(FloatType::Bf16), add)?;
+    routed(gpu, Encoding::Mxfp4, add)?;
     for &format in BlockFormat::ALL {
         routed(gpu, Encoding::Block(format), add)?;
     }
@@ -201,9 +219,8 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
     let slot_bytes = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
     let mut slabs = Slabs::with_slab_slots(gpu, 6, slot_bytes, count, 3)?;
     for (expert, held) in all.iter().enumerate() {
-        let planes = held.each_ref().map(|held| held.planes.each_ref().map(Vec::as_slice));
         let slot = [1, 3, 5, 2, 4][expert];
-        slabs.fill(gpu, slot, &layout.record(planes))?;
+        slabs.fill(gpu, slot, &layout.record(held.each_ref().map(Held::planes)))?;
         slabs.name(expert, slabs.slot_word(slot));
     }
     slabs.write_table(gpu)?;
@@ -241,6 +258,7 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
             k,
             table_start: 0,
             flag: 1,
+            clamped: None,
         };
         let record = layout.record_shape();
         experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &input, &between)?;
@@ -285,6 +303,7 @@ fn by_matrices(
         k,
         table_start: 0,
         flag: 1,
+        clamped: None,
     };
     let [values, factors] = Halves::sizes(tokens * k, record.hidden);
     let parted = Halves { values: empty(gpu, values)?, factors: empty(gpu, factors)? };

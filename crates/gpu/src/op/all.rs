@@ -7,7 +7,7 @@ use super::Op;
 use super::attention::Cache;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
-use super::experts::{self, Half};
+use super::experts::{self, Between, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
 use super::{fused, tile};
@@ -28,7 +28,7 @@ fn packings() -> impl Iterator<Item = Packing> {
         })
     });
     let blocks = BlockFormat::ALL.iter().copied().map(Packing::Block);
-    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks)
+    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain([Packing::Mxfp4])
 }
 
 /// Units of a packing that are taken at once.
@@ -50,13 +50,25 @@ fn products(packing: Packing) -> impl Iterator<Item = Op> {
     })
 }
 
+/// Both halves of experts, and what may be between them: order of rows is a matter of the first half, and formats with
+/// a grid leave no binding for biases.
+fn halves_between(packing: Packing) -> impl Iterator<Item = (Half, Between)> {
+    let clamped = |in_turns| Between::Clamped { in_turns };
+    let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
+    let all = [Between::SwiGlu, clamped(true), clamped(false)].into_iter().flat_map(|between| {
+        [Half::GateUp, Half::Down].into_iter().map(move |half| (half, between))
+    });
+    all.filter(move |(_, between)| *between == Between::SwiGlu || !of_grid)
+}
+
 /// Halves of experts of a packing.
 fn halves(packing: Packing) -> impl Iterator<Item = Op> {
-    [Half::GateUp, Half::Down].into_iter().flat_map(move |half| {
+    halves_between(packing).flat_map(move |(half, between)| {
         togethers(packing).flat_map(move |together| {
             TILES.into_iter().flat_map(move |tokens| {
                 (1..=Slabs::LIMIT as u32).map(move |slabs| {
-                    Op::Experts(experts::Spec { half, packing, together, tokens, slabs })
+                    let spec = experts::Spec { half, between, packing, together, tokens, slabs };
+                    Op::Experts(spec)
                 })
             })
         })
@@ -79,15 +91,25 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
     specs.filter(|spec| spec.is_served()).flat_map(of)
 }
 
+/// Attention of heads with sinks, which have no gates, and what comes before it.
+fn with_sinks(cache: Cache) -> impl Iterator<Item = Op> {
+    let of = move |wide| {
+        let attend = Op::Attend { cache, gated: false, wide, sinks: true };
+        [attend, Op::AttendSplit { cache, wide, sinks: true }]
+    };
+    let join = Op::AttendJoin { cache, gated: false, sinks: true };
+    [false, true].into_iter().flat_map(of).chain([join, Op::PreparePlain(cache)])
+}
+
 /// Tiles of cooperative matrices of a packing.
 fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
     let dense = tile::DENSE_TOKENS.into_iter().flat_map(move |tokens| {
         [false, true].map(|add| Op::Tile(tile::Spec { packing, tokens, add }))
     });
-    let experts = [Half::GateUp, Half::Down].into_iter().flat_map(move |half| {
+    let experts = halves_between(packing).flat_map(move |(half, between)| {
         tile::EXPERT_TOKENS.into_iter().flat_map(move |tokens| {
             (1..=Slabs::LIMIT as u32).map(move |slabs| {
-                Op::TileExperts(tile::ExpertsSpec { half, packing, tokens, slabs })
+                Op::TileExperts(tile::ExpertsSpec { half, between, packing, tokens, slabs })
             })
         })
     });
@@ -102,11 +124,14 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Norm,
         Op::GatedNorm,
         Op::Heads,
+        Op::Rotate,
+        Op::AddBias,
         Op::Split,
         Op::SigmoidGate,
         Op::SwiGlu,
         Op::DeltaHeads,
-        Op::Router,
+        Op::Router { biased: false },
+        Op::Router { biased: true },
         Op::Group,
     ];
     let caches = [Cache::F32, Cache::F16];
@@ -116,12 +141,12 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(caches.into_iter().flat_map(|cache| {
             let gates = [false, true].into_iter();
             let of = gates.flat_map(move |gated| {
-                let attend = |wide| Op::Attend { cache, gated, wide };
+                let attend = |wide| Op::Attend { cache, gated, wide, sinks: false };
                 [attend(false), attend(true), Op::Prepare { cache, gated }]
             });
-            let split = [false, true].map(|wide| Op::AttendSplit { cache, wide });
-            let join = [false, true].map(|gated| Op::AttendJoin { cache, gated });
-            of.chain(split).chain(join).chain([Op::Append(cache)])
+            let split = [false, true].map(|wide| Op::AttendSplit { cache, wide, sinks: false });
+            let join = [false, true].map(|gated| Op::AttendJoin { cache, gated, sinks: false });
+            of.chain(split).chain(join).chain([Op::Append(cache)]).chain(with_sinks(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))

@@ -52,6 +52,51 @@ pub struct Run {
     pub position: usize,
 }
 
+/// What a layer attends with.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer<'a> {
+    /// Its heads.
+    pub shape: Shape,
+    /// `[query_heads]`: for each a score without a value, which only takes weight from the others.
+    pub sinks: Option<&'a Buffer>,
+    /// Each token sees so many of the last positions, its own included; all of them without. Only with sinks.
+    pub window: Option<usize>,
+}
+
+impl From<Shape> for Layer<'_> {
+    fn from(shape: Shape) -> Self {
+        Self { shape, sinks: None, window: None }
+    }
+}
+
+impl Layer<'_> {
+    /// Rows that a token sees at most, as kernels are told.
+    fn window(&self) -> usize {
+        self.window.unwrap_or(i32::MAX as usize)
+    }
+
+    /// The first block that a token at `position` looks at.
+    fn begin(&self, position: usize) -> usize {
+        let last = position / BLOCK as usize;
+        last.saturating_sub(self.window().div_ceil(BLOCK as usize))
+    }
+
+    fn parameters(&self, run: Run) -> Vec<u32> {
+        assert!(self.sinks.is_some() || self.window.is_none(), "a window without sinks");
+        let shape = self.shape;
+        let mut parameters = vec![
+            shape.query_heads as u32,
+            shape.key_value_heads as u32,
+            shape.dim as u32,
+            run.first as u32,
+            run.position as u32,
+            (shape.dim as f32).powf(-0.5).to_bits(),
+        ];
+        parameters.extend(self.sinks.map(|_| self.window() as u32));
+        parameters
+    }
+}
+
 pub(crate) fn append(cache: Cache) -> (Source, String) {
     let source = Source::new()
         .read("key", "f32")
@@ -110,9 +155,36 @@ struct Form {
     cache: Cache,
     /// Whether keys are read as vectors.
     wide: bool,
+    /// Whether heads have sinks, and see a window.
+    sinks: bool,
 }
 
 impl Form {
+    /// The first row that the token at `position` sees, and the first block that has one. There are as many blocks for
+    /// every token behind the first ones, so that launches of steps are alike; one of which nothing is seen adds zero.
+    fn seen(&self) -> String {
+        match self.sinks {
+            true => format!(
+                "let seen = max(position + 1u, p.window) - p.window;
+                let last = position / {BLOCK}u;
+                let begin = (last - min(last, (p.window + {}u) / {BLOCK}u)) * {BLOCK}u;
+                ",
+                BLOCK - 1
+            ),
+            false => "let begin = 0u;\n".to_owned(),
+        }
+    }
+
+    fn parameters(&self, source: Source) -> Source {
+        let source = source.parameters(&PARAMETERS);
+        if self.sinks { source.parameters(&["window"]) } else { source }
+    }
+
+    /// Declares the sinks, where there are.
+    fn declare_sinks(&self, source: Source) -> Source {
+        if self.sinks { source.read("sinks", "f32") } else { source }
+    }
+
     fn declare(&self, source: Source) -> Source {
         source
             .read("keys", if self.wide { "vec4<u32>" } else { "u32" })
@@ -193,6 +265,7 @@ impl Form {
                 ),
             }
         };
+        let unseen = if self.sinks { "mine > position || mine < seen" } else { "mine > position" };
         // Four at a time, so that their loads are under way together.
         let four: String = (0..4).map(|at| add(&format!("j + {at}u * parts"))).collect();
         format!(
@@ -208,14 +281,14 @@ impl Form {
             workgroupBarrier();
             let same = lid & 252u;
             score = (red[same] + red[same + 1u]) + (red[same + 2u] + red[same + 3u]);
-            if mine > position {{ score = -3.0e38; }}
+            if {unseen} {{ score = -3.0e38; }}
             if (lid & 3u) == 0u {{ scores[lid >> 4u][(lid >> 2u) & 3u] = score; }}
             workgroupBarrier();
             var best = scores[0];
             for (var fourth = 1u; fourth < 16u; fourth = fourth + 1u) {{ best = max(best, scores[fourth]); }}
             let most = max(max(best.x, best.y), max(best.z, best.w));
             if (lid & 3u) == 0u {{
-                weights[lid >> 4u][(lid >> 2u) & 3u] = select(exp(score - most), 0.0, mine > position);
+                weights[lid >> 4u][(lid >> 2u) & 3u] = select(exp(score - most), 0.0, {unseen});
             }}
             workgroupBarrier();
             var four = weights[0];
@@ -259,6 +332,17 @@ impl Form {
             false => "all / total".to_owned(),
         };
         let mut text = String::new();
+        if self.sinks {
+            text.push_str(
+                "let sink = sinks[head];
+                let raised = max(greatest, sink);
+                let kept = exp(greatest - raised);
+                total = fma(total, kept, exp(sink - raised));
+                sum = sum * kept;
+                more = more * kept;
+                ",
+            );
+        }
         for (number, name) in ["sum", "more"].into_iter().take(self.per() as usize).enumerate() {
             let at = format!("lid * {}u + {number}u", self.per());
             let _ = write!(
@@ -283,25 +367,27 @@ impl Form {
 const PARAMETERS: [&str; 6] =
     ["query_heads", "key_value_heads", "dim", "first", "position", "scale"];
 
-pub(crate) fn source(cache: Cache, gated: bool, wide: bool) -> (Source, String) {
-    let form = Form { cache, wide };
+pub(crate) fn source(cache: Cache, gated: bool, wide: bool, sinks: bool) -> (Source, String) {
+    let form = Form { cache, wide, sinks };
     let mut source = Source::new().read("query", "f32");
     if gated {
         source = source.read("both", "f32");
     }
-    let source = form.declare(source).write("y", "f32").parameters(&PARAMETERS);
+    let source = form.declare(form.declare_sinks(source)).write("y", "f32");
+    let source = form.parameters(source);
     let body = format!(
         "let row = p.first + wid.y;
         let position = p.position + wid.y;
-        {}
+        {}{}
         var greatest = -3.0e38;
         var total = 0.0;
         var sum = 0.0;
         var more = 0.0;
-        for (var block = 0u; block <= position; block = block + {BLOCK}u) {{
+        for (var block = begin; block <= position; block = block + {BLOCK}u) {{
             {}{}
         }}
         {}",
+        form.seen(),
         form.begin(),
         form.block(),
         Form::JOIN,
@@ -310,14 +396,14 @@ pub(crate) fn source(cache: Cache, gated: bool, wide: bool) -> (Source, String) 
     (source, body)
 }
 
-pub(crate) fn split(cache: Cache, wide: bool) -> (Source, String) {
-    let form = Form { cache, wide };
+pub(crate) fn split(cache: Cache, wide: bool, sinks: bool) -> (Source, String) {
+    let form = Form { cache, wide, sinks };
     let source = form.declare(Source::new().read("query", "f32"));
-    let source = source.write("partial", "f32").parameters(&PARAMETERS);
+    let source = form.parameters(source.write("partial", "f32"));
     let body = format!(
         "let row = p.first;
         let position = p.position;
-        let block = wid.y * {BLOCK}u;
+        {}let block = begin + wid.y * {BLOCK}u;
         {}{}
         let to = (wid.y * p.query_heads + head) * {PARTIAL}u;
         partial[to + lid] = near;
@@ -327,37 +413,41 @@ pub(crate) fn split(cache: Cache, wide: bool) -> (Source, String) {
             partial[to + 513u] = weight;
         }}
         ",
+        form.seen(),
         form.begin(),
         form.block()
     );
     (source, body)
 }
 
-pub(crate) fn join(cache: Cache, gated: bool) -> (Source, String) {
-    let form = Form { cache, wide: false };
+pub(crate) fn join(cache: Cache, gated: bool, sinks: bool) -> (Source, String) {
+    let form = Form { cache, wide: false, sinks };
     let mut source = Source::new().read("partial", "f32");
     if gated {
         source = source.read("both", "f32");
     }
-    let source = source.write("y", "f32").parameters(&PARAMETERS).shared("red", "array<f32, 256>");
+    let source = form.declare_sinks(source).write("y", "f32").shared("red", "array<f32, 256>");
+    let source = form.parameters(source);
     let body = format!(
         "let head = wid.x;
-        let at_query = (p.first * p.query_heads + head) * p.dim;
+        let position = p.position;
+        {}let at_query = (p.first * p.query_heads + head) * p.dim;
         let words = p.dim / {}u;
         let parts = 256u / words;
         var greatest = -3.0e38;
         var total = 0.0;
         var sum = 0.0;
         var more = 0.0;
-        for (var block = 0u; block * {BLOCK}u <= p.position; block = block + 1u) {{
-            let begin = (block * p.query_heads + head) * {PARTIAL}u;
-            let near = partial[begin + lid];
-            let far = partial[begin + 256u + lid];
-            let most = partial[begin + 512u];
-            let weight = partial[begin + 513u];
+        for (var block = 0u; begin + block * {BLOCK}u <= position; block = block + 1u) {{
+            let start = (block * p.query_heads + head) * {PARTIAL}u;
+            let near = partial[start + lid];
+            let far = partial[start + 256u + lid];
+            let most = partial[start + 512u];
+            let weight = partial[start + 513u];
             {}
         }}
         {}",
+        form.seen(),
         form.per(),
         Form::JOIN,
         form.end(gated)
@@ -375,40 +465,31 @@ pub fn partial_len(query_heads: usize, positions: usize) -> usize {
 ///
 /// # Errors
 /// The device failed.
-pub fn launch_split(
+pub fn launch_split<'a>(
     gpu: &mut Gpu,
     cache: Cache,
     (query, both): (&Buffer, Option<&Buffer>),
     (keys, values): (&Buffer, &Buffer),
     (partial, y): (&Buffer, &Buffer),
-    shape: Shape,
+    layer: impl Into<Layer<'a>>,
     run: Run,
 ) -> Result<(), GpuError> {
-    let blocks = run.position / BLOCK as usize + 1;
+    let layer = layer.into();
+    let blocks = run.position / BLOCK as usize - layer.begin(run.position) + 1;
     // Over a cache of f32 an NVIDIA driver gave other bits in a check of this, whose cause is open.
     let few = blocks == 1 || blocks > SPLIT_LIMIT;
     if cache == Cache::F32 || run.tokens != 1 || few {
-        return launch(gpu, cache, (query, both), (keys, values), y, shape, run);
+        return launch(gpu, cache, (query, both), (keys, values), y, layer, run);
     }
-    let parameters = parameters(shape, run);
-    let heads = shape.query_heads as u32;
+    let parameters = layer.parameters(run);
+    let (heads, sinks) = (layer.shape.query_heads as u32, layer.sinks.is_some());
     let spans = [query, keys, values, partial].map(Buffer::all);
-    let op = Op::AttendSplit { cache, wide: shape.dim.is_multiple_of(8) };
+    let op = Op::AttendSplit { cache, wide: layer.shape.dim.is_multiple_of(8), sinks };
     gpu.dispatch(op, &spans, &parameters, [heads, blocks as u32, 1])?;
-    let spans: Vec<_> = std::iter::once(partial).chain(both).chain([y]).map(Buffer::all).collect();
-    let op = Op::AttendJoin { cache, gated: both.is_some() };
+    let spans = std::iter::once(partial).chain(both).chain(layer.sinks).chain([y]);
+    let spans: Vec<_> = spans.map(Buffer::all).collect();
+    let op = Op::AttendJoin { cache, gated: both.is_some(), sinks };
     gpu.dispatch(op, &spans, &parameters, [heads, 1, 1])
-}
-
-fn parameters(shape: Shape, run: Run) -> [u32; 6] {
-    [
-        shape.query_heads as u32,
-        shape.key_value_heads as u32,
-        shape.dim as u32,
-        run.first as u32,
-        run.position as u32,
-        (shape.dim as f32).powf(-0.5).to_bits(),
-    ]
 }
 
 /// `y[batch, query_heads, dim]` = causal attention of the run's rows of `query` over its cache, which holds the run
@@ -416,20 +497,21 @@ fn parameters(shape: Shape, run: Run) -> [u32; 6] {
 ///
 /// # Errors
 /// The device failed.
-pub fn launch(
+pub fn launch<'a>(
     gpu: &mut Gpu,
     cache: Cache,
     (query, both): (&Buffer, Option<&Buffer>),
     (keys, values): (&Buffer, &Buffer),
     y: &Buffer,
-    shape: Shape,
+    layer: impl Into<Layer<'a>>,
     run: Run,
 ) -> Result<(), GpuError> {
-    let parameters = parameters(shape, run);
-    let spans = std::iter::once(query).chain(both).chain([keys, values, y]);
-    let spans: Vec<_> = spans.map(Buffer::all).collect();
+    let layer = layer.into();
+    let (shape, parameters) = (layer.shape, layer.parameters(run));
+    let spans = std::iter::once(query).chain(both).chain(layer.sinks);
+    let spans: Vec<_> = spans.chain([keys, values, y]).map(Buffer::all).collect();
     let groups = [shape.query_heads as u32, run.tokens as u32, 1];
-    let wide = shape.dim.is_multiple_of(8);
-    let op = Op::Attend { cache, gated: both.is_some(), wide };
+    let (wide, sinks) = (shape.dim.is_multiple_of(8), layer.sinks.is_some());
+    let op = Op::Attend { cache, gated: both.is_some(), wide, sinks };
     gpu.dispatch(op, &spans, &parameters, groups)
 }

@@ -8,7 +8,7 @@ use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Planes};
 
 pub(crate) fn source(packing: Packing) -> (Source, String) {
-    let affine = packing.group() > 0;
+    let grouped = packing.group() > 0;
     let source = packing
         .declare(Source::new())
         .read("tokens", "u32")
@@ -45,17 +45,23 @@ pub(crate) fn source(packing: Packing) -> (Source, String) {
     }
     let _ = writeln!(body, "let first = row * p.row_words + unit * {words}u;");
     body.push_str(&packing.load("q", "first", &|index| format!("w[{index}]")));
-    if affine {
+    if grouped {
         let _ = write!(
             body,
             "let g = row * p.row_groups + column / {group}u;
             let scale = number(scales[g >> {shift}u], g);
-            let bias = number(biases[g >> {shift}u], g);
             "
         );
     }
+    if packing.is_biased() {
+        let _ = writeln!(body, "let bias = number(biases[g >> {shift}u], g);");
+    }
     for (index, value) in packing.values("q").iter().enumerate() {
-        let value = if affine { format!("fma({value}, scale, bias)") } else { value.clone() };
+        let value = match (grouped, packing.is_biased()) {
+            (_, true) => format!("fma({value}, scale, bias)"),
+            (true, false) => format!("{value} * scale"),
+            (false, false) => value.clone(),
+        };
         let _ = writeln!(body, "y[at + {index}u] = {value};");
     }
     body.push_str("}\n");

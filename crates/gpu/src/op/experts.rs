@@ -27,11 +27,90 @@ pub enum Half {
     Down,
 }
 
+/// What experts compute between their matrices, and whether these have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Between {
+    /// `silu(gate) * up`, no biases.
+    SwiGlu,
+    /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, of gate and
+    /// up with their biases; down has biases too.
+    Clamped {
+        /// True where rows of gate and up lie in turns, gate first, through both matrices, which have an even number of
+        /// rows.
+        in_turns: bool,
+    },
+}
+
+/// What an expert with [`Between::Clamped`] has beside its matrices.
+#[derive(Clone, Copy, Debug)]
+pub struct Clamped<'a> {
+    /// Factor of the gate within the sigmoid.
+    pub alpha: f32,
+    /// What both are clamped to.
+    pub limit: f32,
+    /// See [`Between::Clamped`].
+    pub in_turns: bool,
+    /// Experts of the layer.
+    pub experts: usize,
+    /// `[2, experts, inner]`: of gates, then of ups.
+    pub gate_up: &'a Buffer,
+    /// `[experts, hidden]`
+    pub down: &'a Buffer,
+}
+
+impl Between {
+    fn of(clamped: Option<Clamped<'_>>) -> Self {
+        clamped.map_or(Self::SwiGlu, |it| Self::Clamped { in_turns: it.in_turns })
+    }
+
+    /// Declares the biases of one half and what belongs to them.
+    pub(super) fn declare(self, source: Source, half: Half) -> Source {
+        match (self, half) {
+            (Self::SwiGlu, _) => source,
+            (Self::Clamped { .. }, Half::Down) => source.read("bias", "f32"),
+            (Self::Clamped { .. }, Half::GateUp) => {
+                source.read("bias", "f32").parameters(&["alpha", "limit", "up_biases"])
+            }
+        }
+    }
+
+    /// Statements that give what the first half writes as `inner`, of `gate` and `up` of row `row` of `expert`.
+    pub(super) fn inner(self, row: &str) -> String {
+        match self {
+            Self::SwiGlu => "let inner = gate / (1.0 + exp(-gate)) * up;".to_owned(),
+            // What is no number stays none: comparisons with it are false.
+            Self::Clamped { .. } => format!(
+                "let at_bias = expert * p.rows + {row};
+                let limit = bitcast<f32>(p.limit);
+                let g0 = gate + bias[at_bias];
+                let u0 = up + bias[p.up_biases + at_bias];
+                let g = select(g0, limit, g0 > limit);
+                let u = select(select(u0, limit, u0 > limit), -limit, u0 < -limit);
+                let inner = g / (1.0 + exp(-(bitcast<f32>(p.alpha) * g))) * (u + 1.0);"
+            ),
+        }
+    }
+
+    /// What the second half writes of the product `sum` of row `row` of `expert`.
+    pub(super) fn outer(self, sum: &str, row: &str) -> String {
+        match self {
+            Self::SwiGlu => sum.to_owned(),
+            Self::Clamped { .. } => format!("{sum} + bias[expert * p.rows + {row}]"),
+        }
+    }
+
+    pub(super) fn in_turns(self) -> bool {
+        self == Self::Clamped { in_turns: true }
+    }
+}
+
 /// What the text depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Which products.
     pub half: Half,
+    /// What is between the halves.
+    pub between: Between,
     /// The matrices.
     pub packing: Packing,
     /// Units that an invocation takes at once ([`Packing::together`]).
@@ -176,11 +255,11 @@ impl Record {
 
 impl Sides {
     /// What a launch over the pairs of `work` is told.
-    pub(super) fn parameters(&self, slabs: &Slabs, work: Work<'_>) -> [u32; 15] {
+    pub(super) fn parameters(&self, slabs: &Slabs, work: Work<'_>) -> Vec<u32> {
         // Rows of `x` are tokens in the first half, pairs in the second.
         let share = if self.half == Half::GateUp { work.k } else { 1 };
         let [first, second] = self.places;
-        [
+        let mut parameters = vec![
             self.rows as u32,
             self.columns as u32,
             self.packing.row_step(self.columns),
@@ -196,8 +275,22 @@ impl Sides {
             second.weight,
             second.scales,
             second.biases,
-        ]
+        ];
+        if let (Some(clamped), Half::GateUp) = (work.clamped, self.half) {
+            let up = (clamped.experts * self.rows) as u32;
+            parameters.extend([clamped.alpha.to_bits(), clamped.limit.to_bits(), up]);
+        }
+        parameters
     }
+}
+
+/// The biases of one half.
+pub(super) fn biases<'a>(work: Work<'a>, half: Half) -> Option<Span<'a>> {
+    let of = |clamped: Clamped<'a>| match half {
+        Half::GateUp => clamped.gate_up.all(),
+        Half::Down => clamped.down.all(),
+    };
+    work.clamped.map(of)
 }
 
 /// What a launch of experts reads before its rows: records, the grid of their format, and where the pairs are.
@@ -231,6 +324,14 @@ pub struct Work<'a> {
     pub table_start: usize,
     /// The layer's flag ([`super::router::Choice`]).
     pub flag: u32,
+    /// What is between the matrices, where it is not SwiGLU.
+    pub clamped: Option<Clamped<'a>>,
+}
+
+impl Work<'_> {
+    pub(super) fn between(&self) -> Between {
+        Between::of(self.clamped)
+    }
 }
 
 pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
@@ -268,6 +369,7 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             "b1",
         ]);
     let gate_up = spec.half == Half::GateUp;
+    let source = spec.between.declare(source, spec.half);
     let source = sums.declare(source);
     let source = if gate_up { sums.declare_pairs(source) } else { source };
     // Of gate and up together a team owns half as many rows each.
@@ -291,16 +393,33 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     let blocks = spec.packing.block().is_some();
     for row in 0..rows {
         let matrix = if gate_up { row / own } else { 0 };
+        let start = |plane: &str| match gate_up && spec.between.in_turns() {
+            true => format!("select(p.{plane}0, p.{plane}1, second{row})"),
+            false => format!("p.{plane}{matrix}"),
+        };
+        let _ = writeln!(body, "let own{row} = min(first + {}u, p.rows - 1u);", row % own);
+        if gate_up && spec.between.in_turns() {
+            let _ = write!(
+                body,
+                "let turn{row} = 2u * own{row} + {matrix}u;
+                let second{row} = turn{row} >= p.rows;
+                let row{row} = select(turn{row}, turn{row} - p.rows, second{row});
+                "
+            );
+        } else {
+            let _ = writeln!(body, "let row{row} = own{row};");
+        }
         let _ = write!(
             body,
-            "let row{row} = min(first + {local}u, p.rows - 1u);
-            let m{row} = base + p.w{matrix};
+            "let m{row} = base + {};
             let w{row} = {from}row{row} * p.row_words;
             let s{row} = row{row} * p.row_groups;
-            let scales{row} = base + p.s{matrix};
-            let biases{row} = base + p.b{matrix};
+            let scales{row} = base + {};
+            let biases{row} = base + {};
             ",
-            local = row % own,
+            start("w"),
+            start("s"),
+            start("b"),
             from = if blocks { String::new() } else { format!("m{row} + ") }
         );
     }
@@ -338,15 +457,20 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     match spec.half {
         Half::Down => body.push_str(&sums.finish(&format!(
             "{pair}
-            if first + r < p.rows && t < count {{ y[pair * p.rows + first + r] = sum; }}"
+            if first + r < p.rows && t < count {{
+                y[pair * p.rows + first + r] = {};
+            }}",
+            spec.between.outer("sum", "first + r")
         ))),
         Half::GateUp => body.push_str(&sums.finish_pairs(
             own,
             &format!(
                 "{pair}
                 if first + r < p.rows && t < count {{
-                    y[pair * p.rows + first + r] = gate / (1.0 + exp(-gate)) * up;
-                }}"
+                    {}
+                    y[pair * p.rows + first + r] = inner;
+                }}",
+                spec.between.inner("(first + r)")
             ),
         )),
     }
@@ -371,12 +495,14 @@ pub fn launch(
     let (packing, rows) = (sides.packing, sides.rows);
     let together = packing.together(sides.columns);
     let slabs_count = slabs.count() as u32;
-    let spec = Spec { half, packing, together, tokens: work.pairs, slabs: slabs_count };
+    let (between, tokens) = (work.between(), work.pairs);
+    let spec = Spec { half, between, packing, together, tokens, slabs: slabs_count };
     let own = team_rows(packing, usize::MAX, work.pairs) / if half == Half::GateUp { 2 } else { 1 };
     let parameters = sides.parameters(slabs, work);
     let grid = gpu.grid(packing)?;
     let mut spans = spans(slabs, grid.as_ref(), work);
     spans.extend([x.all(), y.all()]);
+    spans.extend(biases(work, half));
     let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];
     gpu.dispatch(Op::Experts(spec), &spans, &parameters, groups)
 }

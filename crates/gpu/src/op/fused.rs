@@ -253,7 +253,7 @@ pub(crate) fn choose(spec: Spec, form: Form) -> (Source, String) {
         }}
         ",
         router::BEGIN,
-        router::body("staged"),
+        router::body("staged", router::LOGIT),
         gated_body(spec, form, "(wid.x - 1u)")
     );
     (source, body)

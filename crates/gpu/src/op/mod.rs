@@ -15,6 +15,7 @@ pub mod halves;
 pub mod heads;
 pub mod norm;
 pub mod packing;
+pub mod plain;
 pub mod product;
 pub mod router;
 mod sums;
@@ -77,6 +78,12 @@ pub enum Op {
     GatedNorm,
     /// RMS norm of heads, then rotation.
     Heads,
+    /// Rotation of heads.
+    Rotate,
+    /// `x += bias` by row.
+    AddBias,
+    /// Of one token biases, and rotation of queries and keys; keys and values to a cache.
+    PreparePlain(attention::Cache),
     /// Parts queries from gates.
     Split,
     /// `x *= sigmoid(gate)`
@@ -93,6 +100,8 @@ pub enum Op {
         gated: bool,
         /// Whether keys are read as vectors.
         wide: bool,
+        /// Whether heads have sinks, and see a window.
+        sinks: bool,
     },
     /// Attention of one token, each block for itself.
     AttendSplit {
@@ -100,6 +109,8 @@ pub enum Op {
         cache: attention::Cache,
         /// Whether keys are read as vectors.
         wide: bool,
+        /// As of [`Op::Attend`].
+        sinks: bool,
     },
     /// The blocks of that, joined.
     AttendJoin {
@@ -107,6 +118,8 @@ pub enum Op {
         cache: attention::Cache,
         /// Whether the result is multiplied by the sigmoid of a gate.
         gated: bool,
+        /// As of [`Op::Attend`].
+        sinks: bool,
     },
     /// The causal convolution of a run.
     Convolve {
@@ -123,7 +136,10 @@ pub enum Op {
         wide: bool,
     },
     /// The choice of experts.
-    Router,
+    Router {
+        /// Whether logits have a bias.
+        biased: bool,
+    },
     /// Pairs of tokens and experts by expert.
     Group,
     /// The most likely token of rows of logits.
@@ -164,24 +180,29 @@ impl Op {
             Self::Norm => norm::rows(form),
             Self::GatedNorm => norm::gated(form),
             Self::Heads => heads::source(form),
+            Self::Rotate => plain::rotate(),
+            Self::AddBias => plain::add_bias(),
+            Self::PreparePlain(cache) => plain::prepare(cache),
             Self::Split => heads::split(),
             Self::SigmoidGate => elementwise::sigmoid_gate(),
             Self::SwiGlu => elementwise::swiglu(),
             Self::Append(cache) => attention::append(cache),
-            Self::Attend { cache, gated, wide } => attention::source(cache, gated, wide),
-            Self::AttendSplit { cache, wide } => attention::split(cache, wide),
-            Self::AttendJoin { cache, gated } => attention::join(cache, gated),
+            Self::Attend { cache, gated, wide, sinks } => {
+                attention::source(cache, gated, wide, sinks)
+            }
+            Self::AttendSplit { cache, wide, sinks } => attention::split(cache, wide, sinks),
+            Self::AttendJoin { cache, gated, sinks } => attention::join(cache, gated, sinks),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
             Self::Delta { key_dim, wide } => delta::source(key_dim, wide),
-            Self::Router => router::source(form),
+            Self::Router { biased } => router::source(biased, form),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
         };
         // The router raises the flag, and experts run behind their own layer's.
         let (source, body) = match self {
-            Self::Router | Self::Choose(_) => (source.write("control", "u32"), body),
+            Self::Router { .. } | Self::Choose(_) => (source.write("control", "u32"), body),
             Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
             _ if body.contains(STOP_HERE) => {
                 let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");

@@ -48,6 +48,8 @@ pub enum Packing {
     },
     /// Blocks of GGUF.
     Block(BlockFormat),
+    /// 4-bit floats in groups of 32, with a power of two for each in a plane of bytes.
+    Mxfp4,
 }
 
 impl Packing {
@@ -59,7 +61,8 @@ impl Packing {
                 Some(Self::Affine { bits, group, scale: scale.into() })
             }
             Encoding::Block(format) => Some(Self::Block(format)),
-            _ => None,
+            Encoding::Mxfp4 => Some(Self::Mxfp4),
+            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } => None,
         }
     }
 
@@ -95,7 +98,7 @@ impl Packing {
             Self::Float(_) => 2,
             Self::Affine { bits: 3 | 5, .. } => 32,
             Self::Affine { bits: 2 | 6, .. } => 16,
-            Self::Affine { bits: 4, .. } => 8,
+            Self::Affine { bits: 4, .. } | Self::Mxfp4 => 8,
             Self::Block(_) => blocks::UNIT,
             Self::Affine { .. } => 4,
         }
@@ -104,7 +107,7 @@ impl Packing {
     /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
-            Self::Float(_) => 1,
+            Self::Float(_) | Self::Mxfp4 => 1,
             Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
@@ -114,7 +117,7 @@ impl Packing {
     /// and units, or blocks, are whole vectors.
     pub fn together(self, columns: usize) -> u32 {
         let of_words = match self {
-            Self::Float(_) | Self::Affine { bits: 4 | 8, .. } => true,
+            Self::Float(_) | Self::Affine { bits: 4 | 8, .. } | Self::Mxfp4 => true,
             Self::Block(format) => blocks::Wide::serves(format),
             Self::Affine { .. } => false,
         };
@@ -125,18 +128,43 @@ impl Packing {
         [4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Values of a group with a scale and a bias in planes of their own; 0 without.
+    /// Values of a group with a scale in a plane of its own; 0 without.
     pub(crate) fn group(self) -> u32 {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
             Self::Affine { group, .. } => u32::from(group),
+            Self::Mxfp4 => 32,
         }
+    }
+
+    /// Planes of weights, scales and biases.
+    pub(crate) fn planes(self) -> usize {
+        match self {
+            Self::Float(_) | Self::Block(_) => 1,
+            Self::Affine { .. } => 3,
+            Self::Mxfp4 => 2,
+        }
+    }
+
+    /// True where groups have biases.
+    pub(crate) fn is_biased(self) -> bool {
+        self.planes() > 2
     }
 
     /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on; none of blocks.
     pub(crate) fn values(self, words: &str) -> Vec<String> {
         match self {
             Self::Block(_) => Vec::new(),
+            // Value `i` is nibble `i` of the word.
+            Self::Mxfp4 => {
+                let value = |at: u32| match at {
+                    0 => format!("float4({words}0 << 2u, {words}0 << 28u)"),
+                    _ => {
+                        format!("float4({words}0 >> {}u, {words}0 << {}u)", 4 * at - 2, 28 - 4 * at)
+                    }
+                };
+                (0..8).map(value).collect()
+            }
             Self::Float(Float::F32) => vec![format!("bitcast<f32>({words}0)")],
             Self::Float(Float::F16) => {
                 vec![format!("unpack2x16float({words}0).x"), format!("unpack2x16float({words}0).y")]
@@ -182,11 +210,7 @@ impl Packing {
 
     /// Declares the planes of a matrix, in the order of [`crate::Planes::spans`].
     pub(crate) fn declare(self, source: Source) -> Source {
-        let source = source.read("w", "u32");
-        let source = match self.group() {
-            0 => source,
-            _ => source.read("scales", "u32").read("biases", "u32"),
-        };
+        let source = self.declare_together(source, 1, "");
         self.declare_grid(source)
     }
 
@@ -194,12 +218,8 @@ impl Packing {
     pub(crate) fn declare_together(self, source: Source, together: u32, suffix: &str) -> Source {
         let kind = if together == 1 { "u32".to_owned() } else { format!("vec{together}<u32>") };
         let source = source.read(&format!("w{suffix}"), &kind);
-        match self.group() {
-            0 => source,
-            _ => source
-                .read(&format!("scales{suffix}"), "u32")
-                .read(&format!("biases{suffix}"), "u32"),
-        }
+        let others = ["scales", "biases"].into_iter().take(self.planes() - 1);
+        others.fold(source, |source, plane| source.read(&format!("{plane}{suffix}"), "u32"))
     }
 
     /// Declares the grid of a format that has one.
@@ -214,6 +234,7 @@ impl Packing {
     pub(crate) fn functions(self) -> String {
         match self {
             Self::Block(format) => blocks::functions(format),
+            Self::Mxfp4 => format!("{}{FLOAT4}", self.number().0),
             _ => self.number().0.to_owned(),
         }
     }
@@ -240,9 +261,26 @@ impl Packing {
 ",
                 1,
             ),
+            // Half of the power of two, as values are doubled. Below 2^-126 the exponent is a bit of the mantissa.
+            Self::Mxfp4 => (
+                "fn number(word: u32, index: u32) -> f32 {
+    let e = (word >> ((index & 3u) * 8u)) & 255u;
+    return bitcast<f32>(select((e - 1u) << 23u, 2097152u << e, e < 2u));
+}
+",
+                2,
+            ),
         }
     }
 }
+
+/// `float4`: twice a 4-bit float whose magnitude is at bit 2 of `index` and whose sign is the last bit of `sign`. Twice
+/// the magnitudes are 0, 1, 2, 3, 4, 6, 8 and 12, the nibbles of one word.
+const FLOAT4: &str = "fn float4(index: u32, sign: u32) -> f32 {
+    let magnitude = bitcast<f32>(((0xc8643210u >> (index & 28u)) & 15u) | 0x4b000000u) - 8388608.0;
+    return bitcast<f32>(bitcast<u32>(magnitude) | (sign & 0x80000000u));
+}
+";
 
 #[cfg(test)]
 mod tests {

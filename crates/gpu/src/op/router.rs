@@ -43,14 +43,22 @@ pub(super) const BEGIN: &str = "
         if stopped != 0u && stopped != p.flag { return; }
 ";
 
-pub(crate) fn source(form: Form) -> (Source, String) {
-    let source = declare(Source::new()).shared("score", "array<vec4<f32>, 256>");
+pub(crate) fn source(biased: bool, form: Form) -> (Source, String) {
+    let source = declare(Source::new());
+    let (source, logit) = match biased {
+        true => (source.read("bias", "f32"), "logits[at + e] + bias[e]"),
+        false => (source, LOGIT),
+    };
+    let source = source.shared("score", "array<vec4<f32>, 256>");
     let source = declare_shared(source, form);
-    (source, format!("{BEGIN}{}", body("score")))
+    (source, format!("{BEGIN}{}", body("score", logit)))
 }
 
-/// The choice, with workgroup memory `score` for its scores.
-pub(super) fn body(score: &str) -> String {
+/// A logit without a bias.
+pub(super) const LOGIT: &str = "logits[at + e]";
+
+/// The choice, with workgroup memory `score` for its scores and an expression for the logit of expert `e`.
+pub(super) fn body(score: &str, logit: &str) -> String {
     let body = "
         let at = wid.x * p.experts;
         var greatest = -3.0e38;
@@ -58,7 +66,7 @@ pub(super) fn body(score: &str) -> String {
         score[lid] = vec4<f32>(-3.4e38);
         workgroupBarrier();
         for (var e = lid; e < p.experts; e = e + 256u) {
-            var value = logits[at + e];
+            var value = LOGIT;
             if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u {
                 control[1] = wid.x + 1u;
                 value = -3.0e38;
@@ -111,7 +119,7 @@ pub(super) fn body(score: &str) -> String {
             weights[wid.x * p.k + lid] = best[lid] / all;
         }
         ";
-    body.replace("score[", &format!("{score}["))
+    body.replace("score[", &format!("{score}[")).replace("LOGIT", logit)
 }
 
 /// What the choice is written to.
@@ -145,20 +153,22 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Chooses `k` of `experts` for each token of `logits[tokens, experts]`; with `normalise` their weights sum to one. A
+/// Chooses `k` of `experts` for each token of `logits[tokens, experts]` and, if there is one, `bias[experts]`; with
+/// `normalise` their weights sum to one. A
 /// token whose logits are not all numbers is named by the second word of [`Gpu::control`].
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
-    logits: Span<'_>,
+    (logits, bias): (Span<'_>, Option<&Buffer>),
     slabs: &Slabs,
     choice: Choice<'_>,
     (tokens, experts, k): (usize, usize, usize),
     normalise: bool,
 ) -> Result<(), GpuError> {
     let parameters = choice.parameters((experts, k), normalise);
-    let spans = choice.spans(logits, slabs);
-    gpu.dispatch(Op::Router, &spans, &parameters, [tokens as u32, 1, 1])
+    let mut spans = choice.spans(logits, slabs).to_vec();
+    spans.extend(bias.map(Buffer::all));
+    gpu.dispatch(Op::Router { biased: bias.is_some() }, &spans, &parameters, [tokens as u32, 1, 1])
 }

@@ -214,10 +214,8 @@ impl Sums {
             if self.packing.block().is_some() {
                 names.push((format!("h{row}_{step}"), "vec4<u32>".to_owned()));
             }
-            if self.packing.group() > 0 {
-                names.push((format!("sw{row}_{step}"), "u32".to_owned()));
-                names.push((format!("bw{row}_{step}"), "u32".to_owned()));
-            }
+            let planes = ["sw", "bw"].into_iter().take(self.packing.planes() - 1);
+            names.extend(planes.map(|plane| (format!("{plane}{row}_{step}"), "u32".to_owned())));
         }
         names
     }
@@ -257,7 +255,9 @@ impl Sums {
                     packing.group()
                 );
                 let _ = writeln!(text, "n_sw{row}_{step} = {};", load(1, row, &group));
-                let _ = writeln!(text, "n_bw{row}_{step} = {};", load(2, row, &group));
+                if packing.is_biased() {
+                    let _ = writeln!(text, "n_bw{row}_{step} = {};", load(2, row, &group));
+                }
             }
         }
         text
@@ -301,17 +301,15 @@ impl Sums {
             by_row.push(values);
             if packing.group() > 0 {
                 let group = format!("s{row} + column / {}u", packing.group());
-                let _ = write!(
-                    text,
-                    "let scale0_{row} = number(sw{row}_{step}, {group});
-                    let bias0_{row} = number(bw{row}_{step}, {group});
-                    "
-                );
+                let _ = writeln!(text, "let scale0_{row} = number(sw{row}_{step}, {group});");
+                if packing.is_biased() {
+                    let _ = writeln!(text, "let bias0_{row} = number(bw{row}_{step}, {group});");
+                }
             }
         }
         let quads = (0..values / 4).collect();
-        let scaled = packing.group() > 0;
-        Decoded { text, runs: vec![Run { quads, values: by_row }], scaled, biased: scaled }
+        let (scaled, biased) = (packing.group() > 0, packing.is_biased());
+        Decoded { text, runs: vec![Run { quads, values: by_row }], scaled, biased }
     }
 
     /// What is read of a unit when its turn comes, as values.
@@ -333,7 +331,7 @@ impl Sums {
         let (words, group) = (packing.unit_words(), packing.group());
         let (_, shift) = packing.number();
         let mut text = format!("let column = {unit} * {}u;\n", packing.unit());
-        let (mut scaled, mut biased) = (group > 0, group > 0);
+        let (mut scaled, mut biased) = (group > 0, packing.is_biased());
         let mut values = Vec::new();
         if let Some(format) = packing.block() {
             let parts = format.values() as u32 / blocks::UNIT;
@@ -361,7 +359,8 @@ impl Sums {
             values.push(packing.values(&name));
             if group > 0 {
                 let _ = writeln!(text, "let g{row} = s{row} + column / {group}u;");
-                for (name, plane) in [("scale", 1), ("bias", 2)] {
+                let planes = [("scale", 1), ("bias", 2)].into_iter().take(packing.planes() - 1);
+                for (name, plane) in planes {
                     let word = load(plane, row, &format!("(g{row} >> {shift}u)"));
                     let _ = writeln!(text, "let {name}0_{row} = number({word}, g{row});");
                 }

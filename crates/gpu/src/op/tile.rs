@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 
-use super::experts::{self, Half, Record, Work};
+use super::experts::{self, Between, Half, Record, Work};
 use super::halves::{Halves, WEIGHT_SCALE};
 use super::packing::{Float, Packing};
 use super::{Op, blocks};
@@ -50,6 +50,8 @@ pub struct Spec {
 pub struct ExpertsSpec {
     /// Which products.
     pub half: Half,
+    /// What is between the halves.
+    pub between: Between,
     /// The matrices.
     pub packing: Packing,
     /// Pairs of a tile, of [`EXPERT_TOKENS`]; it shows in no bit.
@@ -72,7 +74,7 @@ pub fn serves(rows: usize, columns: usize) -> bool {
 /// Numbers of f16 that a weight becomes: one where its mantissa has no more than 11 bits.
 fn parts(packing: Packing) -> u32 {
     match packing {
-        Packing::Float(Float::F16 | Float::Bf16) => 1,
+        Packing::Float(Float::F16 | Float::Bf16) | Packing::Mxfp4 => 1,
         _ => 2,
     }
 }
@@ -114,11 +116,15 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, St
             "let g = row * p.row_groups + unit * {}u / {group}u;",
             packing.unit() * together
         );
-        for (name, plane) in [("scale", 1), ("bias", 2)] {
+        for (name, plane) in [("scale", 1), ("bias", 2)].into_iter().take(packing.planes() - 1) {
             let word = load(plane, &format!("(g >> {shift}u)"));
             let _ = writeln!(text, "let {name} = number({word}, g);");
         }
-        values = values.into_iter().map(|value| format!("fma({value}, scale, bias)")).collect();
+        let whole = |value: String| match packing.is_biased() {
+            true => format!("fma({value}, scale, bias)"),
+            false => format!("{value} * scale"),
+        };
+        values = values.into_iter().map(whole).collect();
     }
     (places, text, values)
 }
@@ -449,19 +455,28 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         text
     };
     // Of gate and up a subgroup has 16 rows each, so that an invocation finds both.
-    let row = if gate_up {
-        "let row = min(wid.x * 64u + (r >> 5u) * 16u + (r & 15u), p.rows - 1u);
-        let second = ((r >> 4u) & 1u) == 1u;
+    let row = match (gate_up, spec.between.in_turns()) {
+        (true, false) => {
+            "let row = min(wid.x * 64u + (r >> 5u) * 16u + (r & 15u), p.rows - 1u);
+            let second = ((r >> 4u) & 1u) == 1u;"
+        }
+        (true, true) => {
+            "let turn = 2u * min(wid.x * 64u + (r >> 5u) * 16u + (r & 15u), p.rows - 1u) + ((r >> 4u) & 1u);
+            let second = turn >= p.rows;
+            let row = select(turn, turn - p.rows, second);"
+        }
+        (false, _) => {
+            "let row = min(wid.x * 128u + r, p.rows - 1u);
+            let second = false;"
+        }
+    };
+    let row = format!(
+        "{row}
         let weights = base + select(p.w0, p.w1, second);
         let scales = base + select(p.s0, p.s1, second);
         let biases = base + select(p.b0, p.b1, second);"
-    } else {
-        "let row = min(wid.x * 128u + r, p.rows - 1u);
-        let weights = base + p.w0;
-        let scales = base + p.s0;
-        let biases = base + p.b0;"
-    };
-    let tile = Tile { packing: spec.packing, tokens: spec.tokens, row, cases: &cases };
+    );
+    let tile = Tile { packing: spec.packing, tokens: spec.tokens, row: &row, cases: &cases };
     let mut source = Source::new();
     for slab in 0..spec.slabs {
         source = source.read(&format!("slab{slab}"), "u32");
@@ -491,12 +506,14 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
             "s1",
             "b1",
         ]);
+    let source = spec.between.declare(source, spec.half);
     let source = tile.declare(source);
     let mut body = String::from(
         "let raised = control[0];
         if raised != 0u { if raised != p.flag { return; } }
         let tile = (p.first_tile + wid.y) * 3u;
-        let word = table[p.layer + tiles[tile]];
+        let expert = tiles[tile];
+        let word = table[p.layer + expert];
         let start = tiles[tile + 1u];
         let count = tiles[tile + 2u];
         if word == 0u { return; }
@@ -518,12 +535,14 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         if !gate_up {
             for j in 0..2 {
                 body.push_str(&Tile::finish(i, j, &|_| {
-                    "let row = wid.x * 128u + r;
-                    if row < p.rows && t < count {
-                        let pair = order[start + t];
-                        y[pair * p.rows + row] = sum * factors[pair / p.share];
-                    }"
-                    .to_owned()
+                    format!(
+                        "let row = wid.x * 128u + r;
+                        if row < p.rows && t < count {{
+                            let pair = order[start + t];
+                            y[pair * p.rows + row] = {};
+                        }}",
+                        spec.between.outer("sum * factors[pair / p.share]", "row")
+                    )
                 }));
             }
             continue;
@@ -539,8 +558,11 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
                     let pair = order[start + t];
                     let factor = factors[pair / p.share];
                     let gate = gate{i}_{number} * factor;
-                    y[pair * p.rows + row] = gate / (1.0 + exp(-gate)) * (sum * factor);
-                }}"
+                    let up = sum * factor;
+                    {}
+                    y[pair * p.rows + row] = inner;
+                }}",
+                spec.between.inner("row")
             )
         }));
     }
@@ -566,8 +588,10 @@ pub fn launch_experts(
     let grid = gpu.grid(packing)?;
     let mut spans = experts::spans(slabs, grid.as_ref(), work);
     spans.extend([x.values.all(), x.factors.all(), y.all()]);
+    spans.extend(experts::biases(work, half));
     let own = if half == Half::GateUp { ROWS / 2 } else { ROWS };
     let groups = [(rows as u32).div_ceil(own), work.count as u32, 1];
-    let spec = ExpertsSpec { half, packing, tokens: work.pairs, slabs: slabs.count() as u32 };
+    let (between, tokens) = (work.between(), work.pairs);
+    let spec = ExpertsSpec { half, between, packing, tokens, slabs: slabs.count() as u32 };
     gpu.dispatch(Op::TileExperts(spec), &spans, &parameters, groups)
 }

@@ -16,6 +16,7 @@ fn packing_name(packing: Packing) -> String {
         Packing::Float(float) => format!("{float:?}").to_lowercase(),
         Packing::Affine { bits, .. } => format!("{bits}-bit"),
         Packing::Block(format) => format.name().to_owned(),
+        Packing::Mxfp4 => "mxfp4 in planes".to_owned(),
     }
 }
 
@@ -23,6 +24,9 @@ fn packing_name(packing: Packing) -> String {
 pub(crate) fn group(op: Op) -> String {
     let name = match op {
         Op::Product(spec) => format!("product {}", packing_name(spec.packing)),
+        Op::Experts(spec) if spec.between != experts::Between::SwiGlu => {
+            format!("experts {:?} clamped {}", spec.half, packing_name(spec.packing))
+        }
         Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
         Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
         Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
@@ -42,13 +46,24 @@ pub(crate) fn group(op: Op) -> String {
 pub(crate) fn shown() -> Vec<(&'static str, Op)> {
     let packing = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
     let spec = fused::Spec { packing, together: 4, rows: 2 };
-    let half =
-        |half| Op::Experts(experts::Spec { half, packing, together: 4, tokens: 1, slabs: 2 });
+    let between = experts::Between::SwiGlu;
+    let plain = |half| experts::Spec { half, between, packing, together: 4, tokens: 1, slabs: 2 };
+    let half = |half| Op::Experts(plain(half));
+    let clamped = |half| {
+        let between = experts::Between::Clamped { in_turns: true };
+        let packing = Packing::Mxfp4;
+        Op::Experts(experts::Spec { between, packing, slabs: 1, ..plain(half) })
+    };
+    let (cache, wide) = (attention::Cache::F16, true);
     vec![
-        ("append", Op::Append(attention::Cache::F16)),
-        ("attend", Op::Attend { cache: attention::Cache::F16, gated: true, wide: true }),
-        ("attend_join", Op::AttendJoin { cache: attention::Cache::F16, gated: true }),
-        ("attend_split", Op::AttendSplit { cache: attention::Cache::F16, wide: true }),
+        ("add_bias", Op::AddBias),
+        ("append", Op::Append(cache)),
+        ("attend", Op::Attend { cache, gated: true, wide, sinks: false }),
+        ("attend_join", Op::AttendJoin { cache, gated: true, sinks: false }),
+        ("attend_join_sinks", Op::AttendJoin { cache, gated: false, sinks: true }),
+        ("attend_sinks", Op::Attend { cache, gated: false, wide, sinks: true }),
+        ("attend_split", Op::AttendSplit { cache, wide, sinks: false }),
+        ("attend_split_sinks", Op::AttendSplit { cache, wide, sinks: true }),
         ("choose", Op::Choose(fused::Spec { rows: 1, ..spec })),
         ("close", Op::Close(spec)),
         ("combine", Op::Combine { shared: true }),
@@ -58,7 +73,9 @@ pub(crate) fn shown() -> Vec<(&'static str, Op)> {
         ("delta_heads", Op::DeltaHeads),
         ("embed", Op::Embed(packing)),
         ("experts_down", half(experts::Half::Down)),
+        ("experts_down_clamped", clamped(experts::Half::Down)),
         ("experts_gate_up", half(experts::Half::GateUp)),
+        ("experts_gate_up_clamped", clamped(experts::Half::GateUp)),
         ("gated", Op::Gated(fused::Spec { rows: 1, ..spec })),
         ("gated_norm", Op::GatedNorm),
         ("group", Op::Group),
@@ -66,12 +83,14 @@ pub(crate) fn shown() -> Vec<(&'static str, Op)> {
         ("most_likely", Op::MostLikely { row: true }),
         ("norm", Op::Norm),
         ("prepare", Op::Prepare { cache: attention::Cache::F16, gated: true }),
+        ("prepare_plain", Op::PreparePlain(cache)),
         (
             "product",
             Op::Product(product::Spec { packing, together: 4, rows: 2, tokens: 1, add: false }),
         ),
         ("rank", Op::Rank { row: true }),
-        ("router", Op::Router),
+        ("rotate", Op::Rotate),
+        ("router", Op::Router { biased: false }),
         ("several", Op::Several { spec, count: 2, keep: true }),
         ("sigmoid_gate", Op::SigmoidGate),
         ("split", Op::Split),

@@ -30,8 +30,12 @@ fn translated_ops() -> Vec<Op> {
         Packing::Affine { group, scale, .. } => group == 64 && scale == Float::Bf16,
         Packing::Block(format) => matches!(format, BlockFormat::Q4K | BlockFormat::Q6K),
         Packing::Float(float) => float == Float::F32,
+        Packing::Mxfp4 => true,
     };
     let covered = |op: &Op| match op {
+        Op::Experts(spec) if spec.between != experts::Between::SwiGlu => {
+            spec.slabs == 1 && (spec.packing == Packing::Mxfp4 || common(spec.packing))
+        }
         Op::Experts(spec) => spec.slabs == 1 || spec.packing == one,
         Op::Several { spec, count, .. } => {
             common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
@@ -118,7 +122,8 @@ fn every_kind_of_kernel_has_a_listed_text() {
 /// The rules have to catch what they are for: the texts with wgpu's checks break them.
 #[test]
 fn the_rules_catch_the_checks_that_wgpu_adds() {
-    let (mut caught, ops) = (String::new(), [Op::Norm, Op::Split, Op::Router, Op::Heads]);
+    let (mut caught, ops) =
+        (String::new(), [Op::Norm, Op::Split, Op::Router { biased: false }, Op::Heads]);
     for op in ops {
         let text = translate::with_checks(op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
         caught.push_str(&rules::in_text(&text).join("\n"));
@@ -173,6 +178,9 @@ fn kernels_of_subgroups_are_valid() {
 fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for() {
     let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
     let covered = |op: &Op| match op {
+        Op::TileExperts(spec) if spec.between != experts::Between::SwiGlu => {
+            spec.slabs == 1 && [one, Packing::Mxfp4].contains(&spec.packing)
+        }
         Op::TileExperts(spec) => spec.slabs == 1 || spec.packing == one,
         op => op.uses_matrices(),
     };

@@ -12,51 +12,10 @@ use cuda::{CudaError, Device, DeviceBuffer, Span, Stream};
 use store::LayerId;
 
 use super::super::snapshot::Mark;
+use super::super::window_rows::WindowRows;
 use super::buffers::Sizes;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::model::config::ModelConfig;
-
-/// Bases are multiples of this, and so of the keys of every kernel's tile: 16, 32 and 64.
-const BASE_TOKENS: usize = 64;
-
-/// Where rows lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WindowRows {
-    /// The longest window of a layer.
-    window: usize,
-}
-
-impl WindowRows {
-    /// The base of a place from which a sequence of `length` tokens goes on.
-    fn base(self, length: usize) -> usize {
-        (length + 1).saturating_sub(self.window) / BASE_TOKENS * BASE_TOKENS
-    }
-
-    /// Most rows that lie between a base and the next token.
-    fn kept(self) -> usize {
-        (self.window + BASE_TOKENS - 2).next_multiple_of(BASE_TOKENS)
-    }
-
-    /// Rows of a place: what is copied to the front does not reach where it comes from.
-    fn place(self) -> usize {
-        2 * self.kept()
-    }
-
-    /// The base from which `tokens` tokens at `position` are appended to a place whose rows begin at `base`, and
-    /// the rows that have to be copied to its front before: the first of them, and how many.
-    fn making_room(
-        self,
-        base: usize,
-        position: usize,
-        tokens: usize,
-    ) -> (usize, Option<(usize, usize)>) {
-        if position + tokens - base <= self.place() {
-            return (base, None);
-        }
-        let new = self.base(position);
-        (new, Some((new - base, position - new)))
-    }
-}
 
 /// Sizes of everything that layers with a window keep.
 #[derive(Clone, Debug)]
@@ -75,7 +34,7 @@ impl WindowSizes {
     pub(super) fn new(config: &ModelConfig, options: &CudaOptions, row: usize) -> Option<Self> {
         let windows = config.layers.iter().filter_map(|layer| layer.kept_window());
         Some(Self {
-            rows: WindowRows { window: windows.max()? },
+            rows: WindowRows::new(windows.max()?),
             layers: config.window_layers(),
             sequences: options.sequences,
             tokens: options.batch_tokens,
@@ -381,67 +340,5 @@ impl CudaBackend {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A place whose rows are numbered by position: after any mix of steps, prompts' runs and restores, every token
-    /// finds the rows of its window where it is told that they are.
-    #[test]
-    fn every_token_finds_its_window() {
-        let mut state = 0x5eed_u64;
-        let mut next = |bound: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) as usize % bound
-        };
-        for window in [1, 4, 63, 64, 65, 128, 129, 1000] {
-            let rows = WindowRows { window };
-            let (mut place, mut base, mut length) = (vec![usize::MAX; rows.place()], 0, 0);
-            let check = |rows: &[usize], base: usize, position: usize| {
-                for seen in (position + 1).saturating_sub(window)..=position {
-                    assert_eq!(rows[seen - base], seen, "{window}: from {position}");
-                }
-                assert!(base.is_multiple_of(BASE_TOKENS));
-            };
-            for _ in 0..3000 {
-                match next(12) {
-                    0 => {
-                        // A run: the window before it and its own rows; then its last rows.
-                        let tokens = 1 + next(2 * rows.place());
-                        let (from, end) = (rows.base(length), length + tokens);
-                        assert!(length - from <= rows.kept());
-                        let mut run: Vec<_> = place[from - base..length - base].to_vec();
-                        run.extend(length..end);
-                        (length..end).for_each(|position| check(&run, from, position));
-                        base = rows.base(end);
-                        place[..end - base].copy_from_slice(&run[base - from..]);
-                        length = end;
-                    }
-                    1 => {
-                        // Kept, and gone on from at another place.
-                        let first = rows.base(length);
-                        let kept = place[first - base..length - base].to_vec();
-                        assert!(kept.len() <= rows.kept());
-                        place.fill(usize::MAX);
-                        place[..kept.len()].copy_from_slice(&kept);
-                        base = first;
-                    }
-                    _ => {
-                        let (new, moved) = rows.making_room(base, length, 1);
-                        if let Some((first, count)) = moved {
-                            assert!(count <= first, "{window}: copies do not overlap");
-                            place.copy_within(first..first + count, 0);
-                        }
-                        base = new;
-                        place[length - base] = length;
-                        check(&place, base, length);
-                        length += 1;
-                    }
-                }
-            }
-        }
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::op::{experts, fused, group, halves, product, router, tile};
+use gpu::op::{experts, fused, group, halves, plain, product, router, tile};
 use gpu::{Buffer, Gpu, GpuError, Import, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
@@ -21,8 +21,9 @@ use super::slots::{ARENA_SHIFT, GpuSlots, host_leads, scratch_slots, spare_slots
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use super::{GpuBackend, GpuOptions};
 use crate::EngineError;
-use crate::model::config::ModelConfig;
-use crate::model::mixture::Mixture;
+use crate::model::activation::{Activation, GateUpRows};
+use crate::model::config::{ModelConfig, MoeConfig};
+use crate::model::mixture::{ExpertBiases, Mixture};
 use crate::residency::predictor::Prediction;
 use crate::residency::{Dimensions, Residency};
 use crate::weights::VectorId;
@@ -115,12 +116,17 @@ pub(super) struct MixtureBuffers {
     pub(super) shared_gate: Buffer,
     pub(super) shared_up: Buffer,
     pub(super) shared_rows: Buffer,
+    /// By layer, of models whose experts have biases: those of gate and up, and of down; known once a layer was
+    /// recorded.
+    biases: Vec<Option<[Buffer; 2]>>,
+    moe: MoeConfig,
 }
 
 impl MixtureBuffers {
     pub(super) fn new(
         gpu: &mut Gpu,
         sizes: &super::requirements::Sizes,
+        config: &ModelConfig,
     ) -> Result<Self, EngineError> {
         let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
         let buffers = Self {
@@ -137,10 +143,20 @@ impl MixtureBuffers {
             shared_gate: numbers("shared expert", sizes.shared_inner)?,
             shared_up: numbers("shared expert", sizes.shared_inner)?,
             shared_rows: numbers("shared expert", sizes.shared_hidden)?,
+            biases: vec![None; config.layers.len()],
+            moe: config.moe,
         };
         let identity: Vec<u32> = (0..sizes.pairs as u32).collect();
         gpu.write_words(&buffers.own_order, 0, &identity)?;
         Ok(buffers)
+    }
+
+    /// What a layer's experts have between their matrices, where that is not SwiGLU.
+    fn clamped(&self, layer: LayerId) -> Option<experts::Clamped<'_>> {
+        let Activation::Clamped { alpha, limit } = self.moe.activation else { return None };
+        let [gate_up, down] = self.biases[layer.index()].as_ref()?;
+        let (in_turns, experts) = (self.moe.rows == GateUpRows::InTurns, self.moe.experts);
+        Some(experts::Clamped { alpha, limit, in_turns, experts, gate_up, down })
     }
 }
 
@@ -255,6 +271,7 @@ impl Routed<'_> {
             k: self.top_k,
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
+            clamped: self.buffers.clamped(layer),
         };
         self.run(slots, layer, launched)
     }
@@ -278,6 +295,7 @@ impl Routed<'_> {
             k: self.top_k,
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
+            clamped: self.buffers.clamped(layer),
         };
         self.run(slots, layer, launched)
     }
@@ -350,6 +368,11 @@ impl GpuBackend {
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         self.mixture_inputs(norm, mixture)?;
+        if let Some(ExpertBiases { gate, down, .. }) = &mixture.biases {
+            // The catalog has joined those of gate and up.
+            let both = [gate, down].map(|id| self.vectors[id.index()].clone());
+            self.mixture.biases[layer.index()].get_or_insert(both);
+        }
         self.residency.device_mut().write_table()?;
         let joined = mixture.shared.as_ref().filter(|_| self.joins(mixture));
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
@@ -357,17 +380,23 @@ impl GpuBackend {
         let moe = &self.config.moe;
         let holds_all = !self.residency.can_move();
         let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
-        let logits = match &mut self.replaced {
-            None => buffers.router_logits.all(),
-            Some(it) => it.logits(&mut slots.gpu, (layer, tokens), &buffers.router_logits)?,
+        let bias = mixture.router_bias;
+        let (logits, added) = match &mut self.replaced {
+            None => (buffers.router_logits.all(), bias.map(|bias| &self.vectors[bias.index()])),
+            Some(it) => (it.logits(&mut slots.gpu, (layer, tokens), &buffers.router_logits)?, None),
         };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
         let step = self.steps.runs();
-        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, mixture.router));
-        if let Some((next, to)) = next.filter(|_| step) {
+        let own = (mixture.router, bias);
+        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, own));
+        if let Some(((next, bias), to)) = next.filter(|_| step) {
             let next = self.trunk.matrix(next.index());
             product::launch(gpu, next, normed, to, tokens, false)?;
+            if let Some(bias) = bias {
+                let bias = &self.vectors[bias.index()];
+                plain::launch_add_bias(gpu, (to, bias), (tokens, moe.experts))?;
+            }
         }
         let ungrouped = step || holds_all && tokens <= STEP_TOKENS && !by_matrices;
         let choice = router::Choice {
@@ -387,7 +416,10 @@ impl GpuBackend {
                 let shape = (moe.experts, k);
                 fused::launch_choose(gpu, matrices, (normed, to), of, shape, normalise)?;
             }
-            None => router::launch(gpu, logits, &slots.slabs, choice, shape, normalise)?,
+            None => {
+                let of = (logits, added);
+                router::launch(gpu, of, &slots.slabs, choice, shape, normalise)?;
+            }
         }
         if !ungrouped && holds_all {
             let (residency, routed) = self.routed();
@@ -417,6 +449,7 @@ impl GpuBackend {
                 k,
                 table_start: layer.index() * routed.experts,
                 flag: flag_of(layer),
+                clamped: routed.buffers.clamped(layer),
             };
             routed.run_tiles(residency.device_mut(), layer, work)?;
             match phase {

@@ -54,8 +54,9 @@ impl GpuBackend {
         let matrices = gpu.adapter().matrices;
         let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
         let mut held = Vec::with_capacity(vectors.len());
-        for values in &vectors {
-            held.push(numbers("a vector", values.len())?);
+        for (run, values) in catalog.vector_runs() {
+            let buffer = numbers("a vector", values)?;
+            held.extend(std::iter::repeat_n(buffer, run.len()));
         }
         let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
         let registers = registers.collect::<Result<Vec<_>, _>>()?;
@@ -63,10 +64,11 @@ impl GpuBackend {
         let partial = numbers("attention", sizes.partial)?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
-        for (buffer, values) in held.iter().zip(&vectors) {
-            gpu.write_floats(buffer, 0, values)?;
+        for (run, _) in catalog.vector_runs() {
+            let values = vectors[run.clone()].concat();
+            gpu.write_floats(&held[run.start], 0, &values)?;
         }
-        let mixture = MixtureBuffers::new(&mut gpu, &sizes)?;
+        let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
         let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         let (layers, experts) = (config.layers.len(), config.moe.experts);

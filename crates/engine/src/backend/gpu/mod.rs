@@ -8,6 +8,7 @@
 //!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
+mod attend;
 mod draw;
 mod experts;
 mod fused;
@@ -20,6 +21,7 @@ mod sequences;
 mod slots;
 mod speed;
 mod step;
+mod windows;
 
 use std::io::Read;
 
@@ -28,7 +30,6 @@ pub use gpu::{
     Adapter, Gpu, GpuError, Handle, Import, MemoryClass, Wait, Ways, adapters, check, choose,
 };
 use gpu::{Buffer, Trunk};
-use kernels::KvType;
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
@@ -144,32 +145,17 @@ impl GpuBackend {
         EngineError::NotFinite { position }
     }
 
-    fn cache(&self) -> attention::Cache {
-        match self.options.kv_type {
-            KvType::F32 => attention::Cache::F32,
-            _ => attention::Cache::F16,
-        }
-    }
-
-    fn attention_shape(&self) -> attention::Shape {
-        let attention = &self.config.attention;
-        attention::Shape {
-            query_heads: attention.query_heads,
-            key_value_heads: attention.key_value_heads,
-            dim: attention.head_dim,
-        }
-    }
-
     /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
     fn tell_batch(&mut self) -> Result<(), GpuError> {
         let positions = self.spans.iter().flat_map(|span| {
             (span.run.position..span.run.position + span.run.tokens).map(|at| at as u32)
         });
+        let magnitude = self.config.attention.rope.magnitude();
         let mut angles = Vec::with_capacity(2 * self.tokens * self.frequencies.len());
         for position in positions {
             for frequency in &self.frequencies {
                 let angle = f64::from(position as f32 * frequency);
-                angles.extend([angle.cos() as f32, angle.sin() as f32]);
+                angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
             }
         }
         self.residency.device_mut().gpu.write_words(&self.token_ids, 0, &self.ids)?;
@@ -300,6 +286,9 @@ impl Backend for GpuBackend {
         let device = self.residency.device_mut();
         let waits_once = !self.steps.runs() || device.finds_all();
         device.gpu.begin_step(few && waits_once)?;
+        if let (Some(windows), Phase::Decode) = (&mut self.sequences.windows, self.phase) {
+            windows.make_room(&mut device.gpu, &self.spans);
+        }
         self.tell_batch()?;
         Ok(())
     }
@@ -316,6 +305,9 @@ impl Backend for GpuBackend {
     fn commit(&mut self) {
         for span in &self.spans {
             self.sequences.advance(span.sequence, span.run.tokens);
+        }
+        if self.phase == Phase::Prefill {
+            self.sequences.end_windows(&self.spans);
         }
         if let Err(error) =
             self.sequences.finish_marks(&mut self.residency.device_mut().gpu, &self.spans)
@@ -399,22 +391,16 @@ impl Backend for GpuBackend {
         });
     }
 
+    fn rotate(&mut self, heads: Register) {
+        self.attempt(|this| this.launch_rotate(heads));
+    }
+
+    fn add_bias(&mut self, register: Register, bias: VectorId) {
+        self.attempt(|this| this.launch_add_bias(register, bias));
+    }
+
     fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        debug_assert!(sinks.is_none(), "a model with sinks was refused");
-        self.attempt(|this| {
-            let (cache, shape) = (this.cache(), this.attention_shape());
-            let [query, key, value, context] =
-                [Register::Query, Register::Key, Register::Value, Register::Context]
-                    .map(|register| &this.registers[register as usize]);
-            for span in &this.spans {
-                let (keys, values) = this.sequences.cache(span.sequence, layer);
-                let (gpu, places) = (&mut this.residency.device_mut().gpu, (keys, values));
-                attention::launch_append(gpu, cache, (key, value), places, shape, span.run)?;
-                let to = (&this.partial, context);
-                attention::launch_split(gpu, cache, (query, None), places, to, shape, span.run)?;
-            }
-            Ok(())
-        });
+        self.attempt(|this| this.attend_with(layer, sinks, None));
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
@@ -533,6 +519,18 @@ impl Backend for GpuBackend {
         key_norm: VectorId,
     ) {
         self.attempt(|this| this.attend_normed(layer, gated, [query_norm, key_norm]));
+    }
+
+    fn attend_biased(
+        &mut self,
+        layer: LayerId,
+        biases: [VectorId; 3],
+        sinks: Option<VectorId>,
+    ) -> bool {
+        if self.tokens == 1 {
+            self.attempt(|this| this.attend_with(layer, sinks, Some(biases)));
+        }
+        self.tokens == 1
     }
 
     fn attention_output(&mut self, gated: bool, matrix: MatrixId) {

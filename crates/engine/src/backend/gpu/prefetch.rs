@@ -14,13 +14,16 @@ use store::{ExpertId, LayerId};
 
 use super::requirements::Sizes;
 use crate::residency::predictor::{Prediction, Predictor, Tier};
-use crate::weights::MatrixId;
+use crate::weights::{MatrixId, VectorId};
+
+/// A layer's router, and the bias of its logits.
+type Router = (MatrixId, Option<VectorId>);
 
 /// What prediction needs on the device and what it has learned.
 pub(super) struct Prefetch {
     predictor: Predictor,
-    /// By layer; known once a layer was computed.
-    routers: Vec<Option<MatrixId>>,
+    /// By layer, with their biases; known once a layer was computed.
+    routers: Vec<Option<Router>>,
     /// What the next layer's router makes of a layer's input, `[tokens, experts]`.
     logits: Buffer,
     top_k: usize,
@@ -64,8 +67,8 @@ impl Prefetch {
     pub(super) fn next_router(
         &mut self,
         layer: LayerId,
-        router: MatrixId,
-    ) -> Option<(MatrixId, &Buffer)> {
+        router: Router,
+    ) -> Option<(Router, &Buffer)> {
         self.routers[layer.index()] = Some(router);
         Some(((*self.routers.get(layer.index() + 1)?)?, &self.logits))
     }

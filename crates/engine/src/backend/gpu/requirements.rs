@@ -13,9 +13,12 @@ use store::format::ProjectionShape;
 use super::super::Register;
 use super::super::snapshot::PAGE_TOKENS;
 use super::step::STEP_TOKENS;
+use super::windows::WindowSizes;
 use crate::EngineError;
+use crate::model::activation::Activation;
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::part::Part;
+use crate::model::router::Score;
 use crate::residency::predictor::Prediction;
 use crate::weights::Catalog;
 
@@ -65,7 +68,7 @@ pub struct GpuRequirements {
     pub weights: u64,
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// Recurrent states and convolution tails of every sequence.
+    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows.
     pub recurrent: u64,
     /// Activations, logits, tables.
     pub activations: u64,
@@ -105,8 +108,10 @@ pub(super) struct Sizes {
     /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
     pub(super) ranking: usize,
     pub(super) drawn: usize,
-    /// Bytes of a sequence's keys in one layer; its values take as many.
+    /// Bytes of a sequence's keys in one layer that keeps all positions; its values take as many.
     pub(super) cache_bytes: u64,
+    /// What layers with a window keep.
+    pub(super) windows: Option<WindowSizes>,
     /// Numbers of a recurrent state, and of a convolution's tail.
     pub(super) state: usize,
     pub(super) tail: usize,
@@ -155,6 +160,7 @@ impl Sizes {
             ranking: draw::scratch_words(config.vocabulary, options.logit_rows.min(STEP_TOKENS)),
             drawn: options.logit_rows.min(STEP_TOKENS),
             cache_bytes: (options.context * row) as u64,
+            windows: WindowSizes::new(config, options, row),
             state,
             tail,
         }
@@ -198,8 +204,10 @@ impl Sizes {
     /// the residual of a chunk.
     fn read(&self, config: &ModelConfig, options: &GpuOptions) -> u64 {
         let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
-        let page = 2 * page * config.count(Mixer::Attention) as u64;
+        let paged = config.count(Mixer::Attention) - config.window_layers();
+        let page = 2 * page * paged as u64;
         let states = (self.state + self.tail) * config.count(Mixer::DeltaNet);
+        let states = states + self.windows.as_ref().map_or(0, WindowSizes::state_values);
         let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.guesses + self.logits;
         page.max(4 * step.max(states).max(self.tokens * config.hidden) as u64)
     }
@@ -225,15 +233,18 @@ impl GpuRequirements {
         let matrices = catalog.matrices();
         let matrices =
             matrices.map(|(rows, columns, it)| Trunk::bytes(it.plane_bytes(rows, columns)));
-        let vectors = catalog.vector_lengths().map(|length| 4 * length as u64);
+        let vectors = catalog.vector_runs().map(|(_, values)| 4 * values as u64);
         let weights = sum(&mut matrices.chain(vectors));
         let activations = sum(&mut sizes.batch());
         let layers = |mixer| config.count(mixer) * options.sequences;
-        let caches = 2 * layers(Mixer::Attention);
+        let windows = config.window_layers() * options.sequences;
+        let caches = 2 * (layers(Mixer::Attention) - windows);
         let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
+        let kept = sizes.windows.as_ref();
+        let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
         let states = [4 * sizes.state as u64, 4 * sizes.tail as u64];
         let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Mixer::DeltaNet)));
-        let recurrent = sum(&mut states.into_iter().flatten());
+        let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
         let staging =
             footprint.bytes() - used + Footprint::staging(class, sizes.read(config, options));
@@ -265,6 +276,27 @@ pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
 }
 
+/// Whether the kernels compute this part of a model, as the model has it.
+fn computes(config: &ModelConfig, part: Part) -> bool {
+    let (attention, moe) = (&config.attention, &config.moe);
+    // Kernels have windows, biases of experts and clamped activations only together with what gpt-oss has beside them.
+    let of_experts = moe.biases && matches!(moe.activation, Activation::Clamped { .. });
+    match part {
+        Part::PlainHeads => true,
+        Part::ProjectionBiases | Part::ScaledRotation => !attention.head_norms,
+        Part::Sinks => !attention.head_norms && !attention.output_gate,
+        Part::Windows => {
+            attention.sinks && config.layers.iter().all(|it| it.window == it.kept_window())
+        }
+        Part::RouterBias => moe.router.score == Score::Softmax && moe.shared_intermediate.is_none(),
+        Part::ExpertBiases | Part::ClampedActivation => {
+            of_experts && moe.shared_intermediate.is_none()
+        }
+        Part::RowsInTurns => of_experts && moe.intermediate.is_multiple_of(2),
+        _ => false,
+    }
+}
+
 /// Whether the kernels compute a model as its checkpoint stores it, with these options. Asked before anything is
 /// loaded.
 ///
@@ -277,7 +309,8 @@ pub fn check_model(
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    let parts: Vec<_> = config.parts().into_iter().map(Part::name).collect();
+    let parts = config.parts().into_iter().filter(|part| !computes(config, *part));
+    let parts: Vec<_> = parts.map(Part::name).collect();
     if !parts.is_empty() {
         let (name, parts) = (config.family.name(), parts.join(", "));
         let problem =
@@ -327,6 +360,15 @@ pub fn check_model(
             if !serves(shape.encoding, shape.columns) {
                 return refuse(&format!("layers.{layer}.experts.{projection}"), shape.encoding);
             }
+        }
+        let of_grid = |shape: &ProjectionShape| match shape.encoding {
+            Encoding::Block(format) => format.grid().is_some(),
+            _ => false,
+        };
+        if config.moe.biases
+            && let Some(shape) = shapes.iter().find(|shape| of_grid(shape))
+        {
+            return refuse(&format!("layers.{layer}.experts, which have biases,"), shape.encoding);
         }
         if layout(shapes).is_none() {
             let problem = "are stored in two ways; the GPU kernels read one: use --device cpu";

@@ -15,6 +15,7 @@ use super::super::snapshot::{Mark, PAGE_TOKENS, Page, Room, Snapshot, read_snaps
 use super::super::{Run, SequenceId};
 use super::GpuOptions;
 use super::requirements::Sizes;
+use super::windows::{WindowSizes, Windows};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
 
@@ -29,7 +30,7 @@ pub(super) struct Span {
 struct Place {
     /// `None` while the place is free.
     length: Option<usize>,
-    /// By attention layer: keys, values.
+    /// By attention layer that keeps all positions: keys, values.
     caches: Vec<(Buffer, Buffer)>,
     /// By delta layer: recurrent state, convolution tail.
     states: Vec<(Buffer, Buffer)>,
@@ -52,6 +53,10 @@ pub(super) struct Sequences {
     attention_layers: usize,
     states: Pool<Vec<f32>>,
     pages: Pool<Page>,
+    /// Of models that have layers with a window, which have no other state.
+    pub(super) windows: Option<Windows>,
+    /// Values of a snapshot's state.
+    state_values: usize,
     pub(super) marks: Vec<Mark>,
     marked: Vec<Snapshot>,
 }
@@ -67,9 +72,10 @@ impl Sequences {
         options: &GpuOptions,
         sizes: &Sizes,
     ) -> Result<Self, EngineError> {
-        let (mut attention_layers, mut delta_layers) = (0, 0);
+        let (mut attention_layers, mut delta_layers, mut window_layers) = (0, 0, 0);
         let index = config.layers.iter().map(|layer| {
             let counter = match layer.mixer {
+                Mixer::Attention if layer.kept_window().is_some() => &mut window_layers,
                 Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &mut attention_layers,
                 Mixer::DeltaNet => &mut delta_layers,
             };
@@ -96,7 +102,12 @@ impl Sequences {
         let row_bytes = sizes.cache_bytes / options.context as u64;
         let page = attention_layers * 2 * PAGE_TOKENS * row_bytes as usize;
         let values = delta_layers * (sizes.state + sizes.tail);
+        let values = values + sizes.windows.as_ref().map_or(0, WindowSizes::state_values);
+        let windows = sizes.windows.as_ref();
+        let windows = windows.map(|sizes| Windows::new(gpu, sizes, options.sequences));
         Ok(Self {
+            windows: windows.transpose()?,
+            state_values: values,
             places,
             index,
             context: options.context,
@@ -121,6 +132,9 @@ impl Sequences {
         let place = &mut self.places[free];
         place.length = Some(0);
         place.copies.clear();
+        if let Some(windows) = &mut self.windows {
+            windows.set_length(free, 0);
+        }
         for (state, tail) in &place.states {
             gpu.clear(state);
             gpu.clear(tail);
@@ -146,6 +160,14 @@ impl Sequences {
         }
     }
 
+    /// A prompt's batch has ended: the places of its sequences have their last rows.
+    pub(super) fn end_windows(&mut self, spans: &[Span]) {
+        let Some(windows) = &mut self.windows else { return };
+        for span in spans {
+            windows.set_length(span.sequence.0 as usize, span.run.position + span.run.tokens);
+        }
+    }
+
     /// Where the runs of a batch lie; runs of one sequence continue each other.
     pub(super) fn spans(&self, runs: &[Run<'_>]) -> Result<Vec<Span>, EngineError> {
         let mut spans: Vec<Span> = Vec::with_capacity(runs.len());
@@ -166,7 +188,12 @@ impl Sequences {
         Ok(spans)
     }
 
-    /// Keys and values of a layer.
+    /// The number of a layer among those of its kind.
+    pub(super) fn index(&self, layer: LayerId) -> usize {
+        self.index[layer.index()]
+    }
+
+    /// Keys and values of a layer that keeps all positions.
     pub(super) fn cache(&self, sequence: SequenceId, layer: LayerId) -> &(Buffer, Buffer) {
         &self.places[sequence.0 as usize].caches[self.index[layer.index()]]
     }
@@ -180,7 +207,7 @@ impl Sequences {
         let free = |needed: bool, free| if needed { free } else { usize::MAX };
         Room {
             pages: free(self.attention_layers > 0, self.pages.free()),
-            states: free(self.delta_layers > 0, self.states.free()),
+            states: free(self.state_values > 0, self.states.free()),
         }
     }
 
@@ -195,7 +222,7 @@ impl Sequences {
     }
 
     fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
-        if self.delta_layers == 0 {
+        if self.state_values == 0 {
             return Ok(None);
         }
         self.states.take().ok_or_else(full).map(Some)
@@ -265,6 +292,9 @@ impl Sequences {
             for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<4>().0) {
                 *value = f32::from_le_bytes(*bytes);
             }
+            if let Some(windows) = &self.windows {
+                windows.read(gpu, sequence.0 as usize, self.length(sequence), values)?;
+            }
         }
         let length = self.length(sequence);
         let pages = self.copy_pages(gpu, sequence, length)?;
@@ -323,6 +353,9 @@ impl Sequences {
             for (index, (state, tail)) in place.states.iter().enumerate() {
                 gpu.write_floats(state, 0, &states[index * self.state..][..self.state])?;
                 gpu.write_floats(tail, 0, &tails[index * self.tail..][..self.tail])?;
+            }
+            if let Some(windows) = &mut self.windows {
+                windows.write(gpu, sequence.0 as usize, snapshot.length, values)?;
             }
         }
         let side = PAGE_TOKENS * self.row_bytes as usize;

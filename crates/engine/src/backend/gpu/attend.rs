@@ -1,0 +1,151 @@
+//! Attention of heads without norms, and of those whose norms are launches of their own: over the cache of all
+//! positions, or over a window ([`super::windows`]).
+
+use gpu::op::{attention, plain};
+use gpu::{Buffer, Gpu, GpuError};
+use kernels::KvType;
+use store::LayerId;
+use store::cache::Phase;
+
+use super::windows::Sides;
+use super::{GpuBackend, Register};
+use crate::weights::VectorId;
+
+/// What the runs of a batch attend with, but their caches.
+struct Heads<'a> {
+    cache: attention::Cache,
+    layer: attention::Layer<'a>,
+    /// `Query`, `Key`, `Value`.
+    projected: [&'a Buffer; 3],
+    /// Of a batch of one token: biases of these, where they have not been added, and heads not been turned.
+    biases: Option<[&'a Buffer; 3]>,
+    angles: &'a Buffer,
+    pairs: usize,
+    /// What blocks of a token's attention leave, and `Context`.
+    to: (&'a Buffer, &'a Buffer),
+}
+
+impl Heads<'_> {
+    /// Appends the run to a cache whose first row is at position 0 of the run's, and attends.
+    fn attend(
+        &self,
+        gpu: &mut Gpu,
+        (keys, values): &Sides,
+        run: attention::Run,
+    ) -> Result<(), GpuError> {
+        let (cache, shape, [query, key, value]) = (self.cache, self.layer.shape, self.projected);
+        let places = (keys, values);
+        match self.biases {
+            Some(biases) => {
+                let angles = self.angles;
+                let of = plain::Prepared { query, key, value, biases, angles, places };
+                let at = (run.first, run.position);
+                plain::launch_prepare(gpu, cache, of, shape, at, self.pairs)?;
+            }
+            None => attention::launch_append(gpu, cache, (key, value), places, shape, run)?,
+        }
+        attention::launch_split(gpu, cache, (query, None), places, self.to, self.layer, run)
+    }
+}
+
+impl GpuBackend {
+    pub(super) fn cache(&self) -> attention::Cache {
+        match self.options.kv_type {
+            KvType::F32 => attention::Cache::F32,
+            _ => attention::Cache::F16,
+        }
+    }
+
+    pub(super) fn attention_shape(&self) -> attention::Shape {
+        let attention = &self.config.attention;
+        attention::Shape {
+            query_heads: attention.query_heads,
+            key_value_heads: attention.key_value_heads,
+            dim: attention.head_dim,
+        }
+    }
+
+    /// Turns each head of `heads` by position.
+    pub(super) fn launch_rotate(&mut self, heads: Register) -> Result<(), GpuError> {
+        let attention = &self.config.attention;
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let shape = (self.tokens, count, attention.head_dim);
+        let (x, pairs) = (&self.registers[heads as usize], self.frequencies.len());
+        let gpu = &mut self.residency.device_mut().gpu;
+        plain::launch_rotate(gpu, (x, &self.angles), shape, pairs)
+    }
+
+    /// `register += bias` for every token.
+    pub(super) fn launch_add_bias(
+        &mut self,
+        register: Register,
+        bias: VectorId,
+    ) -> Result<(), GpuError> {
+        let width = Register::widths(&self.config)[register as usize];
+        let (x, bias) = (&self.registers[register as usize], &self.vectors[bias.index()]);
+        let gpu = &mut self.residency.device_mut().gpu;
+        plain::launch_add_bias(gpu, (x, bias), (self.tokens, width))
+    }
+
+    /// Appends `Key` and `Value` of every run to the layer's cache; `Context` = attention of `Query`. With `biases`, of
+    /// a batch of one token, these are added before and queries and keys are turned.
+    pub(super) fn attend_with(
+        &mut self,
+        layer: LayerId,
+        sinks: Option<VectorId>,
+        biases: Option<[VectorId; 3]>,
+    ) -> Result<(), GpuError> {
+        let vector = |id: VectorId| &self.vectors[id.index()];
+        let spec = &self.config.layers[layer.index()];
+        let heads = Heads {
+            cache: self.cache(),
+            layer: attention::Layer {
+                shape: self.attention_shape(),
+                sinks: sinks.map(vector),
+                window: spec.window,
+            },
+            projected: [Register::Query, Register::Key, Register::Value]
+                .map(|register| &self.registers[register as usize]),
+            biases: biases.map(|biases| biases.map(vector)),
+            angles: &self.angles,
+            pairs: self.frequencies.len(),
+            to: (&self.partial, &self.registers[Register::Context as usize]),
+        };
+        let windows = self.sequences.windows.as_ref().filter(|_| spec.kept_window().is_some());
+        let gpu = &mut self.residency.device_mut().gpu;
+        let Some(windows) = windows else {
+            return self.spans.iter().try_for_each(|span| {
+                heads.attend(gpu, self.sequences.cache(span.sequence, layer), span.run)
+            });
+        };
+        let (index, rows) = (self.sequences.index(layer), windows.sizes.rows);
+        for (number, span) in self.spans.iter().enumerate() {
+            let (place, run) = (span.sequence.0 as usize, span.run);
+            let (held, end) = (&windows.places[place][index], run.position + run.tokens);
+            let mut first = windows.bases[place];
+            if self.phase == Phase::Decode {
+                let position = run.position - first;
+                heads.attend(gpu, held, attention::Run { position, ..run })?;
+            } else {
+                // The window before the run, the run, and the window at its end.
+                let base = rows.base(run.position);
+                let before = run.position - base;
+                if self.spans[..number].iter().any(|it| it.sequence == span.sequence) {
+                    first = base;
+                }
+                windows.copy(gpu, (held, base - first), (&windows.run, 0), before);
+                heads.attend(gpu, &windows.run, attention::Run { position: before, ..run })?;
+                first = rows.base(end);
+                windows.copy(gpu, (&windows.run, first - base), (held, 0), end - first);
+            }
+            for mark in self.sequences.marks.iter_mut().filter(|mark| mark.run == number) {
+                let Some(kept) = &mut mark.state else { continue };
+                windows.read_layer(gpu, (place, index), (first, end), kept)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Heads that are rotated without a norm, and biases of rows: parts that only some families have.
+
+use super::Op;
+use super::attention::{Cache, Shape};
+use super::heads::HEAD_DIM_LIMIT;
+use crate::source::Source;
+use crate::{Buffer, Gpu, GpuError};
+
+pub(crate) fn rotate() -> (Source, String) {
+    let source = Source::new()
+        .read("angles", "f32")
+        .write("x", "f32")
+        .parameters(&["heads", "dim", "pairs"]);
+    let body = "
+        let pair = lid % p.pairs;
+        let head = wid.x * (256u / p.pairs) + lid / p.pairs;
+        if lid / p.pairs < 256u / p.pairs && head < p.heads {
+            let at = (wid.y * p.heads + head) * p.dim + pair;
+            let angle = (wid.y * p.pairs + pair) * 2u;
+            let c = angles[angle];
+            let s = angles[angle + 1u];
+            let a = x[at];
+            let b = x[at + p.pairs];
+            x[at] = fma(a, c, -(b * s));
+            x[at + p.pairs] = fma(a, s, b * c);
+        }
+        ";
+    (source, body.to_owned())
+}
+
+/// Turns the pairs `(j, j + pairs)` of each head of `x[tokens, heads, dim]` by `angles[tokens, pairs]`, cosine and sine
+/// of each.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_rotate(
+    gpu: &mut Gpu,
+    (x, angles): (&Buffer, &Buffer),
+    (tokens, heads, dim): (usize, usize, usize),
+    pairs: usize,
+) -> Result<(), GpuError> {
+    assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    let parameters = [heads as u32, dim as u32, pairs as u32];
+    let groups = [heads.div_ceil(256 / pairs) as u32, tokens as u32, 1];
+    gpu.dispatch(Op::Rotate, &[angles.all(), x.all()], &parameters, groups)
+}
+
+pub(crate) fn add_bias() -> (Source, String) {
+    let source = Source::new().read("bias", "f32").write("x", "f32").parameters(&["width"]);
+    let body = "
+        let column = wid.x * 256u + lid;
+        if column < p.width {
+            let at = wid.y * p.width + column;
+            x[at] = x[at] + bias[column];
+        }
+        ";
+    (source, body.to_owned())
+}
+
+/// `x[rows, width] += bias[width]`
+///
+/// # Errors
+/// The device failed.
+pub fn launch_add_bias(
+    gpu: &mut Gpu,
+    (x, bias): (&Buffer, &Buffer),
+    (rows, width): (usize, usize),
+) -> Result<(), GpuError> {
+    let groups = [width.div_ceil(256) as u32, rows as u32, 1];
+    gpu.dispatch(Op::AddBias, &[bias.all(), x.all()], &[width as u32], groups)
+}
+
+pub(crate) fn prepare(cache: Cache) -> (Source, String) {
+    let source = Source::new()
+        .read("key", "f32")
+        .read("value", "f32")
+        .read("query_bias", "f32")
+        .read("key_bias", "f32")
+        .read("value_bias", "f32")
+        .read("angles", "f32")
+        .write("query", "f32")
+        .write("keys", "u32")
+        .write("values", "u32")
+        .parameters(&["query_heads", "key_value_heads", "dim", "pairs", "row", "position"])
+        .shared("row", "array<f32, 256>");
+    let (per, pack) = match cache {
+        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
+        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
+    };
+    let body = format!(
+        "let of_query = wid.x < p.query_heads;
+        let other = wid.x - p.query_heads;
+        let of_key = !of_query && other < p.key_value_heads;
+        let at_query = (p.row * p.query_heads + wid.x) * p.dim + lid;
+        let at = p.row * p.key_value_heads * p.dim + lid;
+        var number = 0.0;
+        if lid < p.dim {{
+            if of_query {{
+                number = query[at_query] + query_bias[wid.x * p.dim + lid];
+            }} else if of_key {{
+                number = key[at + other * p.dim] + key_bias[other * p.dim + lid];
+            }} else {{
+                let head = (other - p.key_value_heads) * p.dim;
+                number = value[at + head] + value_bias[head + lid];
+            }}
+        }}
+        row[lid] = number;
+        workgroupBarrier();
+        // As in `rotate`; values are not turned.
+        if (of_query || of_key) && lid < 2u * p.pairs {{
+            let pair = select(lid, lid - p.pairs, lid >= p.pairs);
+            let angle = (p.row * p.pairs + pair) * 2u;
+            let c = angles[angle];
+            let s = angles[angle + 1u];
+            let a = row[pair];
+            let b = row[pair + p.pairs];
+            number = select(fma(a, c, -(b * s)), fma(a, s, b * c), lid >= p.pairs);
+        }}
+        workgroupBarrier();
+        row[lid] = number;
+        workgroupBarrier();
+        if of_query {{
+            if lid < p.dim {{ query[at_query] = number; }}
+            return;
+        }}
+        if lid < p.dim / {per}u {{
+            let word = {pack};
+            let to = (p.position * p.key_value_heads + other % p.key_value_heads) * (p.dim / {per}u) + lid;
+            if of_key {{ keys[to] = word; }} else {{ values[to] = word; }}
+        }}
+        "
+    );
+    (source, body)
+}
+
+/// The buffers of [`launch_prepare`].
+#[derive(Clone, Copy)]
+pub struct Prepared<'a> {
+    /// `[batch, query_heads, dim]`
+    pub query: &'a Buffer,
+    /// `[batch, key_value_heads, dim]`
+    pub key: &'a Buffer,
+    /// `[batch, key_value_heads, dim]`
+    pub value: &'a Buffer,
+    /// Of queries, keys and values, as wide as a row of each.
+    pub biases: [&'a Buffer; 3],
+    /// As in [`launch_rotate`].
+    pub angles: &'a Buffer,
+    /// Keys and values of the sequence.
+    pub places: (&'a Buffer, &'a Buffer),
+}
+
+/// Of one token, row `row` of the batch at a position of its cache: [`launch_add_bias`] of queries, keys and values,
+/// [`launch_rotate`] of queries and keys, and [`super::attention::launch_append`].
+///
+/// # Errors
+/// The device failed.
+pub fn launch_prepare(
+    gpu: &mut Gpu,
+    cache: Cache,
+    of: Prepared<'_>,
+    shape: Shape,
+    (row, position): (usize, usize),
+    pairs: usize,
+) -> Result<(), GpuError> {
+    let dim = shape.dim;
+    assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    let numbers = [shape.query_heads, shape.key_value_heads, dim, pairs, row, position];
+    let [query_bias, key_bias, value_bias] = of.biases;
+    let (keys, values) = of.places;
+    let spans =
+        [of.key, of.value, query_bias, key_bias, value_bias, of.angles, of.query, keys, values];
+    let groups = [(shape.query_heads + 2 * shape.key_value_heads) as u32, 1, 1];
+    let parameters = numbers.map(|number| number as u32);
+    gpu.dispatch(Op::PreparePlain(cache), &spans.map(Buffer::all), &parameters, groups)
+}

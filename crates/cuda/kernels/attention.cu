@@ -26,6 +26,8 @@ struct AppendArguments {
 
 // Grid: tokens, 256 threads.
 extern "C" __global__ void append_key_values(const __grid_constant__ AppendArguments a) {
+    await_inputs();
+    release_next();
     size_t row_bytes = cache_row_bytes(a.kv_type, a.dim);
     size_t to = (size_t(a.sequences[blockIdx.x]) * a.context + a.positions[blockIdx.x]) * a.heads * row_bytes;
     size_t from = size_t(blockIdx.x) * a.heads * a.dim;
@@ -33,8 +35,8 @@ extern "C" __global__ void append_key_values(const __grid_constant__ AppendArgum
     uint32_t count = a.heads * a.dim;
     for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
         uint32_t head = i / a.dim, d = i % a.dim;
-        store_cached(a.cache_keys + to + head * row_bytes, a.kv_type, a.dim, d, a.keys[from + i]);
-        store_cached(a.cache_values + to + head * row_bytes, a.kv_type, a.dim, d, a.values[from + i]);
+        store_cached(a.cache_keys + to + head * row_bytes, a.kv_type, a.dim, d, __ldcg(a.keys + from + i));
+        store_cached(a.cache_values + to + head * row_bytes, a.kv_type, a.dim, d, __ldcg(a.values + from + i));
     }
 }
 

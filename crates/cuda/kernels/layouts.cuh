@@ -349,6 +349,7 @@ KERNEL(limit_pairs, LimitArguments);
 STRUCTURE(ExpertPartsArguments, 504);
 FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArguments, activation, Activation, 464);
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
+KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
 
 STRUCTURE(ScoredRouteArguments, 232);
 FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 176);

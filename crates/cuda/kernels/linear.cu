@@ -23,6 +23,8 @@ __device__ inline void linear(const LinearArguments& a) {
     extern __shared__ float staged[];
     const LinearJob& job = a.job[block_job(a)];
     uint32_t row = ((blockIdx.x - job.first_block) * 8 + threadIdx.x / 32) * ROWS;
+    await_inputs();
+    release_next();
     stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
     __syncthreads();
     if (row >= job.matrix.rows) return;
@@ -32,7 +34,7 @@ __device__ inline void linear(const LinearArguments& a) {
         float* to = job.out + size_t(blockIdx.y) * job.matrix.rows + row;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            if (row + r < job.matrix.rows) to[r] = a.add ? to[r] + out[r] : out[r];
+            if (row + r < job.matrix.rows) to[r] = a.add ? __ldcg(to + r) + out[r] : out[r];
         }
     }
 }

@@ -16,6 +16,8 @@ struct NormArguments {
 // Grid: rows, 512 threads.
 extern "C" __global__ void rms_norm(const __grid_constant__ NormArguments a) {
     __shared__ float scratch[32];
+    await_inputs();
+    release_next();
     uint32_t from = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
     const float* x = a.x + size_t(from) * a.width;
     float* out = a.out + size_t(blockIdx.x) * a.width;
@@ -27,7 +29,7 @@ extern "C" __global__ void rms_norm(const __grid_constant__ NormArguments a) {
 #pragma unroll
         for (int j = 0; j < NORM_KEPT; j++) {
             uint32_t i = threadIdx.x + j * blockDim.x;
-            kept[j] = i < a.width / 4 ? from[i] : float4{0, 0, 0, 0};
+            kept[j] = i < a.width / 4 ? __ldcg(from + i) : float4{0, 0, 0, 0};
             float4 v = kept[j];
             sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
         }
@@ -42,9 +44,12 @@ extern "C" __global__ void rms_norm(const __grid_constant__ NormArguments a) {
         }
         return;
     }
-    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) sum += x[i] * x[i];
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float v = __ldcg(x + i);
+        sum += v * v;
+    }
     float scale = rsqrtf(block_sum(sum, scratch) / float(a.width) + a.epsilon);
-    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) out[i] = x[i] * scale * a.weight[i];
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) out[i] = __ldcg(x + i) * scale * a.weight[i];
 }
 
 struct GateArguments {
@@ -94,14 +99,18 @@ struct RotateArguments {
 extern "C" __global__ void norm_and_rotate(const __grid_constant__ RotateArguments a) {
     extern __shared__ float head[];
     __shared__ float scratch[32];
+    await_inputs();
+    release_next();
     float* x = a.x + (size_t(blockIdx.y) * a.heads + blockIdx.x) * a.dim;
     float sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) sum += x[i] * x[i];
-    float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+        float v = __ldcg(x + i);
+        head[i] = v, sum += v * v;
+    }
+    // A thread reads what it has written.
     if (a.weight) {
-        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i] * scale * a.weight[i];
-    } else {
-        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = x[i];
+        float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] = head[i] * scale * a.weight[i];
     }
     __syncthreads();
     float position = float(a.positions[blockIdx.y]);

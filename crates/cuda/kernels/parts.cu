@@ -15,17 +15,19 @@ __device__ inline uint32_t expert_of_pair(const uint32_t* starts, uint32_t exper
     uint32_t low = 0, high = experts;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        (starts[middle] <= pair ? low : high) = middle;
+        (__ldcg(starts + middle) <= pair ? low : high) = middle;
     }
     return low;
 }
 
 // Grid: rows, 256 threads.
 extern "C" __global__ void add_bias(const __grid_constant__ BiasArguments a) {
+    await_inputs();
+    release_next();
     const float* bias = a.bias;
     if (a.starts) bias += size_t(expert_of_pair(a.starts, a.experts, blockIdx.x)) * a.width;
     float* x = a.x + size_t(blockIdx.x) * a.width;
-    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) x[i] += bias[i];
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) x[i] = __ldcg(x + i) + bias[i];
 }
 
 // What experts compute between their matrices.
@@ -105,6 +107,8 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner_parts(const __gri
     __shared__ uint64_t record;
     const ExpertArguments& a = b.experts;
     ExpertMatrices m;
+    await_inputs();
+    release_next();
     if (!find_inner(a, m, record)) return;
     uint32_t row = blockIdx.x * 8 + threadIdx.x / 32, inner = m.gate.rows;
     stage(a.x + size_t(blockIdx.z) * a.hidden, a.hidden, staged);
@@ -118,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner_parts(const __gri
     float2 v = {product(in_turns ? 2 * row : row), product(in_turns ? 2 * row + 1 : inner + row)};
     if (threadIdx.x % 32 != 0) return;
     if (routed) {
-        v = prepare(b.activation, a.chosen[size_t(blockIdx.z) * a.k + blockIdx.y], inner, row, v);
+        v = prepare(b.activation, __ldcg(a.chosen + size_t(blockIdx.z) * a.k + blockIdx.y), inner, row, v);
     } else if (b.activation.shared) {
         v = prepare(b.activation, 0, inner, row, v);
     }
@@ -128,7 +132,85 @@ extern "C" __global__ void __launch_bounds__(256) expert_inner_parts(const __gri
 // As `expert_outer_blocks`, with biases.
 extern "C" __global__ void __launch_bounds__(256) expert_outer_parts(const __grid_constant__ ExpertPartsArguments b) {
     const float* bias = b.activation.down_bias;
+    await_inputs();
+    release_next();
     outer_of_any(b.experts, [&](uint32_t expert, uint32_t row) {
         return bias ? bias[size_t(expert) * b.experts.hidden + row] : 0.0f;
     });
+}
+
+// As `expert_inner_parts` of experts in 4-bit floats in planes, none of them shared: a warp asks for both rows at once,
+// in a kernel that has no other format, so that several blocks are on a multiprocessor.
+extern "C" __global__ void __launch_bounds__(256, 2) expert_inner_parts_planes(
+    const __grid_constant__ ExpertPartsArguments b) {
+    extern __shared__ float staged[];
+    __shared__ uint64_t record;
+    const ExpertArguments& a = b.experts;
+    ExpertMatrices m;
+    // The stream was complete before routing began, and routing releases this kernel only once it has begun.
+    stage(a.x + size_t(blockIdx.z) * a.hidden, a.hidden, staged);
+    await_inputs();
+    release_next();
+    if (!find_inner(a, m, record)) return;
+    uint32_t inner = m.gate.rows, row = blockIdx.x * 8 + threadIdx.x / 32, mine = min(row, inner - 1);
+    uint32_t first = b.activation.in_turns ? 2 * mine : mine, second = b.activation.in_turns ? first + 1 : inner + mine;
+    // Of gate's rows and, behind them, those of up.
+    auto lane_of = [&](uint32_t index) {
+        using Lane = PlaneLane<Blocks<BLOCK_MXFP4_PLANES>>;
+        return index < inner ? Lane(m.gate, index) : Lane(m.up, index - inner);
+    };
+    auto gate = lane_of(first), up = lane_of(second);
+    __syncthreads();
+    if (row >= inner) return;
+    float2 v = {warp_sum(gate.product(staged)), warp_sum(up.product(staged))};
+    if (threadIdx.x % 32 != 0) return;
+    v = prepare(b.activation, __ldcg(a.chosen + size_t(blockIdx.z) * a.k + blockIdx.y), inner, row, v);
+    m.to[row] = silu(v.x) * v.y;
+}
+
+// As `expert_outer_parts` of such experts: a warp asks for the next expert's row while it multiplies one.
+extern "C" __global__ void __launch_bounds__(256, 2) expert_outer_parts_planes(
+    const __grid_constant__ ExpertPartsArguments b) {
+    using Lane = PlaneLane<Blocks<BLOCK_MXFP4_PLANES>>;
+    extern __shared__ float staged[];
+    const ExpertArguments& a = b.experts;
+    const float* bias = b.activation.down_bias;
+    uint32_t token = blockIdx.y, row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t width = a.experts.down.columns, chunks = width / 32, mine = min(row, a.hidden - 1);
+    size_t at = size_t(token) * a.k + min(lane, a.k - 1);
+    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
+    uint64_t record = __ldcg(a.addresses + at);
+    if (__any_sync(FULL, is_awaited(record))) {
+        await_inputs();
+        record = __ldcg(a.addresses + at);
+    }
+    // What a failed expert leaves is undefined, and its reader knows.
+    if (__syncthreads_or(record == FAILED)) {
+        if (threadIdx.x == 0) note_end(a.ended);
+        return;
+    }
+    uint32_t expert = __ldcg(a.chosen + at);
+    float weight = __ldcg(a.weights + at), added = bias ? bias[size_t(expert) * a.hidden + mine] : 0.0f;
+    auto lane_of = [&](uint32_t rank) {
+        uint64_t its = __shfl_sync(FULL, record, rank);
+        return Lane(piece(a.experts.down, a.experts, __shfl_sync(FULL, expert, rank), its, DOWN), mine);
+    };
+    Lane current = lane_of(0);
+    await_inputs();
+    release_next();
+    stage(a.inner + size_t(token) * a.k * width, a.k * width, staged);
+    __syncthreads();
+    float sum = 0.0f;
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        Lane next = current;
+        if (rank + 1 < a.k) next = lane_of(rank + 1);
+        float product = warp_sum(current.product(staged + rank * chunks * STAGED_CHUNK));
+        product += __shfl_sync(FULL, added, rank);
+        sum = fmaf(__shfl_sync(FULL, weight, rank), product, sum);
+        current = next;
+    }
+    float* to = a.out + size_t(token) * a.hidden + row;
+    if (lane == 0 && row < a.hidden) *to = __ldcg(to) + sum;
+    __syncthreads();
+    if (threadIdx.x == 0) note_end(a.ended);
 }

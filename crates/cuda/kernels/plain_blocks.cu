@@ -67,10 +67,9 @@ struct PlaneCodes {
     }
 };
 
-template <typename F>
-__device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stage, const float* staged) {
-    PlainStage<F> from(m, row, stage);
-    const float* x = staged + stage * 2 * STAGED_CHUNK;
+// The product of a stage with its part of the vector; `codes_of(t, w)` gives its codes.
+template <typename F, typename CODES>
+__device__ inline float stage_product(const PlainStage<F>& from, const float* x, CODES&& codes_of) {
     float sums[4] = {}, inputs[4] = {};
     auto add = [&](uint32_t t, const uint32_t (&w)[4]) __attribute__((always_inline)) {
 #pragma unroll
@@ -87,11 +86,10 @@ __device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stag
     };
     uint32_t w[4];
     if constexpr (SCALE_PLANE<F>) {
-        PlaneCodes<F> codes(from);
 #pragma unroll
-        for (uint32_t t = 0; t < 4; t++) codes.codes(from, t, w), add(t, w);
+        for (uint32_t t = 0; t < 4; t++) codes_of(t, w), add(t, w);
     } else {
-        for (uint32_t t = 0; t < 4; t++) from.codes(t, w), add(t, w);
+        for (uint32_t t = 0; t < 4; t++) codes_of(t, w), add(t, w);
     }
     float sum = 0.0f;
 #pragma unroll
@@ -103,6 +101,46 @@ __device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stag
     }
     return sum;
 }
+
+template <typename F>
+__device__ inline float plain_stage(const Matrix& m, uint32_t row, uint32_t stage, const float* staged) {
+    PlainStage<F> from(m, row, stage);
+    const float* x = staged + stage * 2 * STAGED_CHUNK;
+    if constexpr (SCALE_PLANE<F>) {
+        PlaneCodes<F> codes(from);
+        return stage_product(from, x, [&](uint32_t t, uint32_t(&w)[4]) { codes.codes(from, t, w); });
+    } else {
+        return stage_product(from, x, [&](uint32_t t, uint32_t(&w)[4]) { from.codes(t, w); });
+    }
+}
+
+// A lane's stages of a row in planes of at most 4,096 columns, asked for at once: the same sums as `lane_row` makes.
+template <typename F>
+struct PlaneLane {
+    PlainStage<F> first, second;
+    PlaneCodes<F> first_codes, second_codes;
+    uint32_t stages;                 // of the row
+
+    // A lane without a second stage asks for the last one of the row, and without a first one as well.
+    __device__ inline PlaneLane(const Matrix& m, uint32_t row)
+        : first(m, row, min(threadIdx.x % 32, m.columns / 64 - 1)),
+          second(m, row, min(threadIdx.x % 32 + 32, m.columns / 64 - 1)),
+          first_codes(first),
+          second_codes(second),
+          stages(m.columns / 64) {}
+
+    __device__ inline float product(const float* staged) const {
+        uint32_t lane = threadIdx.x % 32;
+        const float* x = staged + lane * 2 * STAGED_CHUNK;
+        auto of = [&](const PlainStage<F>& from, const PlaneCodes<F>& codes, const float* at) {
+            return stage_product(from, at, [&](uint32_t t, uint32_t(&w)[4]) { codes.codes(from, t, w); });
+        };
+        float sum = 0.0f;
+        if (lane < stages) sum += of(first, first_codes, x);
+        if (lane + 32 < stages) sum += of(second, second_codes, x + 64 * STAGED_CHUNK);
+        return sum;
+    }
+};
 
 // Four 8-bit floats from `column` on; zeros past the end of the row.
 __device__ inline uint32_t fp8_word(const Matrix& m, uint32_t row, uint32_t column) {
@@ -154,12 +192,14 @@ extern "C" __global__ void __launch_bounds__(256) linear_blocks(const __grid_con
     extern __shared__ float staged[];
     const LinearJob& job = a.job[block_job(a)];
     uint32_t row = (blockIdx.x - job.first_block) * 8 + threadIdx.x / 32;
+    await_inputs();
+    release_next();
     stage(a.x + size_t(blockIdx.y) * a.columns, a.columns, staged);
     __syncthreads();
     if (row >= job.matrix.rows) return;
     float out = any_row(job.matrix, row, staged);
     float* to = job.out + size_t(blockIdx.y) * job.matrix.rows + row;
-    if (threadIdx.x % 32 == 0) *to = a.add ? *to + out : out;
+    if (threadIdx.x % 32 == 0) *to = a.add ? __ldcg(to) + out : out;
 }
 
 // What a block of `expert_inner_blocks` multiplies with, and where the products go; false when there is nothing.
@@ -176,7 +216,7 @@ __device__ inline bool find_inner(const ExpertArguments& a, ExpertMatrices& m, u
     }
     if (blockIdx.x * 8 >= a.experts.gate.rows) return false;
     size_t at = size_t(token) * a.k + rank;
-    uint32_t expert = a.chosen[at];
+    uint32_t expert = __ldcg(a.chosen + at);
     uint64_t found = block_record(a, at, expert, record);
     if (found == FAILED) return false;
     m.gate = piece(a.experts.gate, a.experts, expert, found, GATE);
@@ -214,15 +254,16 @@ __device__ inline void outer_of_any(const ExpertArguments& a, BIAS&& bias) {
     float sum = 0.0f;
     for (uint32_t rank = 0; rank < a.k && row < a.hidden; rank++) {
         size_t at = size_t(token) * a.k + rank;
-        uint64_t record = a.addresses[at];
+        uint64_t record = __ldcg(a.addresses + at);
         if (record == FAILED) continue;
-        uint32_t expert = a.chosen[at];
+        uint32_t expert = __ldcg(a.chosen + at);
         Matrix down = piece(a.experts.down, a.experts, expert, record, DOWN);
         float product = any_row(down, row, staged + rank * chunks * STAGED_CHUNK) + bias(expert, row);
-        sum = fmaf(a.weights[at], product, sum);
+        sum = fmaf(__ldcg(a.weights + at), product, sum);
     }
     if (a.shared_gate && row < a.hidden) sum = fmaf(sigmoid(a.shared_gate[token]), any_row(a.down, row, shared), sum);
-    if (lane == 0 && row < a.hidden) a.out[size_t(token) * a.hidden + row] += sum;
+    float* to = a.out + size_t(token) * a.hidden + row;
+    if (lane == 0 && row < a.hidden) *to = __ldcg(to) + sum;
     __syncthreads();
     if (threadIdx.x == 0) note_end(a.ended);
 }

@@ -17,19 +17,20 @@ __device__ inline uint32_t block_job(const Arguments& a) {
 // A staged vector has STAGED_CHUNK floats for every 32 columns: four more than 32, so that eight lanes reading 16 bytes
 // each of their own chunk meet different banks of shared memory.
 
-// Copies x [columns] to shared memory in chunks; zeros past the end. The block must synchronise afterwards.
+// Copies x [columns] to shared memory in chunks; zeros past the end. The block must synchronise afterwards. Past the
+// first level of the cache: where kernels overlap, that may have old values.
 __device__ inline void stage(const float* x, uint32_t columns, float* staged) {
     if (columns % 32 == 0) {
         // Four at a time: rows of activations are aligned to that.
         const float4* from = reinterpret_cast<const float4*>(x);
 #pragma unroll 4
         for (uint32_t i = threadIdx.x; i < columns / 4; i += blockDim.x) {
-            *reinterpret_cast<float4*>(staged + i / 8 * STAGED_CHUNK + i % 8 * 4) = from[i];
+            *reinterpret_cast<float4*>(staged + i / 8 * STAGED_CHUNK + i % 8 * 4) = __ldcg(from + i);
         }
         return;
     }
     for (uint32_t column = threadIdx.x; column < (columns + 31) / 32 * 32; column += blockDim.x) {
-        staged[column / 32 * STAGED_CHUNK + column % 32] = column < columns ? x[column] : 0.0f;
+        staged[column / 32 * STAGED_CHUNK + column % 32] = column < columns ? __ldcg(x + column) : 0.0f;
     }
 }
 

@@ -231,7 +231,7 @@ impl Bench {
     }
 
     /// Records of gate, up and down as `encodings` says.
-    fn block_records(
+    pub(super) fn block_records(
         &self,
         experts: usize,
         hidden: usize,

@@ -2,7 +2,7 @@
 //! kernels against the scalar reference of the processor, fast ones against plain ones, and their time: a part of the
 //! example `check`.
 
-use cuda::launch::{self, StepInput, StepJob};
+use cuda::launch::{self, ExpertActivation, ExpertStep, SharedExpert, StepInput, StepJob};
 use kernels::format::{Encoding, FloatType, ScaleType};
 
 use super::{Bench, Shared};
@@ -103,6 +103,59 @@ impl Bench {
             for sizes in [(2048, 512), (512, 256), (384, 640), (1024, 1408)] {
                 self.experts_of(sizes, [first, first, second], shared, pinned);
             }
+        }
+        self.plane_parts(pinned);
+    }
+
+    /// Experts in 4-bit floats with biases and clamped values, to the bit: in kernels of their own, and beside a shared
+    /// expert without weight in those of any format.
+    fn plane_parts(&self, pinned: &Shared) {
+        let (experts, k, tokens) = (6, 3, 2);
+        let chosen = [0u32, 2, 5, 1, 3, 4];
+        for (hidden, inner, in_turns) in [(2880, 2880, true), (640, 1280, false), (64, 4096, true)]
+        {
+            let encoding = Encoding::Mxfp4;
+            let (shapes, addresses) = self.block_records(experts, hidden, inner, [encoding; 3]);
+            let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
+            let (x, start) = (self.random(tokens * hidden), self.random(tokens * hidden));
+            let [outs, inners] = [start, self.poison(tokens * k * inner)]
+                .map(|span| [0, 1].map(|_| self.twin(span)));
+            let activation = ExpertActivation {
+                biases: Some([inner, inner, hidden].map(|width| self.random(experts * width))),
+                clamped: Some((1.702, 0.4)),
+                in_turns,
+                shared: false,
+            };
+            let none = SharedExpert {
+                gate: self.any_matrix(encoding, 64, hidden),
+                up: self.any_matrix(encoding, 64, hidden),
+                down: self.any_matrix(encoding, hidden, 64),
+                factor: self.floats(&[f32::NEG_INFINITY; 2]),
+                inner: self.poison(tokens * 64),
+            };
+            for (side, shared) in [None, Some(&none)].into_iter().enumerate() {
+                let step = ExpertStep {
+                    x,
+                    chosen: self.words(&chosen),
+                    weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
+                    addresses: self.long_words(&named),
+                    answers: pinned.answers.span(0, experts),
+                    status: pinned.status.all(),
+                    inner: inners[side],
+                    out: outs[side],
+                    copies: None,
+                    ended: None,
+                    first_key: 0,
+                    k,
+                };
+                let (stream, parts) = (&self.stream, Some(&activation));
+                launch::experts_activated(stream, tokens, &step, &shapes, shared, parts).unwrap();
+            }
+            let case = format!("experts of {}, [{inner}, {hidden}], with biases", encoding.label());
+            let [a, b] = inners.map(|span| self.read(span));
+            self.same_bits(&format!("inner values of {case}"), &a, &b);
+            let [a, b] = outs.map(|span| self.read(span));
+            self.same_bits(&case, &a, &b);
         }
     }
 

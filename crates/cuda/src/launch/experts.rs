@@ -4,7 +4,7 @@ use super::parts::{ExpertActivation, ExpertPartsArguments};
 use super::scored::{Scored, ScoredRouteArguments};
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
-use crate::abi::mirrors;
+use crate::abi::{BlockKind, mirrors};
 use crate::{CudaError, ExpertShapes, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -291,6 +291,17 @@ pub fn experts(
     experts_activated(stream, tokens, step, shapes, shared, None)
 }
 
+/// True for experts in 4-bit floats whose rows are at most two stages of 64 columns a lane: of these a warp asks for a
+/// whole row at once.
+fn in_planes(shapes: &ExpertShapes) -> bool {
+    let planes = Some(BlockKind::Mxfp4Planes as u32);
+    let served = |matrix: &Matrix| {
+        let columns = matrix.columns();
+        matrix.block_kind() == planes && columns.is_multiple_of(64) && columns <= 2 * 32 * 64
+    };
+    [shapes.gate, shapes.up, shapes.down].iter().all(served)
+}
+
 /// As [`experts`], where routed experts compute something else than SwiGLU.
 ///
 /// # Errors
@@ -352,7 +363,10 @@ pub fn experts_activated(
     if let Some(activation) = activation {
         let count = activation.experts(shapes);
         let all = ExpertPartsArguments::new(arguments, activation, shapes, count);
-        let [first, second] = [Kernel::ExpertInnerParts, Kernel::ExpertOuterParts];
+        let [first, second] = match shared.is_none() && in_planes(shapes) {
+            true => [Kernel::ExpertInnerPartsPlanes, Kernel::ExpertOuterPartsPlanes],
+            false => [Kernel::ExpertInnerParts, Kernel::ExpertOuterParts],
+        };
         // SAFETY: as below.
         return unsafe {
             stream.launch(first, inner_grid, 256, staged(hidden), &all)?;

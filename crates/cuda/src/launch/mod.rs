@@ -100,6 +100,7 @@ kernels! {
     TileBlocksFp8 = "tile_blocks_FP8",
     AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
+    ExpertInnerPartsPlanes = "expert_inner_parts_planes", ExpertOuterPartsPlanes = "expert_outer_parts_planes",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
     SplitTokensBlocks = "split_tokens_blocks", LinearBlocks = "linear_blocks", EmbedBlocks = "embed_blocks",
     ExpertInnerBlocks = "expert_inner_blocks", ExpertOuterBlocks = "expert_outer_blocks",

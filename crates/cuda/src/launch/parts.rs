@@ -198,5 +198,6 @@ mirrors! {
     ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared };
     PrepareArguments as PrepareArguments { gate, up, starts, addresses, activation, experts, inner } for PreparePairs;
     LimitArguments as LimitArguments { gate, up, count, limit, padding } for Limit;
-    ExpertPartsArguments as ExpertPartsArguments { experts, activation } for ExpertInnerParts, ExpertOuterParts;
+    ExpertPartsArguments as ExpertPartsArguments { experts, activation } for ExpertInnerParts, ExpertOuterParts,
+        ExpertInnerPartsPlanes, ExpertOuterPartsPlanes;
 }

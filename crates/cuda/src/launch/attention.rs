@@ -155,7 +155,7 @@ pub fn append(
     };
     // SAFETY: the structure is the kernel's; lengths were checked above; positions lie within the context by the
     // caller's batch.
-    unsafe { stream.launch(Kernel::Append, (tokens, 1, 1), 256, 0, &append) }
+    unsafe { stream.launch_overlapping(Kernel::Append, (tokens, 1, 1), 256, 0, &append) }
 }
 
 /// How a launch of attention is shared out.

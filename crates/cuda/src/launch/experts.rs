@@ -369,8 +369,8 @@ pub fn experts_activated(
         };
         // SAFETY: as below.
         return unsafe {
-            stream.launch(first, inner_grid, 256, staged(hidden), &all)?;
-            stream.launch(second, outer_grid, 256, outer_shared, &all)
+            stream.launch_overlapping(first, inner_grid, 256, staged(hidden), &all)?;
+            stream.launch_overlapping(second, outer_grid, 256, outer_shared, &all)
         };
     }
     // SAFETY: the structure is the kernels'; lengths were checked above; records lie where the table says.

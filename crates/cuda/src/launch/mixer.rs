@@ -43,7 +43,7 @@ pub fn rms_norm(
         epsilon,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above, chosen rows by the caller.
-    unsafe { stream.launch(Kernel::RmsNorm, (rows, 1, 1), 512, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::RmsNorm, (rows, 1, 1), 512, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -165,7 +165,15 @@ pub fn norm_and_rotate(
         padding: 0,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::NormAndRotate, (heads, tokens, 1), 128, dim * 4, &arguments) }
+    unsafe {
+        stream.launch_overlapping(
+            Kernel::NormAndRotate,
+            (heads, tokens, 1),
+            128,
+            dim * 4,
+            &arguments,
+        )
+    }
 }
 
 /// Which tokens a launch is about.

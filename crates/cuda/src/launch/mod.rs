@@ -203,7 +203,9 @@ pub fn linear(
         job,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(kernel, (blocks, tokens, 1), 256, staged(columns), &arguments) }
+    unsafe {
+        stream.launch_overlapping(kernel, (blocks, tokens, 1), 256, staged(columns), &arguments)
+    }
 }
 
 #[derive(Clone, Copy)]

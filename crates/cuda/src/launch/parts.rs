@@ -105,7 +105,7 @@ pub fn add_bias(stream: &Stream, x: Span<f32>, bias: Span<f32>) -> Result<(), Cu
     let (x, bias) = (x.address, bias.address);
     let arguments = BiasArguments { x, bias, starts: 0, width: width as u32, experts: 0 };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::AddBias, (rows, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::AddBias, (rows, 1, 1), 256, 0, &arguments) }
 }
 
 /// Adds to each pair's outputs `x` `[pairs, hidden]` the bias `[experts, hidden]` of its expert.
@@ -130,7 +130,7 @@ pub fn add_pair_bias(
         experts: experts as u32,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::AddBias, (pairs, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch_overlapping(Kernel::AddBias, (pairs, 1, 1), 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]

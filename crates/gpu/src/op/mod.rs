@@ -173,7 +173,7 @@ impl Op {
             Self::AttendJoin { cache, gated } => attention::join(cache, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
-            Self::Delta { key_dim, wide } => delta::source(key_dim, wide),
+            Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
             Self::Router => router::source(form),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),

@@ -5,6 +5,7 @@ pub mod attention;
 mod blocks;
 pub mod convolution;
 pub mod delta;
+mod depth;
 pub mod draw;
 pub mod elementwise;
 pub mod embedding;

@@ -17,6 +17,7 @@ pub mod heads;
 pub mod norm;
 pub mod packing;
 pub mod product;
+pub mod prompt;
 pub mod router;
 mod sums;
 pub mod tile;
@@ -109,6 +110,13 @@ pub enum Op {
         /// Whether the result is multiplied by the sigmoid of a gate.
         gated: bool,
     },
+    /// Attention of a prompt's tokens over a cache of f16.
+    AttendPrompt {
+        /// Values of a head.
+        dim: u32,
+        /// Whether the result is multiplied by the sigmoid of a gate.
+        gated: bool,
+    },
     /// The causal convolution of a run.
     Convolve {
         /// Taps of the filter.
@@ -172,6 +180,7 @@ impl Op {
             Self::Attend { cache, gated, wide } => attention::source(cache, gated, wide),
             Self::AttendSplit { cache, wide } => attention::split(cache, wide),
             Self::AttendJoin { cache, gated } => attention::join(cache, gated),
+            Self::AttendPrompt { dim, gated } => prompt::source(dim, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
             Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
@@ -196,9 +205,12 @@ impl Op {
         (source, text)
     }
 
-    /// Whether it multiplies matrices of f16, which only some adapters do ([`crate::Adapter::matrices`]).
+    /// Whether it runs only where matrices of f16 are multiplied ([`crate::Adapter::matrices`]).
     pub fn uses_matrices(self) -> bool {
-        matches!(self, Self::Halves | Self::Tile(_) | Self::TileExperts(_))
+        matches!(
+            self,
+            Self::Halves | Self::Tile(_) | Self::TileExperts(_) | Self::AttendPrompt { .. }
+        )
     }
 
     /// The text of the kernel, in WGSL.

@@ -285,7 +285,8 @@ fn computes(config: &ModelConfig, part: Part) -> bool {
     // Kernels have windows, biases of experts and clamped activations only together with what gpt-oss has beside them.
     let of_experts = moe.biases && matches!(moe.activation, Activation::Clamped { .. });
     match part {
-        Part::ProjectionBiases | Part::PlainHeads | Part::ScaledRotation => true,
+        Part::PlainHeads => true,
+        Part::ProjectionBiases | Part::ScaledRotation => !attention.head_norms,
         Part::Sinks => !attention.head_norms && !attention.output_gate,
         Part::Windows => {
             attention.sinks && config.layers.iter().all(|it| it.window == it.kept_window())

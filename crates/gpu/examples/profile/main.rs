@@ -2,9 +2,10 @@
 //! as often as a token or a prompt asks for it, and what a dispatch and a submission cost.
 //!
 //! `cargo run --release -p flashmoe-gpu --example profile [adapter] [tokens of a prompt] [0: without matrices]
-//! [1: blocks]`
+//! [1: blocks] [1: the prompt alone]`
 //!
-//! Where blocks are asked for, matrices are blocks of GGUF: Q6_K where they would have 8 bits, else Q4_K.
+//! The prompt alone takes a few seconds: what it computes by matrices is not computed without them. Where blocks are
+//! asked for, matrices are blocks of GGUF: Q6_K where they would have 8 bits, else Q4_K.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
@@ -14,8 +15,8 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product, router,
-    tile,
+    convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product, prompt,
+    router, tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
@@ -246,6 +247,8 @@ struct Room {
     matrices: bool,
     /// Whether matrices are blocks.
     blocks: bool,
+    /// Whether a prompt's products by matrices are not computed without them.
+    quick: bool,
 }
 
 impl Room {
@@ -261,7 +264,7 @@ impl Room {
         Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag, clamped: None }
     }
 
-    fn new(gpu: &mut Gpu, tokens: usize, matrices: bool, blocks: bool) -> Result<Self> {
+    fn new(gpu: &mut Gpu, tokens: usize, [matrices, blocks, quick]: [bool; 3]) -> Result<Self> {
         let widest = tokens * TOP_K * HIDDEN;
         let mut floats = |count: usize| gpu.buffer("room", 4 * count as u64);
         let [a, b, c, d] = [floats(widest)?, floats(widest)?, floats(widest)?, floats(widest)?];
@@ -310,6 +313,7 @@ impl Room {
             layout,
             matrices,
             blocks,
+            quick,
         })
     }
 
@@ -357,10 +361,15 @@ fn products(
     for (name, count, bits, rows, columns) in shapes {
         let mut copies = Copies::new(gpu, encoding(bits, room.blocks), rows, columns, COPIES)?;
         let (bytes, shape) = (copies.bytes, (tokens, columns));
-        table.line(gpu, name, count, bytes, &mut |gpu| {
-            product::launch(gpu, copies.next(), &room.a, &room.b, tokens, false)
-        })?;
-        if !matrices {
+        let tiled = matrices && (!room.quick || tile::serves(rows, columns));
+        if tiled && room.quick {
+            println!("{name}");
+        } else {
+            table.line(gpu, name, count, bytes, &mut |gpu| {
+                product::launch(gpu, copies.next(), &room.a, &room.b, tokens, false)
+            })?;
+        }
+        if !tiled {
             continue;
         }
         let flops = 2.0 * (tokens * copies.rows * copies.columns) as f64;
@@ -370,9 +379,11 @@ fn products(
         table.line(gpu, "  by matrices", count, flops as usize, &mut |gpu| {
             tile::launch(gpu, copies.next(), &room.halves, &room.c, tokens, false)
         })?;
-        let plain = gpu.read_floats(&room.b, 0, tokens * rows)?;
-        let tiled = gpu.read_floats(&room.c, 0, tokens * rows)?;
-        compare(&plain, &tiled);
+        if !room.quick {
+            let plain = gpu.read_floats(&room.b, 0, tokens * rows)?;
+            let tiled = gpu.read_floats(&room.c, 0, tokens * rows)?;
+            compare(&plain, &tiled);
+        }
     }
     Ok(())
 }
@@ -401,14 +412,22 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     let used = (tokens * TOP_K).min(EXPERTS);
     let third = room.layout.bytes() / 3;
     let work = room.work((count, pairs), 1);
-    table.line(gpu, "experts gate, up", 40, 2 * third * used, &mut |gpu| {
-        experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &room.a, &room.b)
-    })?;
-    table.line(gpu, "experts down", 40, third * used, &mut |gpu| {
-        experts::launch(gpu, Half::Down, &record, &room.slabs, work, &room.b, &room.c)
-    })?;
-    if gpu.adapter().matrices && room.matrices && !alone {
-        let plain = gpu.read_floats(&room.c, 0, tokens * TOP_K * HIDDEN)?;
+    let matrices = gpu.adapter().matrices && room.matrices && !alone;
+    if matrices && room.quick {
+        println!("experts");
+    } else {
+        table.line(gpu, "experts gate, up", 40, 2 * third * used, &mut |gpu| {
+            experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &room.a, &room.b)
+        })?;
+        table.line(gpu, "experts down", 40, third * used, &mut |gpu| {
+            experts::launch(gpu, Half::Down, &record, &room.slabs, work, &room.b, &room.c)
+        })?;
+    }
+    if matrices {
+        let plain = match room.quick {
+            true => Vec::new(),
+            false => gpu.read_floats(&room.c, 0, tokens * TOP_K * HIDDEN)?,
+        };
         let pairs = tile::expert_tokens(tokens * TOP_K, EXPERTS);
         let count = room.assign(gpu, tokens, pairs as usize)?;
         let work = Work { count, pairs, ..work };
@@ -432,7 +451,9 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
         table.line(gpu, "  down by matrices", 40, flops, &mut |gpu| {
             tile::launch_experts(gpu, Half::Down, &record, &room.slabs, work, &room.halves, &room.d)
         })?;
-        compare(&plain, &gpu.read_floats(&room.d, 0, tokens * TOP_K * HIDDEN)?);
+        if !room.quick {
+            compare(&plain, &gpu.read_floats(&room.d, 0, tokens * TOP_K * HIDDEN)?);
+        }
     }
     let choice = room.choice(1);
     table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
@@ -508,6 +529,11 @@ fn layers(
     table.line(gpu, "attend", 10, bytes, &mut |gpu| {
         attention::launch(gpu, Cache::F16, (&room.a, None), places, &room.b, shape, run)
     })?;
+    if tokens > 1 {
+        table.line(gpu, "  attend, of a prompt", 10, bytes, &mut |gpu| {
+            prompt::launch(gpu, (&room.a, None), places, &room.b, shape, run)
+        })?;
+    }
     if tokens == 1 {
         table.line(gpu, "  attend side by side (two)", 20, bytes, &mut |gpu| {
             let to = (&room.d, &room.c);
@@ -535,26 +561,35 @@ fn head(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     })
 }
 
+/// What concerns one token.
+fn answer(gpu: &mut Gpu, room: &Room) -> Result<()> {
+    token::costs(gpu)?;
+    token::tokens(gpu, room)?;
+    let mut table = Table::new("one token at position 512", 40);
+    products(gpu, &mut table, room, 1, false)?;
+    layers(gpu, &mut table, room, 1, 512)?;
+    mixture(gpu, &mut table, room, 1)?;
+    head(gpu, &mut table, room)?;
+    table.end();
+    let mut table = Table::new("launches of one token that do several operations", 40);
+    together(gpu, &mut table, room)?;
+    table.end();
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).map(|it| it.parse::<usize>().unwrap());
     let adapter = choose(arguments.next())?;
     let prompt = arguments.next().unwrap_or(2048);
     println!("{adapter}\nmatrices: {}", adapter.matrix_shapes().join(", "));
     let mut gpu = Gpu::open(adapter)?;
-    token::costs(&mut gpu)?;
     let matrices = arguments.next() != Some(0);
     let blocks = arguments.next() == Some(1);
-    let room = Room::new(&mut gpu, prompt.max(1024), matrices, blocks)?;
-    token::tokens(&mut gpu, &room)?;
-    let mut table = Table::new("one token at position 512", 40);
-    products(&mut gpu, &mut table, &room, 1, false)?;
-    layers(&mut gpu, &mut table, &room, 1, 512)?;
-    mixture(&mut gpu, &mut table, &room, 1)?;
-    head(&mut gpu, &mut table, &room)?;
-    table.end();
-    let mut table = Table::new("launches of one token that do several operations", 40);
-    together(&mut gpu, &mut table, &room)?;
-    table.end();
+    let quick = arguments.next() == Some(1);
+    let room = Room::new(&mut gpu, prompt.max(1024), [matrices, blocks, quick])?;
+    if !quick {
+        answer(&mut gpu, &room)?;
+    }
     let mut table = Table::new(&format!("a prompt of {prompt}"), 3);
     products(&mut gpu, &mut table, &room, prompt, true)?;
     layers(&mut gpu, &mut table, &room, prompt, 0)?;

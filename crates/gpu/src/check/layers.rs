@@ -6,6 +6,7 @@ use kernels::{
 use kernels::{BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KvType, store_keys_values};
 
 use super::*;
+use crate::op::prompt;
 
 const EPSILON: f32 = 1e-6;
 
@@ -22,8 +23,11 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(gates(gpu)?);
     for cache in [attention::Cache::F32, attention::Cache::F16] {
         for dim in [64, 96, 256] {
-            add(attends(gpu, cache, dim)?);
+            add(attends(gpu, cache, dim, false)?);
         }
+    }
+    for dim in prompt::DIMS {
+        add(attends(gpu, attention::Cache::F16, dim, true)?);
     }
     add(convolves(gpu)?);
     for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
@@ -125,8 +129,13 @@ fn gates(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     Ok(Finding { name: "gates".to_owned(), difference, bound: 1e-5, alone_equal: true })
 }
 
-/// Runs that cross blocks of 256 positions; a token alone, and the run cut in two.
-fn attends(gpu: &mut Gpu, cache: attention::Cache, dim: usize) -> Result<Finding, GpuError> {
+/// Runs that cross blocks of 256 positions; a token alone, and the run cut in two. Of a prompt with gates.
+fn attends(
+    gpu: &mut Gpu,
+    cache: attention::Cache,
+    dim: usize,
+    of_prompt: bool,
+) -> Result<Finding, GpuError> {
     let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
     let (tokens, context) = (300, 320usize);
     let mut numbers = Numbers::new(8);
@@ -155,23 +164,35 @@ fn attends(gpu: &mut Gpu, cache: attention::Cache, dim: usize) -> Result<Finding
         blocks.iter().map(|(keys, values)| KeyValueBlock { keys, values }).collect();
     let mut expected = vec![0.0; query.len()];
     reference().attention(&on_processor, &query, 0, &views, &mut expected);
+    let both = numbers.floats(if of_prompt { 2 * query.len() } else { 0 });
+    for (row, both) in expected.chunks_exact_mut(dim).zip(both.chunks_exact(2 * dim)) {
+        row.iter_mut().zip(&both[dim..]).for_each(|(value, gate)| *value /= 1.0 + (-gate).exp());
+    }
+    let both = floats(gpu, if of_prompt { &both } else { &[0.0] })?;
     let size = (context * 2 * dim * cache.bytes()) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
     let out = empty(gpu, query.len())?;
     let whole = attention::Run { first: 0, tokens, position: 0 };
-    attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, whole)?;
-    attention::launch(gpu, cache, (&q, None), (&keys, &values), &out, shape, whole)?;
+    let attend = |gpu: &mut Gpu, out: &Buffer, run| {
+        let places = (&keys, &values);
+        attention::launch_append(gpu, cache, (&k, &v), places, shape, run)?;
+        match of_prompt {
+            true => prompt::launch(gpu, (&q, Some(&both)), places, out, shape, run),
+            false => attention::launch(gpu, cache, (&q, None), places, out, shape, run),
+        }
+    };
+    attend(gpu, &out, whole)?;
     let found = gpu.read_floats(&out, 0, query.len())?;
     let again = empty(gpu, query.len())?;
     let cut = attention::Run { first: 0, tokens: 270, position: 0 };
     let rest = attention::Run { first: 270, tokens: tokens - 270, position: 270 };
     for run in [cut, rest] {
-        attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, run)?;
-        attention::launch(gpu, cache, (&q, None), (&keys, &values), &again, shape, run)?;
+        attend(gpu, &again, run)?;
     }
     let alone_equal = gpu.read_floats(&again, 0, query.len())? == found;
-    let name = format!("attention {kv_type}, heads of {dim}");
+    let which = if of_prompt { " of a prompt" } else { "" };
+    let name = format!("attention{which} {kv_type}, heads of {dim}");
     let bound = if cache == attention::Cache::F16 { 2e-4 } else { 2e-5 };
     Ok(Finding { name, difference: difference(&found, &expected), bound, alone_equal })
 }

@@ -11,7 +11,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         return Ok(());
     }
     for encoding in matrices::encodings() {
-        add(products(gpu, encoding)?);
+        add(products(gpu, encoding, 768)?);
+    }
+    // Half a block of columns at the end, and sums of more than 1,024 columns.
+    let affine = |group| Encoding::Affine { bits: 4, group, scale: FloatType::Bf16 };
+    add(products(gpu, affine(32), 736)?);
+    for encoding in [affine(64), Encoding::Block(BlockFormat::Q4K)] {
+        add(products(gpu, encoding, 2304)?);
     }
     Ok(())
 }
@@ -22,8 +28,8 @@ fn empty_halves(gpu: &mut Gpu, rows: usize, width: usize) -> Result<Halves, GpuE
 }
 
 /// Odd rows and tokens; a prompt cut in two.
-fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
-    let (rows, columns, tokens) = (150, 768, 140);
+fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding, GpuError> {
+    let (rows, tokens) = (150, 140);
     let mut numbers = Numbers::new(31);
     let held = matrices::Held::random(encoding, rows, columns, &mut numbers);
     // Tokens of very different magnitudes.
@@ -50,7 +56,7 @@ fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
     let expected = held.product(&x);
     let by_token = results[0].chunks_exact(rows).zip(expected.chunks_exact(rows));
     let most = by_token.map(|(found, expected)| difference(found, expected)).fold(0.0, f32::max);
-    let name = format!("product by matrices {}", encoding.name());
+    let name = format!("product by matrices {}, rows of {columns}", encoding.name());
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: most, bound: 1e-5, alone_equal })
 }

@@ -10,7 +10,7 @@ use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
-use super::{fused, tile};
+use super::{fused, prompt, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -160,5 +160,10 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(halves))
         .chain([Op::Halves])
+        .chain(
+            prompt::DIMS.into_iter().flat_map(|dim| {
+                [false, true].map(|gated| Op::AttendPrompt { dim: dim as u32, gated })
+            }),
+        )
         .chain(packings().flat_map(tiles))
 }

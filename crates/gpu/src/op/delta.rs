@@ -2,7 +2,8 @@
 //! `S = g S + k (beta (v - g k S))^T`, `y = q S`.
 //!
 //! A workgroup owns 32 columns of one head's state; an eighth of the rows of a column is one invocation's, in
-//! registers. Queries and keys were normalised before ([`launch_heads`]).
+//! registers. Where subgroups have 32 lanes, the eighths of a column are neighbours in one and add up by shuffles: no
+//! token waits for a barrier. Queries and keys were normalised before ([`launch_heads`]).
 
 use std::fmt::Write as _;
 
@@ -85,7 +86,38 @@ pub(crate) fn wide(key_dim: usize) -> bool {
     key_dim.is_multiple_of(32)
 }
 
-pub(crate) fn source(key_dim: u32, wide: bool) -> (Source, String) {
+/// How an invocation finds its column and its eighth of the column's rows, and how the sums of eighths become one.
+fn eighths(form: Form) -> [&'static str; 3] {
+    match form.subgroups {
+        true => [
+            "let local = lid >> 3u;
+            let eighth = lid & 7u;
+            ",
+            "all = all + subgroupShuffleXor(all, 1u);
+            all = all + subgroupShuffleXor(all, 2u);
+            all = all + subgroupShuffleXor(all, 4u);
+            ",
+            "",
+        ],
+        // Tokens take turns with the halves of `partial`: one barrier a token is enough.
+        false => [
+            "let local = lid & 31u;
+            let eighth = lid >> 5u;
+            ",
+            "let half = (t & 1u) * 256u;
+            partial[half + lid] = vec4<f32>(all, 0.0);
+            workgroupBarrier();
+            let at = half + local;
+            all = ((partial[at] + partial[at + 32u]) + (partial[at + 64u] + partial[at + 96u])
+                + ((partial[at + 128u] + partial[at + 160u]) + (partial[at + 192u] + partial[at + 224u]))).xyz;
+            ",
+            "array<vec4<f32>, 512>",
+        ],
+    }
+}
+
+pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
+    let [own, add_up, shared] = eighths(form);
     let source = Source::new()
         .read("x", if wide { "vec4<f32>" } else { "f32" })
         .read("beta", "f32")
@@ -94,29 +126,39 @@ pub(crate) fn source(key_dim: u32, wide: bool) -> (Source, String) {
         .read("bias", "f32")
         .write("state", "f32")
         .write("y", "f32")
-        .parameters(&["key_heads", "value_heads", "value_dim", "tiled", "first", "tokens"])
-        .shared("partial", "array<vec4<f32>, 512>");
-    // An eighth of the rows, the last eighths perhaps fewer.
-    let rows = key_dim.div_ceil(8);
+        .parameters(&["key_heads", "value_heads", "value_dim", "tiled", "first", "tokens"]);
+    let source = if shared.is_empty() { source } else { source.shared("partial", shared) };
+    // Vectors of four rows; those of an eighth lie apart, so that eight invocations read what lies together.
+    let count = key_dim.div_ceil(32);
     let mut body = format!(
         "let head = wid.x;
         var key_head = head / (p.value_heads / p.key_heads);
         if p.tiled != 0u {{ key_head = head % p.key_heads; }}
-        let local = lid & 31u;
-        let eighth = lid >> 5u;
-        let column = wid.y * 32u + local;
+        {own}let column = wid.y * 32u + local;
         let inside = column < p.value_dim;
-        let low = eighth * {rows}u;
+        let low = eighth * 4u;
         let channels = 2u * p.key_heads * {key_dim}u + p.value_heads * p.value_dim;
         let at_state = (head * {key_dim}u + low) * p.value_dim + column;
         "
     );
-    for row in 0..rows {
-        let _ = write!(
+    // A row of an eighth, and what must hold for it beside `inside`.
+    let row = |index: u32| index / 4 * 32 + index % 4;
+    let exists = |index: u32| match key_dim.is_multiple_of(32) {
+        true => "true".to_owned(),
+        false => format!("low + {}u < {key_dim}u", row(index)),
+    };
+    let part = |index: u32| ["x", "y", "z", "w"][index as usize % 4];
+    for vector in 0..count {
+        let _ = writeln!(body, "var s{vector} = vec4<f32>(0.0);");
+    }
+    for index in 0..4 * count {
+        let _ = writeln!(
             body,
-            "var s{row} = 0.0;
-            if inside && low + {row}u < {key_dim}u {{ s{row} = state[at_state + {row}u * p.value_dim]; }}
-            "
+            "if inside && {} {{ s{}.{} = state[at_state + {}u * p.value_dim]; }}",
+            exists(index),
+            index / 4,
+            part(index),
+            row(index)
         );
     }
     // The query, the key, and decay, strength and value of token `row`.
@@ -135,25 +177,27 @@ pub(crate) fn source(key_dim: u32, wide: bool) -> (Source, String) {
         var now = vec4<f32>(0.0);
         ",
     );
-    for index in 0..rows {
-        let _ = writeln!(body, "var q{index} = 0.0;\nvar k{index} = 0.0;");
-        if !wide {
+    for vector in 0..count {
+        let _ = writeln!(body, "var q{vector} = vec4<f32>(0.0);\nvar k{vector} = vec4<f32>(0.0);");
+        if wide {
             let _ = writeln!(
                 ask,
-                "if low + {index}u < {key_dim}u {{
-                    q{index} = x[at_query + {index}u];
-                    k{index} = x[at_key + {index}u];
-                }}"
+                "q{vector} = x[(at_query >> 2u) + {at}u];\nk{vector} = x[(at_key >> 2u) + {at}u];",
+                at = 8 * vector
             );
             continue;
         }
-        if index % 4 == 0 {
-            for name in ["query", "key"] {
-                let _ = writeln!(ask, "let {name}{index} = x[(at_{name} >> 2u) + {}u];", index / 4);
-            }
+        for index in 4 * vector..4 * vector + 4 {
+            let (part, row) = (part(index), row(index));
+            let _ = writeln!(
+                ask,
+                "if {} {{
+                    q{vector}.{part} = x[at_query + {row}u];
+                    k{vector}.{part} = x[at_key + {row}u];
+                }}",
+                exists(index)
+            );
         }
-        let (first, part) = (index / 4 * 4, ["x", "y", "z", "w"][index as usize % 4]);
-        let _ = writeln!(ask, "q{index} = query{first}.{part};\nk{index} = key{first}.{part};");
     }
     let _ = write!(body, "{{\nlet row = p.first;\n{ask}}}\n");
     let _ = write!(
@@ -165,45 +209,44 @@ pub(crate) fn source(key_dim: u32, wide: bool) -> (Source, String) {
             let g = exp(-(own_rate * softplus));
             let strength = 1.0 / (1.0 + exp(-now.y));
             let v = now.z;
-            var u = 0.0;
-            var w = 0.0;
-            var qk = 0.0;
+            var u = vec4<f32>(0.0);
+            var w = vec4<f32>(0.0);
+            var qk = vec4<f32>(0.0);
             "
     );
-    for index in 0..rows {
+    for vector in 0..count {
         let _ = write!(
             body,
-            "let kept{index} = k{index};
-            u = fma(s{index}, k{index}, u);
-            w = fma(s{index}, q{index}, w);
-            qk = fma(q{index}, k{index}, qk);
+            "let kept{vector} = k{vector};
+            u = fma(s{vector}, k{vector}, u);
+            w = fma(s{vector}, q{vector}, w);
+            qk = fma(q{vector}, k{vector}, qk);
             "
         );
     }
     // What the next token reads is on its way while this one waits for its sums.
-    let _ = write!(body, "if t + 1u < p.tokens {{\nlet row = p.first + t + 1u;\n{ask}}}\n");
-    body.push_str(
-        "// Tokens take turns with the halves of `partial`: one barrier a token is enough.
-            let half = (t & 1u) * 256u;
-            partial[half + lid] = vec4<f32>(u, w, qk, 0.0);
-            workgroupBarrier();
-            var all = partial[half + local];
-            for (var other = 1u; other < 8u; other = other + 1u) { all = all + partial[half + other * 32u + local]; }
-            if inside {
-                let d = strength * (v - g * all.x);
-                if eighth == 0u {
-                    y[(row * p.value_heads + head) * p.value_dim + column] = fma(all.z, d, g * all.y);
-                }
-            "
+    let _ = write!(
+        body,
+        "if t + 1u < p.tokens {{\nlet row = p.first + t + 1u;\n{ask}}}
+        var all = vec3<f32>((u.x + u.y) + (u.z + u.w), (w.x + w.y) + (w.z + w.w), (qk.x + qk.y) + (qk.z + qk.w));
+        {add_up}let d = strength * (v - g * all.x);
+        if inside && eighth == 0u {{
+            y[(row * p.value_heads + head) * p.value_dim + column] = fma(all.z, d, g * all.y);
+        }}
+        "
     );
-    for index in 0..rows {
-        let _ = writeln!(body, "s{index} = fma(d, kept{index}, s{index} * g);");
+    for vector in 0..count {
+        let _ = writeln!(body, "s{vector} = fma(vec4<f32>(d), kept{vector}, s{vector} * g);");
     }
-    body.push_str("}\n}\n");
-    for row in 0..rows {
+    body.push_str("}\n");
+    for index in 0..4 * count {
         let _ = writeln!(
             body,
-            "if inside && low + {row}u < {key_dim}u {{ state[at_state + {row}u * p.value_dim] = s{row}; }}"
+            "if inside && {} {{ state[at_state + {}u * p.value_dim] = s{}.{}; }}",
+            exists(index),
+            row(index),
+            index / 4,
+            part(index)
         );
     }
     (source, body)

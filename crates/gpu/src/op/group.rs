@@ -2,26 +2,14 @@
 //! host.
 //!
 //! One workgroup counts the pairs of each expert, gives each a run of places in their order, and parts the runs into
-//! tiles. An invocation owns a few experts and looks at every pair for each of them, twice: so a run's pairs are in
-//! ascending order, without operations whose order the device chooses.
+//! tiles. Counts are added up by atomics, which shows in no count; a pair's place is its expert's next one and the
+//! number of that expert's pairs before it among 256. So a run's pairs are in ascending order, without operations whose
+//! order the device chooses. (Each expert's invocation looking at all pairs took 519 us for 2,048 tokens on an H200.)
 
 use super::Op;
 use super::router::EXPERTS_LIMIT;
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
-
-/// Reads 1,024 ids from `start` on into workgroup memory, behind the last one the number of no expert.
-const STAGE: &str = "
-            workgroupBarrier();
-            let own_pair = start + 4u * lid;
-            var own_ids = vec4<u32>(0xffffffffu);
-            if own_pair < p.pairs { own_ids.x = ids[own_pair]; }
-            if own_pair + 1u < p.pairs { own_ids.y = ids[own_pair + 1u]; }
-            if own_pair + 2u < p.pairs { own_ids.z = ids[own_pair + 2u]; }
-            if own_pair + 3u < p.pairs { own_ids.w = ids[own_pair + 3u]; }
-            staged[lid] = own_ids;
-            workgroupBarrier();
-";
 
 pub(crate) fn source() -> (Source, String) {
     let source = Source::new()
@@ -29,72 +17,83 @@ pub(crate) fn source() -> (Source, String) {
         .write("tiles", "u32")
         .write("order", "u32")
         .parameters(&["pairs", "experts", "of_tile", "tiles_most"])
-        .shared("staged", "array<vec4<u32>, 256>")
-        .shared("places", &format!("array<u32, {EXPERTS_LIMIT}>"))
+        .shared("staged", "array<vec4<u32>, 64>")
+        .shared("places", &format!("array<atomic<u32>, {EXPERTS_LIMIT}>"))
         .shared("before", "array<vec2<u32>, 256>");
-    let put: String = ["x", "y", "z", "w"]
-        .iter()
-        .zip(0..)
-        .map(|(part, offset)| {
-            format!("if four.{part} == e {{ order[place] = start + 4u * at + {offset}u; place = place + 1u; }}\n")
-        })
-        .collect();
-    let body = format!(
-        "let each = (p.experts + 255u) >> 8u;
+    let body = "for (var e = lid; e < p.experts; e = e + 256u) { atomicStore(&places[e], 0u); }
+        workgroupBarrier();
+        // Four at a time, so that their reads are under way together; behind the last one stands no expert.
+        for (var at = lid; at < p.pairs; at = at + 1024u) {
+            var four = vec4<u32>(0xffffffffu);
+            four.x = ids[at];
+            if at + 256u < p.pairs { four.y = ids[at + 256u]; }
+            if at + 512u < p.pairs { four.z = ids[at + 512u]; }
+            if at + 768u < p.pairs { four.w = ids[at + 768u]; }
+            if four.x < p.experts { atomicAdd(&places[four.x], 1u); }
+            if four.y < p.experts { atomicAdd(&places[four.y], 1u); }
+            if four.z < p.experts { atomicAdd(&places[four.z], 1u); }
+            if four.w < p.experts { atomicAdd(&places[four.w], 1u); }
+        }
+        workgroupBarrier();
+        let each = (p.experts + 255u) >> 8u;
         let first = lid * each;
+        let end = min(first + each, p.experts);
         // Pairs and tiles of this invocation's experts, then of all before them too.
         var own = vec2<u32>(0u);
-        for (var e = first; e < first + each; e = e + 1u) {{
-            var count = 0u;
-            for (var start = 0u; start < p.pairs; start = start + 1024u) {{
-                {STAGE}
-                for (var at = 0u; at < 256u; at = at + 1u) {{
-                    let same = vec4<u32>(staged[at] == vec4<u32>(e));
-                    count = count + same.x + same.y + same.z + same.w;
-                }}
-            }}
-            places[e] = count;
+        for (var e = first; e < end; e = e + 1u) {
+            let count = atomicLoad(&places[e]);
             own = own + vec2<u32>(count, (count + p.of_tile - 1u) / p.of_tile);
-        }}
+        }
         before[lid] = own;
         workgroupBarrier();
-        for (var step = 1u; step < 256u; step = step << 1u) {{
+        for (var step = 1u; step < 256u; step = step << 1u) {
             var sum = before[lid];
-            if lid >= step {{ sum = sum + before[lid - step]; }}
+            if lid >= step { sum = sum + before[lid - step]; }
             workgroupBarrier();
             before[lid] = sum;
             workgroupBarrier();
-        }}
+        }
         var next = before[lid] - own;
-        for (var e = first; e < first + each; e = e + 1u) {{
-            let count = places[e];
-            places[e] = next.x;
-            for (var done = 0u; done < count; done = done + p.of_tile) {{
+        for (var e = first; e < end; e = e + 1u) {
+            let count = atomicLoad(&places[e]);
+            atomicStore(&places[e], next.x);
+            for (var done = 0u; done < count; done = done + p.of_tile) {
                 tiles[next.y * 3u] = e;
                 tiles[next.y * 3u + 1u] = next.x + done;
                 tiles[next.y * 3u + 2u] = min(count - done, p.of_tile);
                 next.y = next.y + 1u;
-            }}
+            }
             next.x = next.x + count;
-        }}
-        for (var tile = before[255].y + lid; tile < p.tiles_most; tile = tile + 256u) {{
+        }
+        for (var tile = before[255].y + lid; tile < p.tiles_most; tile = tile + 256u) {
             tiles[tile * 3u] = 0u;
             tiles[tile * 3u + 1u] = 0u;
             tiles[tile * 3u + 2u] = 0u;
-        }}
-        for (var e = first; e < first + each; e = e + 1u) {{
-            var place = places[e];
-            for (var start = 0u; start < p.pairs; start = start + 1024u) {{
-                {STAGE}
-                for (var at = 0u; at < 256u; at = at + 1u) {{
-                    let four = staged[at];
-                    {put}
-                }}
-            }}
-        }}
-        "
-    );
-    (source, body)
+        }
+        var soon = 0xffffffffu;
+        if lid < p.pairs { soon = ids[lid]; }
+        for (var start = 0u; start < p.pairs; start = start + 256u) {
+            let id = soon;
+            let pair = start + lid;
+            soon = 0xffffffffu;
+            if pair + 256u < p.pairs { soon = ids[pair + 256u]; }
+            staged[lid >> 2u][lid & 3u] = id;
+            workgroupBarrier();
+            var same = vec4<u32>(0u);
+            let before_own = lid >> 2u;
+            for (var at = 0u; at < before_own; at = at + 1u) {
+                same = same + vec4<u32>(staged[at] == vec4<u32>(id));
+            }
+            let last = vec4<u32>(staged[before_own] == vec4<u32>(id));
+            same = same + select(vec4<u32>(0u), last, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(lid & 3u));
+            if id < p.experts {
+                order[atomicLoad(&places[id]) + same.x + same.y + same.z + same.w] = pair;
+            }
+            workgroupBarrier();
+            if id < p.experts { atomicAdd(&places[id], 1u); }
+        }
+        ";
+    (source, body.to_owned())
 }
 
 /// Most tiles of so many pairs.

@@ -5,6 +5,7 @@ pub mod attention;
 mod blocks;
 pub mod convolution;
 pub mod delta;
+mod depth;
 pub mod draw;
 pub mod elementwise;
 pub mod embedding;
@@ -17,6 +18,7 @@ pub mod norm;
 pub mod packing;
 pub mod plain;
 pub mod product;
+pub mod prompt;
 pub mod router;
 mod sums;
 pub mod tile;
@@ -121,6 +123,13 @@ pub enum Op {
         /// As of [`Op::Attend`].
         sinks: bool,
     },
+    /// Attention of a prompt's tokens over a cache of f16.
+    AttendPrompt {
+        /// Values of a head.
+        dim: u32,
+        /// Whether the result is multiplied by the sigmoid of a gate.
+        gated: bool,
+    },
     /// The causal convolution of a run.
     Convolve {
         /// Taps of the filter.
@@ -192,9 +201,10 @@ impl Op {
             }
             Self::AttendSplit { cache, wide, sinks } => attention::split(cache, wide, sinks),
             Self::AttendJoin { cache, gated, sinks } => attention::join(cache, gated, sinks),
+            Self::AttendPrompt { dim, gated } => prompt::source(dim, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
-            Self::Delta { key_dim, wide } => delta::source(key_dim, wide),
+            Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
             Self::Router { biased } => router::source(biased, form),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
@@ -216,9 +226,12 @@ impl Op {
         (source, text)
     }
 
-    /// Whether it multiplies matrices of f16, which only some adapters do ([`crate::Adapter::matrices`]).
+    /// Whether it runs only where matrices of f16 are multiplied ([`crate::Adapter::matrices`]).
     pub fn uses_matrices(self) -> bool {
-        matches!(self, Self::Halves | Self::Tile(_) | Self::TileExperts(_))
+        matches!(
+            self,
+            Self::Halves | Self::Tile(_) | Self::TileExperts(_) | Self::AttendPrompt { .. }
+        )
     }
 
     /// The text of the kernel, in WGSL.

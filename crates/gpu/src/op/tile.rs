@@ -5,32 +5,27 @@
 //! is left out. A token's sums have one order whatever its tile, so a prompt's bits do not depend on how it is cut.
 //! They differ from those of [`super::product`], which is for answers.
 
-use std::cell::RefCell;
 use std::fmt::Write as _;
 
+use super::Op;
+use super::depth::{self, DEPTH, Fetch, Load, ROWS, STEP, Weights};
 use super::experts::{self, Between, Half, Record, Work};
-use super::halves::{Halves, WEIGHT_SCALE};
-use super::packing::{Float, Packing};
-use super::{Op, blocks};
+use super::halves::Halves;
+use super::packing::Packing;
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Planes, Slabs};
 
 /// Workgroup memory of the largest tile.
 pub(crate) const WORKGROUP_BYTES: u32 = 48 << 10;
-/// Rows of a tile.
-const ROWS: u32 = 128;
-/// Columns that are in workgroup memory at once.
-const DEPTH: u32 = 32;
-/// The step from a row in workgroup memory to the next, in vectors of four: a multiple of 16 bytes whose multiples fall
-/// into different banks.
-const STEP: u32 = DEPTH / 4 + 2;
+/// Sums that are in workgroup memory at once, at the end.
+const STAGE: u32 = 2048;
 
 /// Pairs of a tile of an expert: few where experts have few, so that tiles are full.
 pub const EXPERT_TOKENS: [u32; 2] = [32, 64];
 /// Tokens of a tile of a dense product: more where there are enough tiles for a GPU.
 pub(crate) const DENSE_TOKENS: [u32; 2] = [64, 128];
 /// Tiles that are enough.
-const ENOUGH: u32 = 256;
+const ENOUGH: u32 = 128;
 /// Rows of matrices that are computed by tiles; of fewer [`super::product`] reads them faster.
 const LEAST_ROWS: usize = 64;
 
@@ -60,10 +55,10 @@ pub struct ExpertsSpec {
     pub slabs: u32,
 }
 
-/// Pairs of a tile where `pairs` are those of `experts`.
+/// Pairs of a tile where `pairs` are those of `experts`: such that few experts need a second tile.
 pub fn expert_tokens(pairs: usize, experts: usize) -> u32 {
     let [few, many] = EXPERT_TOKENS;
-    if pairs <= experts * few as usize { few } else { many }
+    if 2 * pairs <= experts * few as usize { few } else { many }
 }
 
 /// True where a matrix of this shape is computed by tiles: rows are whole depths, and not too few.
@@ -71,114 +66,60 @@ pub fn serves(rows: usize, columns: usize) -> bool {
     rows >= LEAST_ROWS && columns.is_multiple_of(DEPTH as usize)
 }
 
-/// Numbers of f16 that a weight becomes: one where its mantissa has no more than 11 bits.
-fn parts(packing: Packing) -> u32 {
-    match packing {
-        Packing::Float(Float::F16 | Float::Bf16) | Packing::Mxfp4 => 1,
-        _ => 2,
-    }
-}
-
-/// Statements that say where four or more values of row `row` from unit `unit` on are, those that unpack them, and the
-/// values. `load` reads a word of weights, scales or biases, by plane and index, which needs nothing but the former.
-fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, String, Vec<String>) {
-    let (mut places, mut text) = (String::new(), String::new());
-    if let Some(format) = packing.block() {
-        let parts = format.values() as u32 / blocks::UNIT;
-        let _ = write!(
-            places,
-            "let part = unit % {parts}u;
-            let first = row * p.row_words + unit / {parts}u * {}u;
-            ",
-            format.bytes()
-        );
-        let unit = blocks::unit(format, "q", "first", &|index| load(0, index));
-        text.push_str(&unit.text);
-        let _ = writeln!(text, "let scale = {};", unit.scale);
-        let _ = writeln!(text, "let bias = {};", unit.minimum.as_deref().unwrap_or("0.0"));
-        let values = unit.values.iter().map(|value| format!("fma({value}, scale, bias)"));
-        return (places, text, values.collect());
-    }
-    let (words, group) = (packing.unit_words(), packing.group());
-    // Units of floats are a half or a quarter of what is unpacked at once.
-    let together = (4 / packing.unit()).max(1);
-    let mut values = Vec::new();
-    for number in 0..together {
-        let name = format!("q{number}_");
-        let at = format!("row * p.row_words + unit * {}u + {}u", words * together, number * words);
-        text.push_str(&packing.load(&name, &at, &|index| load(0, index)));
-        values.extend(packing.values(&name));
-    }
-    if group > 0 {
-        let (_, shift) = packing.number();
-        let _ = writeln!(
-            places,
-            "let g = row * p.row_groups + unit * {}u / {group}u;",
-            packing.unit() * together
-        );
-        for (name, plane) in [("scale", 1), ("bias", 2)].into_iter().take(packing.planes() - 1) {
-            let word = load(plane, &format!("(g >> {shift}u)"));
-            let _ = writeln!(text, "let {name} = number({word}, g);");
-        }
-        let whole = |value: String| match packing.is_biased() {
-            true => format!("fma({value}, scale, bias)"),
-            false => format!("{value} * scale"),
-        };
-        values = values.into_iter().map(whole).collect();
-    }
-    (places, text, values)
-}
-
-/// What a tile reads for each depth.
-struct Fetch {
-    variables: String,
-    loads: String,
-    /// By unit: statements, and values.
-    decodes: Vec<(String, Vec<String>)>,
-}
-
-/// The loop of a tile of `tokens`, and what comes before it: `row_of(r)` gives the matrix's row of the tile's row `r`
-/// as statements that declare `row`; token `t` of the tile has its halves at vector `x{t / 32}` (of this invocation).
+/// The loop of a tile of `tokens`, and what comes before it: token `t` of the tile has its halves at vector
+/// `x{t / 32}` (of this invocation). Of experts `count` says how many tokens there are.
 struct Tile<'a> {
-    packing: Packing,
     tokens: u32,
-    row: &'a str,
-    cases: Cases<'a>,
+    weights: Weights<'a>,
+    counted: bool,
 }
-
-/// Reads a word of weights, scales or biases: plane and index.
-type Load<'a> = &'a dyn Fn(u32, &str) -> String;
-
-/// Where the text of a load may depend on what a workgroup computes: gives that text for each of its cases.
-type Cases<'a> = &'a dyn Fn(&dyn Fn(Load<'_>) -> String) -> String;
 
 impl Tile<'_> {
-    /// Fragments of a subgroup: by tokens.
+    /// Fragments of a subgroup by tokens; by rows they are two.
     fn fragments(&self) -> u32 {
         self.tokens / 32
     }
 
+    fn parts(&self) -> u32 {
+        depth::parts(self.weights.packing)
+    }
+
+    /// Vectors of four of workgroup memory for a depth of tokens, and of weights.
+    fn sides(&self) -> (u32, u32) {
+        (self.tokens * 2 * STEP, ROWS * self.parts() * STEP)
+    }
+
+    /// Depths that workgroup memory holds: with two, one is written while the other is multiplied.
+    fn depths(&self) -> u32 {
+        let (left, right) = self.sides();
+        if 2 * 8 * (left + right) + 4 * STAGE <= WORKGROUP_BYTES { 2 } else { 1 }
+    }
+
     fn declare(&self, source: Source) -> Source {
-        let side = |rows: u32, parts: u32| format!("array<vec4<f16>, {}>", rows * parts * STEP);
+        let (left, right) = self.sides();
+        let depths = self.depths();
+        // Sums of columns are multiplied by weights in two parts.
+        let right = (depths * right).max(2 * ROWS * STEP);
         source
             .extension("f16")
             .extension("wgpu_cooperative_matrix")
-            .shared("left", &side(self.tokens, 2))
-            .shared("right", &side(ROWS, parts(self.packing)))
-            .shared("stage", "array<f32, 2048>")
-            .function(&self.packing.functions())
+            .shared("left", &format!("array<vec4<f16>, {}>", depths * left))
+            .shared("right", &format!("array<vec4<f16>, {right}>"))
+            .shared("stage", &format!("array<f32, {STAGE}>"))
+            .function(&self.weights.packing.functions())
     }
 
     /// Where this invocation's subgroup is in the tile, and its sums.
     fn begin(&self) -> String {
-        let mut text = format!(
+        let mut text = String::from(
             "let subgroup = lid >> 5u;
-            let lane = lid & 31u;
-            let near = (subgroup & 1u) * {}u;
-            let across = (subgroup >> 1u) * 32u;
-            let quads = p.columns >> 2u;
+            // Every other fragment of 16 tokens, and every fourth of 16 rows.
+            let near = (subgroup & 1u) * 16u;
+            let across = (subgroup >> 1u) * 16u;
+            let q = lid & 7u;
+            // Sums of columns are behind the columns.
+            let quads = (p.columns + ((p.columns + 1023u) >> 10u) * 32u) >> 2u;
             ",
-            self.tokens / 2
         );
         for i in 0..self.fragments() {
             for j in 0..2 {
@@ -188,193 +129,217 @@ impl Tile<'_> {
         text
     }
 
-    /// Units of weights that an invocation unpacks for each depth; of the last, only the first invocations.
-    fn units(&self) -> (u32, u32) {
-        let values = self.packing.unit().max(4);
-        let units = ROWS * DEPTH / values;
-        (units.div_ceil(256), units)
-    }
-
-    /// Statements that read what an invocation needs of the columns from `k` on, into variables of the loop: halves of
-    /// tokens, and words of weights; and the text that unpacks these.
-    fn fetch(&self) -> Fetch {
-        let values = self.packing.unit().max(4);
-        let each = DEPTH / values;
-        let (mut variables, mut loads, mut decodes) = (String::new(), String::new(), Vec::new());
+    /// Declarations for halves of tokens of a depth, statements that read them of the columns from `k` on, and those
+    /// that put them into workgroup memory. `column` is of the four values that vector `q` of a row has.
+    fn near(&self, depth: usize, column: &str) -> [String; 3] {
+        let [mut variables, mut loads, mut stores] = [String::new(), String::new(), String::new()];
+        let _ = writeln!(loads, "let column{depth} = (k + {column}) >> 2u;");
         for part in 0..2 {
-            for i in 0..self.fragments() {
-                let _ = writeln!(variables, "var near{part}_{i}: vec4<f16>;");
-                let _ = writeln!(loads, "near{part}_{i} = x[x{i} + {part}u * quads + (k >> 2u)];");
-            }
-        }
-        let (count, units) = self.units();
-        for number in 0..count {
-            let words = RefCell::new(Vec::new());
-            let name = |at: usize| format!("far{number}_{at}");
-            let load = |plane: u32, index: &str| {
-                let (mut words, word) = (words.borrow_mut(), (plane, index.to_owned()));
-                let known = words.iter().position(|it| *it == word);
-                name(known.unwrap_or_else(|| {
-                    words.push(word);
-                    words.len() - 1
-                }))
-            };
-            let (places, unpack, found) = unpacked(self.packing, &load);
-            let words = words.into_inner();
-            for at in 0..words.len() {
-                let _ = writeln!(variables, "var {}: u32;", name(at));
-            }
-            let read = (self.cases)(&|load| {
-                let words = words.iter().enumerate();
-                let each = |(at, (plane, index)): (usize, &(u32, String))| {
-                    format!("{} = {};\n", name(at), load(*plane, index))
-                };
-                words.map(each).collect()
-            });
-            // Of the last unit the invocations behind the tile read the tile's last.
-            let place = format!(
-                "let i = min(lid + {}u, {}u);
-                let r = i / {each}u;
-                let inside = i % {each}u;
-                let unit = k / {values}u + inside;
-                {}
-                {places}",
-                number * 256,
-                units - 1,
-                self.row,
-            );
-            let _ = writeln!(loads, "{{\n{place}{read}}}");
-            decodes.push((format!("{place}{unpack}"), found));
-        }
-        Fetch { variables, loads, decodes }
-    }
-
-    fn accumulate(&self) -> String {
-        let parts = parts(self.packing);
-        let Fetch { variables, loads, decodes } = self.fetch();
-        let mut text = format!(
-            "{variables}{{
-            let k = 0u;
-            {loads}}}
-            for (var k = 0u; k < p.columns; k = k + {DEPTH}u) {{
-            "
-        );
-        for part in 0..2 {
-            for i in 0..self.fragments() {
+            for i in 0..self.tokens / 32 {
+                let name = format!("near{depth}_{part}_{i}");
+                let _ = writeln!(variables, "var {name}: vec4<f16>;");
+                let _ = writeln!(loads, "{name} = x[x{i} + {part}u * quads + column{depth}];");
                 let _ = writeln!(
-                    text,
-                    "left[{}u + (lid >> 3u) * {STEP}u + (lid & 7u)] = near{part}_{i};",
+                    stores,
+                    "left[side + {}u + (lid >> 3u) * {STEP}u + q] = {name};",
                     part * self.tokens * STEP + i * 32 * STEP
                 );
             }
         }
-        for (unpack, found) in decodes {
-            let quads = found.len() / 4;
-            let _ = writeln!(text, "{{\n{unpack}let at = r * {STEP}u + inside * {quads}u;");
-            for (quad, four) in found.as_chunks::<4>().0.iter().enumerate() {
-                let four = four.join(", ");
-                let _ = writeln!(text, "let f{quad} = vec4<f32>({four}) * {WEIGHT_SCALE};");
-                if parts == 1 {
-                    let _ = writeln!(text, "right[at + {quad}u] = vec4<f16>(f{quad});");
-                    continue;
-                }
-                // As `halves` parts values.
-                let _ = write!(
-                    text,
-                    "let h{quad} = bitcast<vec4<f32>>(bitcast<vec4<u32>>(f{quad}) & vec4<u32>(0xffffe000u));
-                    right[at + {quad}u] = vec4<f16>(h{quad});
-                    right[at + {}u] = vec4<f16>(f{quad} - h{quad});
-                    ",
-                    quad + (ROWS * STEP) as usize
-                );
-            }
-            text.push_str("}\n");
+        [variables, loads, stores]
+    }
+
+    /// Statements that run only where a fragment has tokens.
+    fn where_any(&self, i: u32, text: &str) -> String {
+        let first = i * 32;
+        match self.counted && first > 0 {
+            true => format!("if count > {first}u {{\n{text}}}\n"),
+            false => text.to_owned(),
         }
-        // What comes next is on its way while this is multiplied.
-        let _ = write!(
-            text,
-            "workgroupBarrier();
-            {{
-                let ahead = k + {DEPTH}u;
-                if ahead < p.columns {{
-                    let k = ahead;
-                    {loads}
-                }}
-            }}
-            "
-        );
+    }
+
+    /// Multiplies what workgroup memory holds of a depth, of tokens from vector `side` on, of weights from `to` on.
+    fn multiply(&self, parts: u32) -> String {
+        let mut text = String::new();
         for step in 0..DEPTH / 16 {
             text.push_str("{\n");
             for part in 0..parts {
                 for j in 0..2 {
                     let _ = writeln!(
                         text,
-                        "let b{part}_{j} = coopLoad<coop_mat16x16<f16, B>>(&right[{}u + across * {STEP}u], {STEP}u);",
-                        part * ROWS * STEP + j * 16 * STEP + step * 4
+                        "let b{part}_{j} = coopLoad<coop_mat16x16<f16, B>>
+                            (&right[to + {}u + across * {STEP}u], {STEP}u);",
+                        part * ROWS * STEP + j * 64 * STEP + step * 4
                     );
                 }
             }
             for i in 0..self.fragments() {
+                let mut own = String::new();
                 for part in 0..2 {
                     let _ = writeln!(
-                        text,
-                        "let a{part}_{i} = coopLoadT<coop_mat16x16<f16, A>>(&left[{}u + near * {STEP}u], {STEP}u);",
-                        part * self.tokens * STEP + i * 16 * STEP + step * 4
+                        own,
+                        "let a{part}_{i} = coopLoadT<coop_mat16x16<f16, A>>
+                            (&left[side + {}u + near * {STEP}u], {STEP}u);",
+                        part * self.tokens * STEP + i * 32 * STEP + step * 4
                     );
                 }
                 let products = [(1, 0), (0, 1), (0, 0)];
                 for (a, b) in products.into_iter().filter(|&(_, b)| b < parts) {
                     for j in 0..2 {
                         let _ = writeln!(
-                            text,
+                            own,
                             "acc{i}_{j} = coopMultiplyAdd(a{a}_{i}, b{b}_{j}, acc{i}_{j});"
                         );
                     }
                 }
+                text.push_str(&self.where_any(i, &own));
             }
             text.push_str("}\n");
         }
-        text.push_str("workgroupBarrier();\n}\n");
         text
     }
 
-    /// Puts fragment `i`, `j` of each subgroup where its invocations find eight numbers each, and runs `each` for
-    /// them: `sum`, `t` and `r` are the number, its token and its row among the tile's.
-    fn finish(i: u32, j: u32, each: &dyn Fn(u32) -> String) -> String {
-        let mut text =
-            format!("coopStoreT(acc{i}_{j}, &stage[subgroup * 256u], 16u);\nworkgroupBarrier();\n");
-        for number in 0..8 {
+    fn accumulate(&self) -> String {
+        let Fetch { names, loads, unpacks, columns } = self.weights.fetch();
+        let count = unpacks.len();
+        let near: Vec<_> =
+            columns.iter().enumerate().map(|(depth, column)| self.near(depth, column)).collect();
+        let near_loads: String = near.iter().map(|it| it[1].as_str()).collect();
+        let (mut text, mut soon, mut now) = (String::new(), String::new(), String::new());
+        near.iter().for_each(|it| text.push_str(&it[0]));
+        for (name, kind) in &names {
+            let _ = writeln!(text, "var {name}: {kind};");
+            let _ = writeln!(soon, "var soon_{name}: {kind};");
+            let _ = writeln!(now, "{name} = soon_{name};");
+        }
+        let block = DEPTH * count as u32;
+        let ahead = names.iter().fold(loads.clone(), |text, (name, _)| {
+            text.replace(&format!("{name} ="), &format!("soon_{name} ="))
+        });
+        let both = self.depths() == 2 && count == 2;
+        // What comes next is on its way while this is multiplied: tokens of the next columns, weights of those after.
+        let next = format!(
+            "{now}{{
+                let ahead = k + {block}u;
+                if ahead < p.columns {{
+                    let k = ahead;
+                    {near_loads}
+                }}
+                if ahead + {block}u < p.columns {{
+                    let k = ahead + {block}u;
+                    {ahead}
+                }}
+            }}
+            "
+        );
+        let _ = write!(
+            text,
+            "{soon}{{
+            let k = 0u;
+            {loads}{near_loads}}}
+            if {block}u < p.columns {{
+            let k = {block}u;
+            {ahead}}}
+            for (var k = 0u; k < p.columns; k = k + {block}u) {{
+            "
+        );
+        let (left, right) = self.sides();
+        let place = |number: u32| {
+            format!("let side = {}u;\nlet to = {}u;\n", number * left, number * right)
+        };
+        let multiply = self.multiply(self.parts());
+        for (depth, unpack) in unpacks.iter().enumerate() {
+            let place = match (self.depths(), both) {
+                (_, true) => place(depth as u32),
+                (1, _) => place(0),
+                _ => format!(
+                    "let turn = (k / {DEPTH}u) & 1u;\nlet side = turn * {left}u;\nlet to = turn * {right}u;\n"
+                ),
+            };
+            let _ = writeln!(text, "{{\n{place}{}{unpack}", near[depth][2]);
+            if both {
+                text.push_str("}\n");
+                continue;
+            }
+            text.push_str("workgroupBarrier();\n");
+            if depth + 1 == count {
+                text.push_str(&next);
+            }
+            let last = if self.depths() == 1 { "workgroupBarrier();\n" } else { "" };
+            let _ = writeln!(text, "{multiply}{last}}}");
+        }
+        if both {
+            let _ = writeln!(text, "workgroupBarrier();\n{next}");
+            for depth in 0..2 {
+                let _ = writeln!(text, "{{\n{}{multiply}}}", place(depth));
+            }
+            text.push_str("workgroupBarrier();\n");
+        }
+        text.push_str("}\n");
+        if depth::ends(self.weights.packing) {
+            let [_, loads, stores] = self.near(0, "q * 4u");
             let _ = write!(
                 text,
-                "{{
-                    let n = lane + {}u;
-                    let t = near + {}u + (n >> 4u);
-                    let r = across + {}u + (n & 15u);
-                    let sum = stage[subgroup * 256u + n];
-                    {}
-                }}
+                "for (var k = p.columns; k < quads * 4u; k = k + {DEPTH}u) {{
+                let sum = k - p.columns;
+                {}workgroupBarrier();
+                {loads}{stores}{}workgroupBarrier();
+                {}}}
                 ",
-                number * 32,
-                i * 16,
-                j * 16,
-                each(number)
+                place(0),
+                self.weights.end(),
+                self.multiply(2)
             );
         }
-        text.push_str("workgroupBarrier();\n");
         text
+    }
+
+    /// Puts a part of the sums into `stage`, where invocations find eight each, and runs `each` for them: `sum`, `t`
+    /// and `r` are the number, its token and its row among the tile's. `each` is given the part by rows.
+    fn finish(&self, i: u32, each: &dyn Fn(u32, u32) -> String) -> String {
+        let mut text = String::new();
+        for j in 0..2 {
+            let _ = write!(
+                text,
+                "workgroupBarrier();
+                coopStoreT(acc{i}_{j}, &stage[near * 64u + across], 64u);
+                workgroupBarrier();
+                "
+            );
+            for number in 0..8 {
+                let _ = write!(
+                    text,
+                    "{{
+                        let n = lid + {}u;
+                        let t = {}u + (n >> 6u);
+                        let r = {}u + (n & 63u);
+                        let sum = stage[n];
+                        {}
+                    }}
+                    ",
+                    number * 256,
+                    i * 32,
+                    j * 64,
+                    each(number, j)
+                );
+            }
+        }
+        self.where_any(i, &text)
     }
 }
 
 pub(crate) fn source(spec: Spec) -> (Source, String) {
     let load =
         |plane: u32, index: &str| format!("{}[{index}]", ["w", "scales", "biases"][plane as usize]);
-    let tile = Tile {
+    let weights = Weights {
         packing: spec.packing,
-        tokens: spec.tokens,
         row: "let row = min(wid.x * 128u + r, p.rows - 1u);",
         cases: &|each| each(&load),
     };
-    let source = spec.packing.declare(Source::new());
+    let tile = Tile { tokens: spec.tokens, weights, counted: false };
+    let together = depth::together(spec.packing);
+    let source = spec.packing.declare_together(Source::new(), together, "");
+    let source = spec.packing.declare_grid(source);
     let source = source
         .read("x", "vec4<f16>")
         .read("factors", "f32")
@@ -383,28 +348,26 @@ pub(crate) fn source(spec: Spec) -> (Source, String) {
     let source = tile.declare(source);
     let tokens = spec.tokens;
     let mut body = tile.begin();
-    for i in 0..tile.fragments() {
+    for i in 0..tokens / 32 {
         let _ = writeln!(
             body,
-            "let x{i} = min(wid.y * {tokens}u + {}u + (lid >> 3u), p.tokens - 1u) * 2u * quads + (lid & 7u);",
+            "let x{i} = min(wid.y * {tokens}u + {}u + (lid >> 3u), p.tokens - 1u) * 2u * quads;",
             i * 32
         );
     }
     body.push_str(&tile.accumulate());
     let value = if spec.add { "y[at] + sum * factors[token]" } else { "sum * factors[token]" };
     for i in 0..tile.fragments() {
-        for j in 0..2 {
-            body.push_str(&Tile::finish(i, j, &|_| {
-                format!(
-                    "let row = wid.x * 128u + r;
-                    let token = wid.y * {tokens}u + t;
-                    if row < p.rows && token < p.tokens {{
-                        let at = token * p.rows + row;
-                        y[at] = {value};
-                    }}"
-                )
-            }));
-        }
+        body.push_str(&tile.finish(i, &|_, _| {
+            format!(
+                "let row = wid.x * 128u + r;
+                let token = wid.y * {tokens}u + t;
+                if row < p.rows && token < p.tokens {{
+                    let at = token * p.rows + row;
+                    y[at] = {value};
+                }}"
+            )
+        }));
     }
     (source, body)
 }
@@ -441,12 +404,20 @@ pub fn launch(
 
 pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
     let gate_up = spec.half == Half::GateUp;
+    let together = depth::together(spec.packing);
     let cases = |each: &dyn Fn(Load<'_>) -> String| {
         let mut text = String::from("switch slab {\n");
         for slab in (0..spec.slabs).rev() {
-            let loads = each(&|plane, index| {
-                let first = ["weights", "scales", "biases"][plane as usize];
-                format!("slab{slab}[{first} + {index}]")
+            let loads = each(&|plane, index| match (plane, together) {
+                (0, 4) => format!("slab{slab}[(weights >> 2u) + {index}]"),
+                (0, _) => format!("slab{slab}[weights + {index}]"),
+                (plane, together) => {
+                    let at = format!("{} + {index}", ["", "scales", "biases"][plane as usize]);
+                    match together {
+                        4 => format!("slab{slab}[({at}) >> 2u][({at}) & 3u]"),
+                        _ => format!("slab{slab}[{at}]"),
+                    }
+                }
             });
             let case = if slab == 0 { "default".to_owned() } else { format!("case {slab}u") };
             let _ = writeln!(text, "{case}: {{\n{loads}}}");
@@ -454,14 +425,14 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         text.push_str("}\n");
         text
     };
-    // Of gate and up a subgroup has 16 rows each, so that an invocation finds both.
+    // Gates come first, so that an invocation finds both.
     let row = match (gate_up, spec.between.in_turns()) {
         (true, false) => {
-            "let row = min(wid.x * 64u + (r >> 5u) * 16u + (r & 15u), p.rows - 1u);
-            let second = ((r >> 4u) & 1u) == 1u;"
+            "let row = min(wid.x * 64u + (r & 63u), p.rows - 1u);
+            let second = r > 63u;"
         }
         (true, true) => {
-            "let turn = 2u * min(wid.x * 64u + (r >> 5u) * 16u + (r & 15u), p.rows - 1u) + ((r >> 4u) & 1u);
+            "let turn = 2u * min(wid.x * 64u + (r & 63u), p.rows - 1u) + (r >> 6u);
             let second = turn >= p.rows;
             let row = select(turn, turn - p.rows, second);"
         }
@@ -476,10 +447,12 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         let scales = base + select(p.s0, p.s1, second);
         let biases = base + select(p.b0, p.b1, second);"
     );
-    let tile = Tile { packing: spec.packing, tokens: spec.tokens, row: &row, cases: &cases };
+    let weights = Weights { packing: spec.packing, row: &row, cases: &cases };
+    let tile = Tile { tokens: spec.tokens, weights, counted: true };
     let mut source = Source::new();
     for slab in 0..spec.slabs {
-        source = source.read(&format!("slab{slab}"), "u32");
+        source =
+            source.read(&format!("slab{slab}"), if together == 4 { "vec4<u32>" } else { "u32" });
     }
     let source = spec.packing.declare_grid(source);
     let source = source
@@ -523,48 +496,41 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
         ",
     );
     body.push_str(&tile.begin());
-    for i in 0..tile.fragments() {
+    for i in 0..spec.tokens / 32 {
         let _ = writeln!(
             body,
-            "let x{i} = order[start + min({}u + (lid >> 3u), count - 1u)] / p.share * 2u * quads + (lid & 7u);",
+            "let x{i} = order[start + min({}u + (lid >> 3u), count - 1u)] / p.share * 2u * quads;",
             i * 32
         );
     }
     body.push_str(&tile.accumulate());
     for i in 0..tile.fragments() {
-        if !gate_up {
-            for j in 0..2 {
-                body.push_str(&Tile::finish(i, j, &|_| {
-                    format!(
-                        "let row = wid.x * 128u + r;
-                        if row < p.rows && t < count {{
-                            let pair = order[start + t];
-                            y[pair * p.rows + row] = {};
-                        }}",
-                        spec.between.outer("sum * factors[pair / p.share]", "row")
-                    )
-                }));
-            }
-            continue;
-        }
-        for number in 0..8 {
-            let _ = writeln!(body, "var gate{i}_{number} = 0.0;");
-        }
-        body.push_str(&Tile::finish(i, 0, &|number| format!("gate{i}_{number} = sum;")));
-        body.push_str(&Tile::finish(i, 1, &|number| {
-            format!(
-                "let row = wid.x * 64u + (r >> 5u) * 16u + (r & 15u);
+        let finish = tile.finish(i, &|number, j| match (spec.half, j) {
+            (Half::Down, _) => format!(
+                "let row = wid.x * 128u + r;
+                if row < p.rows && t < count {{
+                    let pair = order[start + t];
+                    y[pair * p.rows + row] = {};
+                }}",
+                spec.between.outer("sum * factors[pair / p.share]", "row")
+            ),
+            (Half::GateUp, 0) => format!("gate{number} = sum;"),
+            (Half::GateUp, _) => format!(
+                "let row = wid.x * 64u + r - 64u;
                 if row < p.rows && t < count {{
                     let pair = order[start + t];
                     let factor = factors[pair / p.share];
-                    let gate = gate{i}_{number} * factor;
+                    let gate = gate{number} * factor;
                     let up = sum * factor;
                     {}
                     y[pair * p.rows + row] = inner;
                 }}",
                 spec.between.inner("row")
-            )
-        }));
+            ),
+        });
+        let gates = (0..8).map(|number| format!("var gate{number} = 0.0;\n"));
+        let gates: String = if gate_up { gates.collect() } else { String::new() };
+        let _ = writeln!(body, "{{\n{gates}{finish}}}");
     }
     (source, body)
 }

@@ -4,9 +4,10 @@
 //! A launch of several operations gives the bits of the operations one by one. Products by matrices give others: a
 //! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
 
+use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, convolution, delta, elementwise, experts, fused, heads, norm, product, tile,
+    attention, convolution, delta, elementwise, experts, fused, heads, norm, product, prompt, tile,
 };
 use gpu::{Buffer, GpuError, Planes};
 use store::LayerId;
@@ -186,6 +187,7 @@ impl GpuBackend {
         [query_norm, key_norm]: [VectorId; 2],
     ) -> Result<(), GpuError> {
         let (cache, shape) = (self.cache(), self.attention_shape());
+        let by_rows = self.by_matrices() && cache == Cache::F16 && prompt::serves(shape);
         let [both, query, gate, key, value, context] = [
             Register::QueryGate,
             Register::Query,
@@ -231,6 +233,10 @@ impl GpuBackend {
             let (places, run) = ((keys, values), span.run);
             if tokens > 1 {
                 attention::launch_append(gpu, cache, (key, value), places, shape, run)?;
+            }
+            if by_rows {
+                prompt::launch(gpu, (query, gates), places, context, shape, run)?;
+                continue;
             }
             let to = (&self.partial, context);
             attention::launch_split(gpu, cache, (query, gates), places, to, shape, run)?;

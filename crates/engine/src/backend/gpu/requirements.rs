@@ -3,6 +3,7 @@
 
 use gpu::op::attention as attention_kernels;
 use gpu::op::experts::Layout;
+use gpu::op::halves::Halves;
 use gpu::op::packing::Packing;
 use gpu::op::{convolution, delta, draw, heads, router};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
@@ -133,11 +134,13 @@ impl Sizes {
         });
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
-        let halves = (tokens * widest).max(pairs * moe.intermediate);
+        let widest = widest.max(moe.shared_intermediate.unwrap_or(0));
+        let widths = [(tokens, widest), (pairs, moe.intermediate)];
+        let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
-            halves: [halves.max(inner), pairs],
+            halves: [halves.into_iter().max().unwrap_or(0), pairs],
             partial: attention_kernels::partial_len(attention.query_heads, context),
             selected: options.logit_rows * hidden,
             logits: options.logit_rows * config.vocabulary,

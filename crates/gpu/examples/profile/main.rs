@@ -14,8 +14,8 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product, router,
-    tile,
+    chosen, convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product,
+    router, tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
@@ -203,6 +203,25 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
         let (of, pairs) = ((&room.a, &room.small), (&room.b, &room.c));
         fused::launch_close(gpu, down.next(), of, pairs, &room.d, TOP_K)
     })?;
+    let record = room.layout.record_shape();
+    let logits = gpu.buffer("logits", 4 * EXPERTS as u64)?;
+    let mut both = |gpu: &mut Gpu, first: bool| {
+        let work = chosen::Work {
+            record: &record,
+            slabs: &room.slabs,
+            choice: room.choice(1),
+            shape: (EXPERTS, TOP_K),
+            shared: Some([gate.next(), up.next(), down.next()]),
+            inner: &room.b,
+        };
+        match first {
+            true => chosen::launch_gate_up(gpu, work, (logits.all(), true), &room.a),
+            false => chosen::launch_down(gpu, work, &room.c, &room.d),
+        }
+    };
+    let third = 9 * INNER * HIDDEN * 9 / 16;
+    table.line(gpu, "choice, gate, up", 40, 2 * third, &mut |gpu| both(gpu, true))?;
+    table.line(gpu, "downs, sum", 40, third, &mut |gpu| both(gpu, false))?;
     let shape =
         delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
     table.line(gpu, "convolution, heads", 30, 8 * shape.channels(), &mut |gpu| {

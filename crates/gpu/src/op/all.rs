@@ -10,7 +10,7 @@ use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
-use super::{fused, tile};
+use super::{chosen, fused, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -58,6 +58,19 @@ fn halves(packing: Packing) -> impl Iterator<Item = Op> {
                 (1..=Slabs::LIMIT as u32).map(move |slabs| {
                     Op::Experts(experts::Spec { half, packing, together, tokens, slabs })
                 })
+            })
+        })
+    })
+}
+
+/// Experts of one token.
+fn chosen(packing: Packing) -> impl Iterator<Item = Op> {
+    let units = togethers(packing).filter(move |units| chosen::Spec::is_served(packing, *units));
+    units.flat_map(move |together| {
+        (1..=chosen::SLABS as u32).flat_map(move |slabs| {
+            [false, true].into_iter().flat_map(move |shared| {
+                let spec = chosen::Spec { packing, together, slabs, shared };
+                [Op::ChosenGateUp(spec), Op::ChosenDown(spec)]
             })
         })
     })
@@ -125,6 +138,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))
+        .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
         .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
             let forms =

@@ -43,7 +43,7 @@ impl Spec {
 
     fn sums(self, form: Form) -> Sums {
         let Self { packing, together, rows } = self;
-        Sums { packing, together, rows, tokens: 1, form }
+        Sums { packing, together, rows, tokens: 1, form, apart: false }
     }
 }
 

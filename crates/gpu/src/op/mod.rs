@@ -3,6 +3,7 @@
 pub mod all;
 pub mod attention;
 mod blocks;
+pub mod chosen;
 pub mod convolution;
 pub mod delta;
 pub mod draw;
@@ -46,6 +47,10 @@ pub enum Op {
     Choose(fused::Spec),
     /// The second half of that, with the sum of a layer.
     Close(fused::Spec),
+    /// Of one token the choice of experts and their first halves.
+    ChosenGateUp(chosen::Spec),
+    /// Of one token the second halves of experts and the sum of a layer.
+    ChosenDown(chosen::Spec),
     /// Of one token the convolution, then the norms of the queries and keys of the delta rule.
     ConvolveHeads {
         /// Taps of the filter.
@@ -154,6 +159,8 @@ impl Op {
             Self::Gated(spec) => fused::gated(spec, form),
             Self::Choose(spec) => fused::choose(spec, form),
             Self::Close(spec) => fused::close(spec, form),
+            Self::ChosenGateUp(spec) => chosen::gate_up(spec, form),
+            Self::ChosenDown(spec) => chosen::down(spec, form),
             Self::ConvolveHeads { taps } => convolution::with_heads(taps, form),
             Self::Prepare { cache, gated } => heads::prepare(cache, gated, form),
             Self::Halves => halves::source(form),
@@ -181,7 +188,9 @@ impl Op {
         };
         // The router raises the flag, and experts run behind their own layer's.
         let (source, body) = match self {
-            Self::Router | Self::Choose(_) => (source.write("control", "u32"), body),
+            Self::Router | Self::Choose(_) | Self::ChosenGateUp(_) => {
+                (source.write("control", "u32"), body)
+            }
             Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
             _ if body.contains(STOP_HERE) => {
                 let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");

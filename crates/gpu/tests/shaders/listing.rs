@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gpu::op::packing::{Float, Packing};
-use gpu::op::{Op, attention, experts, fused, product};
+use gpu::op::{Op, attention, chosen, experts, fused, product};
 use twox_hash::XxHash3_64;
 
 use crate::translate::Translated;
@@ -26,6 +26,8 @@ pub(crate) fn group(op: Op) -> String {
         Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
         Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
         Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
+        Op::ChosenGateUp(spec) => format!("chosen gateup {}", packing_name(spec.packing)),
+        Op::ChosenDown(spec) => format!("chosen down {}", packing_name(spec.packing)),
         Op::Gated(spec) => format!("gated {}", packing_name(spec.packing)),
         Op::Choose(spec) => format!("choose {}", packing_name(spec.packing)),
         Op::Close(spec) => format!("close {}", packing_name(spec.packing)),
@@ -44,12 +46,15 @@ pub(crate) fn shown() -> Vec<(&'static str, Op)> {
     let spec = fused::Spec { packing, together: 4, rows: 2 };
     let half =
         |half| Op::Experts(experts::Spec { half, packing, together: 4, tokens: 1, slabs: 2 });
+    let chosen = |together| chosen::Spec { packing, together, slabs: 2, shared: true };
     vec![
         ("append", Op::Append(attention::Cache::F16)),
         ("attend", Op::Attend { cache: attention::Cache::F16, gated: true, wide: true }),
         ("attend_join", Op::AttendJoin { cache: attention::Cache::F16, gated: true }),
         ("attend_split", Op::AttendSplit { cache: attention::Cache::F16, wide: true }),
         ("choose", Op::Choose(fused::Spec { rows: 1, ..spec })),
+        ("chosen_down", Op::ChosenDown(chosen(2))),
+        ("chosen_gate_up", Op::ChosenGateUp(chosen(4))),
         ("close", Op::Close(spec)),
         ("combine", Op::Combine { shared: true }),
         ("convolve", Op::Convolve { taps: 4 }),

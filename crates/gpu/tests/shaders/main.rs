@@ -37,6 +37,9 @@ fn translated_ops() -> Vec<Op> {
             common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
         }
         Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) => common(spec.packing),
+        Op::ChosenGateUp(spec) | Op::ChosenDown(spec) => {
+            common(spec.packing) && (spec.slabs == 1 || spec.packing == one && spec.slabs == 2)
+        }
         op => !op.uses_matrices(),
     };
     all().filter(covered).collect()

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::op::{experts, fused, group, halves, product, router, tile};
+use gpu::op::{chosen, experts, fused, group, halves, product, router, tile};
 use gpu::{Buffer, Gpu, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
@@ -348,9 +348,12 @@ impl GpuBackend {
         self.residency.device_mut().write_table()?;
         let joined = mixture.shared.as_ref().filter(|_| self.joins(mixture));
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
-        let by_matrices = self.by_matrices();
+        let (by_matrices, alone) = (self.by_matrices(), self.alone());
         let moe = &self.config.moe;
-        let holds_all = !self.residency.can_move();
+        let (holds_all, step) = (!self.residency.can_move(), self.steps.runs());
+        let record = self.residency.device().layout(layer).record_shape();
+        // Where nothing can be missing nothing has to happen between the choice and the experts.
+        let complete = holds_all || step && self.residency.device().reads_in_place();
         let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
         let logits = match &mut self.replaced {
             None => buffers.router_logits.all(),
@@ -358,7 +361,6 @@ impl GpuBackend {
         };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
-        let step = self.steps.runs();
         let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, mixture.router));
         if let Some((next, to)) = next.filter(|_| step) {
             let next = self.trunk.matrix(next.index());
@@ -375,6 +377,27 @@ impl GpuBackend {
         };
         let shape = (tokens, moe.experts, k);
         let normalise = moe.router.normalise;
+        let work = chosen::Work {
+            record: &record,
+            slabs: &slots.slabs,
+            choice,
+            shape: (moe.experts, k),
+            shared: joined
+                .map(|it| [it.gate, it.up, it.down].map(|id| self.trunk.matrix(id.index()))),
+            inner: &buffers.inner,
+        };
+        let whole = joined.is_some() == mixture.shared.is_some();
+        if complete && alone && whole && work.is_served(gpu) {
+            chosen::launch_gate_up(gpu, work, (logits, normalise), normed)?;
+            let residual = &self.registers[Register::Residual as usize];
+            chosen::launch_down(gpu, work, &buffers.shared_factor, residual)?;
+            match step {
+                true => self.step_routed(layer)?,
+                false => self.note_ungrouped(phase, k),
+            }
+            self.steps.note_combine(&self.residency.device().gpu);
+            return Ok(());
+        }
         match joined {
             Some(shared) => {
                 let matrices = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
@@ -414,17 +437,23 @@ impl GpuBackend {
                 flag: flag_of(layer),
             };
             routed.run_tiles(residency.device_mut(), layer, work)?;
-            match phase {
-                _ if step => {}
-                Phase::Decode => residency.note_resident(1, tokens * k),
-                Phase::Prefill => {
-                    residency.note_prompt_hits(tokens * k);
-                    residency.note_prompt_layer();
-                }
+            if !step {
+                self.note_ungrouped(phase, tokens * k);
             }
         }
         self.steps.note_combine(&self.residency.device().gpu);
         self.mixture_sum(mixture)
+    }
+
+    /// Counts a layer of few tokens whose records all have slots.
+    fn note_ungrouped(&mut self, phase: Phase, pairs: usize) {
+        match phase {
+            Phase::Decode => self.residency.note_resident(1, pairs),
+            Phase::Prefill => {
+                self.residency.note_prompt_hits(pairs);
+                self.residency.note_prompt_layer();
+            }
+        }
     }
 
     /// The parts that launches of experts and the copies of their records need.

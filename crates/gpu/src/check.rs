@@ -13,6 +13,7 @@ use crate::op::{
 use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
 
 mod chosen;
+mod delta_layer;
 mod forms;
 mod fused;
 mod layers;
@@ -113,6 +114,7 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
     layers::run(gpu, &mut add)?;
     fused::run(gpu, &mut add)?;
     chosen::run(gpu, &mut add)?;
+    delta_layer::run(gpu, &mut add)?;
     forms::run(gpu, &mut add)?;
     tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;

@@ -14,8 +14,8 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    chosen, convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product,
-    router, tile,
+    chosen, convolution, delta, draw, elementwise, embedding, fused, gated_product, group, heads,
+    norm, product, router, tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
@@ -186,6 +186,18 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
         let matrices: Vec<_> =
             sets.iter().zip(outputs).map(|(set, y)| (set.trunk.matrix(next), y)).collect();
         fused::launch_several(gpu, &matrices, from, 1e-6, None)
+    })?;
+    table.line(gpu, "  and its convolution", 30, bytes, &mut |gpu| {
+        next = (next + 1) % COPIES;
+        let of = |at: usize| (sets[at].trunk.matrix(next), outputs[at]);
+        let matrices = [of(0), of(1), of(2), of(3)];
+        let filter = (&room.keys, &room.tail, 4);
+        fused::launch_delta_inputs(gpu, matrices, from, 1e-6, filter)
+    })?;
+    let mut out = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, 4096, COPIES)?;
+    table.line(gpu, "gated norm, out", 30, out.bytes, &mut |gpu| {
+        let of = [&room.a, &room.small, &room.b];
+        gated_product::launch(gpu, out.next(), of, &room.d, 128, 1e-6)
     })?;
     let mut router = Copies::new(gpu, encoding(8, room.blocks), EXPERTS, HIDDEN, COPIES)?;
     let mut factor = Copies::new(gpu, encoding(8, room.blocks), 1, HIDDEN, COPIES)?;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use gpu::op::attention::{self, Cache, Run};
-use gpu::op::{chosen, convolution, delta, draw, elementwise, fused, heads, norm, product};
+use gpu::op::{chosen, delta, draw, elementwise, fused, gated_product, heads, norm, product};
 use gpu::{Buffer, Gpu};
 
 use super::{COPIES, Copies, EXPERTS, HIDDEN, INNER, Result, Room, TOP_K, VOCABULARY, encoding};
@@ -69,20 +69,24 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
                     (small.trunk.matrix(at), &room.ids),
                     (small.trunk.matrix((at + 1) % COPIES), &room.weights),
                 ];
-                fused::launch_several(gpu, &matrices, from, 1e-6, None)?;
-                let buffers = (&wide, &room.c, &room.tail, &context);
-                convolution::launch_with_heads(gpu, buffers, delta, 4, 0)?;
+                fused::launch_delta_inputs(gpu, matrices, from, 1e-6, (&room.c, &room.tail, 4))?;
                 let inputs = delta::Inputs {
-                    x: &context,
+                    x: &wide,
                     beta: &room.ids,
                     decay: &room.weights,
                     rate: &room.small,
                     bias: &room.small,
                 };
+                delta::launch_heads(gpu, &wide, delta, 1)?;
                 delta::launch(gpu, inputs, &room.state, &other, delta, run)?;
-                norm::launch_gated(gpu, (&other, &room.small, &normed), (32, 128), 1e-6)?;
             }
-            product::launch(gpu, out.trunk.matrix(of(&out)), &other, &residual, 1, true)?;
+            let matrix = out.trunk.matrix(of(&out));
+            if layer % 4 == 3 {
+                product::launch(gpu, matrix, &other, &residual, 1, true)?;
+            } else {
+                let of = [&other, &room.small, &normed];
+                gated_product::launch(gpu, matrix, of, &residual, 128, 1e-6)?;
+            }
             let at = of(&router);
             let matrices = [(router.trunk.matrix(at), &wide), (factor.trunk.matrix(at), &context)];
             fused::launch_several(gpu, &matrices, from, 1e-6, Some(&normed))?;

@@ -11,6 +11,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod experts;
 pub mod fused;
+pub mod gated_product;
 pub mod group;
 pub mod halves;
 pub mod heads;
@@ -41,6 +42,15 @@ pub enum Op {
         /// Whether the normed row is wanted too.
         keep: bool,
     },
+    /// The norm of a token and four matrices, the first one's product through a causal convolution.
+    DeltaInputs {
+        /// The matrices.
+        spec: fused::Spec,
+        /// Taps of the filter.
+        taps: u32,
+    },
+    /// The gated norm of a token's heads and a matrix, added.
+    GatedProduct(fused::Spec),
     /// The first half of an expert that is always used.
     Gated(fused::Spec),
     /// That, beside the choice of experts.
@@ -155,7 +165,13 @@ impl Op {
         let (source, body) = match self {
             Self::Product(spec) => product::source(spec, form),
             Self::Experts(spec) => experts::source(spec, form),
-            Self::Several { spec, count, keep } => fused::several(spec, count as usize, keep, form),
+            Self::Several { spec, count, keep } => {
+                fused::several(spec, count as usize, keep, 0, form)
+            }
+            Self::DeltaInputs { spec, taps } => {
+                fused::several(spec, fused::MATRICES, false, taps, form)
+            }
+            Self::GatedProduct(spec) => gated_product::source(spec, form),
             Self::Gated(spec) => fused::gated(spec, form),
             Self::Choose(spec) => fused::choose(spec, form),
             Self::Close(spec) => fused::close(spec, form),

@@ -12,6 +12,8 @@ use crate::op::{
 };
 use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
 
+mod chosen;
+mod delta_layer;
 mod forms;
 mod fused;
 mod layers;
@@ -116,6 +118,8 @@ pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>
     layers::run(gpu, &mut add)?;
     plain::run(gpu, &mut add)?;
     fused::run(gpu, &mut add)?;
+    chosen::run(gpu, &mut add)?;
+    delta_layer::run(gpu, &mut add)?;
     forms::run(gpu, &mut add)?;
     tiles::run(gpu, &mut add)?;
     matrices::run(gpu, &mut add)?;

@@ -15,8 +15,8 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    convolution, delta, draw, elementwise, embedding, fused, group, heads, norm, product, prompt,
-    router, tile,
+    chosen, convolution, delta, draw, elementwise, embedding, fused, gated_product, group, heads,
+    norm, product, prompt, router, tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
@@ -188,6 +188,18 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
             sets.iter().zip(outputs).map(|(set, y)| (set.trunk.matrix(next), y)).collect();
         fused::launch_several(gpu, &matrices, from, 1e-6, None)
     })?;
+    table.line(gpu, "  and its convolution", 30, bytes, &mut |gpu| {
+        next = (next + 1) % COPIES;
+        let of = |at: usize| (sets[at].trunk.matrix(next), outputs[at]);
+        let matrices = [of(0), of(1), of(2), of(3)];
+        let filter = (&room.keys, &room.tail, 4);
+        fused::launch_delta_inputs(gpu, matrices, from, 1e-6, filter)
+    })?;
+    let mut out = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, 4096, COPIES)?;
+    table.line(gpu, "gated norm, out", 30, out.bytes, &mut |gpu| {
+        let of = [&room.a, &room.small, &room.b];
+        gated_product::launch(gpu, out.next(), of, &room.d, 128, 1e-6)
+    })?;
     let mut router = Copies::new(gpu, encoding(8, room.blocks), EXPERTS, HIDDEN, COPIES)?;
     let mut factor = Copies::new(gpu, encoding(8, room.blocks), 1, HIDDEN, COPIES)?;
     table.line(gpu, "norm, router, factor", 40, router.bytes, &mut |gpu| {
@@ -204,6 +216,25 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
         let (of, pairs) = ((&room.a, &room.small), (&room.b, &room.c));
         fused::launch_close(gpu, down.next(), of, pairs, &room.d, TOP_K)
     })?;
+    let record = room.layout.record_shape();
+    let logits = gpu.buffer("logits", 4 * EXPERTS as u64)?;
+    let mut both = |gpu: &mut Gpu, first: bool| {
+        let work = chosen::Work {
+            record: &record,
+            slabs: &room.slabs,
+            choice: room.choice(1),
+            shape: (EXPERTS, TOP_K),
+            shared: Some([gate.next(), up.next(), down.next()]),
+            inner: &room.b,
+        };
+        match first {
+            true => chosen::launch_gate_up(gpu, work, (logits.all(), true), &room.a),
+            false => chosen::launch_down(gpu, work, &room.c, &room.d),
+        }
+    };
+    let third = 9 * INNER * HIDDEN * 9 / 16;
+    table.line(gpu, "choice, gate, up", 40, 2 * third, &mut |gpu| both(gpu, true))?;
+    table.line(gpu, "downs, sum", 40, third, &mut |gpu| both(gpu, false))?;
     let shape =
         delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
     table.line(gpu, "convolution, heads", 30, 8 * shape.channels(), &mut |gpu| {

@@ -4,8 +4,7 @@
 use std::time::Instant;
 
 use gpu::op::attention::{self, Cache, Run};
-use gpu::op::experts::{self, Half};
-use gpu::op::{convolution, delta, draw, elementwise, fused, heads, norm, product};
+use gpu::op::{chosen, delta, draw, elementwise, fused, gated_product, heads, norm, product};
 use gpu::{Buffer, Gpu};
 
 use super::{COPIES, Copies, EXPERTS, HIDDEN, INNER, Result, Room, TOP_K, VOCABULARY, encoding};
@@ -33,7 +32,6 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
         [row()?, row()?, row()?, row()?, row()?]
     };
     let control = gpu.control().clone();
-    room.assign(gpu, 1, 1)?;
     let (mut times, mut recorded) = (Vec::new(), Vec::new());
     for token in 0..TOKENS {
         let begun = Instant::now();
@@ -71,33 +69,39 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
                     (small.trunk.matrix(at), &room.ids),
                     (small.trunk.matrix((at + 1) % COPIES), &room.weights),
                 ];
-                fused::launch_several(gpu, &matrices, from, 1e-6, None)?;
-                let buffers = (&wide, &room.c, &room.tail, &context);
-                convolution::launch_with_heads(gpu, buffers, delta, 4, 0)?;
+                fused::launch_delta_inputs(gpu, matrices, from, 1e-6, (&room.c, &room.tail, 4))?;
                 let inputs = delta::Inputs {
-                    x: &context,
+                    x: &wide,
                     beta: &room.ids,
                     decay: &room.weights,
                     rate: &room.small,
                     bias: &room.small,
                 };
+                delta::launch_heads(gpu, &wide, delta, 1)?;
                 delta::launch(gpu, inputs, &room.state, &other, delta, run)?;
-                norm::launch_gated(gpu, (&other, &room.small, &normed), (32, 128), 1e-6)?;
             }
-            product::launch(gpu, out.trunk.matrix(of(&out)), &other, &residual, 1, true)?;
+            let matrix = out.trunk.matrix(of(&out));
+            if layer % 4 == 3 {
+                product::launch(gpu, matrix, &other, &residual, 1, true)?;
+            } else {
+                let of = [&other, &room.small, &normed];
+                gated_product::launch(gpu, matrix, of, &residual, 128, 1e-6)?;
+            }
             let at = of(&router);
             let matrices = [(router.trunk.matrix(at), &wide), (factor.trunk.matrix(at), &context)];
             fused::launch_several(gpu, &matrices, from, 1e-6, Some(&normed))?;
-            let flag = layer as u32 + 1;
-            let both = [gate.trunk.matrix(at), gate.trunk.matrix((at + 1) % COPIES)];
-            let chosen = (wide.all(), &room.slabs, room.choice(flag));
-            fused::launch_choose(gpu, both, (&normed, &other), chosen, (EXPERTS, TOP_K), true)?;
-            let work = room.work((TOP_K, 1), flag);
             let record = room.layout.record_shape();
-            experts::launch(gpu, Half::GateUp, &record, &room.slabs, work, &normed, &room.b)?;
-            experts::launch(gpu, Half::Down, &record, &room.slabs, work, &room.b, &room.c)?;
-            let (of, pairs) = ((&other, &context), (&room.c, &room.weights));
-            fused::launch_close(gpu, down.trunk.matrix(at), of, pairs, &residual, TOP_K)?;
+            let shared = [gate.trunk.matrix(at), gate.trunk.matrix((at + 1) % COPIES)];
+            let work = chosen::Work {
+                record: &record,
+                slabs: &room.slabs,
+                choice: room.choice(layer as u32 + 1),
+                shape: (EXPERTS, TOP_K),
+                shared: Some([shared[0], shared[1], down.trunk.matrix(at)]),
+                inner: &room.b,
+            };
+            chosen::launch_gate_up(gpu, work, (wide.all(), true), &normed)?;
+            chosen::launch_down(gpu, work, &context, &residual)?;
         }
         norm::launch(gpu, (&residual, &room.small, &normed), (1, HIDDEN), 1e-6)?;
         product::launch(gpu, head.trunk.matrix(0), &normed, &logits, 1, false)?;

@@ -12,7 +12,7 @@ pub(super) struct Held {
     encoding: Encoding,
     rows: usize,
     columns: usize,
-    planes: [Vec<u8>; 3],
+    pub(super) planes: [Vec<u8>; 3],
 }
 
 impl Held {

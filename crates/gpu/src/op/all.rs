@@ -10,7 +10,7 @@ use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
-use super::{fused, prompt, tile};
+use super::{chosen, fused, prompt, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -75,6 +75,19 @@ fn halves(packing: Packing) -> impl Iterator<Item = Op> {
     })
 }
 
+/// Experts of one token.
+fn chosen(packing: Packing) -> impl Iterator<Item = Op> {
+    let units = togethers(packing).filter(move |units| chosen::Spec::is_served(packing, *units));
+    units.flat_map(move |together| {
+        (1..=chosen::SLABS as u32).flat_map(move |slabs| {
+            [false, true].into_iter().flat_map(move |shared| {
+                let spec = chosen::Spec { packing, together, slabs, shared };
+                [Op::ChosenGateUp(spec), Op::ChosenDown(spec)]
+            })
+        })
+    })
+}
+
 /// Products of one token with more.
 fn fused(packing: Packing) -> impl Iterator<Item = Op> {
     let specs = togethers(packing).flat_map(move |together| {
@@ -86,7 +99,8 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
         let several = (1..=fused::MATRICES as u32)
             .flat_map(move |count| [false, true].map(|keep| Op::Several { spec, count, keep }));
         let gated = [Op::Gated(spec), Op::Choose(spec)].into_iter().filter(move |_| spec.rows == 1);
-        several.chain(gated).chain([Op::Close(spec)])
+        let inputs = (2..=TAPS_LIMIT as u32).map(move |taps| Op::DeltaInputs { spec, taps });
+        several.chain(inputs).chain(gated).chain([Op::Close(spec), Op::GatedProduct(spec)])
     };
     specs.filter(|spec| spec.is_served()).flat_map(of)
 }
@@ -150,6 +164,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))
+        .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
         .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
             let forms =

@@ -145,6 +145,39 @@ pub(crate) fn with_heads(taps: u32, form: Form) -> (Source, String) {
     (source, body)
 }
 
+/// Asks for the last inputs and the weights of channel `channel` where `of` is true: of one token, before its own input
+/// is there.
+pub(super) fn ask(taps: u32, of: &str, channels: &str, channel: &str) -> String {
+    let mut text = String::new();
+    for tap in 0..taps {
+        let _ = writeln!(text, "var tap{tap} = 0.0;");
+        if tap + 1 < taps {
+            let _ = writeln!(text, "var old{tap} = 0.0;");
+        }
+    }
+    let _ = writeln!(text, "if {of} {{\nlet channel = {channel};");
+    for tap in 0..taps {
+        let _ = writeln!(text, "tap{tap} = filter_of[channel * {taps}u + {tap}u];");
+        if tap + 1 < taps {
+            let _ = writeln!(text, "old{tap} = tail[{tap}u * {channels} + channel];");
+        }
+    }
+    text + "}\n"
+}
+
+/// From what [`ask`] has brought and the channel's own input `sum` to its result, in `to`; as [`with_heads`].
+pub(super) fn filter(taps: u32, channels: &str, channel: &str, to: &str) -> String {
+    let mut text = String::from("var filtered = 0.0;\n");
+    let input = |tap: u32| if tap + 1 < taps { format!("old{tap}") } else { "sum".to_owned() };
+    for tap in 0..taps {
+        let _ = writeln!(text, "filtered = fma({}, tap{tap}, filtered);", input(tap));
+    }
+    for old in 0..taps - 1 {
+        let _ = writeln!(text, "tail[{old}u * {channels} + {channel}] = {};", input(old + 1));
+    }
+    text + &format!("{to} = filtered / (1.0 + exp(-filtered));\n")
+}
+
 /// [`launch`] of a run of one token, then [`delta::launch_heads`] of that; heads have up to 256 values.
 ///
 /// # Errors

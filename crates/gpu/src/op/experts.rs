@@ -238,7 +238,7 @@ pub(super) struct Sides {
     pub(super) packing: Packing,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    places: [Place; 2],
+    pub(super) places: [Place; 2],
     half: Half,
 }
 
@@ -337,7 +337,7 @@ impl Work<'_> {
 pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     let Spec { packing, together, tokens, .. } = spec;
     let rows = team_rows(packing, usize::MAX, tokens);
-    let sums = Sums { packing, together, rows, tokens, form };
+    let sums = Sums { packing, together, rows, tokens, form, apart: false };
     let mut source = Source::new();
     let slabs: Vec<String> = (0..spec.slabs).map(|at| format!("slab{at}")).collect();
     let kind = if together == 1 { "u32".to_owned() } else { format!("vec{together}<u32>") };

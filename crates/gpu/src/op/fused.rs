@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::packing::Packing;
 use super::product::{TEAMS, team_rows};
 use super::sums::{Load, Sums};
-use super::{Op, router};
+use super::{Op, convolution, router};
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError, Planes, Slabs, Span};
 
@@ -28,7 +28,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    fn new(matrix: &Planes, rows: usize) -> Self {
+    pub(super) fn new(matrix: &Planes, rows: usize) -> Self {
         let packing = matrix.packing;
         let rows = team_rows(packing, rows, 1);
         Self { packing, together: packing.together(matrix.columns), rows }
@@ -41,9 +41,9 @@ impl Spec {
         self.packing.unit() * self.together >= 4 && !of_grid
     }
 
-    fn sums(self, form: Form) -> Sums {
+    pub(super) fn sums(self, form: Form) -> Sums {
         let Self { packing, together, rows } = self;
-        Sums { packing, together, rows, tokens: 1, form }
+        Sums { packing, together, rows, tokens: 1, form, apart: false }
     }
 }
 
@@ -53,12 +53,12 @@ pub fn serves(packing: Packing, columns: usize) -> bool {
 }
 
 /// Declares the planes of matrix `number`.
-fn declare(source: Source, spec: Spec, number: usize) -> Source {
+pub(super) fn declare(source: Source, spec: Spec, number: usize) -> Source {
     spec.packing.declare_together(source, spec.together, &format!("{number}_"))
 }
 
 /// The name of a plane.
-fn plane(number: usize, plane: u32) -> String {
+pub(super) fn plane(number: usize, plane: u32) -> String {
     format!("{}{number}_", ["w", "scales", "biases"][plane as usize])
 }
 
@@ -74,7 +74,7 @@ const FACTOR: &str = "
 ";
 
 /// Where the rows `row{r}` of a team begin.
-fn starts(spec: Spec) -> String {
+pub(super) fn starts(spec: Spec) -> String {
     (0..spec.rows).fold(String::new(), |mut text, row| {
         let _ = write!(
             text,
@@ -86,7 +86,14 @@ fn starts(spec: Spec) -> String {
     })
 }
 
-pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Source, String) {
+/// `taps`: of the filter that the first product's rows go through, or none.
+pub(crate) fn several(
+    spec: Spec,
+    count: usize,
+    keep: bool,
+    taps: u32,
+    form: Form,
+) -> (Source, String) {
     let sums = spec.sums(form);
     let mut source = (0..count).fold(Source::new(), |source, number| declare(source, spec, number));
     source = source.read("x", "vec4<f32>").read("weight", "vec4<f32>");
@@ -95,6 +102,9 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Sour
     }
     if keep {
         source = source.write("normed", "vec4<f32>");
+    }
+    if taps > 0 {
+        source = source.read("filter_of", "f32").write("tail", "f32");
     }
     const ROWS: [&str; MATRICES] = ["rows0", "rows1", "rows2", "rows3"];
     let source = source
@@ -128,6 +138,15 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Sour
         let _ = writeln!(body, "let row{row} = min(first + {row}u, rows - 1u);");
     }
     body.push_str(&starts(spec));
+    if taps > 0 {
+        // What the filter needs comes while the weights do.
+        body.push_str(&convolution::ask(
+            taps,
+            "which == 0u",
+            "p.rows0",
+            &format!("min(first + lane % {}u, rows - 1u)", spec.rows),
+        ));
+    }
     let mut before = String::from(FACTOR);
     if keep {
         before.push_str(
@@ -153,7 +172,11 @@ pub(crate) fn several(spec: Spec, count: usize, keep: bool, form: Form) -> (Sour
     body.push_str(&sums.accumulate_of(&cases, &before, "x[vec_at] * factor * weight[vec_at]"));
     let mut store = String::from("let row = first + r;\nif row < rows {\nswitch which {\n");
     for number in (0..count).rev() {
-        let _ = writeln!(store, "{}: {{ y{number}[row] = sum; }}", case(number));
+        let put = match (number, taps) {
+            (0, 1..) => convolution::filter(taps, "p.rows0", "row", "y0[row]"),
+            _ => format!("y{number}[row] = sum;"),
+        };
+        let _ = writeln!(store, "{}: {{ {put} }}", case(number));
     }
     store.push_str("}\n}\n");
     body.push_str(&sums.finish(&store));
@@ -172,6 +195,37 @@ pub fn launch_several(
     epsilon: f32,
     keep: Option<&Buffer>,
 ) -> Result<(), GpuError> {
+    let (spec, groups, parameters, mut spans) = several_launch(matrices, (x, weight), epsilon);
+    spans.extend(keep.map(Buffer::all));
+    let op = Op::Several { spec, count: matrices.len() as u32, keep: keep.is_some() };
+    gpu.dispatch(op, &spans, &parameters, [groups, 1, 1])
+}
+
+/// [`launch_several`] of four matrices; the first one's product goes through the filter of
+/// [`convolution::launch`], whose last inputs are in `tail`: `[channels, taps]` and `[taps - 1, channels]`.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_delta_inputs(
+    gpu: &mut Gpu,
+    matrices: [(&Planes, &Buffer); MATRICES],
+    from: (&Buffer, &Buffer),
+    epsilon: f32,
+    (filter, tail, taps): (&Buffer, &Buffer, usize),
+) -> Result<(), GpuError> {
+    assert!((2..=convolution::TAPS_LIMIT).contains(&taps), "{taps} taps");
+    let (spec, groups, parameters, mut spans) = several_launch(&matrices, from, epsilon);
+    spans.extend([filter.all(), tail.all()]);
+    let op = Op::DeltaInputs { spec, taps: taps as u32 };
+    gpu.dispatch(op, &spans, &parameters, [groups, 1, 1])
+}
+
+/// The text, workgroups, parameters and buffers of several products.
+fn several_launch<'a>(
+    matrices: &[(&'a Planes, &'a Buffer)],
+    (x, weight): (&'a Buffer, &'a Buffer),
+    epsilon: f32,
+) -> (Spec, u32, Vec<u32>, Vec<Span<'a>>) {
     let first = matrices[0].0;
     assert!(
         (1..=MATRICES).contains(&matrices.len()) && serves(first.packing, first.columns),
@@ -192,11 +246,9 @@ pub fn launch_several(
     let mut spans: Vec<_> = matrices.iter().flat_map(|(matrix, _)| matrix.spans(None)).collect();
     spans.extend([x.all(), weight.all()]);
     spans.extend(matrices.iter().map(|(_, y)| y.all()));
-    spans.extend(keep.map(Buffer::all));
     let each = (TEAMS * spec.rows) as usize;
     let groups: usize = matrices.iter().map(|(matrix, _)| matrix.rows.div_ceil(each)).sum();
-    let op = Op::Several { spec, count: matrices.len() as u32, keep: keep.is_some() };
-    gpu.dispatch(op, &spans, &parameters, [groups as u32, 1, 1])
+    (spec, groups as u32, parameters, spans)
 }
 
 /// Buffers and parameters of the first half of an expert.

@@ -3,6 +3,7 @@
 pub mod all;
 pub mod attention;
 mod blocks;
+pub mod chosen;
 pub mod convolution;
 pub mod delta;
 mod depth;
@@ -11,6 +12,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod experts;
 pub mod fused;
+pub mod gated_product;
 pub mod group;
 pub mod halves;
 pub mod heads;
@@ -43,12 +45,25 @@ pub enum Op {
         /// Whether the normed row is wanted too.
         keep: bool,
     },
+    /// The norm of a token and four matrices, the first one's product through a causal convolution.
+    DeltaInputs {
+        /// The matrices.
+        spec: fused::Spec,
+        /// Taps of the filter.
+        taps: u32,
+    },
+    /// The gated norm of a token's heads and a matrix, added.
+    GatedProduct(fused::Spec),
     /// The first half of an expert that is always used.
     Gated(fused::Spec),
     /// That, beside the choice of experts.
     Choose(fused::Spec),
     /// The second half of that, with the sum of a layer.
     Close(fused::Spec),
+    /// Of one token the choice of experts and their first halves.
+    ChosenGateUp(chosen::Spec),
+    /// Of one token the second halves of experts and the sum of a layer.
+    ChosenDown(chosen::Spec),
     /// Of one token the convolution, then the norms of the queries and keys of the delta rule.
     ConvolveHeads {
         /// Taps of the filter.
@@ -175,10 +190,18 @@ impl Op {
         let (source, body) = match self {
             Self::Product(spec) => product::source(spec, form),
             Self::Experts(spec) => experts::source(spec, form),
-            Self::Several { spec, count, keep } => fused::several(spec, count as usize, keep, form),
+            Self::Several { spec, count, keep } => {
+                fused::several(spec, count as usize, keep, 0, form)
+            }
+            Self::DeltaInputs { spec, taps } => {
+                fused::several(spec, fused::MATRICES, false, taps, form)
+            }
+            Self::GatedProduct(spec) => gated_product::source(spec, form),
             Self::Gated(spec) => fused::gated(spec, form),
             Self::Choose(spec) => fused::choose(spec, form),
             Self::Close(spec) => fused::close(spec, form),
+            Self::ChosenGateUp(spec) => chosen::gate_up(spec, form),
+            Self::ChosenDown(spec) => chosen::down(spec, form),
             Self::ConvolveHeads { taps } => convolution::with_heads(taps, form),
             Self::Prepare { cache, gated } => heads::prepare(cache, gated, form),
             Self::Halves => halves::source(form),
@@ -212,7 +235,9 @@ impl Op {
         };
         // The router raises the flag, and experts run behind their own layer's.
         let (source, body) = match self {
-            Self::Router { .. } | Self::Choose(_) => (source.write("control", "u32"), body),
+            Self::Router { .. } | Self::Choose(_) | Self::ChosenGateUp(_) => {
+                (source.write("control", "u32"), body)
+            }
             Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
             _ if body.contains(STOP_HERE) => {
                 let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");

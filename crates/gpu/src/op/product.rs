@@ -44,7 +44,7 @@ pub(crate) fn team_rows(packing: Packing, rows: usize, tokens: u32) -> u32 {
 
 pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     let Spec { packing, together, rows, tokens, .. } = spec;
-    let sums = Sums { packing, together, rows, tokens, form };
+    let sums = Sums { packing, together, rows, tokens, form, apart: false };
     let source = packing.declare_grid(packing.declare_together(Source::new(), together, ""));
     let source = source.read("x", sums.input()).write("y", "f32").parameters(&[
         "rows",

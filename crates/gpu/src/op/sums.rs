@@ -31,6 +31,8 @@ pub(crate) struct Sums {
     pub(crate) rows: u32,
     pub(crate) tokens: u32,
     pub(crate) form: Form,
+    /// Whether each team has an input of its own ([`Sums::accumulate_apart`]).
+    pub(crate) apart: bool,
 }
 
 /// Reads a word of weights, scales or biases: plane, row and index; of weights that are taken together a vector of
@@ -71,7 +73,7 @@ impl Sums {
 
     /// Whether a workgroup holds a part of the input.
     fn staged(&self) -> bool {
-        self.tokens == 1 && self.by_fours()
+        self.tokens == 1 && self.by_fours() && !self.apart
     }
 
     /// How the input is declared.
@@ -192,6 +194,22 @@ impl Sums {
         }
         text.push_str("}\n");
         text
+    }
+
+    /// The loop over units of one token where each team has an input of its own, from value `x0` on, and weights are
+    /// read as vectors. Of each unit the reads alone depend on the case.
+    pub(crate) fn accumulate_apart(&self, cases: Cases<'_>) -> String {
+        debug_assert!(self.apart && self.tokens == 1 && self.reads_ahead(), "inputs of teams");
+        let mut text =
+            String::from("for (var unit0 = lane; unit0 < units; unit0 = unit0 + 32u) {\n");
+        for (name, kind) in self.fetched(0) {
+            let _ = writeln!(text, "var n_{name}: {kind};");
+        }
+        text.push_str(&cases(&|load| self.fetch(load, 0)));
+        for (name, _) in self.fetched(0) {
+            let _ = writeln!(text, "let {name} = n_{name};");
+        }
+        text + &self.unit(&self.decode("unit0", 0)) + "}\n"
     }
 
     /// Whether weights are read as vectors, apart from what is computed with them.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gpu::op::packing::{Float, Packing};
-use gpu::op::{Op, attention, experts, fused, product};
+use gpu::op::{Op, attention, chosen, experts, fused, product};
 use twox_hash::XxHash3_64;
 
 use crate::translate::Translated;
@@ -30,6 +30,10 @@ pub(crate) fn group(op: Op) -> String {
         Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
         Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
         Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
+        Op::DeltaInputs { spec, .. } => format!("delta inputs {}", packing_name(spec.packing)),
+        Op::GatedProduct(spec) => format!("gated product {}", packing_name(spec.packing)),
+        Op::ChosenGateUp(spec) => format!("chosen gateup {}", packing_name(spec.packing)),
+        Op::ChosenDown(spec) => format!("chosen down {}", packing_name(spec.packing)),
         Op::Gated(spec) => format!("gated {}", packing_name(spec.packing)),
         Op::Choose(spec) => format!("choose {}", packing_name(spec.packing)),
         Op::Close(spec) => format!("close {}", packing_name(spec.packing)),
@@ -54,6 +58,7 @@ pub(crate) fn shown() -> Vec<(&'static str, Op)> {
         let packing = Packing::Mxfp4;
         Op::Experts(experts::Spec { between, packing, slabs: 1, ..plain(half) })
     };
+    let chosen = |together| chosen::Spec { packing, together, slabs: 2, shared: true };
     let (cache, wide) = (attention::Cache::F16, true);
     vec![
         ("add_bias", Op::AddBias),
@@ -65,18 +70,22 @@ pub(crate) fn shown() -> Vec<(&'static str, Op)> {
         ("attend_split", Op::AttendSplit { cache, wide, sinks: false }),
         ("attend_split_sinks", Op::AttendSplit { cache, wide, sinks: true }),
         ("choose", Op::Choose(fused::Spec { rows: 1, ..spec })),
+        ("chosen_down", Op::ChosenDown(chosen(2))),
+        ("chosen_gate_up", Op::ChosenGateUp(chosen(4))),
         ("close", Op::Close(spec)),
         ("combine", Op::Combine { shared: true }),
         ("convolve", Op::Convolve { taps: 4 }),
         ("convolve_heads", Op::ConvolveHeads { taps: 4 }),
         ("delta", Op::Delta { key_dim: 32, wide: true }),
         ("delta_heads", Op::DeltaHeads),
+        ("delta_inputs", Op::DeltaInputs { spec, taps: 4 }),
         ("embed", Op::Embed(packing)),
         ("experts_down", half(experts::Half::Down)),
         ("experts_down_clamped", clamped(experts::Half::Down)),
         ("experts_gate_up", half(experts::Half::GateUp)),
         ("experts_gate_up_clamped", clamped(experts::Half::GateUp)),
         ("gated", Op::Gated(fused::Spec { rows: 1, ..spec })),
+        ("gated_product", Op::GatedProduct(spec)),
         ("gated_norm", Op::GatedNorm),
         ("group", Op::Group),
         ("heads", Op::Heads),

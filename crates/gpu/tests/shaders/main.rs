@@ -40,7 +40,13 @@ fn translated_ops() -> Vec<Op> {
         Op::Several { spec, count, .. } => {
             common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
         }
-        Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) => common(spec.packing),
+        Op::DeltaInputs { spec, taps } => common(spec.packing) && *taps == 4,
+        Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) | Op::GatedProduct(spec) => {
+            common(spec.packing)
+        }
+        Op::ChosenGateUp(spec) | Op::ChosenDown(spec) => {
+            common(spec.packing) && (spec.slabs == 1 || spec.packing == one && spec.slabs == 2)
+        }
         op => !op.uses_matrices(),
     };
     all().filter(covered).collect()

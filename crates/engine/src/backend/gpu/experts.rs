@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::op::{experts, fused, group, halves, plain, product, router, tile};
+use gpu::op::{chosen, experts, fused, group, halves, plain, product, router, tile};
 use gpu::{Buffer, Gpu, GpuError, Import, Slabs};
 use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
 use store::format::ProjectionShape;
@@ -376,9 +376,12 @@ impl GpuBackend {
         self.residency.device_mut().write_table()?;
         let joined = mixture.shared.as_ref().filter(|_| self.joins(mixture));
         let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
-        let by_matrices = self.by_matrices();
+        let (by_matrices, alone) = (self.by_matrices(), self.alone());
         let moe = &self.config.moe;
-        let holds_all = !self.residency.can_move();
+        let (holds_all, step) = (!self.residency.can_move(), self.steps.runs());
+        let record = self.residency.device().layout(layer).record_shape();
+        // Where nothing can be missing nothing has to happen between the choice and the experts.
+        let complete = holds_all || step && self.residency.device().finds_all();
         let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
         let bias = mixture.router_bias;
         let (logits, added) = match &mut self.replaced {
@@ -387,7 +390,6 @@ impl GpuBackend {
         };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
-        let step = self.steps.runs();
         let own = (mixture.router, bias);
         let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, own));
         if let Some(((next, bias), to)) = next.filter(|_| step) {
@@ -409,6 +411,29 @@ impl GpuBackend {
         };
         let shape = (tokens, moe.experts, k);
         let normalise = moe.router.normalise;
+        let work = chosen::Work {
+            record: &record,
+            slabs: &slots.slabs,
+            choice,
+            shape: (moe.experts, k),
+            shared: joined
+                .map(|it| [it.gate, it.up, it.down].map(|id| self.trunk.matrix(id.index()))),
+            inner: &buffers.inner,
+        };
+        // Biases of a router or of experts have kernels of their own.
+        let plain = mixture.router_bias.is_none() && mixture.biases.is_none();
+        let whole = plain && joined.is_some() == mixture.shared.is_some();
+        if complete && alone && whole && work.is_served(gpu) {
+            chosen::launch_gate_up(gpu, work, (logits, normalise), normed)?;
+            let residual = &self.registers[Register::Residual as usize];
+            chosen::launch_down(gpu, work, &buffers.shared_factor, residual)?;
+            match step {
+                true => self.step_routed(layer)?,
+                false => self.note_ungrouped(phase, k),
+            }
+            self.steps.note_combine(&self.residency.device().gpu);
+            return Ok(());
+        }
         match joined {
             Some(shared) => {
                 let matrices = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
@@ -452,17 +477,23 @@ impl GpuBackend {
                 clamped: routed.buffers.clamped(layer),
             };
             routed.run_tiles(residency.device_mut(), layer, work)?;
-            match phase {
-                _ if step => {}
-                Phase::Decode => residency.note_resident(1, tokens * k),
-                Phase::Prefill => {
-                    residency.note_prompt_hits(tokens * k);
-                    residency.note_prompt_layer();
-                }
+            if !step {
+                self.note_ungrouped(phase, tokens * k);
             }
         }
         self.steps.note_combine(&self.residency.device().gpu);
         self.mixture_sum(mixture)
+    }
+
+    /// Counts a layer of few tokens whose records all have slots.
+    fn note_ungrouped(&mut self, phase: Phase, pairs: usize) {
+        match phase {
+            Phase::Decode => self.residency.note_resident(1, pairs),
+            Phase::Prefill => {
+                self.residency.note_prompt_hits(pairs);
+                self.residency.note_prompt_layer();
+            }
+        }
     }
 
     /// The parts that launches of experts and the copies of their records need.

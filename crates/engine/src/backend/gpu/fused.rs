@@ -7,7 +7,8 @@
 use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, convolution, delta, elementwise, experts, fused, heads, norm, product, prompt, tile,
+    attention, convolution, delta, elementwise, experts, fused, gated_product, heads, norm,
+    product, prompt, tile,
 };
 use gpu::{Buffer, GpuError, Planes};
 use store::LayerId;
@@ -153,6 +154,90 @@ impl GpuBackend {
             epsilon,
         )?;
         self.products(Register::Normed, products, false)
+    }
+
+    /// What a delta layer computes of one token before its rule: `mixed` through the convolution into `Convolved`, and
+    /// other products. Queries and keys may be left to be normalised before the rule.
+    pub(super) fn delta_inputs_alone(
+        &mut self,
+        layer: LayerId,
+        norm: VectorId,
+        (mixed, others): (MatrixId, &[(MatrixId, Register)]),
+        weight: VectorId,
+    ) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let taps = config.convolution_kernel;
+        let products = [&[(mixed, Register::Convolved)], others].concat();
+        let matrices = products
+            .iter()
+            .map(|(id, to)| (self.trunk.matrix(id.index()), &self.registers[*to as usize]));
+        let matrices: Vec<_> = matrices.collect();
+        let only: Vec<_> = matrices.iter().map(|(matrix, _)| *matrix).collect();
+        self.heads_left = alike(&only) && taps > 1;
+        match <[_; fused::MATRICES]>::try_from(matrices) {
+            Ok(matrices) if self.heads_left => {
+                let span = &self.spans[0];
+                let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+                let residual = &self.registers[Register::Residual as usize];
+                let from = (residual, &self.vectors[norm.index()]);
+                let filter = (&self.vectors[weight.index()], tail, taps);
+                let (epsilon, run) = (self.config.rms_epsilon, (0, span.sequence));
+                let gpu = &mut self.residency.device_mut().gpu;
+                fused::launch_delta_inputs(gpu, matrices, from, epsilon, filter)?;
+                self.sequences.keep(gpu, run, layer, true)
+            }
+            _ => {
+                self.heads_left = false;
+                let products = [&[(mixed, Register::Mixed)], others].concat();
+                self.normed_products(norm, &products)?;
+                self.convolve_alone(layer, weight)
+            }
+        }
+    }
+
+    /// The delta rule, behind what is left of its heads' norms.
+    pub(super) fn run_delta_rule(
+        &mut self,
+        layer: LayerId,
+        weights: [VectorId; 2],
+    ) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let (shape, alone) = (delta_shape(config), self.alone());
+        let [x, beta, decay, y] =
+            [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
+                .map(|register| &self.registers[register as usize]);
+        let [rate, bias] = weights.map(|id| &self.vectors[id.index()]);
+        let inputs = delta::Inputs { x, beta, decay, rate, bias };
+        let gpu = &mut self.residency.device_mut().gpu;
+        if !alone || std::mem::take(&mut self.heads_left) {
+            delta::launch_heads(gpu, x, shape, self.tokens)?;
+        }
+        for (index, span) in self.spans.iter().enumerate() {
+            let (state, _) = self.sequences.recurrent(span.sequence, layer);
+            delta::launch(gpu, inputs, state, y, shape, span.run)?;
+            self.sequences.keep(gpu, (index, span.sequence), layer, false)?;
+        }
+        Ok(())
+    }
+
+    /// The gated norm of `Context` and its product with a matrix, added to `Residual`, in one launch; false where it
+    /// takes two.
+    pub(super) fn gated_product_alone(
+        &mut self,
+        norm: VectorId,
+        matrix: MatrixId,
+    ) -> Result<bool, GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(false) };
+        let (matrix, width) = (self.trunk.matrix(matrix.index()), config.value_dim);
+        if !self.alone() || !gated_product::serves(matrix, width) {
+            return Ok(false);
+        }
+        let [z, context, residual] = [Register::Z, Register::Context, Register::Residual]
+            .map(|register| &self.registers[register as usize]);
+        let inputs = [context, &self.vectors[norm.index()], z];
+        let (gpu, epsilon) = (&mut self.residency.device_mut().gpu, self.config.rms_epsilon);
+        gated_product::launch(gpu, matrix, inputs, residual, width, epsilon)?;
+        Ok(true)
     }
 
     /// The convolution of one token, and the norms of its heads.

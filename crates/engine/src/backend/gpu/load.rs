@@ -94,6 +94,7 @@ impl GpuBackend {
             halves,
             partial,
             context_gated: false,
+            heads_left: false,
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),

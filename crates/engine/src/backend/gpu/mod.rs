@@ -25,7 +25,7 @@ mod windows;
 
 use std::io::Read;
 
-use gpu::op::{attention, convolution, delta, elementwise, embedding, heads, norm, product};
+use gpu::op::{attention, convolution, elementwise, embedding, heads, norm, product};
 pub use gpu::{
     Adapter, Gpu, GpuError, Handle, Import, MemoryClass, Wait, Ways, adapters, check, choose,
 };
@@ -36,7 +36,6 @@ use store::cache::{Phase, StoreCounters};
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
-use self::fused::delta_shape;
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
@@ -90,6 +89,8 @@ pub struct GpuBackend {
     partial: Buffer,
     /// What attention gave is multiplied by its gate already.
     context_gated: bool,
+    /// Queries and keys of a token's delta layer are not normalised yet.
+    heads_left: bool,
     frequencies: Vec<f32>,
     spans: Vec<Span>,
     ids: Vec<u32>,
@@ -436,32 +437,7 @@ impl Backend for GpuBackend {
     }
 
     fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.attempt(|this| {
-            let Some(config) = &this.config.delta else { return Ok(()) };
-            let shape = delta_shape(config);
-            let [x, beta, decay, y] =
-                [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
-                    .map(|register| &this.registers[register as usize]);
-            if !this.alone() {
-                delta::launch_heads(&mut this.residency.device_mut().gpu, x, shape, this.tokens)?;
-            }
-            let [rate, bias] = [decay_rate, decay_bias].map(|id| &this.vectors[id.index()]);
-            let inputs = delta::Inputs { x, beta, decay, rate, bias };
-            for (index, span) in this.spans.iter().enumerate() {
-                let (state, _) = this.sequences.recurrent(span.sequence, layer);
-                delta::launch(
-                    &mut this.residency.device_mut().gpu,
-                    inputs,
-                    state,
-                    y,
-                    shape,
-                    span.run,
-                )?;
-                let run = (index, span.sequence);
-                this.sequences.keep(&mut this.residency.device_mut().gpu, run, layer, false)?;
-            }
-            Ok(())
-        });
+        self.attempt(|this| this.run_delta_rule(layer, [decay_rate, decay_bias]));
     }
 
     fn gated_norm(&mut self, weight: VectorId) {
@@ -502,13 +478,24 @@ impl Backend for GpuBackend {
         others: &[(MatrixId, Register)],
         convolution: VectorId,
     ) {
-        let mut products = vec![(mixed, Register::Mixed)];
-        products.extend_from_slice(others);
-        self.norm_linear(norm, &products);
-        match self.alone() {
-            true => self.attempt(|this| this.convolve_alone(layer, convolution)),
-            false => self.convolve(layer, convolution),
+        if self.alone() {
+            let products = (mixed, others);
+            return self
+                .attempt(|this| this.delta_inputs_alone(layer, norm, products, convolution));
         }
+        self.norm_linear(norm, &[&[(mixed, Register::Mixed)], others].concat());
+        self.convolve(layer, convolution);
+    }
+
+    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
+        self.attempt(|this| match this.gated_product_alone(norm, matrix)? {
+            true => Ok(()),
+            false => {
+                this.gated_norm(norm);
+                this.linear_add(Register::Context, matrix, Register::Residual);
+                Ok(())
+            }
+        });
     }
 
     fn attend_heads(

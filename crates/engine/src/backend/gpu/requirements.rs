@@ -147,7 +147,8 @@ impl Sizes {
             router_logits: tokens * moe.experts,
             chosen: pairs.max(config.layers.len() * tokens.min(STEP_TOKENS) * options.top_k),
             pairs,
-            pair_inner: pairs * moe.intermediate,
+            // Behind a token's pairs lies the expert that is always used (`op::chosen`).
+            pair_inner: (pairs + 1) * moe.intermediate,
             pair_hidden: pairs * hidden,
             guesses: match options.prediction {
                 Prediction::Off => 0,

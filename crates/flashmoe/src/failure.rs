@@ -114,7 +114,7 @@ impl Failure {
                 | GpuError::NoAdapter { .. }
                 | GpuError::NoSuchAdapter { .. }
                 | GpuError::Lacks { .. }
-                | GpuError::Way { .. }
+                | GpuError::DriverOption { .. }
                 | GpuError::NotInPlace(_) => Self::Usage(error.to_string()),
                 GpuError::Open { .. } | GpuError::Lost(_) | GpuError::Refused(_) => {
                     Self::Run(error.into())

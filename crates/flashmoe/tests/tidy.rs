@@ -18,7 +18,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/store/src/heap.rs",
     "crates/store/src/io/",
     "crates/cuda/src/",
-    "crates/gpu/src/check/ways.rs",
+    "crates/gpu/src/check/driver_options.rs",
     "crates/gpu/src/compile.rs",
     "crates/gpu/src/instance.rs",
     "crates/gpu/src/memory.rs",

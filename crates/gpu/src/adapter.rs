@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::GpuError;
 use crate::driver::{host_alignment, lacks_sets};
+use crate::driver_options::DriverOptions;
 use crate::instance::instance;
 use crate::memory::heaps;
-use crate::ways::Ways;
 
 /// How a GPU's memory and the host's relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub struct Adapter {
     /// Bytes to whose multiples memory of the process has to be aligned to be read in place; `None` where it cannot be.
     pub host_alignment: Option<u64>,
     /// What of its driver is used beside plain wgpu.
-    pub ways: Ways,
+    pub options: DriverOptions,
 }
 
 impl Adapter {
@@ -176,7 +176,7 @@ fn describe(index: usize, raw: wgpu::Adapter) -> Adapter {
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         matrices: has_matrices(&raw, subgroup),
         host_alignment: host_alignment(&raw),
-        ways: Ways::default(),
+        options: DriverOptions::default(),
         name: info.name,
         raw,
     }

@@ -14,6 +14,7 @@ use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
 
 mod chosen;
 mod delta_layer;
+mod driver_options;
 mod forms;
 mod fused;
 mod layers;
@@ -21,9 +22,8 @@ mod matrices;
 mod pairs;
 mod plain;
 mod tiles;
-mod ways;
 
-pub use ways::run as run_ways;
+pub use driver_options::run as run_driver_options;
 
 /// What a check found.
 #[derive(Clone, Debug)]

@@ -56,7 +56,7 @@ pub enum GpuError {
     },
     /// A way to use the adapter that it does not have.
     #[error("{option}: {adapter}: {reason}")]
-    Way {
+    DriverOption {
         /// The option that asks for it.
         option: &'static str,
         /// The adapter's name.

@@ -42,7 +42,7 @@ impl HostSlabs {
     /// [`GpuError::NotInPlace`] with the reason where somebody does; or the device failed.
     pub fn new(gpu: &mut Gpu, memories: &[HostMemory]) -> Result<Option<Self>, GpuError> {
         match Self::import(gpu, memories) {
-            Err(GpuError::NotInPlace(_)) if gpu.adapter().ways.import != Import::On => Ok(None),
+            Err(GpuError::NotInPlace(_)) if gpu.adapter().options.import != Import::On => Ok(None),
             imported => imported.map(Some),
         }
     }

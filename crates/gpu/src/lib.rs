@@ -16,6 +16,7 @@ mod compile;
 #[cfg_attr(target_vendor = "apple", path = "metal.rs")]
 #[cfg_attr(not(target_vendor = "apple"), path = "vulkan.rs")]
 mod driver;
+mod driver_options;
 mod error;
 mod footprint;
 mod imported;
@@ -27,10 +28,10 @@ mod queue;
 mod slab;
 mod source;
 mod stream;
-mod ways;
 
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
 pub use buffer::{Buffer, Span};
+pub use driver_options::{DriverOptions, Import, Wait};
 pub use error::GpuError;
 pub use footprint::Footprint;
 pub use imported::{HostMemory, HostSlabs};
@@ -38,4 +39,3 @@ pub use profile::Timing;
 pub use queue::Ask;
 pub use slab::{Planes, Slabs, Trunk};
 pub use stream::{Counts, Gpu, Handle};
-pub use ways::{Import, Wait, Ways};

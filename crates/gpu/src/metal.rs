@@ -22,7 +22,7 @@ use objc2_metal::{
 use wgpu::hal::api::Metal;
 
 use crate::Adapter;
-use crate::ways::{Wait, Ways};
+use crate::driver_options::{DriverOptions, Wait};
 
 type Shared<T> = Retained<ProtocolObject<T>>;
 
@@ -84,10 +84,10 @@ impl Own {
     pub(crate) fn new(
         device: &wgpu::Device,
         queue: &wgpu::Queue,
-        ways: &Ways,
+        options: &DriverOptions,
     ) -> Result<Self, String> {
-        let sets = ways.residency.then(|| Sets::new(device, queue)).transpose()?;
-        let event = match ways.wait {
+        let sets = options.residency.then(|| Sets::new(device, queue)).transpose()?;
+        let event = match options.wait {
             Wait::Driver | Wait::Spin => None,
             Wait::Event => {
                 let event = raw_device(device)?.newSharedEvent();

@@ -143,7 +143,7 @@ impl Gpu {
         adapter.host_alignment = adapter.imports_at();
         let refused = |reason| GpuError::Open { adapter: adapter.name.clone(), reason };
         let (device, queue) = crate::driver::open(&adapter, &descriptor).map_err(refused)?;
-        let own = Own::new(&device, &queue, &adapter.ways).map_err(refused)?;
+        let own = Own::new(&device, &queue, &adapter.options).map_err(refused)?;
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kernels::memory::StableMemory;
 
 use crate::Adapter;
-use crate::ways::Ways;
+use crate::driver_options::DriverOptions;
 
 /// Bytes to whose multiples memory has to be aligned to be read in place; `None` where it cannot be.
 pub(crate) fn host_alignment(adapter: &wgpu::Adapter) -> Option<u64> {
@@ -86,7 +86,11 @@ pub(crate) struct Own;
 impl Own {
     /// # Errors
     /// None.
-    pub(crate) fn new(_: &wgpu::Device, _: &wgpu::Queue, _: &Ways) -> Result<Self, String> {
+    pub(crate) fn new(
+        _: &wgpu::Device,
+        _: &wgpu::Queue,
+        _: &DriverOptions,
+    ) -> Result<Self, String> {
         Ok(Self)
     }
 

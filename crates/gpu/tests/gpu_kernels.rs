@@ -1,7 +1,7 @@
 //! Every kernel against the scalar reference, on whatever GPU is there; lavapipe, a driver that computes on the
 //! processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 
-use gpu::{Adapter, Gpu, Wait, Ways, adapters, check};
+use gpu::{Adapter, DriverOptions, Gpu, Wait, adapters, check};
 
 fn adapter() -> Option<Adapter> {
     let found = adapters().ok().and_then(|mut found| (!found.is_empty()).then(|| found.remove(0)));
@@ -31,7 +31,7 @@ fn kernels_are_within_their_bounds_of_the_reference_and_batches_show_in_no_bit()
 #[test]
 fn ways_beside_wgpu_give_its_bits_and_those_of_other_systems_are_refused_by_name() {
     let Some(adapter) = adapter() else { return };
-    let findings = check::run_ways(&adapter, &mut |_| {}).expect("every way runs");
+    let findings = check::run_driver_options(&adapter, &mut |_| {}).expect("every way runs");
     let broken: Vec<_> = findings.iter().filter(|finding| !finding.holds()).collect();
     assert!(broken.is_empty(), "on {adapter}:\n{broken:#?}");
     let names: Vec<_> = findings.iter().map(|finding| finding.name.as_str()).collect();
@@ -40,11 +40,17 @@ fn ways_beside_wgpu_give_its_bits_and_those_of_other_systems_are_refused_by_name
     if adapter.api != "vulkan" {
         return;
     }
-    for (ways, words) in [
-        (Ways { residency: true, ..Ways::default() }, ["--gpu-residency on", "residency sets"]),
-        (Ways { wait: Wait::Event, ..Ways::default() }, ["--gpu-wait event", "shared events"]),
+    for (options, words) in [
+        (
+            DriverOptions { residency: true, ..DriverOptions::default() },
+            ["--gpu-residency on", "residency sets"],
+        ),
+        (
+            DriverOptions { wait: Wait::Event, ..DriverOptions::default() },
+            ["--gpu-wait event", "shared events"],
+        ),
     ] {
-        let refused = adapter.clone().with(ways).expect_err("Metal's alone").to_string();
+        let refused = adapter.clone().with(options).expect_err("Metal's alone").to_string();
         assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{Adapter, Import, Pieces, Ways};
+use engine::backend::gpu::{Adapter, DriverOptions, Import, Pieces};
 use engine::engine::Engine;
 use engine::model::config::ModelConfig;
 use engine::routing::Routing;
@@ -88,7 +88,7 @@ fn what_a_small_host_tier_has_is_read_in_place_and_shows_in_no_bit() {
     if adapter.host_alignment.is_none() {
         return;
     }
-    let insists = Ways { import: Import::On, ..Ways::default() };
+    let insists = DriverOptions { import: Import::On, ..DriverOptions::default() };
     let insists = adapter.clone().with(insists).unwrap();
     for case in MIXERS {
         let pack = packed(case);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice,
-    LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SlotCount,
-    StorageChoice, WaysArguments, memory_size,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DriverArguments, IoChoice, KvChoice,
+    KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
+    SlotCount, StorageChoice, memory_size,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -47,7 +47,7 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "off")]
     pub(crate) predict: Vec<PredictChoice>,
     #[command(flatten)]
-    pub(crate) ways: WaysArguments,
+    pub(crate) driver: DriverArguments,
     /// Memory caps (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) memory: Vec<ByteSize>,
@@ -141,7 +141,7 @@ impl BenchArguments {
                                         device: self.device,
                                         vram: self.vram.get(vram).copied(),
                                         predict,
-                                        ways: self.ways,
+                                        driver: self.driver,
                                         memory: self.memory.get(memory).copied(),
                                         storage,
                                         slots: self.slots,

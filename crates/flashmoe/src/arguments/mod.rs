@@ -4,6 +4,7 @@
 
 mod bench;
 mod cache;
+mod driver;
 mod eval;
 mod launch;
 mod model;
@@ -13,7 +14,6 @@ mod serve;
 mod synth;
 mod trace;
 mod values;
-mod ways;
 
 use std::path::PathBuf;
 
@@ -21,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};
+pub(crate) use driver::DriverArguments;
 pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use launch::{ClientChoice, LaunchArguments};
 pub(crate) use model::{
@@ -35,7 +36,6 @@ pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
 pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size};
-pub(crate) use ways::WaysArguments;
 
 /// The version with its commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use engine::backend::cpu::KvType;
 
-use super::WaysArguments;
+use super::DriverArguments;
 use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size};
 
 /// The model and how it is held.
@@ -46,7 +46,7 @@ pub(crate) struct ModelArguments {
     #[arg(long, value_name = "WHEN", default_value = "off", help_heading = "GPU")]
     pub(crate) predict: PredictChoice,
     #[command(flatten)]
-    pub(crate) ways: WaysArguments,
+    pub(crate) driver: DriverArguments,
     /// Where experts come from
     #[arg(long, value_name = "MODE", default_value = "budget", help_heading = "Memory and disk")]
     pub(crate) storage: StorageChoice,

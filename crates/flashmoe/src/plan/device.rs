@@ -167,7 +167,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
         return Err(Failure::usage(reason).into());
     }
-    if let Some(option) = arguments.ways.first()
+    if let Some(option) = arguments.driver.first()
         && !matches!(arguments.device, DeviceChoice::Gpu(_))
     {
         return Err(Failure::usage(format!("{option} needs --device gpu")).into());
@@ -188,7 +188,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
                 return Err(Failure::usage(format!("{what}: use --device cuda or cpu")).into());
             }
             let adapter = adapter
-                .with(arguments.ways.ways())
+                .with(arguments.driver.options())
                 .map_err(|error| Failure::usage(error.to_string()))?;
             let info = described(&adapter, arguments.vram)?;
             portable = Some(adapter);

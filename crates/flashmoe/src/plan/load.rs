@@ -175,7 +175,7 @@ impl Plan {
             GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
         });
         let mut backend = backend.map_err(Failure::engine)?;
-        if backend.host_copies() && adapter.ways.import == Import::Auto {
+        if backend.host_copies() && adapter.options.import == Import::Auto {
             say(match adapter.host_alignment {
                 None => {
                     "the GPU's driver does not share RAM: the host copies experts without a slot, which is slower"

@@ -175,7 +175,7 @@ pub(super) fn load(
     let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
     let records = layers * experts;
     let resident = store.report().mode == StorageMode::Resident;
-    let insists = gpu.adapter().ways.import == Import::On;
+    let insists = gpu.adapter().options.import == Import::On;
     if insists && slots < records && !resident && options.prediction != Prediction::Off {
         let guesses = "--predict copies guesses to slots where RAM holds a part of the experts";
         return Err(GpuError::NotInPlace(guesses.to_owned()).into());

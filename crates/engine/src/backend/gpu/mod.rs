@@ -27,7 +27,8 @@ use std::io::Read;
 
 use gpu::op::{attention, convolution, elementwise, embedding, heads, norm, product};
 pub use gpu::{
-    Adapter, Gpu, GpuError, Handle, Import, MemoryClass, Wait, Ways, adapters, check, choose,
+    Adapter, DriverOptions, Gpu, GpuError, Handle, Import, MemoryClass, Wait, adapters, check,
+    choose,
 };
 use gpu::{Buffer, Trunk};
 use store::LayerId;

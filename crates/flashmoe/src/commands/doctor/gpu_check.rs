@@ -49,7 +49,7 @@ fn check_one(adapter: Adapter, out: &mut dyn Write) -> Result<usize> {
     let checked = Gpu::open(adapter.clone()).and_then(|mut gpu| {
         let mut findings = check::run(&mut gpu, &mut tell)?;
         drop(gpu);
-        findings.extend(check::run_ways(&adapter, &mut tell)?);
+        findings.extend(check::run_driver_options(&adapter, &mut tell)?);
         Ok(findings)
     });
     for line in &lines {

@@ -1,11 +1,11 @@
 //! Arguments that say what of a GPU's driver `--device gpu` uses beside plain wgpu. Answers are the same with each.
 
 use clap::{Args, ValueEnum};
-use engine::backend::gpu::{Import, Wait, Ways};
+use engine::backend::gpu::{DriverOptions, Import, Wait};
 
 /// What of the driver is used.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct WaysArguments {
+pub(crate) struct DriverArguments {
     /// With `--device gpu`: whether it reads experts that have no slot in RAM itself, without a copy by the host
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "GPU")]
     gpu_import: ImportChoice,
@@ -48,10 +48,10 @@ enum WaitChoice {
     Spin,
 }
 
-impl WaysArguments {
+impl DriverArguments {
     /// As the backend takes them.
-    pub(crate) fn ways(&self) -> Ways {
-        Ways {
+    pub(crate) fn options(&self) -> DriverOptions {
+        DriverOptions {
             import: match self.gpu_import {
                 ImportChoice::Auto => Import::Auto,
                 ImportChoice::On => Import::On,
@@ -68,7 +68,7 @@ impl WaysArguments {
 
     /// The first that is not the usual one: it means nothing but with `--device gpu`.
     pub(crate) fn first(&self) -> Option<&'static str> {
-        let (given, usual) = (self.ways(), Ways::default());
+        let (given, usual) = (self.options(), DriverOptions::default());
         let given = [
             (given.import != usual.import, "--gpu-import"),
             (given.residency != usual.residency, "--gpu-residency"),

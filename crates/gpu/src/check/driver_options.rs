@@ -1,4 +1,4 @@
-//! What is used of a driver beside wgpu ([`Ways`]) against the plain way: the same bits, and memory of the process is
+//! What is used of a driver beside wgpu ([`DriverOptions`]) against the plain way: the same bits, and memory of the process is
 //! read as the process has left it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kernels::memory::StableMemory;
 
 use super::*;
-use crate::{Adapter, HostMemory, HostSlabs, Import, Wait, Ways};
+use crate::{Adapter, DriverOptions, HostMemory, HostSlabs, Import, Wait};
 
 const ROWS: usize = 2101;
 const COLUMNS: usize = 1280;
@@ -21,16 +21,16 @@ const SLOT_BYTES: usize = 3 * 4096;
 /// # Errors
 /// The device failed, or one could not be opened.
 pub fn run(adapter: &Adapter, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>, GpuError> {
-    let plain = Ways { import: Import::Off, ..Ways::default() };
+    let plain = DriverOptions { import: Import::Off, ..DriverOptions::default() };
     let expected = product(&mut Gpu::open(adapter.clone().with(plain)?)?)?;
     let mut findings = Vec::new();
-    for ways in adapter.other_ways() {
-        let mut gpu = Gpu::open(adapter.clone().with(ways)?)?;
+    for options in adapter.other_options() {
+        let mut gpu = Gpu::open(adapter.clone().with(options)?)?;
         let mut equal = product(&mut gpu)? == expected;
-        if ways.import == Import::On {
+        if options.import == Import::On {
             equal &= in_place(&mut gpu)?;
         }
-        let name = named(ways);
+        let name = named(options);
         let finding = Finding { name, difference: 0.0, bound: 0.0, alone_equal: equal };
         each(&finding);
         findings.push(finding);
@@ -38,14 +38,14 @@ pub fn run(adapter: &Adapter, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Find
     Ok(findings)
 }
 
-fn named(ways: Ways) -> String {
-    let wait = match ways.wait {
+fn named(options: DriverOptions) -> String {
+    let wait = match options.wait {
         Wait::Driver => None,
         Wait::Event => Some("--gpu-wait event"),
         Wait::Spin => Some("--gpu-wait spin"),
     };
-    let import = (ways.import == Import::On).then_some("--gpu-import on");
-    let residency = ways.residency.then_some("--gpu-residency on");
+    let import = (options.import == Import::On).then_some("--gpu-import on");
+    let residency = options.residency.then_some("--gpu-residency on");
     let given: Vec<_> = [import, residency, wait].into_iter().flatten().collect();
     given.join(" ")
 }

@@ -13,7 +13,7 @@ const LOOKS: Duration = Duration::from_millis(20);
 
 /// What is used of a driver beside plain wgpu.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct DriverOptions {
     /// Whether the device reads memory of the process in place.
     pub import: Import,
     /// Whether weights and slots are members of Metal's residency sets.
@@ -46,7 +46,7 @@ pub enum Wait {
     Spin,
 }
 
-impl Ways {
+impl DriverOptions {
     /// Whether an adapter that can is used to read memory of the process in place.
     pub(crate) fn imports(self) -> bool {
         match self.import {
@@ -58,45 +58,45 @@ impl Ways {
 }
 
 impl Adapter {
-    /// This adapter, used in these ways.
+    /// This adapter, with these options of its driver.
     ///
     /// # Errors
     /// The first that it cannot, with the option that asks for it.
-    pub fn with(mut self, ways: Ways) -> Result<Self, GpuError> {
+    pub fn with(mut self, options: DriverOptions) -> Result<Self, GpuError> {
         let lacks = |option: &'static str, reason: &str| {
             let (adapter, reason) = (self.name.clone(), reason.to_owned());
-            Err(GpuError::Way { option, adapter, reason })
+            Err(GpuError::DriverOption { option, adapter, reason })
         };
-        if ways.import == Import::On && self.host_alignment.is_none() {
+        if options.import == Import::On && self.host_alignment.is_none() {
             return lacks("--gpu-import on", "its driver does not read memory of the process");
         }
-        if let Some(reason) = crate::driver::lacks_sets(&self.raw).filter(|_| ways.residency) {
+        if let Some(reason) = crate::driver::lacks_sets(&self.raw).filter(|_| options.residency) {
             return lacks("--gpu-residency on", reason);
         }
-        let event = ways.wait == Wait::Event;
+        let event = options.wait == Wait::Event;
         if let Some(reason) = crate::driver::lacks_events(&self.raw).filter(|_| event) {
             return lacks("--gpu-wait event", reason);
         }
-        self.ways = ways;
+        self.options = options;
         Ok(self)
     }
 
-    /// The ways that this adapter can beside the plain ones, each alone: for checks.
-    pub fn other_ways(&self) -> Vec<Ways> {
-        let plain = Ways { import: Import::Off, ..Ways::default() };
+    /// The options that this adapter has beside the usual ones, each alone: for checks.
+    pub fn other_options(&self) -> Vec<DriverOptions> {
+        let plain = DriverOptions { import: Import::Off, ..DriverOptions::default() };
         let all = [
-            Ways { import: Import::On, ..plain },
-            Ways { residency: true, ..plain },
-            Ways { import: Import::On, residency: true, ..plain },
-            Ways { wait: Wait::Event, ..plain },
-            Ways { wait: Wait::Spin, ..plain },
+            DriverOptions { import: Import::On, ..plain },
+            DriverOptions { residency: true, ..plain },
+            DriverOptions { import: Import::On, residency: true, ..plain },
+            DriverOptions { wait: Wait::Event, ..plain },
+            DriverOptions { wait: Wait::Spin, ..plain },
         ];
-        all.into_iter().filter(|ways| self.clone().with(*ways).is_ok()).collect()
+        all.into_iter().filter(|options| self.clone().with(*options).is_ok()).collect()
     }
 
     /// Bytes to whose multiples memory has to be aligned that this adapter is to read in place.
     pub(crate) fn imports_at(&self) -> Option<u64> {
-        self.host_alignment.filter(|_| self.ways.imports())
+        self.host_alignment.filter(|_| self.options.imports())
     }
 }
 
@@ -104,7 +104,7 @@ impl Gpu {
     /// Waits for an answer as the user wants it. False where that is to be waited for as wgpu does.
     pub(crate) fn waits_by_itself(&mut self, ask: &Ask) -> Result<bool, GpuError> {
         let begun = Instant::now();
-        let looks = match self.adapter().ways.wait {
+        let looks = match self.adapter().options.wait {
             Wait::Driver => false,
             // It is there, or nearly: wgpu looks itself whether the work was done.
             Wait::Event => self.own.wait(ask.signal()),

@@ -53,7 +53,7 @@ struct main_Input {
     float total = 0.0;
     float sum = 0.0;
     float more = 0.0;
-    uint block = 0u;
+    uint block = {};
     float score = {};
     uint d = {};
     metal::float4 best = {};
@@ -76,24 +76,25 @@ struct main_Input {
     uint _e14 = p.position;
     uint position = _e14 + wid.y;
     uint head = wid.x;
-    uint _e20 = p.query_heads;
-    uint _e23 = p.key_value_heads;
-    uint pair_head = head / (_e20 / _e23);
-    uint _e28 = p.query_heads;
-    uint _e33 = p.dim;
-    uint at_query = ((row * _e28) + head) * _e33;
-    uint _e37 = p.dim;
-    if (lid < _e37) {
-        float _e44 = query[at_query + lid];
-        uint _e47 = p.scale;
-        q.inner[lid] = _e44 * as_type<float>(_e47);
+    uint _e21 = p.query_heads;
+    uint _e24 = p.key_value_heads;
+    uint pair_head = head / (_e21 / _e24);
+    uint _e29 = p.query_heads;
+    uint _e34 = p.dim;
+    uint at_query = ((row * _e29) + head) * _e34;
+    uint _e38 = p.dim;
+    if (lid < _e38) {
+        float _e45 = query[at_query + lid];
+        uint _e48 = p.scale;
+        q.inner[lid] = _e45 * as_type<float>(_e48);
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint _e52 = p.dim;
-    uint words = _e52 / 2u;
+    uint _e53 = p.dim;
+    uint words = _e53 / 2u;
     uint parts = 256u / words;
     uint word = lid % words;
     uint part = lid / words;
+    block = 0u;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {

@@ -52,111 +52,111 @@ struct main_Input {
         return;
     }
     uint head = wid.x;
-    uint _e10 = p.first;
-    uint _e13 = p.query_heads;
-    uint _e18 = p.dim;
-    uint at_query = ((_e10 * _e13) + head) * _e18;
+    uint position = p.position;
+    uint _e14 = p.first;
+    uint _e17 = p.query_heads;
     uint _e22 = p.dim;
-    uint words = _e22 / 2u;
+    uint at_query = ((_e14 * _e17) + head) * _e22;
+    uint _e26 = p.dim;
+    uint words = _e26 / 2u;
     uint parts = 256u / words;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e88 = block;
-            block = _e88 + 1u;
+            uint _e90 = block;
+            block = _e90 + 1u;
         }
         loop_init = false;
-        uint _e37 = block;
-        uint _e42 = p.position;
-        if ((_e37 * 64u) <= _e42) {
+        uint _e41 = block;
+        if ((0u + (_e41 * 64u)) <= position) {
         } else {
             break;
         }
         {
-            uint _e44 = block;
-            uint _e47 = p.query_heads;
-            uint begin = ((_e44 * _e47) + head) * 514u;
-            float near = partial[begin + lid];
-            float far = partial[(begin + 256u) + lid];
-            float most = partial[begin + 512u];
-            float weight = partial[begin + 513u];
-            float _e72 = greatest;
-            float now = metal::max(_e72, most);
+            uint _e46 = block;
+            uint _e49 = p.query_heads;
+            uint start = ((_e46 * _e49) + head) * 514u;
+            float near = partial[start + lid];
+            float far = partial[(start + 256u) + lid];
+            float most = partial[start + 512u];
+            float weight = partial[start + 513u];
             float _e74 = greatest;
-            float keep = metal::exp(_e74 - now);
+            float now = metal::max(_e74, most);
+            float _e76 = greatest;
+            float keep = metal::exp(_e76 - now);
             float share = metal::exp(most - now);
-            float _e79 = total;
-            total = metal::fma(_e79, keep, weight * share);
-            float _e82 = sum;
-            sum = metal::fma(_e82, keep, near * share);
-            float _e85 = more;
-            more = metal::fma(_e85, keep, far * share);
+            float _e81 = total;
+            total = metal::fma(_e81, keep, weight * share);
+            float _e84 = sum;
+            sum = metal::fma(_e84, keep, near * share);
+            float _e87 = more;
+            more = metal::fma(_e87, keep, far * share);
             greatest = now;
         }
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    float _e93 = sum;
-    red.inner[lid] = _e93;
+    float _e95 = sum;
+    red.inner[lid] = _e95;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     if (lid < words) {
-        float _e97 = red.inner[lid];
-        all = _e97;
+        float _e99 = red.inner[lid];
+        all = _e99;
         bool loop_init_1 = true;
         while(true) {
             if (!loop_init_1) {
-                uint _e111 = other;
-                other = _e111 + 1u;
+                uint _e113 = other;
+                other = _e113 + 1u;
             }
             loop_init_1 = false;
-            uint _e101 = other;
-            if (_e101 < parts) {
+            uint _e103 = other;
+            if (_e103 < parts) {
             } else {
                 break;
             }
             {
-                float _e103 = all;
-                uint _e105 = other;
-                float _e109 = red.inner[lid + (_e105 * words)];
-                all = _e103 + _e109;
+                float _e105 = all;
+                uint _e107 = other;
+                float _e111 = red.inner[lid + (_e107 * words)];
+                all = _e105 + _e111;
             }
         }
-        float _e121 = all;
-        float _e122 = total;
-        uint _e129 = p.dim;
-        float _e137 = both[(((at_query * 2u) + _e129) + (lid * 2u)) + 0u];
-        y[(at_query + (lid * 2u)) + 0u] = (_e121 / _e122) * (1.0 / (1.0 + metal::exp(-(_e137))));
+        float _e123 = all;
+        float _e124 = total;
+        uint _e131 = p.dim;
+        float _e139 = both[(((at_query * 2u) + _e131) + (lid * 2u)) + 0u];
+        y[(at_query + (lid * 2u)) + 0u] = (_e123 / _e124) * (1.0 / (1.0 + metal::exp(-(_e139))));
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    float _e147 = more;
-    red.inner[lid] = _e147;
+    float _e149 = more;
+    red.inner[lid] = _e149;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     if (lid < words) {
-        float _e151 = red.inner[lid];
-        all_1 = _e151;
+        float _e153 = red.inner[lid];
+        all_1 = _e153;
         bool loop_init_2 = true;
         while(true) {
             if (!loop_init_2) {
-                uint _e165 = other_1;
-                other_1 = _e165 + 1u;
+                uint _e167 = other_1;
+                other_1 = _e167 + 1u;
             }
             loop_init_2 = false;
-            uint _e155 = other_1;
-            if (_e155 < parts) {
+            uint _e157 = other_1;
+            if (_e157 < parts) {
             } else {
                 break;
             }
             {
-                float _e157 = all_1;
-                uint _e159 = other_1;
-                float _e163 = red.inner[lid + (_e159 * words)];
-                all_1 = _e157 + _e163;
+                float _e159 = all_1;
+                uint _e161 = other_1;
+                float _e165 = red.inner[lid + (_e161 * words)];
+                all_1 = _e159 + _e165;
             }
         }
-        float _e175 = all_1;
-        float _e176 = total;
-        uint _e183 = p.dim;
-        float _e191 = both[(((at_query * 2u) + _e183) + (lid * 2u)) + 1u];
-        y[(at_query + (lid * 2u)) + 1u] = (_e175 / _e176) * (1.0 / (1.0 + metal::exp(-(_e191))));
+        float _e177 = all_1;
+        float _e178 = total;
+        uint _e185 = p.dim;
+        float _e193 = both[(((at_query * 2u) + _e185) + (lid * 2u)) + 1u];
+        y[(at_query + (lid * 2u)) + 1u] = (_e177 / _e178) * (1.0 / (1.0 + metal::exp(-(_e193))));
         return;
     } else {
         return;

@@ -62,273 +62,273 @@ struct main_Input {
     }
     uint row = p.first;
     uint position = p.position;
-    uint block = wid.y * 64u;
+    uint block = 0u + (wid.y * 64u);
     uint head = wid.x;
-    uint _e19 = p.query_heads;
-    uint _e22 = p.key_value_heads;
-    uint pair_head = head / (_e19 / _e22);
-    uint _e27 = p.query_heads;
-    uint _e32 = p.dim;
-    uint at_query = ((row * _e27) + head) * _e32;
-    uint _e36 = p.dim;
-    if (lid < _e36) {
-        float _e43 = query[at_query + lid];
-        uint _e46 = p.scale;
-        q.inner[lid] = _e43 * as_type<float>(_e46);
+    uint _e21 = p.query_heads;
+    uint _e24 = p.key_value_heads;
+    uint pair_head = head / (_e21 / _e24);
+    uint _e29 = p.query_heads;
+    uint _e34 = p.dim;
+    uint at_query = ((row * _e29) + head) * _e34;
+    uint _e38 = p.dim;
+    if (lid < _e38) {
+        float _e45 = query[at_query + lid];
+        uint _e48 = p.scale;
+        q.inner[lid] = _e45 * as_type<float>(_e48);
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint _e51 = p.dim;
-    uint words = _e51 / 2u;
+    uint _e53 = p.dim;
+    uint words = _e53 / 2u;
     uint parts = 256u / words;
     uint word = lid % words;
     uint part = lid / words;
     uint mine = block + (lid >> 2u);
     if (mine <= position) {
-        uint _e66 = p.key_value_heads;
-        uint _e71 = p.dim;
-        uint at = ((mine * _e66) + pair_head) * _e71;
+        uint _e68 = p.key_value_heads;
+        uint _e73 = p.dim;
+        uint at = ((mine * _e68) + pair_head) * _e73;
         d = (lid & 3u) * 8u;
         bool loop_init = true;
         while(true) {
             if (!loop_init) {
-                uint _e164 = d;
-                d = _e164 + 32u;
+                uint _e166 = d;
+                d = _e166 + 32u;
             }
             loop_init = false;
-            uint _e78 = d;
-            uint _e81 = p.dim;
-            if (_e78 < _e81) {
+            uint _e80 = d;
+            uint _e83 = p.dim;
+            if (_e80 < _e83) {
             } else {
                 break;
             }
             {
-                uint _e84 = d;
-                metal::uint4 eight = keys[(at + _e84) >> 3u];
+                uint _e86 = d;
+                metal::uint4 eight = keys[(at + _e86) >> 3u];
                 metal::float2 a = float2(as_type<half2>(eight.x));
                 metal::float2 b = float2(as_type<half2>(eight.y));
                 metal::float2 c = float2(as_type<half2>(eight.z));
                 metal::float2 e = float2(as_type<half2>(eight.w));
-                uint _e99 = d;
-                float _e103 = q.inner[_e99 + 1u];
-                uint _e106 = d;
-                float _e108 = q.inner[_e106];
-                float _e110 = score;
-                score = metal::fma(_e103, a.y, metal::fma(_e108, a.x, _e110));
-                uint _e114 = d;
-                float _e118 = q.inner[_e114 + 3u];
-                uint _e121 = d;
-                float _e125 = q.inner[_e121 + 2u];
-                float _e127 = score;
-                score = metal::fma(_e118, b.y, metal::fma(_e125, b.x, _e127));
-                uint _e131 = d;
-                float _e135 = q.inner[_e131 + 5u];
-                uint _e138 = d;
-                float _e142 = q.inner[_e138 + 4u];
-                float _e144 = score;
-                score = metal::fma(_e135, c.y, metal::fma(_e142, c.x, _e144));
-                uint _e148 = d;
-                float _e152 = q.inner[_e148 + 7u];
-                uint _e155 = d;
-                float _e159 = q.inner[_e155 + 6u];
-                float _e161 = score;
-                score = metal::fma(_e152, e.y, metal::fma(_e159, e.x, _e161));
+                uint _e101 = d;
+                float _e105 = q.inner[_e101 + 1u];
+                uint _e108 = d;
+                float _e110 = q.inner[_e108];
+                float _e112 = score;
+                score = metal::fma(_e105, a.y, metal::fma(_e110, a.x, _e112));
+                uint _e116 = d;
+                float _e120 = q.inner[_e116 + 3u];
+                uint _e123 = d;
+                float _e127 = q.inner[_e123 + 2u];
+                float _e129 = score;
+                score = metal::fma(_e120, b.y, metal::fma(_e127, b.x, _e129));
+                uint _e133 = d;
+                float _e137 = q.inner[_e133 + 5u];
+                uint _e140 = d;
+                float _e144 = q.inner[_e140 + 4u];
+                float _e146 = score;
+                score = metal::fma(_e137, c.y, metal::fma(_e144, c.x, _e146));
+                uint _e150 = d;
+                float _e154 = q.inner[_e150 + 7u];
+                uint _e157 = d;
+                float _e161 = q.inner[_e157 + 6u];
+                float _e163 = score;
+                score = metal::fma(_e154, e.y, metal::fma(_e161, e.x, _e163));
             }
         }
     }
-    float _e169 = score;
-    red.inner[lid] = _e169;
+    float _e171 = score;
+    red.inner[lid] = _e171;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     uint same = lid & 252u;
-    float _e174 = red.inner[same];
-    float _e179 = red.inner[same + 1u];
-    float _e185 = red.inner[same + 2u];
-    float _e190 = red.inner[same + 3u];
-    score = (_e174 + _e179) + (_e185 + _e190);
+    float _e176 = red.inner[same];
+    float _e181 = red.inner[same + 1u];
+    float _e187 = red.inner[same + 2u];
+    float _e192 = red.inner[same + 3u];
+    score = (_e176 + _e181) + (_e187 + _e192);
     if (mine > position) {
         score = -300000000000000000000000000000000000000.0;
     }
     if ((lid & 3u) == 0u) {
-        float _e208 = score;
-        scores.inner[lid >> 4u][(lid >> 2u) & 3u] = _e208;
+        float _e210 = score;
+        scores.inner[lid >> 4u][(lid >> 2u) & 3u] = _e210;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    metal::float4 _e211 = scores.inner[0];
-    best = _e211;
+    metal::float4 _e213 = scores.inner[0];
+    best = _e213;
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e224 = fourth;
-            fourth = _e224 + 1u;
+            uint _e226 = fourth;
+            fourth = _e226 + 1u;
         }
         loop_init_1 = false;
-        uint _e215 = fourth;
-        if (_e215 < 16u) {
+        uint _e217 = fourth;
+        if (_e217 < 16u) {
         } else {
             break;
         }
         {
-            metal::float4 _e218 = best;
-            uint _e220 = fourth;
-            metal::float4 _e222 = scores.inner[_e220];
-            best = metal::max(_e218, _e222);
+            metal::float4 _e220 = best;
+            uint _e222 = fourth;
+            metal::float4 _e224 = scores.inner[_e222];
+            best = metal::max(_e220, _e224);
         }
     }
-    float _e228 = best.x;
-    float _e230 = best.y;
-    float _e233 = best.z;
-    float _e235 = best.w;
-    float most = metal::max(metal::max(_e228, _e230), metal::max(_e233, _e235));
+    float _e230 = best.x;
+    float _e232 = best.y;
+    float _e235 = best.z;
+    float _e237 = best.w;
+    float most = metal::max(metal::max(_e230, _e232), metal::max(_e235, _e237));
     if ((lid & 3u) == 0u) {
-        float _e251 = score;
-        weights.inner[lid >> 4u][(lid >> 2u) & 3u] = (mine > position) ? 0.0 : metal::exp(_e251 - most);
+        float _e253 = score;
+        weights.inner[lid >> 4u][(lid >> 2u) & 3u] = (mine > position) ? 0.0 : metal::exp(_e253 - most);
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    metal::float4 _e259 = weights.inner[0];
-    four = _e259;
+    metal::float4 _e261 = weights.inner[0];
+    four = _e261;
     bool loop_init_2 = true;
     while(true) {
         if (!loop_init_2) {
-            uint _e272 = fourth_1;
-            fourth_1 = _e272 + 1u;
+            uint _e274 = fourth_1;
+            fourth_1 = _e274 + 1u;
         }
         loop_init_2 = false;
-        uint _e263 = fourth_1;
-        if (_e263 < 16u) {
+        uint _e265 = fourth_1;
+        if (_e265 < 16u) {
         } else {
             break;
         }
         {
-            metal::float4 _e266 = four;
-            uint _e268 = fourth_1;
-            metal::float4 _e270 = weights.inner[_e268];
-            four = _e266 + _e270;
+            metal::float4 _e268 = four;
+            uint _e270 = fourth_1;
+            metal::float4 _e272 = weights.inner[_e270];
+            four = _e268 + _e272;
         }
     }
-    float _e276 = four.x;
-    float _e278 = four.y;
-    float _e281 = four.z;
-    float _e283 = four.w;
-    float weight = (_e276 + _e278) + (_e281 + _e283);
+    float _e278 = four.x;
+    float _e280 = four.y;
+    float _e283 = four.z;
+    float _e285 = four.w;
+    float weight = (_e278 + _e280) + (_e283 + _e285);
     if (part < parts) {
         uint count = metal::min(64u, (position - block) + 1u);
         j = part;
         bool loop_init_3 = true;
         while(true) {
             if (!loop_init_3) {
-                uint _e518 = j;
-                j = _e518 + (4u * parts);
+                uint _e520 = j;
+                j = _e520 + (4u * parts);
             }
             loop_init_3 = false;
-            uint _e297 = j;
-            if ((_e297 + (3u * parts)) < count) {
+            uint _e299 = j;
+            if ((_e299 + (3u * parts)) < count) {
             } else {
                 break;
             }
             {
                 {
-                    uint _e303 = j;
-                    uint _e310 = p.key_value_heads;
-                    uint _e316 = values[(((((block + _e303) + (0u * parts)) * _e310) + pair_head) * words) + word];
-                    metal::float2 pair = float2(as_type<half2>(_e316));
-                    uint _e319 = j;
-                    uint _e326 = j;
-                    float _e333 = weights.inner[(_e319 + (0u * parts)) >> 2u][(_e326 + (0u * parts)) & 3u];
-                    float _e335 = near;
-                    near = metal::fma(_e333, pair.x, _e335);
-                    uint _e338 = j;
-                    uint _e345 = j;
-                    float _e352 = weights.inner[(_e338 + (0u * parts)) >> 2u][(_e345 + (0u * parts)) & 3u];
-                    float _e354 = far;
-                    far = metal::fma(_e352, pair.y, _e354);
+                    uint _e305 = j;
+                    uint _e312 = p.key_value_heads;
+                    uint _e318 = values[(((((block + _e305) + (0u * parts)) * _e312) + pair_head) * words) + word];
+                    metal::float2 pair = float2(as_type<half2>(_e318));
+                    uint _e321 = j;
+                    uint _e328 = j;
+                    float _e335 = weights.inner[(_e321 + (0u * parts)) >> 2u][(_e328 + (0u * parts)) & 3u];
+                    float _e337 = near;
+                    near = metal::fma(_e335, pair.x, _e337);
+                    uint _e340 = j;
+                    uint _e347 = j;
+                    float _e354 = weights.inner[(_e340 + (0u * parts)) >> 2u][(_e347 + (0u * parts)) & 3u];
+                    float _e356 = far;
+                    far = metal::fma(_e354, pair.y, _e356);
                 }
                 {
-                    uint _e357 = j;
-                    uint _e364 = p.key_value_heads;
-                    uint _e370 = values[(((((block + _e357) + (1u * parts)) * _e364) + pair_head) * words) + word];
-                    metal::float2 pair_1 = float2(as_type<half2>(_e370));
-                    uint _e373 = j;
-                    uint _e380 = j;
-                    float _e387 = weights.inner[(_e373 + (1u * parts)) >> 2u][(_e380 + (1u * parts)) & 3u];
-                    float _e389 = near;
-                    near = metal::fma(_e387, pair_1.x, _e389);
-                    uint _e392 = j;
-                    uint _e399 = j;
-                    float _e406 = weights.inner[(_e392 + (1u * parts)) >> 2u][(_e399 + (1u * parts)) & 3u];
-                    float _e408 = far;
-                    far = metal::fma(_e406, pair_1.y, _e408);
+                    uint _e359 = j;
+                    uint _e366 = p.key_value_heads;
+                    uint _e372 = values[(((((block + _e359) + (1u * parts)) * _e366) + pair_head) * words) + word];
+                    metal::float2 pair_1 = float2(as_type<half2>(_e372));
+                    uint _e375 = j;
+                    uint _e382 = j;
+                    float _e389 = weights.inner[(_e375 + (1u * parts)) >> 2u][(_e382 + (1u * parts)) & 3u];
+                    float _e391 = near;
+                    near = metal::fma(_e389, pair_1.x, _e391);
+                    uint _e394 = j;
+                    uint _e401 = j;
+                    float _e408 = weights.inner[(_e394 + (1u * parts)) >> 2u][(_e401 + (1u * parts)) & 3u];
+                    float _e410 = far;
+                    far = metal::fma(_e408, pair_1.y, _e410);
                 }
                 {
-                    uint _e411 = j;
-                    uint _e418 = p.key_value_heads;
-                    uint _e424 = values[(((((block + _e411) + (2u * parts)) * _e418) + pair_head) * words) + word];
-                    metal::float2 pair_2 = float2(as_type<half2>(_e424));
-                    uint _e427 = j;
-                    uint _e434 = j;
-                    float _e441 = weights.inner[(_e427 + (2u * parts)) >> 2u][(_e434 + (2u * parts)) & 3u];
-                    float _e443 = near;
-                    near = metal::fma(_e441, pair_2.x, _e443);
-                    uint _e446 = j;
-                    uint _e453 = j;
-                    float _e460 = weights.inner[(_e446 + (2u * parts)) >> 2u][(_e453 + (2u * parts)) & 3u];
-                    float _e462 = far;
-                    far = metal::fma(_e460, pair_2.y, _e462);
+                    uint _e413 = j;
+                    uint _e420 = p.key_value_heads;
+                    uint _e426 = values[(((((block + _e413) + (2u * parts)) * _e420) + pair_head) * words) + word];
+                    metal::float2 pair_2 = float2(as_type<half2>(_e426));
+                    uint _e429 = j;
+                    uint _e436 = j;
+                    float _e443 = weights.inner[(_e429 + (2u * parts)) >> 2u][(_e436 + (2u * parts)) & 3u];
+                    float _e445 = near;
+                    near = metal::fma(_e443, pair_2.x, _e445);
+                    uint _e448 = j;
+                    uint _e455 = j;
+                    float _e462 = weights.inner[(_e448 + (2u * parts)) >> 2u][(_e455 + (2u * parts)) & 3u];
+                    float _e464 = far;
+                    far = metal::fma(_e462, pair_2.y, _e464);
                 }
                 {
-                    uint _e465 = j;
-                    uint _e472 = p.key_value_heads;
-                    uint _e478 = values[(((((block + _e465) + (3u * parts)) * _e472) + pair_head) * words) + word];
-                    metal::float2 pair_3 = float2(as_type<half2>(_e478));
-                    uint _e481 = j;
-                    uint _e488 = j;
-                    float _e495 = weights.inner[(_e481 + (3u * parts)) >> 2u][(_e488 + (3u * parts)) & 3u];
-                    float _e497 = near;
-                    near = metal::fma(_e495, pair_3.x, _e497);
-                    uint _e500 = j;
-                    uint _e507 = j;
-                    float _e514 = weights.inner[(_e500 + (3u * parts)) >> 2u][(_e507 + (3u * parts)) & 3u];
-                    float _e516 = far;
-                    far = metal::fma(_e514, pair_3.y, _e516);
+                    uint _e467 = j;
+                    uint _e474 = p.key_value_heads;
+                    uint _e480 = values[(((((block + _e467) + (3u * parts)) * _e474) + pair_head) * words) + word];
+                    metal::float2 pair_3 = float2(as_type<half2>(_e480));
+                    uint _e483 = j;
+                    uint _e490 = j;
+                    float _e497 = weights.inner[(_e483 + (3u * parts)) >> 2u][(_e490 + (3u * parts)) & 3u];
+                    float _e499 = near;
+                    near = metal::fma(_e497, pair_3.x, _e499);
+                    uint _e502 = j;
+                    uint _e509 = j;
+                    float _e516 = weights.inner[(_e502 + (3u * parts)) >> 2u][(_e509 + (3u * parts)) & 3u];
+                    float _e518 = far;
+                    far = metal::fma(_e516, pair_3.y, _e518);
                 }
             }
         }
         bool loop_init_4 = true;
         while(true) {
             if (!loop_init_4) {
-                uint _e563 = j;
-                j = _e563 + parts;
+                uint _e565 = j;
+                j = _e565 + parts;
             }
             loop_init_4 = false;
-            uint _e522 = j;
-            if (_e522 < count) {
+            uint _e524 = j;
+            if (_e524 < count) {
             } else {
                 break;
             }
             {
                 {
-                    uint _e525 = j;
-                    uint _e529 = p.key_value_heads;
-                    uint _e535 = values[((((block + _e525) * _e529) + pair_head) * words) + word];
-                    metal::float2 pair_4 = float2(as_type<half2>(_e535));
-                    uint _e538 = j;
-                    uint _e542 = j;
-                    float _e546 = weights.inner[_e538 >> 2u][_e542 & 3u];
-                    float _e548 = near;
-                    near = metal::fma(_e546, pair_4.x, _e548);
-                    uint _e551 = j;
-                    uint _e555 = j;
-                    float _e559 = weights.inner[_e551 >> 2u][_e555 & 3u];
-                    float _e561 = far;
-                    far = metal::fma(_e559, pair_4.y, _e561);
+                    uint _e527 = j;
+                    uint _e531 = p.key_value_heads;
+                    uint _e537 = values[((((block + _e527) * _e531) + pair_head) * words) + word];
+                    metal::float2 pair_4 = float2(as_type<half2>(_e537));
+                    uint _e540 = j;
+                    uint _e544 = j;
+                    float _e548 = weights.inner[_e540 >> 2u][_e544 & 3u];
+                    float _e550 = near;
+                    near = metal::fma(_e548, pair_4.x, _e550);
+                    uint _e553 = j;
+                    uint _e557 = j;
+                    float _e561 = weights.inner[_e553 >> 2u][_e557 & 3u];
+                    float _e563 = far;
+                    far = metal::fma(_e561, pair_4.y, _e563);
                 }
             }
         }
     }
-    uint _e568 = p.query_heads;
-    uint to = ((wid.y * _e568) + head) * 514u;
-    float _e576 = near;
-    partial[to + lid] = _e576;
-    float _e582 = far;
-    partial[(to + 256u) + lid] = _e582;
+    uint _e570 = p.query_heads;
+    uint to = ((wid.y * _e570) + head) * 514u;
+    float _e578 = near;
+    partial[to + lid] = _e578;
+    float _e584 = far;
+    partial[(to + 256u) + lid] = _e584;
     if (lid == 0u) {
         partial[to + 512u] = most;
         partial[to + 513u] = weight;

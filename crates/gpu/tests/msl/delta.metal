@@ -48,33 +48,24 @@ struct main_Input {
 , constant _mslBufferSizes& _buffer_sizes [[buffer(9)]]
 ) {
     uint key_head = {};
-    float s0_ = 0.0;
+    metal::float4 s0_ = metal::float4(0.0);
     bool local = {};
-    float s1_ = 0.0;
     bool local_1 = {};
-    float s2_ = 0.0;
     bool local_2 = {};
-    float s3_ = 0.0;
     bool local_3 = {};
     metal::float4 now = metal::float4(0.0);
-    float q0_ = 0.0;
-    float k0_ = 0.0;
-    float q1_ = 0.0;
-    float k1_ = 0.0;
-    float q2_ = 0.0;
-    float k2_ = 0.0;
-    float q3_ = 0.0;
-    float k3_ = 0.0;
+    metal::float4 q0_ = metal::float4(0.0);
+    metal::float4 k0_ = metal::float4(0.0);
     uint t = 0u;
-    float u = {};
-    float w = {};
-    float qk = {};
-    metal::float4 all = {};
-    uint other = {};
+    metal::float4 u = {};
+    metal::float4 w = {};
+    metal::float4 qk = {};
+    metal::float3 all = {};
     bool local_4 = {};
     bool local_5 = {};
     bool local_6 = {};
     bool local_7 = {};
+    bool local_8 = {};
     uint _e4 = control[0];
     if (_e4 != 0u) {
         return;
@@ -88,9 +79,9 @@ struct main_Input {
         uint _e24 = p.key_heads;
         key_head = head % _e24;
     }
-    uint local_8 = lid & 31u;
+    uint local_9 = lid & 31u;
     uint eighth = lid >> 5u;
-    uint column = (wid.y * 32u) + local_8;
+    uint column = (wid.y * 32u) + local_9;
     uint _e36 = p.value_dim;
     bool inside = column < _e36;
     uint low = eighth * 4u;
@@ -101,285 +92,231 @@ struct main_Input {
     uint _e60 = p.value_dim;
     uint at_state = (((head * 32u) + low) * _e60) + column;
     if (inside) {
-        local = (low + 0u) < 32u;
+        local = true;
     } else {
         local = false;
     }
-    bool _e72 = local;
-    if (_e72) {
-        uint _e77 = p.value_dim;
-        float _e81 = state[at_state + (0u * _e77)];
-        s0_ = _e81;
+    bool _e70 = local;
+    if (_e70) {
+        uint _e76 = p.value_dim;
+        float _e80 = state[at_state + (0u * _e76)];
+        s0_.x = _e80;
     }
     if (inside) {
-        local_1 = (low + 1u) < 32u;
+        local_1 = true;
     } else {
         local_1 = false;
     }
-    bool _e91 = local_1;
-    if (_e91) {
-        uint _e96 = p.value_dim;
-        float _e100 = state[at_state + (1u * _e96)];
-        s1_ = _e100;
+    bool _e85 = local_1;
+    if (_e85) {
+        uint _e91 = p.value_dim;
+        float _e95 = state[at_state + (1u * _e91)];
+        s0_.y = _e95;
     }
     if (inside) {
-        local_2 = (low + 2u) < 32u;
+        local_2 = true;
     } else {
         local_2 = false;
     }
-    bool _e110 = local_2;
-    if (_e110) {
-        uint _e115 = p.value_dim;
-        float _e119 = state[at_state + (2u * _e115)];
-        s2_ = _e119;
+    bool _e100 = local_2;
+    if (_e100) {
+        uint _e106 = p.value_dim;
+        float _e110 = state[at_state + (2u * _e106)];
+        s0_.z = _e110;
     }
     if (inside) {
-        local_3 = (low + 3u) < 32u;
+        local_3 = true;
     } else {
         local_3 = false;
     }
-    bool _e129 = local_3;
-    if (_e129) {
-        uint _e134 = p.value_dim;
-        float _e138 = state[at_state + (3u * _e134)];
-        s3_ = _e138;
+    bool _e115 = local_3;
+    if (_e115) {
+        uint _e121 = p.value_dim;
+        float _e125 = state[at_state + (3u * _e121)];
+        s0_.w = _e125;
     }
     float own_rate = rate[head];
     float own_bias = bias[head];
     {
         uint row = p.first;
-        uint _e168 = key_head;
-        uint at_query = ((row * channels) + (_e168 * 32u)) + low;
-        uint _e175 = p.key_heads;
-        uint at_key = at_query + (_e175 * 32u);
-        uint _e183 = p.key_heads;
-        uint _e190 = p.value_dim;
-        uint at_value = (((row * channels) + ((2u * _e183) * 32u)) + (head * _e190)) + column;
-        uint _e197 = p.value_heads;
-        float _e201 = decay[(row * _e197) + head];
-        uint _e205 = p.value_heads;
-        float _e209 = beta[(row * _e205) + head];
-        now = metal::float4(_e201, _e209, 0.0, 0.0);
+        uint _e145 = key_head;
+        uint at_query = ((row * channels) + (_e145 * 32u)) + low;
+        uint _e152 = p.key_heads;
+        uint at_key = at_query + (_e152 * 32u);
+        uint _e160 = p.key_heads;
+        uint _e167 = p.value_dim;
+        uint at_value = (((row * channels) + ((2u * _e160) * 32u)) + (head * _e167)) + column;
+        uint _e174 = p.value_heads;
+        float _e178 = decay[(row * _e174) + head];
+        uint _e182 = p.value_heads;
+        float _e186 = beta[(row * _e182) + head];
+        now = metal::float4(_e178, _e186, 0.0, 0.0);
         if (inside) {
-            float _e221 = x[at_value >> 2u][at_value & 3u];
-            now.z = _e221;
+            float _e198 = x[at_value >> 2u][at_value & 3u];
+            now.z = _e198;
         }
-        metal::float4 query0_ = x[(at_query >> 2u) + 0u];
-        metal::float4 key0_ = x[(at_key >> 2u) + 0u];
-        q0_ = query0_.x;
-        k0_ = key0_.x;
-        q1_ = query0_.y;
-        k1_ = key0_.y;
-        q2_ = query0_.z;
-        k2_ = key0_.z;
-        q3_ = query0_.w;
-        k3_ = key0_.w;
+        metal::float4 _e205 = x[(at_query >> 2u) + 0u];
+        q0_ = _e205;
+        metal::float4 _e212 = x[(at_key >> 2u) + 0u];
+        k0_ = _e212;
     }
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e503 = t;
-            t = _e503 + 1u;
+            uint _e481 = t;
+            t = _e481 + 1u;
         }
         loop_init = false;
-        uint _e246 = t;
-        uint _e249 = p.tokens;
-        if (_e246 < _e249) {
+        uint _e215 = t;
+        uint _e218 = p.tokens;
+        if (_e215 < _e218) {
         } else {
             break;
         }
         {
-            uint _e253 = p.first;
-            uint _e254 = t;
-            uint row_1 = _e253 + _e254;
-            float _e257 = now.x;
-            float a = _e257 + own_bias;
+            uint _e222 = p.first;
+            uint _e223 = t;
+            uint row_1 = _e222 + _e223;
+            float _e226 = now.x;
+            float a = _e226 + own_bias;
             float softplus = metal::max(a, 0.0) + metal::log(1.0 + metal::exp(-(metal::abs(a))));
             float g = metal::exp(-((own_rate * softplus)));
-            float _e272 = now.y;
-            float strength = 1.0 / (1.0 + metal::exp(-(_e272)));
+            float _e241 = now.y;
+            float strength = 1.0 / (1.0 + metal::exp(-(_e241)));
             float v = now.z;
-            u = 0.0;
-            w = 0.0;
-            qk = 0.0;
-            float kept0_ = k0_;
-            float _e288 = s0_;
-            float _e289 = k0_;
-            float _e290 = u;
-            u = metal::fma(_e288, _e289, _e290);
-            float _e292 = s0_;
-            float _e293 = q0_;
-            float _e294 = w;
-            w = metal::fma(_e292, _e293, _e294);
-            float _e296 = q0_;
-            float _e297 = k0_;
-            float _e298 = qk;
-            qk = metal::fma(_e296, _e297, _e298);
-            float kept1_ = k1_;
-            float _e301 = s1_;
-            float _e302 = k1_;
-            float _e303 = u;
-            u = metal::fma(_e301, _e302, _e303);
-            float _e305 = s1_;
-            float _e306 = q1_;
-            float _e307 = w;
-            w = metal::fma(_e305, _e306, _e307);
-            float _e309 = q1_;
-            float _e310 = k1_;
-            float _e311 = qk;
-            qk = metal::fma(_e309, _e310, _e311);
-            float kept2_ = k2_;
-            float _e314 = s2_;
-            float _e315 = k2_;
-            float _e316 = u;
-            u = metal::fma(_e314, _e315, _e316);
-            float _e318 = s2_;
-            float _e319 = q2_;
-            float _e320 = w;
-            w = metal::fma(_e318, _e319, _e320);
-            float _e322 = q2_;
-            float _e323 = k2_;
-            float _e324 = qk;
-            qk = metal::fma(_e322, _e323, _e324);
-            float kept3_ = k3_;
-            float _e327 = s3_;
-            float _e328 = k3_;
-            float _e329 = u;
-            u = metal::fma(_e327, _e328, _e329);
-            float _e331 = s3_;
-            float _e332 = q3_;
-            float _e333 = w;
-            w = metal::fma(_e331, _e332, _e333);
-            float _e335 = q3_;
-            float _e336 = k3_;
-            float _e337 = qk;
-            qk = metal::fma(_e335, _e336, _e337);
-            uint _e339 = t;
-            uint _e344 = p.tokens;
-            if ((_e339 + 1u) < _e344) {
-                uint _e348 = p.first;
-                uint _e349 = t;
-                uint row_2 = (_e348 + _e349) + 1u;
-                uint _e354 = key_head;
-                uint at_query_1 = ((row_2 * channels) + (_e354 * 32u)) + low;
-                uint _e361 = p.key_heads;
-                uint at_key_1 = at_query_1 + (_e361 * 32u);
-                uint _e369 = p.key_heads;
-                uint _e376 = p.value_dim;
-                uint at_value_1 = (((row_2 * channels) + ((2u * _e369) * 32u)) + (head * _e376)) + column;
-                uint _e383 = p.value_heads;
-                float _e387 = decay[(row_2 * _e383) + head];
-                uint _e391 = p.value_heads;
-                float _e395 = beta[(row_2 * _e391) + head];
-                now = metal::float4(_e387, _e395, 0.0, 0.0);
+            u = metal::float4(0.0);
+            w = metal::float4(0.0);
+            qk = metal::float4(0.0);
+            metal::float4 kept0_ = k0_;
+            metal::float4 _e260 = s0_;
+            metal::float4 _e261 = k0_;
+            metal::float4 _e262 = u;
+            u = metal::fma(_e260, _e261, _e262);
+            metal::float4 _e264 = s0_;
+            metal::float4 _e265 = q0_;
+            metal::float4 _e266 = w;
+            w = metal::fma(_e264, _e265, _e266);
+            metal::float4 _e268 = q0_;
+            metal::float4 _e269 = k0_;
+            metal::float4 _e270 = qk;
+            qk = metal::fma(_e268, _e269, _e270);
+            uint _e272 = t;
+            uint _e277 = p.tokens;
+            if ((_e272 + 1u) < _e277) {
+                uint _e281 = p.first;
+                uint _e282 = t;
+                uint row_2 = (_e281 + _e282) + 1u;
+                uint _e287 = key_head;
+                uint at_query_1 = ((row_2 * channels) + (_e287 * 32u)) + low;
+                uint _e294 = p.key_heads;
+                uint at_key_1 = at_query_1 + (_e294 * 32u);
+                uint _e302 = p.key_heads;
+                uint _e309 = p.value_dim;
+                uint at_value_1 = (((row_2 * channels) + ((2u * _e302) * 32u)) + (head * _e309)) + column;
+                uint _e316 = p.value_heads;
+                float _e320 = decay[(row_2 * _e316) + head];
+                uint _e324 = p.value_heads;
+                float _e328 = beta[(row_2 * _e324) + head];
+                now = metal::float4(_e320, _e328, 0.0, 0.0);
                 if (inside) {
-                    float _e407 = x[at_value_1 >> 2u][at_value_1 & 3u];
-                    now.z = _e407;
+                    float _e340 = x[at_value_1 >> 2u][at_value_1 & 3u];
+                    now.z = _e340;
                 }
-                metal::float4 query0_1 = x[(at_query_1 >> 2u) + 0u];
-                metal::float4 key0_1 = x[(at_key_1 >> 2u) + 0u];
-                q0_ = query0_1.x;
-                k0_ = key0_1.x;
-                q1_ = query0_1.y;
-                k1_ = key0_1.y;
-                q2_ = query0_1.z;
-                k2_ = key0_1.z;
-                q3_ = query0_1.w;
-                k3_ = key0_1.w;
+                metal::float4 _e347 = x[(at_query_1 >> 2u) + 0u];
+                q0_ = _e347;
+                metal::float4 _e354 = x[(at_key_1 >> 2u) + 0u];
+                k0_ = _e354;
             }
-            uint _e430 = t;
-            uint half_ = (_e430 & 1u) * 256u;
-            float _e438 = u;
-            float _e439 = w;
-            float _e440 = qk;
-            partial.inner[half_ + lid] = metal::float4(_e438, _e439, _e440, 0.0);
+            float _e356 = u.x;
+            float _e358 = u.y;
+            float _e361 = u.z;
+            float _e363 = u.w;
+            float _e367 = w.x;
+            float _e369 = w.y;
+            float _e372 = w.z;
+            float _e374 = w.w;
+            float _e378 = qk.x;
+            float _e380 = qk.y;
+            float _e383 = qk.z;
+            float _e385 = qk.w;
+            all = metal::float3((_e356 + _e358) + (_e361 + _e363), (_e367 + _e369) + (_e372 + _e374), (_e378 + _e380) + (_e383 + _e385));
+            uint _e390 = t;
+            uint half_ = (_e390 & 1u) * 256u;
+            metal::float3 _e398 = all;
+            partial.inner[half_ + lid] = metal::float4(_e398, 0.0);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::float4 _e446 = partial.inner[half_ + local_8];
-            all = _e446;
-            other = 1u;
-            bool loop_init_1 = true;
-            while(true) {
-                if (!loop_init_1) {
-                    uint _e463 = other;
-                    other = _e463 + 1u;
-                }
-                loop_init_1 = false;
-                uint _e450 = other;
-                if (_e450 < 8u) {
-                } else {
-                    break;
-                }
-                {
-                    metal::float4 _e453 = all;
-                    uint _e455 = other;
-                    metal::float4 _e461 = partial.inner[(half_ + (_e455 * 32u)) + local_8];
-                    all = _e453 + _e461;
-                }
-            }
+            uint at = half_ + local_9;
+            metal::float4 _e404 = partial.inner[at];
+            metal::float4 _e409 = partial.inner[at + 32u];
+            metal::float4 _e415 = partial.inner[at + 64u];
+            metal::float4 _e420 = partial.inner[at + 96u];
+            metal::float4 _e427 = partial.inner[at + 128u];
+            metal::float4 _e432 = partial.inner[at + 160u];
+            metal::float4 _e438 = partial.inner[at + 192u];
+            metal::float4 _e443 = partial.inner[at + 224u];
+            all = (((_e404 + _e409) + (_e415 + _e420)) + ((_e427 + _e432) + (_e438 + _e443))).xyz;
+            float _e449 = all.x;
+            float d = strength * (v - (g * _e449));
             if (inside) {
-                float _e467 = all.x;
-                float d = strength * (v - (g * _e467));
-                if (eighth == 0u) {
-                    uint _e476 = p.value_heads;
-                    uint _e481 = p.value_dim;
-                    float _e486 = all.z;
-                    float _e488 = all.y;
-                    y[(((row_1 * _e476) + head) * _e481) + column] = metal::fma(_e486, d, g * _e488);
-                }
-                float _e491 = s0_;
-                s0_ = metal::fma(d, kept0_, _e491 * g);
-                float _e494 = s1_;
-                s1_ = metal::fma(d, kept1_, _e494 * g);
-                float _e497 = s2_;
-                s2_ = metal::fma(d, kept2_, _e497 * g);
-                float _e500 = s3_;
-                s3_ = metal::fma(d, kept3_, _e500 * g);
+                local_4 = eighth == 0u;
+            } else {
+                local_4 = false;
             }
+            bool _e458 = local_4;
+            if (_e458) {
+                uint _e462 = p.value_heads;
+                uint _e467 = p.value_dim;
+                float _e472 = all.z;
+                float _e474 = all.y;
+                y[(((row_1 * _e462) + head) * _e467) + column] = metal::fma(_e472, d, g * _e474);
+            }
+            metal::float4 _e478 = s0_;
+            s0_ = metal::fma(metal::float4(d), kept0_, _e478 * g);
         }
     }
     if (inside) {
-        local_4 = (low + 0u) < 32u;
-    } else {
-        local_4 = false;
-    }
-    bool _e513 = local_4;
-    if (_e513) {
-        uint _e518 = p.value_dim;
-        float _e522 = s0_;
-        state[at_state + (0u * _e518)] = _e522;
-    }
-    if (inside) {
-        local_5 = (low + 1u) < 32u;
+        local_5 = true;
     } else {
         local_5 = false;
     }
-    bool _e530 = local_5;
-    if (_e530) {
-        uint _e535 = p.value_dim;
-        float _e539 = s1_;
-        state[at_state + (1u * _e535)] = _e539;
+    bool _e488 = local_5;
+    if (_e488) {
+        uint _e493 = p.value_dim;
+        float _e498 = s0_.x;
+        state[at_state + (0u * _e493)] = _e498;
     }
     if (inside) {
-        local_6 = (low + 2u) < 32u;
+        local_6 = true;
     } else {
         local_6 = false;
     }
-    bool _e547 = local_6;
-    if (_e547) {
-        uint _e552 = p.value_dim;
-        float _e556 = s2_;
-        state[at_state + (2u * _e552)] = _e556;
+    bool _e503 = local_6;
+    if (_e503) {
+        uint _e508 = p.value_dim;
+        float _e513 = s0_.y;
+        state[at_state + (1u * _e508)] = _e513;
     }
     if (inside) {
-        local_7 = (low + 3u) < 32u;
+        local_7 = true;
     } else {
         local_7 = false;
     }
-    bool _e564 = local_7;
-    if (_e564) {
-        uint _e569 = p.value_dim;
-        float _e573 = s3_;
-        state[at_state + (3u * _e569)] = _e573;
+    bool _e518 = local_7;
+    if (_e518) {
+        uint _e523 = p.value_dim;
+        float _e528 = s0_.z;
+        state[at_state + (2u * _e523)] = _e528;
+    }
+    if (inside) {
+        local_8 = true;
+    } else {
+        local_8 = false;
+    }
+    bool _e533 = local_8;
+    if (_e533) {
+        uint _e538 = p.value_dim;
+        float _e543 = s0_.w;
+        state[at_state + (3u * _e538)] = _e543;
         return;
     } else {
         return;

@@ -1548,9 +1548,10 @@ struct main_Input {
             }
             bool _e5440 = local_3;
             if (_e5440) {
-                uint _e5442 = pair;
-                uint _e5445 = p.rows;
-                y[((_e5442 * _e5445) + first) + r] = (gate / (1.0 + metal::exp(-(gate)))) * up;
+                float inner = (gate / (1.0 + metal::exp(-(gate)))) * up;
+                uint _e5448 = pair;
+                uint _e5451 = p.rows;
+                y[((_e5448 * _e5451) + first) + r] = inner;
             }
         }
     }

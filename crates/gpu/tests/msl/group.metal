@@ -19,12 +19,12 @@ struct Parameters {
     uint tiles_most;
 };
 struct type_3 {
-    metal::uint4 inner[256];
+    metal::uint4 inner[64];
 };
-struct type_4 {
-    uint inner[1024];
+struct type_5 {
+    metal::atomic_uint inner[1024];
 };
-struct type_6 {
+struct type_7 {
     metal::uint2 inner[256];
 };
 
@@ -39,351 +39,323 @@ struct main_Input {
 , device type_1 const& control [[buffer(4)]]
 , constant Parameters& p [[buffer(0)]]
 , threadgroup type_3& staged
-, threadgroup type_4& places
-, threadgroup type_6& before
+, threadgroup type_5& places
+, threadgroup type_7& before
 , constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
-    metal::uint2 own = metal::uint2(0u);
     uint e = {};
-    uint count = {};
-    uint start = {};
-    metal::uint4 own_ids = {};
     uint at = {};
+    metal::uint4 four = {};
+    metal::uint2 own = metal::uint2(0u);
+    uint e_1 = {};
     uint step = 1u;
     metal::uint2 sum = {};
     metal::uint2 next = {};
-    uint e_1 = {};
+    uint e_2 = {};
     uint done = {};
     uint tile = {};
-    uint e_2 = {};
-    uint place = {};
-    uint start_1 = {};
-    metal::uint4 own_ids_1 = {};
+    uint soon = 4294967295u;
+    uint start = 0u;
+    metal::uint4 same = {};
     uint at_1 = {};
     uint _e4 = control[0];
     if (_e4 != 0u) {
         return;
     }
-    uint _e9 = p.experts;
-    uint each = (_e9 + 255u) >> 8u;
-    uint first = lid * each;
-    e = first;
+    e = lid;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e132 = e;
-            e = _e132 + 1u;
+            uint _e17 = e;
+            e = _e17 + 256u;
         }
         loop_init = false;
-        uint _e19 = e;
-        if (_e19 < (first + each)) {
+        uint _e8 = e;
+        uint _e11 = p.experts;
+        if (_e8 < _e11) {
         } else {
             break;
         }
         {
-            count = 0u;
-            start = 0u;
-            bool loop_init_1 = true;
-            while(true) {
-                if (!loop_init_1) {
-                    uint _e110 = start;
-                    start = _e110 + 1024u;
-                }
-                loop_init_1 = false;
-                uint _e26 = start;
-                uint _e29 = p.pairs;
-                if (_e26 < _e29) {
-                } else {
-                    break;
-                }
-                {
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    uint _e31 = start;
-                    uint own_pair = _e31 + (4u * lid);
-                    own_ids = metal::uint4(4294967295u);
-                    uint _e40 = p.pairs;
-                    if (own_pair < _e40) {
-                        uint _e45 = ids[own_pair];
-                        own_ids.x = _e45;
-                    }
-                    uint _e50 = p.pairs;
-                    if ((own_pair + 1u) < _e50) {
-                        uint _e57 = ids[own_pair + 1u];
-                        own_ids.y = _e57;
-                    }
-                    uint _e62 = p.pairs;
-                    if ((own_pair + 2u) < _e62) {
-                        uint _e69 = ids[own_pair + 2u];
-                        own_ids.z = _e69;
-                    }
-                    uint _e74 = p.pairs;
-                    if ((own_pair + 3u) < _e74) {
-                        uint _e81 = ids[own_pair + 3u];
-                        own_ids.w = _e81;
-                    }
-                    metal::uint4 _e84 = own_ids;
-                    staged.inner[lid] = _e84;
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    at = 0u;
-                    bool loop_init_2 = true;
-                    while(true) {
-                        if (!loop_init_2) {
-                            uint _e107 = at;
-                            at = _e107 + 1u;
-                        }
-                        loop_init_2 = false;
-                        uint _e87 = at;
-                        if (_e87 < 256u) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e91 = at;
-                            metal::uint4 _e93 = staged.inner[_e91];
-                            uint _e94 = e;
-                            metal::uint4 same = static_cast<metal::uint4>(_e93 == metal::uint4(_e94));
-                            uint _e98 = count;
-                            count = (((_e98 + same.x) + same.y) + same.z) + same.w;
-                        }
-                    }
-                }
-            }
-            uint _e114 = e;
-            uint _e116 = count;
-            places.inner[_e114] = _e116;
-            metal::uint2 _e117 = own;
-            uint _e118 = count;
-            uint _e119 = count;
-            uint _e122 = p.of_tile;
-            uint _e128 = p.of_tile;
-            own = _e117 + metal::uint2(_e118, ((_e119 + _e122) - 1u) / _e128);
+            uint _e14 = e;
+            metal::atomic_store_explicit(&places.inner[_e14], 0u, metal::memory_order_relaxed);
         }
     }
-    metal::uint2 _e137 = own;
-    before.inner[lid] = _e137;
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    at = lid;
+    bool loop_init_1 = true;
+    while(true) {
+        if (!loop_init_1) {
+            uint _e124 = at;
+            at = _e124 + 1024u;
+        }
+        loop_init_1 = false;
+        uint _e21 = at;
+        uint _e24 = p.pairs;
+        if (_e21 < _e24) {
+        } else {
+            break;
+        }
+        {
+            four = metal::uint4(4294967295u);
+            uint _e31 = at;
+            uint _e33 = ids[_e31];
+            four.x = _e33;
+            uint _e34 = at;
+            uint _e39 = p.pairs;
+            if ((_e34 + 256u) < _e39) {
+                uint _e43 = at;
+                uint _e47 = ids[_e43 + 256u];
+                four.y = _e47;
+            }
+            uint _e48 = at;
+            uint _e53 = p.pairs;
+            if ((_e48 + 512u) < _e53) {
+                uint _e57 = at;
+                uint _e61 = ids[_e57 + 512u];
+                four.z = _e61;
+            }
+            uint _e62 = at;
+            uint _e67 = p.pairs;
+            if ((_e62 + 768u) < _e67) {
+                uint _e71 = at;
+                uint _e75 = ids[_e71 + 768u];
+                four.w = _e75;
+            }
+            uint _e77 = four.x;
+            uint _e80 = p.experts;
+            if (_e77 < _e80) {
+                uint _e84 = four.x;
+                uint _e87 = metal::atomic_fetch_add_explicit(&places.inner[_e84], 1u, metal::memory_order_relaxed);
+            }
+            uint _e89 = four.y;
+            uint _e92 = p.experts;
+            if (_e89 < _e92) {
+                uint _e96 = four.y;
+                uint _e99 = metal::atomic_fetch_add_explicit(&places.inner[_e96], 1u, metal::memory_order_relaxed);
+            }
+            uint _e101 = four.z;
+            uint _e104 = p.experts;
+            if (_e101 < _e104) {
+                uint _e108 = four.z;
+                uint _e111 = metal::atomic_fetch_add_explicit(&places.inner[_e108], 1u, metal::memory_order_relaxed);
+            }
+            uint _e113 = four.w;
+            uint _e116 = p.experts;
+            if (_e113 < _e116) {
+                uint _e120 = four.w;
+                uint _e123 = metal::atomic_fetch_add_explicit(&places.inner[_e120], 1u, metal::memory_order_relaxed);
+            }
+        }
+    }
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    uint _e129 = p.experts;
+    uint each = (_e129 + 255u) >> 8u;
+    uint first = lid * each;
+    uint _e138 = p.experts;
+    uint end = metal::min(first + each, _e138);
+    e_1 = first;
+    bool loop_init_2 = true;
+    while(true) {
+        if (!loop_init_2) {
+            uint _e163 = e_1;
+            e_1 = _e163 + 1u;
+        }
+        loop_init_2 = false;
+        uint _e144 = e_1;
+        if (_e144 < end) {
+        } else {
+            break;
+        }
+        {
+            uint _e147 = e_1;
+            uint count = metal::atomic_load_explicit(&places.inner[_e147], metal::memory_order_relaxed);
+            metal::uint2 _e150 = own;
+            uint _e153 = p.of_tile;
+            uint _e159 = p.of_tile;
+            own = _e150 + metal::uint2(count, ((count + _e153) - 1u) / _e159);
+        }
+    }
+    metal::uint2 _e168 = own;
+    before.inner[lid] = _e168;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
-            uint _e159 = step;
-            step = _e159 << 1u;
+            uint _e190 = step;
+            step = _e190 << 1u;
         }
         loop_init_3 = false;
-        uint _e140 = step;
-        if (_e140 < 256u) {
+        uint _e171 = step;
+        if (_e171 < 256u) {
         } else {
             break;
         }
         {
-            metal::uint2 _e145 = before.inner[lid];
-            sum = _e145;
-            uint _e147 = step;
-            if (lid >= _e147) {
-                metal::uint2 _e149 = sum;
-                uint _e151 = step;
-                metal::uint2 _e154 = before.inner[lid - _e151];
-                sum = _e149 + _e154;
+            metal::uint2 _e176 = before.inner[lid];
+            sum = _e176;
+            uint _e178 = step;
+            if (lid >= _e178) {
+                metal::uint2 _e180 = sum;
+                uint _e182 = step;
+                metal::uint2 _e185 = before.inner[lid - _e182];
+                sum = _e180 + _e185;
             }
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::uint2 _e158 = sum;
-            before.inner[lid] = _e158;
+            metal::uint2 _e189 = sum;
+            before.inner[lid] = _e189;
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
         }
     }
-    metal::uint2 _e164 = before.inner[lid];
-    metal::uint2 _e165 = own;
-    next = _e164 - _e165;
-    e_1 = first;
+    metal::uint2 _e195 = before.inner[lid];
+    metal::uint2 _e196 = own;
+    next = _e195 - _e196;
+    e_2 = first;
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e232 = e_1;
-            e_1 = _e232 + 1u;
+            uint _e262 = e_2;
+            e_2 = _e262 + 1u;
         }
         loop_init_4 = false;
-        uint _e169 = e_1;
-        if (_e169 < (first + each)) {
+        uint _e200 = e_2;
+        if (_e200 < end) {
         } else {
             break;
         }
         {
-            uint _e173 = e_1;
-            uint count_1 = places.inner[_e173];
-            uint _e177 = e_1;
-            uint _e180 = next.x;
-            places.inner[_e177] = _e180;
+            uint _e203 = e_2;
+            uint count_1 = metal::atomic_load_explicit(&places.inner[_e203], metal::memory_order_relaxed);
+            uint _e207 = e_2;
+            uint _e210 = next.x;
+            metal::atomic_store_explicit(&places.inner[_e207], _e210, metal::memory_order_relaxed);
             done = 0u;
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e223 = done;
-                    uint _e226 = p.of_tile;
-                    done = _e223 + _e226;
+                    uint _e253 = done;
+                    uint _e256 = p.of_tile;
+                    done = _e253 + _e256;
                 }
                 loop_init_5 = false;
-                uint _e183 = done;
-                if (_e183 < count_1) {
+                uint _e213 = done;
+                if (_e213 < count_1) {
                 } else {
                     break;
                 }
                 {
-                    uint _e187 = next.y;
-                    uint _e191 = e_1;
-                    tiles[_e187 * 3u] = _e191;
-                    uint _e194 = next.y;
-                    uint _e201 = next.x;
-                    uint _e202 = done;
-                    tiles[(_e194 * 3u) + 1u] = _e201 + _e202;
-                    uint _e206 = next.y;
-                    uint _e212 = done;
-                    uint _e216 = p.of_tile;
-                    tiles[(_e206 * 3u) + 2u] = metal::min(count_1 - _e212, _e216);
-                    uint _e220 = next.y;
-                    next.y = _e220 + 1u;
+                    uint _e217 = next.y;
+                    uint _e221 = e_2;
+                    tiles[_e217 * 3u] = _e221;
+                    uint _e224 = next.y;
+                    uint _e231 = next.x;
+                    uint _e232 = done;
+                    tiles[(_e224 * 3u) + 1u] = _e231 + _e232;
+                    uint _e236 = next.y;
+                    uint _e242 = done;
+                    uint _e246 = p.of_tile;
+                    tiles[(_e236 * 3u) + 2u] = metal::min(count_1 - _e242, _e246);
+                    uint _e250 = next.y;
+                    next.y = _e250 + 1u;
                 }
             }
-            uint _e230 = next.x;
-            next.x = _e230 + count_1;
+            uint _e260 = next.x;
+            next.x = _e260 + count_1;
         }
     }
-    uint _e238 = before.inner[255].y;
-    tile = _e238 + lid;
+    uint _e268 = before.inner[255].y;
+    tile = _e268 + lid;
     bool loop_init_6 = true;
     while(true) {
         if (!loop_init_6) {
-            uint _e268 = tile;
-            tile = _e268 + 256u;
+            uint _e298 = tile;
+            tile = _e298 + 256u;
         }
         loop_init_6 = false;
-        uint _e241 = tile;
-        uint _e244 = p.tiles_most;
-        if (_e241 < _e244) {
+        uint _e271 = tile;
+        uint _e274 = p.tiles_most;
+        if (_e271 < _e274) {
         } else {
             break;
         }
         {
-            uint _e247 = tile;
-            tiles[_e247 * 3u] = 0u;
-            uint _e253 = tile;
-            tiles[(_e253 * 3u) + 1u] = 0u;
-            uint _e261 = tile;
-            tiles[(_e261 * 3u) + 2u] = 0u;
+            uint _e277 = tile;
+            tiles[_e277 * 3u] = 0u;
+            uint _e283 = tile;
+            tiles[(_e283 * 3u) + 1u] = 0u;
+            uint _e291 = tile;
+            tiles[(_e291 * 3u) + 2u] = 0u;
         }
     }
-    e_2 = first;
+    uint _e305 = p.pairs;
+    if (lid < _e305) {
+        uint _e309 = ids[lid];
+        soon = _e309;
+    }
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e420 = e_2;
-            e_2 = _e420 + 1u;
+            uint _e409 = start;
+            start = _e409 + 256u;
         }
         loop_init_7 = false;
-        uint _e272 = e_2;
-        if (_e272 < (first + each)) {
+        uint _e312 = start;
+        uint _e315 = p.pairs;
+        if (_e312 < _e315) {
         } else {
             break;
         }
         {
-            uint _e276 = e_2;
-            uint _e278 = places.inner[_e276];
-            place = _e278;
-            start_1 = 0u;
+            uint id = soon;
+            uint _e318 = start;
+            uint pair = _e318 + lid;
+            soon = 4294967295u;
+            uint _e325 = p.pairs;
+            if ((pair + 256u) < _e325) {
+                uint _e331 = ids[pair + 256u];
+                soon = _e331;
+            }
+            staged.inner[lid >> 2u][lid & 3u] = id;
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            same = metal::uint4(0u);
+            uint before_own = lid >> 2u;
+            at_1 = 0u;
             bool loop_init_8 = true;
             while(true) {
                 if (!loop_init_8) {
-                    uint _e417 = start_1;
-                    start_1 = _e417 + 1024u;
+                    uint _e357 = at_1;
+                    at_1 = _e357 + 1u;
                 }
                 loop_init_8 = false;
-                uint _e282 = start_1;
-                uint _e285 = p.pairs;
-                if (_e282 < _e285) {
+                uint _e346 = at_1;
+                if (_e346 < before_own) {
                 } else {
                     break;
                 }
                 {
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    uint _e287 = start_1;
-                    uint own_pair_1 = _e287 + (4u * lid);
-                    own_ids_1 = metal::uint4(4294967295u);
-                    uint _e296 = p.pairs;
-                    if (own_pair_1 < _e296) {
-                        uint _e301 = ids[own_pair_1];
-                        own_ids_1.x = _e301;
-                    }
-                    uint _e306 = p.pairs;
-                    if ((own_pair_1 + 1u) < _e306) {
-                        uint _e313 = ids[own_pair_1 + 1u];
-                        own_ids_1.y = _e313;
-                    }
-                    uint _e318 = p.pairs;
-                    if ((own_pair_1 + 2u) < _e318) {
-                        uint _e325 = ids[own_pair_1 + 2u];
-                        own_ids_1.z = _e325;
-                    }
-                    uint _e330 = p.pairs;
-                    if ((own_pair_1 + 3u) < _e330) {
-                        uint _e337 = ids[own_pair_1 + 3u];
-                        own_ids_1.w = _e337;
-                    }
-                    metal::uint4 _e340 = own_ids_1;
-                    staged.inner[lid] = _e340;
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    at_1 = 0u;
-                    bool loop_init_9 = true;
-                    while(true) {
-                        if (!loop_init_9) {
-                            uint _e414 = at_1;
-                            at_1 = _e414 + 1u;
-                        }
-                        loop_init_9 = false;
-                        uint _e343 = at_1;
-                        if (_e343 < 256u) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e347 = at_1;
-                            metal::uint4 four = staged.inner[_e347];
-                            uint _e351 = e_2;
-                            if (four.x == _e351) {
-                                uint _e354 = place;
-                                uint _e356 = start_1;
-                                uint _e358 = at_1;
-                                order[_e354] = (_e356 + (4u * _e358)) + 0u;
-                                uint _e363 = place;
-                                place = _e363 + 1u;
-                            }
-                            uint _e367 = e_2;
-                            if (four.y == _e367) {
-                                uint _e370 = place;
-                                uint _e372 = start_1;
-                                uint _e374 = at_1;
-                                order[_e370] = (_e372 + (4u * _e374)) + 1u;
-                                uint _e379 = place;
-                                place = _e379 + 1u;
-                            }
-                            uint _e383 = e_2;
-                            if (four.z == _e383) {
-                                uint _e386 = place;
-                                uint _e388 = start_1;
-                                uint _e390 = at_1;
-                                order[_e386] = (_e388 + (4u * _e390)) + 2u;
-                                uint _e395 = place;
-                                place = _e395 + 1u;
-                            }
-                            uint _e399 = e_2;
-                            if (four.w == _e399) {
-                                uint _e402 = place;
-                                uint _e404 = start_1;
-                                uint _e406 = at_1;
-                                order[_e402] = (_e404 + (4u * _e406)) + 3u;
-                                uint _e411 = place;
-                                place = _e411 + 1u;
-                            }
-                        }
-                    }
+                    metal::uint4 _e348 = same;
+                    uint _e350 = at_1;
+                    metal::uint4 _e352 = staged.inner[_e350];
+                    same = _e348 + static_cast<metal::uint4>(_e352 == metal::uint4(id));
                 }
+            }
+            metal::uint4 _e362 = staged.inner[before_own];
+            metal::uint4 last = static_cast<metal::uint4>(_e362 == metal::uint4(id));
+            metal::uint4 _e366 = same;
+            same = _e366 + metal::select(metal::uint4(0u), last, metal::uint4(0u, 1u, 2u, 3u) < metal::uint4(lid & 3u));
+            uint _e382 = p.experts;
+            if (id < _e382) {
+                uint _e387 = metal::atomic_load_explicit(&places.inner[id], metal::memory_order_relaxed);
+                uint _e389 = same.x;
+                uint _e392 = same.y;
+                uint _e395 = same.z;
+                uint _e398 = same.w;
+                order[(((_e387 + _e389) + _e392) + _e395) + _e398] = pair;
+            }
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            uint _e403 = p.experts;
+            if (id < _e403) {
+                uint _e408 = metal::atomic_fetch_add_explicit(&places.inner[id], 1u, metal::memory_order_relaxed);
             }
         }
     }

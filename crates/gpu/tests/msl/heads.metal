@@ -102,38 +102,41 @@ struct main_Input {
     uint _e36 = p.dim;
     uint _e41 = p.epsilon;
     float factor = 1.0 / metal::sqrt((_e33 / static_cast<float>(_e36)) + as_type<float>(_e41));
-    uint _e49 = p.dim;
-    if (lid < _e49) {
-        float _e53 = value;
-        float _e57 = weight[lid];
-        row.inner[lid] = (_e53 * factor) * _e57;
+    float _e49 = value;
+    row.inner[lid] = _e49 * factor;
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    uint _e53 = p.dim;
+    if (lid < _e53) {
+        float _e59 = row.inner[lid];
+        float _e62 = weight[lid];
+        row.inner[lid] = _e59 * _e62;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint _e61 = p.pairs;
-    if (lid < _e61) {
-        uint _e66 = p.pairs;
-        uint angle = ((wid.y * _e66) + lid) * 2u;
+    uint _e66 = p.pairs;
+    if (lid < _e66) {
+        uint _e71 = p.pairs;
+        uint angle = ((wid.y * _e71) + lid) * 2u;
         float c_1 = angles[angle];
         float s = angles[angle + 1u];
         float a_1 = row.inner[lid];
-        uint _e85 = p.pairs;
-        float b_1 = row.inner[lid + _e85];
+        uint _e90 = p.pairs;
+        float b_1 = row.inner[lid + _e90];
         x[at + lid] = metal::fma(a_1, c_1, -((b_1 * s)));
-        uint _e99 = p.pairs;
-        x[(at + lid) + _e99] = metal::fma(a_1, s, b_1 * c_1);
+        uint _e104 = p.pairs;
+        x[(at + lid) + _e104] = metal::fma(a_1, s, b_1 * c_1);
         return;
     } else {
-        uint _e107 = p.pairs;
-        if (lid >= (2u * _e107)) {
-            uint _e114 = p.dim;
-            local = lid < _e114;
+        uint _e112 = p.pairs;
+        if (lid >= (2u * _e112)) {
+            uint _e119 = p.dim;
+            local = lid < _e119;
         } else {
             local = false;
         }
-        bool _e117 = local;
-        if (_e117) {
-            float _e123 = row.inner[lid];
-            x[at + lid] = _e123;
+        bool _e122 = local;
+        if (_e122) {
+            float _e128 = row.inner[lid];
+            x[at + lid] = _e128;
             return;
         } else {
             return;

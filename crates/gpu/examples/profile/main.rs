@@ -9,8 +9,6 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
-use std::time::Instant;
-
 use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
@@ -21,7 +19,10 @@ use gpu::op::{
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
 
+mod table;
 mod token;
+
+use table::Table;
 
 const HIDDEN: usize = 2048;
 const INNER: usize = 512;
@@ -112,64 +113,6 @@ impl Copies {
     fn next(&mut self) -> &gpu::Planes {
         self.next = (self.next + 1) % self.count;
         self.trunk.matrix(self.next)
-    }
-}
-
-/// A line of the table.
-struct Table {
-    title: String,
-    total: f64,
-    runs: usize,
-}
-
-impl Table {
-    fn new(title: &str, runs: usize) -> Self {
-        println!("\n{title}");
-        println!(
-            "{:34} {:>6} {:>9} {:>9} {:>9} {:>9} {:>10}",
-            "kernel", "count", "least us", "median", "queued", "GB/s", "ms in all"
-        );
-        Self { title: title.to_owned(), total: 0.0, runs }
-    }
-
-    /// Times `launch` alone by time stamps, and queued behind itself by the host's clock.
-    fn line(
-        &mut self,
-        gpu: &mut Gpu,
-        name: &str,
-        count: usize,
-        bytes: usize,
-        launch: &mut dyn FnMut(&mut Gpu) -> Result<()>,
-    ) -> Result<()> {
-        launch(gpu)?;
-        let timed = gpu.begin_profile();
-        for _ in 0..self.runs {
-            launch(gpu)?;
-        }
-        let mut times: Vec<f64> =
-            gpu.end_profile()?.iter().map(|timing| timing.nanoseconds / 1e3).collect();
-        let (word, begun) = (gpu.control().clone(), Instant::now());
-        for _ in 0..self.runs {
-            launch(gpu)?;
-        }
-        gpu.read_words(&word, 0, 1)?;
-        let queued = begun.elapsed().as_secs_f64() * 1e6 / self.runs as f64;
-        times.sort_by(f64::total_cmp);
-        let (least, median) = match timed && !times.is_empty() {
-            true => (times[0], times[times.len() / 2]),
-            false => (queued, queued),
-        };
-        let share = count as f64 * median / 1e3;
-        self.total += share;
-        let rate = bytes as f64 / median / 1e3;
-        println!(
-            "{name:34} {count:6} {least:9.2} {median:9.2} {queued:9.2} {rate:9.1} {share:10.3}"
-        );
-        Ok(())
-    }
-
-    fn end(&self) {
-        println!("{:34} {:>6} {:9.3} ms in kernels", self.title, "", self.total);
     }
 }
 

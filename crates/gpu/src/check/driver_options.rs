@@ -1,5 +1,5 @@
-//! What is used of a driver beside wgpu ([`DriverOptions`]) against the plain way: the same bits, and memory of the process is
-//! read as the process has left it.
+//! What is used of a driver beside wgpu ([`DriverOptions`]) against the plain way: the same bits, and memory of the
+//! process is read as the process has left it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -10,6 +10,7 @@ mod compressed_state;
 mod dense;
 mod latent;
 mod mixture;
+mod recover;
 mod registers;
 mod requirements;
 mod shared;
@@ -557,5 +558,9 @@ impl Backend for CpuBackend {
 
     fn counters(&self) -> StoreCounters {
         self.experts.counters()
+    }
+
+    fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
+        self.run_recover(live)
     }
 }

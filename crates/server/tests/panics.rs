@@ -106,8 +106,6 @@ fn panics_everywhere(golden: Option<&'static str>) -> u64 {
             }
         }
     }
-    let operations: Vec<_> = calls.keys().collect();
-    eprintln!("{golden:?}: {} panics at {operations:?}", worker.status().panics);
     worker.status().panics
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine_support::{Outcome, Setting, ask, conversation, job, worker};
-use server::work::{DiskOptions, EngineWorker, SharedOptions, Worker, kept};
+use server::work::{DiskOptions, EngineWorker, SharedOptions, kept};
 
 /// Longer than any answer here takes, shorter than for ever.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -131,7 +131,7 @@ mod tests {
         let desk = Desk::start("test").unwrap();
         runtime().block_on(async {
             let panicked: Result<(), _> = desk.run(|| panic!("a fault")).await;
-            assert_eq!(*panicked.unwrap_err().kind(), Kind::Server);
+            assert_eq!(panicked.unwrap_err().kind(), Kind::Server);
             assert_eq!(desk.run(|| 7).await.unwrap(), 7);
         });
         assert_eq!(desk.busy_for(), Duration::ZERO);
@@ -149,7 +149,7 @@ mod tests {
                 // After the first has begun.
                 tokio::time::sleep(short).await;
                 let late = desk.run_within(short, move || told.send(()).is_ok()).await;
-                assert_eq!(*late.unwrap_err().kind(), Kind::Unavailable);
+                assert_eq!(late.unwrap_err().kind(), Kind::Unavailable);
                 assert!(desk.busy_for() >= short);
                 drop(release);
             };

@@ -11,7 +11,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
+use engine_support::{
+    Outcome, Setting, ask, collect, conversation, fitted, job, wait_until, worker,
+};
 use faulty::{Trip, When};
 use server::work::{DiskOptions, EngineWorker, Failing, JobError, Loading, Refusal, Worker};
 use server::{Limits, ServeError, ServeOptions, Server};
@@ -42,7 +44,7 @@ fn setting(trip: &Arc<Trip>, golden: Option<&'static str>) -> Setting {
 
 fn asked(worker: &EngineWorker, client: usize) -> server::work::Job {
     let question = format!("What are the factors of {} and of {}?", 100 + client, 7 * client + 3);
-    let mut job = job(worker, &conversation(SYSTEM, &[&question]), 3);
+    let mut job = fitted(job(worker, &conversation(SYSTEM, &[&question]), 3), worker);
     job.id = format!("client {client}");
     job.top_logprobs = Some(1);
     job
@@ -135,18 +137,17 @@ fn a_panic_while_a_kept_prompt_is_read_ends_its_job() {
     let disk = Some(DiskOptions::new(folder.path().join("kept"), 7, 1 << 30));
     let question = "word ".repeat(120);
     let long = |worker: &EngineWorker| {
-        let mut job = job(worker, &conversation("", &[&question]), 2);
+        let mut job = fitted(job(worker, &conversation("", &[&question]), 2), worker);
         job.top_logprobs = Some(1);
         job
     };
-    let golden = Some("qwen3-calm-hf");
-    let first = worker(&Setting { disk: disk.clone(), golden, ..Setting::default() });
+    let first = worker(&Setting { disk: disk.clone(), ..Setting::default() });
     let right = ask(&first, long(&first));
     first.stop();
     drop(first);
     for when in [When::Before, When::After] {
         let trip = Arc::new(Trip::default());
-        let setting = Setting { disk: disk.clone(), ..setting(&trip, golden) };
+        let setting = Setting { disk: disk.clone(), ..setting(&trip, None) };
         let setting = Setting { chunk: Setting::default().chunk, ..setting };
         let second = worker(&setting);
         trip.arm("read_snapshot", when, 0);

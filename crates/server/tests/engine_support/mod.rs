@@ -184,6 +184,13 @@ pub(crate) fn job(worker: &EngineWorker, conversation: &Conversation, max_tokens
     job
 }
 
+/// A job as a small net understands it, which has fewer tokens than the demo model's tokenizer.
+pub(crate) fn fitted(mut job: Job, worker: &EngineWorker) -> Job {
+    let vocabulary = worker.model().vocabulary as u32;
+    job.prompt.tokens = job.prompt.tokens.iter().map(|token| token % vocabulary).collect();
+    job
+}
+
 /// What became of a job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {

@@ -6,6 +6,7 @@
 mod ahead;
 mod draws;
 mod in_place;
+mod launches;
 #[path = "../sequences/mod.rs"]
 mod sequences;
 mod steps;

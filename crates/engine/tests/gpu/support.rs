@@ -123,7 +123,7 @@ pub(crate) fn engine_on(
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &catalog, &shapes).unwrap();
+    check_model(&config, &model.program, &catalog, &shapes).unwrap();
     let records = config.layers.len() * config.moe.experts;
     let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let memory = ExpertMemory {

@@ -19,10 +19,12 @@ mod compressed_buffers;
 mod dense;
 mod draw;
 mod experts;
+mod fuse;
 mod fused;
 mod growth;
 mod latent;
 mod mixer;
+mod ops;
 mod prefetch;
 mod products;
 mod protocol;
@@ -38,6 +40,7 @@ mod windows;
 use std::cell::Cell;
 use std::io::Read;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use cuda::launch;
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
@@ -51,6 +54,8 @@ use self::buffers::{Buffers, Floats, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
+pub use self::fuse::describe;
+use self::fuse::{Kind, Prepared};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
@@ -58,16 +63,12 @@ use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 pub use self::weights::check_model;
-use self::weights::{check_limits, load_trunk};
+use self::weights::{check_encodings, check_limits, load_trunk};
 use self::windows::Windows;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
-use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{Mixer, ModelConfig};
-use crate::model::dense::Dense;
-use crate::model::hyper_connections::Site;
-use crate::model::latent::LatentAttention;
-use crate::model::mixture::Mixture;
+use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{Catalog, MatrixId, TableId, VectorId};
@@ -94,6 +95,8 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, EngineError> {
 /// Runs models on an NVIDIA GPU.
 pub struct CudaBackend {
     config: ModelConfig,
+    /// The launches of the model's layers.
+    prepared: Arc<Prepared>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
@@ -154,7 +157,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
-        check_model(&config, catalog, expert_shapes)?;
+        check_encodings(catalog, expert_shapes)?;
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
@@ -215,6 +218,7 @@ impl CudaBackend {
             mode: Mode::Eager,
             failure: None,
             config,
+            prepared: Arc::default(),
             options,
             sizes,
             matrices,
@@ -354,186 +358,20 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
-        self.run(|this| {
-            let (x, out) = (this.register(from), this.register(to));
-            let epsilon = this.config.rms_epsilon;
-            launch::rms_norm(&this.stream, this.tokens, x, None, this.vector(weight), epsilon, out)
-        });
+    fn prepare(&mut self, program: Arc<Program>) {
+        self.prepared = Arc::new(self.prepare_program(&program));
     }
 
-    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
-        self.run(|this| {
-            let job =
-                |&(matrix, to): &(MatrixId, Register)| (this.matrix(matrix), this.register(to));
-            let jobs: Vec<_> = products.iter().map(job).collect();
-            this.products(this.register(from), &jobs, false)
-        });
-    }
-
-    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.run(|this| {
-            let job = (this.matrix(matrix), this.register(to));
-            this.products(this.register(from), &[job], true)
-        });
-    }
-
-    fn split_query_gate(&mut self) {
-        self.run(|this| {
-            let attention = &this.config.attention;
-            let heads = this.tokens * attention.query_heads;
-            let [both, query, gate] =
-                [Register::QueryGate, Register::Query, Register::Gate].map(|r| this.register(r));
-            launch::split_query_gate(&this.stream, heads, attention.head_dim, both, query, gate)
-        });
-    }
-
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        self.run(|this| {
-            let count = match heads {
-                Register::Query => this.config.attention.query_heads,
-                _ => this.config.attention.key_value_heads,
-            };
-            let positions = this.input(1, 0, this.tokens);
-            let (x, weight) = (this.register(heads), this.vector(weight));
-            let norm = Some((weight, this.config.rms_epsilon));
-            let heads = (count, this.config.attention.head_dim);
-            launch::norm_and_rotate(&this.stream, heads, x, norm, this.rotation(), positions)
-        });
-    }
-
-    fn rotate(&mut self, heads: Register) {
-        self.launch_rotate(heads);
-    }
-
-    fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.run(|this| launch::add_bias(&this.stream, this.register(register), this.vector(bias)));
-    }
-
-    fn norm_row(&mut self, register: Register, weight: VectorId) {
-        self.run(|this| {
-            let (x, weight) = (this.register(register), this.vector(weight));
-            let latent = this.config.latent.as_ref();
-            let epsilon = latent.map_or(this.config.rms_epsilon, |latent| latent.rms_epsilon);
-            launch::rms_norm(&this.stream, this.tokens, x, None, weight, epsilon, x)
-        });
-    }
-
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        self.launch_attend(layer, sinks);
-    }
-
-    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
-        self.launch_attend_latent(layer, weights);
-    }
-
-    fn open_streams(&mut self, site: &Site, norm: VectorId) {
-        self.launch_open_streams(site, norm);
-    }
-
-    fn close_streams(&mut self, from: Register) {
-        self.launch_close_streams(from);
-    }
-
-    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
-        self.launch_merge_streams(site)
-    }
-
-    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
-        self.launch_attend_compressed(layer, weights);
-    }
-
-    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.launch_grouped_linear(from, matrix, to);
-    }
-
-    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
-        self.run(|this| {
-            let gate = this.register(gate);
-            launch::sigmoid_gate(&this.stream, gate.len(), this.register(x), gate)
-        });
-    }
-
-    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        self.launch_convolve(layer, weight);
-    }
-
-    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.launch_delta_rule(layer, decay_rate, decay_bias);
-    }
-
-    fn gated_norm(&mut self, weight: VectorId) {
-        self.run(|this| {
-            let Some(delta) = &this.config.delta else { return Ok(()) };
-            let heads = this.tokens * delta.value_heads;
-            let (x, z) = (this.register(Register::Context), this.register(Register::Z));
-            let epsilon = this.config.rms_epsilon;
-            launch::gated_norm(&this.stream, heads, x, z, this.vector(weight), epsilon)
-        });
-    }
-
-    fn mixture(
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        if self.single {
-            self.step_mixture(layer, None, mixture)
-        } else {
-            self.chunk_mixture(layer, mixture, cancel)
-        }
-    }
-
-    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
-        self.fused_norm_linear(norm, products);
-    }
-
-    fn delta_inputs(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
-        convolution: VectorId,
-    ) {
-        self.fused_delta_inputs(layer, norm, mixed, others, convolution);
-    }
-
-    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.fused_delta_output(norm, matrix);
-    }
-
-    fn attend_heads(
-        &mut self,
-        layer: LayerId,
-        gated: bool,
-        query_norm: VectorId,
-        key_norm: VectorId,
-    ) {
-        self.fused_attend_heads(layer, gated, query_norm, key_norm);
-    }
-
-    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        self.fused_attention_output(gated, matrix);
-    }
-
-    fn norm_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        if let Some(how) = self.fused_mixture(layer, mixture) {
-            return self.step_mixture(layer, Some((norm, how)), mixture);
-        }
-        self.rms_norm(Register::Residual, norm, Register::Normed);
-        self.mixture(layer, mixture, cancel)
-    }
-
-    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
-        self.run_dense(norm, dense);
+        let prepared = Arc::clone(&self.prepared);
+        let kind = if self.single { Kind::Step } else { Kind::Chunk };
+        let mut launches = prepared.of(kind, layer, stage).iter();
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 
     fn logits(

@@ -6,7 +6,7 @@ use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
-use super::fused::FusedShared;
+use super::fuse::FusedShared;
 use super::prefetch::Prefetch;
 use super::slots::DeviceSlots;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};

@@ -1,6 +1,7 @@
 //! What a backend holds from its start: dense weights, the buffers of a batch, and the slots.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use gpu::{Gpu, Trunk};
 use store::cache::Phase;
@@ -93,8 +94,6 @@ impl GpuBackend {
             steps: Steps::new(options.pieces, config.layers.len()),
             halves,
             partial,
-            context_gated: false,
-            heads_left: false,
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),
@@ -102,6 +101,7 @@ impl GpuBackend {
             phase: Phase::Prefill,
             failure: None,
             config,
+            prepared: Arc::default(),
             options,
         })
     }

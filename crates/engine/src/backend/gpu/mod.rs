@@ -11,8 +11,11 @@
 mod attend;
 mod draw;
 mod experts;
+mod fuse;
 mod fused;
 mod load;
+mod mixture;
+mod ops;
 mod prefetch;
 mod replaced;
 mod requirements;
@@ -24,8 +27,9 @@ mod step;
 mod windows;
 
 use std::io::Read;
+use std::sync::Arc;
 
-use gpu::op::{attention, convolution, elementwise, embedding, heads, norm, product};
+use gpu::op::{attention, embedding, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, MemoryClass, Wait, adapters, check,
     choose,
@@ -37,6 +41,8 @@ use store::cache::{Phase, StoreCounters};
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
+pub use self::fuse::describe;
+use self::fuse::{Facts, Prepared, Shape};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
@@ -50,7 +56,7 @@ use self::step::{STEP_TOKENS, Steps};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::mixture::Mixture;
+use crate::model::program::{Product, Program, Stage};
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::routing::Routing;
@@ -68,6 +74,8 @@ pub const BATCH_LIMIT: usize = 32768;
 /// Runs models on a GPU.
 pub struct GpuBackend {
     config: ModelConfig,
+    /// The launches of the model's layers.
+    prepared: Arc<Prepared>,
     options: GpuOptions,
     /// The GPU, its slots, and which record is where.
     residency: Residency<GpuSlots>,
@@ -88,10 +96,6 @@ pub struct GpuBackend {
     halves: Option<gpu::op::halves::Halves>,
     /// What blocks of a token's attention leave.
     partial: Buffer,
-    /// What attention gave is multiplied by its gate already.
-    context_gated: bool,
-    /// Queries and keys of a token's delta layer are not normalised yet.
-    heads_left: bool,
     frequencies: Vec<f32>,
     spans: Vec<Span>,
     ids: Vec<u32>,
@@ -169,15 +173,15 @@ impl GpuBackend {
     fn products(
         &mut self,
         from: Register,
-        products: &[(MatrixId, Register)],
+        products: &[Product],
         add: bool,
     ) -> Result<(), GpuError> {
         if self.by_matrices() {
             return self.tiled_products(from, products, add);
         }
-        for (matrix, to) in products {
-            let matrix = self.trunk.matrix(matrix.index());
-            let [x, y] = [from, *to].map(|register| &self.registers[register as usize]);
+        for product in products {
+            let matrix = self.trunk.matrix(product.matrix.index());
+            let [x, y] = [from, product.to].map(|register| &self.registers[register as usize]);
             product::launch(&mut self.residency.device_mut().gpu, matrix, x, y, self.tokens, add)?;
         }
         Ok(())
@@ -341,202 +345,21 @@ impl Backend for GpuBackend {
         });
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
-        self.attempt(|this| {
-            let [x, y] = [from, to].map(|register| &this.registers[register as usize]);
-            let weight = &this.vectors[weight.index()];
-            let shape = (this.tokens, this.config.hidden);
-            norm::launch(
-                &mut this.residency.device_mut().gpu,
-                (x, weight, y),
-                shape,
-                this.config.rms_epsilon,
-            )
-        });
+    fn prepare(&mut self, program: Arc<Program>) {
+        let shape = |id: MatrixId| Shape::from(self.trunk.matrix(id.index()));
+        let facts = Facts { config: &self.config, shape: &shape };
+        self.prepared = Arc::new(Prepared::new(&program, &facts));
     }
 
-    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
-        self.attempt(|this| this.products(from, products, false));
-    }
-
-    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.attempt(|this| this.products(from, &[(matrix, to)], true));
-    }
-
-    fn split_query_gate(&mut self) {
-        self.attempt(|this| {
-            let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
-                .map(|register| &this.registers[register as usize]);
-            let attention = &this.config.attention;
-            let shape = (this.tokens, attention.query_heads, attention.head_dim);
-            heads::launch_split(&mut this.residency.device_mut().gpu, (both, query, gate), shape)
-        });
-    }
-
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        self.attempt(|this| {
-            let attention = &this.config.attention;
-            let count = match heads {
-                Register::Query => attention.query_heads,
-                _ => attention.key_value_heads,
-            };
-            let (x, weight) = (&this.registers[heads as usize], &this.vectors[weight.index()]);
-            let shape = (this.tokens, count, attention.head_dim);
-            let (pairs, epsilon) = (this.frequencies.len(), this.config.rms_epsilon);
-            heads::launch(
-                &mut this.residency.device_mut().gpu,
-                (x, weight, &this.angles),
-                shape,
-                pairs,
-                epsilon,
-            )
-        });
-    }
-
-    fn rotate(&mut self, heads: Register) {
-        self.attempt(|this| this.launch_rotate(heads));
-    }
-
-    fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.attempt(|this| this.launch_add_bias(register, bias));
-    }
-
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        self.attempt(|this| this.attend_with(layer, sinks, None));
-    }
-
-    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
-        self.attempt(|this| {
-            let attention = &this.config.attention;
-            let count = this.tokens * attention.query_heads * attention.head_dim;
-            let [x, gate] = [x, gate].map(|register| &this.registers[register as usize]);
-            elementwise::launch_sigmoid_gate(&mut this.residency.device_mut().gpu, gate, x, count)
-        });
-    }
-
-    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        self.attempt(|this| {
-            let Some(config) = &this.config.delta else { return Ok(()) };
-            let (channels, taps) = (config.channels(), config.convolution_kernel);
-            for (index, span) in this.spans.iter().enumerate() {
-                let (_, tail) = this.sequences.recurrent(span.sequence, layer);
-                let [x, y] = [Register::Mixed, Register::Convolved]
-                    .map(|register| &this.registers[register as usize]);
-                let buffers = (x, &this.vectors[weight.index()], tail, y);
-                convolution::launch(
-                    &mut this.residency.device_mut().gpu,
-                    buffers,
-                    channels,
-                    taps,
-                    span.run,
-                )?;
-                let run = (index, span.sequence);
-                this.sequences.keep(&mut this.residency.device_mut().gpu, run, layer, true)?;
-            }
-            Ok(())
-        });
-    }
-
-    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.attempt(|this| this.run_delta_rule(layer, [decay_rate, decay_bias]));
-    }
-
-    fn gated_norm(&mut self, weight: VectorId) {
-        self.attempt(|this| {
-            let Some(config) = &this.config.delta else { return Ok(()) };
-            let [z, context] =
-                [Register::Z, Register::Context].map(|register| &this.registers[register as usize]);
-            let shape = (this.tokens * config.value_heads, config.value_dim);
-            let buffers = (context, &this.vectors[weight.index()], z);
-            norm::launch_gated(
-                &mut this.residency.device_mut().gpu,
-                buffers,
-                shape,
-                this.config.rms_epsilon,
-            )
-        });
-    }
-
-    fn mixture(
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        self.settle()?;
-        self.run_mixture(layer, None, mixture, cancel)
-    }
-
-    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
-        self.attempt(|this| this.normed_products(norm, products));
-    }
-
-    fn delta_inputs(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
-        convolution: VectorId,
-    ) {
-        if self.alone() {
-            let products = (mixed, others);
-            return self
-                .attempt(|this| this.delta_inputs_alone(layer, norm, products, convolution));
-        }
-        self.norm_linear(norm, &[&[(mixed, Register::Mixed)], others].concat());
-        self.convolve(layer, convolution);
-    }
-
-    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.attempt(|this| match this.gated_product_alone(norm, matrix)? {
-            true => Ok(()),
-            false => {
-                this.gated_norm(norm);
-                this.linear_add(Register::Context, matrix, Register::Residual);
-                Ok(())
-            }
-        });
-    }
-
-    fn attend_heads(
-        &mut self,
-        layer: LayerId,
-        gated: bool,
-        query_norm: VectorId,
-        key_norm: VectorId,
-    ) {
-        self.attempt(|this| this.attend_normed(layer, gated, [query_norm, key_norm]));
-    }
-
-    fn attend_biased(
-        &mut self,
-        layer: LayerId,
-        biases: [VectorId; 3],
-        sinks: Option<VectorId>,
-    ) -> bool {
-        if self.tokens == 1 {
-            self.attempt(|this| this.attend_with(layer, sinks, Some(biases)));
-        }
-        self.tokens == 1
-    }
-
-    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        if gated && !std::mem::take(&mut self.context_gated) {
-            self.sigmoid_gate(Register::Context, Register::Gate);
-        }
-        self.linear_add(Register::Context, matrix, Register::Residual);
-    }
-
-    fn norm_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        self.settle()?;
-        self.run_mixture(layer, Some(norm), mixture, cancel)
+        let prepared = Arc::clone(&self.prepared);
+        let mut launches = prepared.of(self.kind(), layer.index(), stage).iter();
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 
     fn logits(

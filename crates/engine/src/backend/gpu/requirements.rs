@@ -13,13 +13,12 @@ use store::format::ProjectionShape;
 
 use super::super::Register;
 use super::super::snapshot::PAGE_TOKENS;
+use super::fuse::serves;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::activation::Activation;
 use crate::model::config::{Mixer, ModelConfig};
-use crate::model::part::Part;
-use crate::model::router::Score;
+use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
 use crate::weights::Catalog;
 
@@ -280,47 +279,20 @@ pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
 }
 
-/// Whether the kernels compute this part of a model, as the model has it.
-fn computes(config: &ModelConfig, part: Part) -> bool {
-    let (attention, moe) = (&config.attention, &config.moe);
-    // Kernels have windows, biases of experts and clamped activations only together with what gpt-oss has beside them.
-    let of_experts = moe.biases && matches!(moe.activation, Activation::Clamped { .. });
-    match part {
-        Part::PlainHeads => true,
-        Part::ProjectionBiases | Part::ScaledRotation => !attention.head_norms,
-        Part::Sinks => !attention.head_norms && !attention.output_gate,
-        Part::Windows => {
-            attention.sinks && config.layers.iter().all(|it| it.window == it.kept_window())
-        }
-        Part::RouterBias => moe.router.score == Score::Softmax && moe.shared_intermediate.is_none(),
-        Part::ExpertBiases | Part::ClampedActivation => {
-            of_experts && moe.shared_intermediate.is_none()
-        }
-        Part::RowsInTurns => of_experts && moe.intermediate.is_multiple_of(2),
-        _ => false,
-    }
-}
-
 /// Whether the kernels compute a model as its checkpoint stores it, with these options. Asked before anything is
 /// loaded.
 ///
 /// # Errors
-/// The parts that they do not compute, a shape beyond their limits, or the first tensor whose encoding they do not
+/// The operations that they do not compute, a shape beyond their limits, or the first tensor whose encoding they do not
 /// read.
 pub fn check_model(
     config: &ModelConfig,
+    program: &Program,
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    let parts = config.parts().into_iter().filter(|part| !computes(config, *part));
-    let parts: Vec<_> = parts.map(Part::name).collect();
-    if !parts.is_empty() {
-        let (name, parts) = (config.family.name(), parts.join(", "));
-        let problem =
-            format!("is {name}: the GPU kernels do not compute {parts}: use --device cpu");
-        return config_error("model_type", problem);
-    }
+    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op))?;
     let delta = config.delta.as_ref();
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),

@@ -138,11 +138,7 @@ fn go_on_from_state(case: &str, kv_type: KvType) -> Vec<u64> {
         let found = resumed(&mut engine, &snapshot, &whole[cut..cut + 9]);
         assert!(found == expected, "{case}: cut {cut}");
         assert!(snapshot.truncated(cut - 1).is_none(), "a ring has no way back");
-        let mut file = Vec::new();
-        for page in 0..snapshot.full_pages() {
-            snapshot.write_page(page, &mut file).unwrap();
-        }
-        snapshot.write_rest(&mut file).unwrap();
+        let file = file_of(&snapshot);
         sizes.push(snapshot.state_bytes());
         drop(snapshot);
         let read = engine.backend().read_snapshot(cut, &mut file.as_slice()).unwrap();
@@ -182,6 +178,73 @@ fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk()
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
         let paged = config.layers.len() - windows;
         assert_eq!(snapshot.page_bytes(), (paged * PAGE_TOKENS * 2 * row) as u64);
+    }
+}
+
+/// Everything that a snapshot leaves on disk.
+fn file_of(snapshot: &Snapshot) -> Vec<u8> {
+    let mut file = Vec::new();
+    for page in 0..snapshot.full_pages() {
+        snapshot.write_page(page, &mut file).unwrap();
+    }
+    snapshot.write_rest(&mut file).unwrap();
+    file
+}
+
+/// A file names what it holds by the tokens before its point, and may be another client's to read: it is a function of
+/// these tokens alone, whatever the buffers held before.
+#[test]
+fn files_hold_nothing_but_their_own_tokens() {
+    let kinds = CASES.iter().flat_map(|case| KvType::ALL.map(|kind| (*case, kind)));
+    for (case, kv_type) in kinds.chain([(CASES[4], ROUNDED)]) {
+        for length in [15, PAGE_TOKENS + 33] {
+            let own = text(12, length + 40);
+            let taken = |engine: &mut Engine, length: usize| {
+                let sequence = engine.create_sequence().unwrap();
+                feed(engine, sequence, &own[..length]);
+                let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+                engine.drop_sequence(sequence);
+                snapshot
+            };
+            let mut clean = engine_of(case, kv_type, CONTEXT);
+            let expected = file_of(&taken(&mut clean, length));
+            let what = format!("{case} {kv_type}: {length} tokens");
+            let mut used = engine_of(case, kv_type, CONTEXT);
+            // The pages and states that are given out next have held others' tokens.
+            let others = [0, 1].map(|seed| {
+                let sequence = used.create_sequence().unwrap();
+                feed(&mut used, sequence, &text(50 + seed, PAGE_TOKENS + 60));
+                sequence
+            });
+            let kept = [0, 1].map(|at: usize| used.backend().snapshot(others[at], None).unwrap());
+            others.into_iter().for_each(|sequence| used.drop_sequence(sequence));
+            drop(kept);
+            let snapshot = taken(&mut used, length);
+            assert!(file_of(&snapshot) == expected, "{what}: behind others");
+            let mut from = expected.as_slice();
+            let read = used.backend().read_snapshot(length, &mut from).unwrap();
+            assert!(file_of(&read) == expected, "{what}: read");
+            // A point inside a batch, whose later tokens are in the same page.
+            let sequence = used.create_sequence().unwrap();
+            let first = length.saturating_sub(60).max(1);
+            feed(&mut used, sequence, &own[..first]);
+            let runs = [&own[first..length], &own[length..length + 4]];
+            let runs = runs.map(|tokens| Run { sequence, tokens });
+            let mut pass = used.start(&runs, &[0]).unwrap();
+            while !used.advance(&mut pass, &Uncancelled).unwrap() {}
+            let mark = used.backend().take_marks().swap_remove(0);
+            used.drop_sequence(sequence);
+            assert!(file_of(&mark) == expected, "{what}: marked");
+            // A point before the end of what was kept, and a file of an earlier build, which did not clear.
+            let longer = taken(&mut used, length + 20);
+            if let Some(point) = longer.truncated(length) {
+                assert!(file_of(&point) == expected, "{what}: before the end");
+                let mut from = file_of(&longer);
+                from.truncate(expected.len());
+                let read = used.backend().read_snapshot(length, &mut from.as_slice()).unwrap();
+                assert!(file_of(&read) == expected, "{what}: from a file with more");
+            }
+        }
     }
 }
 

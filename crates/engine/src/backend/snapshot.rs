@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::pool::{Pool, Pooled, Recycled};
+use crate::sequences::page_rows::PageRows;
 
 /// Positions of one page of keys and values.
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub(crate) length: usize,
     /// Pages of the positions before `length`.
     pub(crate) pages: Vec<Arc<Pooled<Page>>>,
+    /// Where rows of tokens lie in a page.
+    pub(crate) rows: Arc<PageRows>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
     pub(crate) state: Option<Arc<Pooled<Vec<f32>>>>,
 }
@@ -60,6 +63,7 @@ impl Snapshot {
         (self.state.is_none() && length <= self.length).then(|| Self {
             length,
             pages: self.pages[..length.div_ceil(PAGE_TOKENS)].to_vec(),
+            rows: Arc::clone(&self.rows),
             state: None,
         })
     }
@@ -149,12 +153,6 @@ impl Page {
         }
     }
 
-    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        match self {
-            Self::Bytes(bytes) => out.write_all(bytes),
-        }
-    }
-
     pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
         match self {
             Self::Bytes(bytes) => input.read_exact(bytes),
@@ -179,13 +177,22 @@ impl Snapshot {
         pages * self.page_bytes() + self.state_bytes()
     }
 
-    /// Writes one of the full pages. [`super::Backend::read_snapshot`] of an equal backend reads all of them, in
-    /// order, then what [`Snapshot::write_rest`] wrote.
+    /// Writes one of the pages; where it is not full, zeros behind its last row. [`super::Backend::read_snapshot`] of an
+    /// equal backend reads all full ones, in order, then what [`Snapshot::write_rest`] wrote.
     ///
     /// # Errors
     /// What `out` reports.
     pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
-        self.pages[index].write(out)
+        let Page::Bytes(bytes) = &**self.pages[index];
+        let tokens = self.length - index * PAGE_TOKENS;
+        if tokens >= PAGE_TOKENS {
+            return out.write_all(bytes);
+        }
+        // The buffer has had other pages before, another client's as well, and a point may lie before the end of what
+        // was computed: behind the last row is nothing that a file may have.
+        let mut own = bytes.clone();
+        self.rows.clear_rest(&mut own, tokens);
+        out.write_all(&own)
     }
 
     /// Writes the page that is not full, if there is one, and the recurrent state.
@@ -193,9 +200,7 @@ impl Snapshot {
     /// # Errors
     /// What `out` reports.
     pub fn write_rest(&self, out: &mut dyn Write) -> io::Result<()> {
-        for page in &self.pages[self.full_pages()..] {
-            page.write(out)?;
-        }
+        (self.full_pages()..self.pages.len()).try_for_each(|index| self.write_page(index, out))?;
         match &self.state {
             Some(state) => write_values(state, f32::to_le_bytes, out),
             None => Ok(()),
@@ -203,10 +208,11 @@ impl Snapshot {
     }
 }
 
-/// Reads a snapshot of `length` tokens from outside: `count` pages into memory of `pages`, then the recurrent state
-/// that [`Snapshot::write_rest`] wrote into `state`.
+/// Reads a snapshot of `length` tokens from outside: `count` pages of `rows` into memory of `pages`, then the recurrent
+/// state that [`Snapshot::write_rest`] wrote into `state`.
 pub(crate) fn read_snapshot(
     length: usize,
+    rows: &Arc<PageRows>,
     (pages, count): (&Pool<Page>, usize),
     mut state: Option<Pooled<Vec<f32>>>,
     input: &mut dyn Read,
@@ -221,5 +227,5 @@ pub(crate) fn read_snapshot(
     if let Some(state) = &mut state {
         read_values(state, f32::from_le_bytes, input)?;
     }
-    Ok(Snapshot { length, pages: read, state: state.map(Arc::new) })
+    Ok(Snapshot { length, pages: read, rows: Arc::clone(rows), state: state.map(Arc::new) })
 }

@@ -23,6 +23,7 @@ use super::CpuOptions;
 use super::window::{WindowLayout, WindowPlace};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
+use crate::sequences::page_rows::{PageRows, Strips};
 
 /// When key-value pages are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub(super) struct StateLayout {
     tail_values: usize,
     compressed: CompressedLayout,
     windows: WindowLayout,
+    rows: Arc<PageRows>,
 }
 
 impl StateLayout {
@@ -79,16 +81,23 @@ impl StateLayout {
         let keys_bytes = attention.key_value_heads
             * PAGE_TOKENS
             * options.kv_type.bytes_of_head(attention.head_dim);
+        let sides = if config.latent.is_some() { 1 } else { 2 };
+        let compressed = CompressedLayout::new(config, options.kv_type);
+        let heads = sides * attention_layers * attention.key_value_heads;
+        let row = options.kv_type.bytes_of_head(attention.head_dim);
+        let mut strips = vec![Strips::of_tokens(heads, row)];
+        strips.extend(compressed.strips());
         Self {
             index,
             attention_layers,
             delta_layers,
             keys_bytes,
-            sides: if config.latent.is_some() { 1 } else { 2 },
+            sides,
             recurrent_values,
             tail_values,
-            compressed: CompressedLayout::new(config, options.kv_type),
+            compressed,
             windows: WindowLayout::new(config, keys_bytes),
+            rows: Arc::new(PageRows::new(strips)),
         }
     }
 
@@ -211,7 +220,8 @@ impl Sequences {
     ) -> Snapshot {
         let held = self.slots[sequence.0 as usize].as_ref().expect("a live sequence");
         let pages = held.pages[..length.div_ceil(PAGE_TOKENS)].to_vec();
-        Snapshot { length, pages, state: state.map(Arc::new) }
+        let rows = Arc::clone(&self.layout.rows);
+        Snapshot { length, pages, rows, state: state.map(Arc::new) }
     }
 
     pub(super) fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) {
@@ -226,7 +236,8 @@ impl Sequences {
     /// A snapshot from outside.
     pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
         let state = self.new_state().map_err(io::Error::other)?;
-        read_snapshot(length, (&self.pages, length.div_ceil(PAGE_TOKENS)), state, input)
+        let pages = (&self.pages, length.div_ceil(PAGE_TOKENS));
+        read_snapshot(length, &self.layout.rows, pages, state, input)
     }
 
     pub(super) fn room(&self) -> Room {

@@ -11,6 +11,7 @@ use super::compressed_buffers::CompressedSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{Mixer, ModelConfig};
+use crate::sequences::page_rows::{PageRows, Strips};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
 pub(super) const DENSE_TOKENS: usize = 512;
@@ -150,10 +151,12 @@ impl Sizes {
         PAGE_TOKENS * self.cache_row
     }
 
-    /// Bytes of a page of a snapshot.
-    pub(super) fn page_bytes(&self) -> usize {
-        let compressed = self.compressed.as_ref().map_or(0, |sizes| sizes.layout.page_bytes);
-        self.cache_sides * self.attention_layers * self.page_side() + compressed
+    /// The rows of a page of a snapshot.
+    pub(super) fn page_rows(&self) -> PageRows {
+        let sides = self.cache_sides * self.attention_layers;
+        let mut strips = vec![Strips::of_tokens(sides, self.cache_row)];
+        strips.extend(self.compressed.iter().flat_map(|sizes| sizes.layout.strips()));
+        PageRows::new(strips)
     }
 
     /// Bytes of keys and values.

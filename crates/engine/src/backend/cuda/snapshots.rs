@@ -17,6 +17,7 @@ use super::buffers::Sizes;
 use super::{Backend, CudaBackend, CudaOptions, Part, Register, SequenceId};
 use crate::EngineError;
 use crate::residency::held_pages::HeldPages;
+use crate::sequences::page_rows::PageRows;
 
 /// A page of several holders.
 type Shared = Arc<Pooled<Page>>;
@@ -28,6 +29,8 @@ pub(super) struct Snapshots {
     states: Pool<Vec<f32>>,
     /// Per attention layer keys, then values, or latent rows alone, `PAGE_TOKENS` rows of the cache each.
     pages: Pool<Page>,
+    /// Of a page.
+    rows: Arc<PageRows>,
     recurrent: bool,
     attentive: bool,
     /// By sequence: which of its pages have copies, as long as a snapshot holds them.
@@ -39,10 +42,12 @@ pub(super) struct Snapshots {
 impl Snapshots {
     pub(super) fn new(sizes: &Sizes, options: &CudaOptions) -> Self {
         let state = sizes.state_values();
-        let page = sizes.page_bytes();
+        let rows = sizes.page_rows();
+        let page = rows.bytes();
         Self {
             states: Pool::new(options.snapshots, false, move || vec![0.0; state]),
             pages: Pool::new(options.snapshot_pages, false, move || Page::Bytes(vec![0; page])),
+            rows: Arc::new(rows),
             recurrent: state > 0,
             attentive: page > 0,
             held: HeldPages::new(options.sequences, PAGE_TOKENS),
@@ -78,7 +83,7 @@ impl Snapshots {
     pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
         let count = if self.attentive { length.div_ceil(PAGE_TOKENS) } else { 0 };
         let state = self.new_state().map_err(io::Error::other)?;
-        read_snapshot(length, (&self.pages, count), state, input)
+        read_snapshot(length, &self.rows, (&self.pages, count), state, input)
     }
 
     pub(super) fn mark(&mut self, run: usize) -> Result<(), EngineError> {
@@ -121,7 +126,8 @@ impl CudaBackend {
         }
         let full = || EngineError::Request("no room for another snapshot".to_owned());
         let pages = self.copy_pages(sequence, length)?.ok_or_else(full)?;
-        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
+        let rows = Arc::clone(&self.snapshots.rows);
+        Ok(Snapshot { length, pages, rows, state: state.map(Arc::new) })
     }
 
     /// Sets a sequence to a point of any.
@@ -222,10 +228,6 @@ impl CudaBackend {
             }
             let Some(mut page) = self.snapshots.pages.take() else { return Ok(None) };
             let Page::Bytes(bytes) = &mut *page;
-            if !full {
-                // What the buffer held before must not get out, not to the disk either.
-                bytes.fill(0);
-            }
             let (place, part) = self.page_part(sequence, number, length);
             self.read_compressed_page(sequence, number, length, bytes)?;
             let sides = bytes.chunks_exact_mut(self.sizes.page_side());
@@ -287,7 +289,8 @@ impl CudaBackend {
             match self.copy_pages(sequence, length) {
                 Ok(Some(pages)) => {
                     let state = mark.state.map(Arc::new);
-                    self.snapshots.marked.push(Snapshot { length, pages, state });
+                    let rows = Arc::clone(&self.snapshots.rows);
+                    self.snapshots.marked.push(Snapshot { length, pages, rows, state });
                 }
                 Ok(None) => {}
                 Err(error) => self.failure = Some(error),

@@ -65,8 +65,8 @@ impl GpuBackend {
         self.mixture_inputs(norm, mixture)?;
         if let Some(ExpertBiases { gate, down, .. }) = &mixture.biases {
             // The catalog has joined those of gate and up.
-            let both = [gate, down].map(|id| self.vectors[id.index()].clone());
-            self.mixture.biases[layer.index()].get_or_insert(both);
+            let vector = |id: &VectorId| self.vectors[id.index()].clone();
+            self.mixture.biases[layer.index()].get_or_insert_with(|| [gate, down].map(vector));
         }
         self.residency.device_mut().write_table()?;
         let path = self.choose(layer, mixture)?;

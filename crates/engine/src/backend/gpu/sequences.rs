@@ -18,6 +18,7 @@ use super::requirements::Sizes;
 use super::windows::{WindowSizes, Windows};
 use crate::EngineError;
 use crate::model::config::{Mixer, ModelConfig};
+use crate::sequences::page_rows::{PageRows, Strips};
 
 /// A run of the batch in progress.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,8 @@ pub(super) struct Sequences {
     attention_layers: usize,
     states: Pool<Vec<f32>>,
     pages: Pool<Page>,
+    /// Of a page.
+    rows: Arc<PageRows>,
     /// Of models that have layers with a window, which have no other state.
     pub(super) windows: Option<Windows>,
     /// Values of a snapshot's state.
@@ -100,7 +103,8 @@ impl Sequences {
             });
         }
         let row_bytes = sizes.cache_bytes / options.context as u64;
-        let page = attention_layers * 2 * PAGE_TOKENS * row_bytes as usize;
+        let rows = PageRows::new(vec![Strips::of_tokens(2 * attention_layers, row_bytes as usize)]);
+        let page = rows.bytes();
         let values = delta_layers * (sizes.state + sizes.tail);
         let values = values + sizes.windows.as_ref().map_or(0, WindowSizes::state_values);
         let windows = sizes.windows.as_ref();
@@ -118,6 +122,7 @@ impl Sequences {
             attention_layers,
             states: Pool::new(options.snapshots, false, move || vec![0.0; values]),
             pages: Pool::new(options.snapshot_pages, false, move || Page::Bytes(vec![0; page])),
+            rows: Arc::new(rows),
             marks: Vec::new(),
             marked: Vec::new(),
         })
@@ -268,7 +273,8 @@ impl Sequences {
             let span = &spans[mark.run];
             let length = span.run.position + span.run.tokens;
             let pages = self.copy_pages(gpu, span.sequence, length)?;
-            self.marked.push(Snapshot { length, pages, state: mark.state.map(Arc::new) });
+            let (rows, state) = (Arc::clone(&self.rows), mark.state.map(Arc::new));
+            self.marked.push(Snapshot { length, pages, rows, state });
         }
         Ok(())
     }
@@ -298,7 +304,7 @@ impl Sequences {
         }
         let length = self.length(sequence);
         let pages = self.copy_pages(gpu, sequence, length)?;
-        Ok(Snapshot { length, pages, state: state.map(Arc::new) })
+        Ok(Snapshot { length, pages, rows: Arc::clone(&self.rows), state: state.map(Arc::new) })
     }
 
     /// Copies of the pages before `length`; full ones that there are already are shared.
@@ -379,6 +385,6 @@ impl Sequences {
     pub(super) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
         let count = if self.attention_layers == 0 { 0 } else { length.div_ceil(PAGE_TOKENS) };
         let state = self.new_state().map_err(io::Error::other)?;
-        read_snapshot(length, (&self.pages, count), state, input)
+        read_snapshot(length, &self.rows, (&self.pages, count), state, input)
     }
 }

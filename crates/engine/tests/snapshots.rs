@@ -248,6 +248,46 @@ fn files_hold_nothing_but_their_own_tokens() {
     }
 }
 
+/// Length and FNV-1a hash of files of 289 tokens, by case and type of keys and values: what builds of file format 4
+/// wrote, and so what all later ones read.
+const FILES: [(&str, KvType, usize, u64); 21] = [
+    (CASES[0], KvType::F32, 146_816, 0xf045_c4d5_4208_212c),
+    (CASES[0], KvType::F16, 81_280, 0x1372_4a9e_c128_5aec),
+    (CASES[0], KvType::Bf16, 81_280, 0x4018_bb74_db46_bfb6),
+    (CASES[0], KvType::Q8, 50_560, 0x5eef_fae7_7e66_c99e),
+    (CASES[1], KvType::F32, 786_432, 0xf395_c4e3_f0fd_c181),
+    (CASES[1], KvType::F16, 393_216, 0x1208_0130_4fa2_0aff),
+    (CASES[1], KvType::Bf16, 393_216, 0xea52_2455_1dcc_eb58),
+    (CASES[1], KvType::Q8, 208_896, 0x8f49_3c3e_2d1c_a6e0),
+    (CASES[2], KvType::F32, 786_432, 0x405c_f515_6fd6_d634),
+    (CASES[2], KvType::F16, 393_216, 0x6646_0076_f336_1cf2),
+    (CASES[2], KvType::Bf16, 393_216, 0x7f18_14e8_6dce_d630),
+    (CASES[2], KvType::Q8, 208_896, 0x878b_6f9a_1a52_97cc),
+    (CASES[3], KvType::F32, 393_216, 0x0afa_9b7d_0554_7283),
+    (CASES[3], KvType::F16, 196_608, 0xf486_fbf5_9ee7_fbe1),
+    (CASES[3], KvType::Bf16, 196_608, 0x5188_adf3_a966_3e87),
+    (CASES[3], KvType::Q8, 104_448, 0x3b6a_9a6c_7b0e_9f28),
+    (CASES[4], KvType::F32, 79_872, 0xf084_2616_c5b1_1f98),
+    (CASES[4], KvType::F16, 47_104, 0x8fb3_4781_d0d9_ee4f),
+    (CASES[4], KvType::Bf16, 47_104, 0xae3d_d622_3347_b692),
+    (CASES[4], KvType::Q8, 35_584, 0x4044_cf42_4dd5_37e6),
+    (CASES[4], ROUNDED, 35_456, 0x361e_c209_0da2_4e1f),
+];
+
+#[test]
+fn files_have_the_form_of_earlier_builds() {
+    for (case, kv_type, bytes, hash) in FILES {
+        let mut engine = engine_of(case, kv_type, CONTEXT);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &text(12, PAGE_TOKENS + 33));
+        let file = file_of(&engine.backend().snapshot(sequence, None).unwrap());
+        let found = file.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        assert_eq!((file.len(), found), (bytes, hash), "{case} {kv_type}");
+    }
+}
+
 #[test]
 fn a_cache_that_a_model_was_not_trained_with_is_refused() {
     let refused = std::panic::catch_unwind(|| engine_of(CASES[1], ROUNDED, CONTEXT));

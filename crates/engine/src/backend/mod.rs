@@ -10,13 +10,9 @@
 //!
 //! A token's result must not depend on what else is in the batch (bit for bit on the same device).
 
-mod compressed_layout;
 pub mod cpu;
 pub mod cuda;
 pub mod gpu;
-mod pool;
-mod snapshot;
-mod window_rows;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -31,20 +27,7 @@ pub use crate::model::register::Register;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, TableId, VectorId};
 
-pub use snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
-
-/// A sequence known to a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SequenceId(pub u32);
-
-/// Tokens of one sequence in a batch: they continue it from its current length.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// The sequence.
-    pub sequence: SequenceId,
-    /// The tokens, in order; at least one.
-    pub tokens: &'a [u32],
-}
+pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Snapshot, Suspended};
 
 /// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use kernels::BLOCK_TOKENS as PAGE_TOKENS;
+use super::snapshot::PAGE_TOKENS;
 
 /// Strips of one form, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

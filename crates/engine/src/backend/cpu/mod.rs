@@ -17,7 +17,6 @@ mod shared;
 mod state;
 mod streams;
 mod tiled;
-mod window;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -34,11 +33,10 @@ use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
+use self::state::HostSequences;
 pub use self::state::KvGrowth;
-use self::state::{Sequences, StateLayout};
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
-use super::snapshot::Mark;
 use super::{
     Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
 };
@@ -46,6 +44,7 @@ use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
 use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
+use crate::sequences::Span;
 use crate::weights::{MatrixId, TableId, VectorId, Weights};
 
 /// Sizes and choices of a CPU backend.
@@ -71,17 +70,6 @@ pub struct CpuOptions {
     pub top_k: usize,
 }
 
-/// One run of the batch in progress.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    sequence: SequenceId,
-    /// Index of its first token in the batch.
-    first: usize,
-    tokens: usize,
-    /// Position of its first token in the sequence.
-    position: usize,
-}
-
 /// Runs models on the CPU.
 pub struct CpuBackend {
     config: ModelConfig,
@@ -93,7 +81,7 @@ pub struct CpuBackend {
     /// By layer; index by projection. `None` for layers without experts.
     expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
     compute: Compute,
-    sequences: Sequences,
+    sequences: HostSequences,
     registers: Registers,
     /// Where value heads are in tiled order.
     tiled: Option<Tiled>,
@@ -120,8 +108,6 @@ pub struct CpuBackend {
     tokens: Vec<u32>,
     positions: Vec<u32>,
     spans: Vec<Span>,
-    marks: Vec<Mark>,
-    marked: Vec<Snapshot>,
 }
 
 impl CpuBackend {
@@ -138,10 +124,9 @@ impl CpuBackend {
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
         options.check(&config)?;
-        let layout = StateLayout::new(&config, &options);
         let tokens = options.batch_tokens;
         Ok(Self {
-            sequences: Sequences::new(layout, &options),
+            sequences: HostSequences::new(&config, &options),
             registers: Registers::new(&config, tokens),
             tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
@@ -159,8 +144,6 @@ impl CpuBackend {
             tokens: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             spans: Vec::with_capacity(options.sequences),
-            marks: Vec::new(),
-            marked: Vec::new(),
             config,
             program: Arc::default(),
             options,
@@ -176,19 +159,17 @@ impl CpuBackend {
         self.routing = routing;
     }
 
-    fn clear_batch(&mut self) {
+    /// Sets the batch to the runs that the sequences have begun, which have these tokens.
+    fn set_batch(&mut self, tokens: impl Iterator<Item = u32>) {
         self.tokens.clear();
-        self.positions.clear();
+        self.tokens.extend(tokens);
         self.spans.clear();
-        self.marks.clear();
-    }
-
-    /// Adds a run to the batch whose first token has `position`.
-    fn add_span(&mut self, sequence: SequenceId, position: usize, tokens: &[u32]) {
-        let (first, count) = (self.tokens.len(), tokens.len());
-        self.spans.push(Span { sequence, first, tokens: count, position });
-        self.tokens.extend_from_slice(tokens);
-        self.positions.extend((position..position + count).map(|position| position as u32));
+        self.spans.extend_from_slice(self.sequences.spans());
+        self.positions.clear();
+        for span in &self.spans {
+            self.positions.extend((span.position..span.end()).map(|position| position as u32));
+        }
+        self.registers.resize(self.tokens.len());
     }
 
     fn delta_config(&self) -> &DeltaConfig {
@@ -216,7 +197,8 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
 
 impl Backend for CpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        self.sequences.create()
+        let (sequences, memory) = self.sequences.split();
+        sequences.create(memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -232,16 +214,25 @@ impl Backend for CpuBackend {
         sequence: SequenceId,
         _base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
-        self.sequences.snapshot(sequence)
+        let (sequences, memory) = self.sequences.split();
+        sequences.snapshot(memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
-        self.sequences.restore(sequence, snapshot);
-        Ok(())
+        let (sequences, memory) = self.sequences.split();
+        sequences.restore(memory, sequence, snapshot)
     }
 
     fn room(&self) -> Room {
         self.sequences.room()
+    }
+
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
+    }
+
+    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
@@ -257,47 +248,26 @@ impl Backend for CpuBackend {
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
-        let spans = self.spans.iter().map(|span| (span.sequence, span.position, span.tokens));
-        Some(Suspended {
-            spans: spans.collect(),
-            tokens: self.tokens.clone(),
-            residual: self.registers.get(Register::Residual).to_vec(),
-            marks: std::mem::take(&mut self.marks),
-        })
+        let residual = self.registers.get(Register::Residual).to_vec();
+        Some(self.sequences.suspend(self.tokens.clone(), residual))
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        self.clear_batch();
-        let mut first = 0;
-        for (sequence, position, tokens) in suspended.spans {
-            self.add_span(sequence, position, &suspended.tokens[first..first + tokens]);
-            first += tokens;
-        }
-        self.marks = suspended.marks;
-        self.registers.resize(first);
-        self.registers.get_mut(Register::Residual).copy_from_slice(&suspended.residual);
+        let (tokens, residual) = self.sequences.resume(suspended);
+        self.set_batch(tokens.into_iter());
+        self.registers.get_mut(Register::Residual).copy_from_slice(&residual);
         Ok(())
     }
 
     fn begin(&mut self, runs: &[Run<'_>], _purpose: Purpose) -> Result<(), EngineError> {
-        let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.clear_batch();
-        for run in runs {
-            // Runs of one sequence continue each other.
-            let earlier = self.spans.iter().filter(|span| span.sequence == run.sequence);
-            let earlier = earlier.map(|span| span.tokens).sum::<usize>();
-            let length = self.sequences.reserve(run.sequence, earlier + run.tokens.len())?;
-            self.add_span(run.sequence, length + earlier, run.tokens);
-        }
-        self.registers.resize(total);
+        self.sequences.begin(runs)?;
+        self.set_batch(runs.iter().flat_map(|run| run.tokens).copied());
         Ok(())
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        let state = self.sequences.new_state()?;
-        self.marks.push(Mark { run, state });
-        Ok(())
+        self.sequences.mark(run)
     }
 
     fn check_files(&self) -> Result<(), EngineError> {
@@ -306,15 +276,8 @@ impl Backend for CpuBackend {
     }
 
     fn commit(&mut self) {
-        for span in &self.spans {
-            self.sequences.advance(span.sequence, span.tokens);
-        }
-        self.marked.clear();
-        for mark in self.marks.drain(..) {
-            let span = &self.spans[mark.run];
-            let length = span.position + span.tokens;
-            self.marked.push(self.sequences.assemble(span.sequence, length, mark.state));
-        }
+        let (sequences, memory) = self.sequences.split();
+        let Ok(()) = sequences.commit(memory, false);
     }
 
     fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
@@ -326,7 +289,7 @@ impl Backend for CpuBackend {
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {
-        std::mem::take(&mut self.marked)
+        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {

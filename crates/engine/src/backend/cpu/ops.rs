@@ -7,6 +7,7 @@ use super::{CpuBackend, delta_shape};
 use crate::EngineError;
 use crate::backend::{Cancel, Register};
 use crate::model::program::{Op, Product};
+use crate::sequences::Part;
 use crate::weights::{MatrixId, VectorId};
 
 impl CpuBackend {
@@ -143,9 +144,7 @@ impl CpuBackend {
             let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
             let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
             self.compute.causal_convolution(tail, x, weight, kernel, out);
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                self.sequences.keep_tail(span.sequence, layer, mark.state.as_deref_mut());
-            }
+            self.sequences.keep(layer, Part::Tail, run);
         }
     }
 
@@ -183,9 +182,7 @@ impl CpuBackend {
                 Some(tiled) => tiled.delta_rule(&self.compute, state, &inputs, form, out),
                 None => self.compute.delta_rule(&shape, state, &inputs, form, out),
             }
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                self.sequences.keep_state(span.sequence, layer, mark.state.as_deref_mut());
-            }
+            self.sequences.keep(layer, Part::State, run);
         }
     }
 

@@ -61,7 +61,7 @@ impl CudaBackend {
         self.run(|this| {
             let [mixed, others @ ..] = products else { return Ok(()) };
             let stride = this.sizes.delta_layers * this.sizes.tail;
-            let start = this.index[layer.index()] * this.sizes.tail;
+            let start = this.sizes.layout.index(layer) * this.sizes.tail;
             let convolution = StepConvolution {
                 weight: this.vector(convolution),
                 tails: this.buffers.tails.part(start, this.sizes.sequences * stride - start),
@@ -125,7 +125,7 @@ impl CudaBackend {
 
     /// Keys and values of a layer that keeps all positions.
     pub(super) fn cache(&self, layer: LayerId) -> KeyValueCache {
-        let index = self.index[layer.index()];
+        let index = self.sizes.layout.index(layer);
         KeyValueCache {
             keys: self.buffers.keys[index].span(0, self.sizes.cache_layer),
             values: self.buffers.values[index].span(0, self.sizes.cache_layer),

@@ -31,8 +31,8 @@ mod protocol;
 mod requirements;
 mod router;
 mod slots;
-mod snapshots;
 mod speed;
+mod state;
 mod step;
 mod weights;
 mod windows;
@@ -49,7 +49,7 @@ use store::cache::StoreCounters;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
-use self::batch::{Mode, Part};
+use self::batch::Mode;
 use self::buffers::{Buffers, Floats, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
@@ -59,7 +59,6 @@ use self::fuse::{Kind, Prepared};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
-use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 pub use self::weights::check_model;
@@ -67,10 +66,11 @@ use self::weights::{check_encodings, check_limits, load_trunk};
 use self::windows::Windows;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
+use crate::sequences::Sequences;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId};
 
 pub use crate::residency::predictor::Prediction;
@@ -115,18 +115,13 @@ pub struct CudaBackend {
     experts: Experts,
     steps: Steps,
     routing: Routing,
-    snapshots: Snapshots,
+    sequences: Sequences,
     stream: Stream,
-    /// Tokens of each sequence; `None` while it does not exist.
-    lengths: Vec<Option<usize>>,
-    parts: Vec<Part>,
     tokens: usize,
     /// True for a step: every part is one token of an answer.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
-    /// For each layer, its index among those of its kind.
-    index: Vec<usize>,
     host_logits: Vec<f32>,
     /// Address list of the next wave.
     wave_turn: Cell<usize>,
@@ -196,23 +191,10 @@ impl CudaBackend {
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
             .transpose()?;
-        let (mut attention, mut window, mut delta) = (0, 0, 0);
-        let index = config.layers.iter().map(|layer| {
-            let counter = match layer.mixer {
-                Mixer::Attention if layer.kept_window().is_some() => &mut window,
-                Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &mut attention,
-                Mixer::DeltaNet => &mut delta,
-            };
-            *counter += 1;
-            *counter - 1
-        });
         Ok(Self {
-            index: index.collect(),
-            lengths: vec![None; options.sequences],
-            snapshots: Snapshots::new(&sizes, &options),
+            sequences: Sequences::new(Arc::clone(&sizes.layout), state::limits(&options)),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
-            parts: Vec::with_capacity(options.sequences),
             tokens: 0,
             single: false,
             mode: Mode::Eager,
@@ -246,34 +228,20 @@ fn padded(bytes: usize) -> usize {
 
 impl Backend for CudaBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let Some(free) = self.lengths.iter().position(Option::is_none) else {
-            let count = self.lengths.len();
-            let found = format!("all {count} sequences of the plan are in use");
-            return Err(EngineError::Request(found));
-        };
         self.settle()?;
-        let (state, tail) = (self.sizes.state, self.sizes.tail);
-        let layers = self.sizes.delta_layers;
-        self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
-        self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
-        self.clear_compressed(free)?;
-        if let Some(windows) = &mut self.windows {
-            windows.set_length(free, 0);
-        }
-        self.lengths[free] = Some(0);
-        self.snapshots.held.succeed(free);
-        Ok(SequenceId(free as u32))
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.create(&mut memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.lengths[sequence.0 as usize] = None;
+        self.sequences.remove(sequence);
         if let Some(growth) = &mut self.growth {
-            growth.end(sequence.0 as usize);
+            growth.end(sequence.place());
         }
     }
 
     fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.lengths[sequence.0 as usize].unwrap_or(0)
+        self.sequences.length(sequence)
     }
 
     fn snapshot(
@@ -281,7 +249,9 @@ impl Backend for CudaBackend {
         sequence: SequenceId,
         _base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
-        self.take_snapshot(sequence)
+        self.settle()?;
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.snapshot(&mut memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
@@ -289,20 +259,19 @@ impl Backend for CudaBackend {
     }
 
     fn room(&self) -> Room {
-        self.snapshots.room()
+        self.sequences.room()
     }
 
-    /// Keys and values of sequences lie on the device.
-    fn batch_pages(&self, _tokens: usize) -> usize {
-        0
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
     }
 
     fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.snapshots.pages_needed(sequence.0 as usize, length)
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        self.snapshots.read(length, input)
+        self.sequences.read(length, input)
     }
 
     /// Chunk kernels compute each token in an order that knows nothing of the tokens beside it.
@@ -332,21 +301,15 @@ impl Backend for CudaBackend {
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.snapshots.mark(run)
+        self.sequences.mark(run)
     }
 
     fn commit(&mut self) {
-        for part in &self.parts {
-            if let Some(length) = &mut self.lengths[part.sequence.0 as usize] {
-                *length += part.tokens;
-            }
-        }
-        self.end_windows();
-        self.keep_marks();
+        self.end_batch();
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.snapshots.take_marks()
+        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {

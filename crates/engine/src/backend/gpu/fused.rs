@@ -21,6 +21,7 @@ use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
+use crate::sequences::Part;
 use crate::weights::{MatrixId, VectorId};
 
 /// The kernels' view of a delta layer.
@@ -149,14 +150,14 @@ impl GpuBackend {
         };
         let matrices: [_; fused::MATRICES] = std::array::from_fn(place);
         let span = &self.spans[0];
-        let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+        let (_, tail) = self.places.recurrent(span.sequence, layer);
         let residual = &self.registers[Register::Residual as usize];
         let from = (residual, &self.vectors[norm.index()]);
         let filter = (&self.vectors[weight.index()], tail, config.convolution_kernel);
-        let (epsilon, run) = (self.config.rms_epsilon, (0, span.sequence));
+        let epsilon = self.config.rms_epsilon;
         let gpu = &mut self.residency.device_mut().gpu;
         fused::launch_delta_inputs(gpu, matrices, from, epsilon, filter)?;
-        self.sequences.keep(gpu, run, layer, true)
+        self.sequences.keep(&mut self.places.memory(gpu), (layer, Part::Tail), 0)
     }
 
     /// The norms of the heads of queries and keys that the delta rule takes.
@@ -182,9 +183,10 @@ impl GpuBackend {
         let inputs = delta::Inputs { x, beta, decay, rate, bias };
         let gpu = &mut self.residency.device_mut().gpu;
         for (index, span) in self.spans.iter().enumerate() {
-            let (state, _) = self.sequences.recurrent(span.sequence, layer);
+            let (state, _) = self.places.recurrent(span.sequence, layer);
             delta::launch(gpu, inputs, state, y, shape, span.run)?;
-            self.sequences.keep(gpu, (index, span.sequence), layer, false)?;
+            let part = (layer, Part::State);
+            self.sequences.keep(&mut self.places.memory(gpu), part, index)?;
         }
         Ok(())
     }
@@ -213,7 +215,7 @@ impl GpuBackend {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let (shape, taps) = (delta_shape(config), config.convolution_kernel);
         let span = &self.spans[0];
-        let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+        let (_, tail) = self.places.recurrent(span.sequence, layer);
         let [x, y] = [Register::Mixed, Register::Convolved]
             .map(|register| &self.registers[register as usize]);
         let buffers = (x, &self.vectors[weight.index()], tail, y);
@@ -224,8 +226,8 @@ impl GpuBackend {
             taps,
             span.run.first,
         )?;
-        let run = (0, span.sequence);
-        self.sequences.keep(&mut self.residency.device_mut().gpu, run, layer, true)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.keep(&mut memory, (layer, Part::Tail), 0)
     }
 
     /// From projected queries, keys and values to what attention gives, times its gate.
@@ -252,7 +254,7 @@ impl GpuBackend {
         let gates = gated.then_some(both);
         if tokens == 1 {
             let span = &self.spans[0];
-            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let (keys, values) = self.places.cache(span.sequence, layer);
             let places = (keys, values);
             let of = heads::Prepared {
                 both: gates,
@@ -278,7 +280,7 @@ impl GpuBackend {
             }
         }
         for span in &self.spans {
-            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let (keys, values) = self.places.cache(span.sequence, layer);
             let (places, run) = ((keys, values), span.run);
             if tokens > 1 {
                 attention::launch_append(gpu, cache, (key, value), places, shape, run)?;

@@ -10,9 +10,9 @@ use store::trunk::LoadMode;
 
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::places::Places;
 use super::prefetch::Prefetch;
 use super::requirements::Sizes;
-use super::sequences::Sequences;
 use super::step::Steps;
 use super::{BATCH_LIMIT, GpuBackend, GpuOptions, Prediction, check_kv_type, fused};
 use crate::EngineError;
@@ -70,7 +70,7 @@ impl GpuBackend {
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
-        let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
+        let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         let (layers, experts) = (config.layers.len(), config.moe.experts);
         let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
@@ -80,7 +80,8 @@ impl GpuBackend {
         let residency = experts::load(gpu, &config, shapes, memory, &options)?;
         Ok(Self {
             mixture,
-            sequences,
+            sequences: places.owner(&options),
+            places,
             // What is read in place needs no copy ahead.
             prefetch: prefetch.filter(|_| !residency.device().reads_in_place()),
             replaced: None,

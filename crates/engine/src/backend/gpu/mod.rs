@@ -16,11 +16,11 @@ mod fused;
 mod load;
 mod mixture;
 mod ops;
+mod places;
 mod prefetch;
 mod replaced;
 mod requirements;
 mod running;
-mod sequences;
 mod slots;
 mod speed;
 mod step;
@@ -29,7 +29,7 @@ mod windows;
 use std::io::Read;
 use std::sync::Arc;
 
-use gpu::op::{attention, embedding, product};
+use gpu::op::{embedding, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, MemoryClass, Wait, adapters, check,
     choose,
@@ -43,13 +43,13 @@ pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Prepared, Shape};
+use self::places::{Places, Span};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
-use self::sequences::{Sequences, Span};
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
@@ -61,6 +61,7 @@ use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
+use crate::sequences::Sequences;
 use crate::weights::{MatrixId, VectorId};
 
 /// Most slots of this size that an adapter can reach.
@@ -87,6 +88,7 @@ pub struct GpuBackend {
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
     sequences: Sequences,
+    places: Places,
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
     token_ids: Buffer,
     angles: Buffer,
@@ -170,6 +172,14 @@ impl GpuBackend {
         Ok(())
     }
 
+    /// Says where the windows of the batch's sequences lie.
+    fn place_windows(&mut self) -> Result<(), GpuError> {
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.place_windows(&mut memory, self.phase == Phase::Decode)?;
+        self.spans = self.sequences.spans().iter().map(Span::from).collect();
+        Ok(())
+    }
+
     fn products(
         &mut self,
         from: Register,
@@ -192,7 +202,8 @@ impl Backend for GpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.create(&mut self.residency.device_mut().gpu)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.create(&mut memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -210,25 +221,27 @@ impl Backend for GpuBackend {
     ) -> Result<Snapshot, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.snapshot(&mut self.residency.device_mut().gpu, sequence)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.snapshot(&mut memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.restore(&mut self.residency.device_mut().gpu, sequence, snapshot)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.restore(&mut memory, sequence, snapshot)
     }
 
     fn room(&self) -> Room {
         self.sequences.room()
     }
 
-    fn batch_pages(&self, _tokens: usize) -> usize {
-        0
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
     }
 
     fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences.pages_needed(sequence, length)
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
@@ -243,46 +256,33 @@ impl Backend for GpuBackend {
         let count = self.tokens * self.config.hidden;
         let residual = &self.registers[Register::Residual as usize];
         let residual = self.residency.device_mut().gpu.read_floats(residual, 0, count).ok()?;
-        let spans = self.spans.iter();
-        let spans = spans.map(|span| (span.sequence, span.run.position, span.run.tokens));
-        Some(Suspended {
-            spans: spans.collect(),
-            tokens: self.ids.clone(),
-            residual,
-            marks: std::mem::take(&mut self.sequences.marks),
-        })
+        Some(self.sequences.suspend(self.ids.clone(), residual))
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        let mut first = 0;
-        self.spans.clear();
-        for (sequence, position, tokens) in suspended.spans {
-            self.spans.push(Span { sequence, run: attention::Run { first, tokens, position } });
-            first += tokens;
-        }
-        (self.ids, self.tokens) = (suspended.tokens, first);
+        let (ids, residual) = self.sequences.resume(suspended);
+        (self.tokens, self.ids) = (ids.len(), ids);
         self.phase = Phase::Prefill;
-        self.sequences.marks = suspended.marks;
+        self.place_windows()?;
         self.tell_batch()?;
         if let Some(replaced) = &mut self.replaced {
             replaced.resume();
         }
-        let residual = &self.registers[Register::Residual as usize];
-        Ok(self.residency.device_mut().gpu.write_floats(residual, 0, &suspended.residual)?)
+        let to = &self.registers[Register::Residual as usize];
+        Ok(self.residency.device_mut().gpu.write_floats(to, 0, &residual)?)
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.spans = self.sequences.spans(runs)?;
+        self.spans = self.sequences.begin(runs)?.iter().map(Span::from).collect();
         self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
         self.tokens = self.ids.len();
         self.phase = match purpose {
             Purpose::Prompt => Phase::Prefill,
             Purpose::Answers => Phase::Decode,
         };
-        self.sequences.marks.clear();
         self.head.forget();
         self.begin_step(purpose)?;
         if let Some(replaced) = &mut self.replaced {
@@ -292,9 +292,7 @@ impl Backend for GpuBackend {
         let device = self.residency.device_mut();
         let waits_once = !self.steps.runs() || device.finds_all();
         device.gpu.begin_step(few && waits_once)?;
-        if let (Some(windows), Phase::Decode) = (&mut self.sequences.windows, self.phase) {
-            windows.make_room(&mut device.gpu, &self.spans);
-        }
+        self.place_windows()?;
         self.tell_batch()?;
         Ok(())
     }
@@ -309,16 +307,8 @@ impl Backend for GpuBackend {
     }
 
     fn commit(&mut self) {
-        for span in &self.spans {
-            self.sequences.advance(span.sequence, span.run.tokens);
-        }
-        if self.phase == Phase::Prefill {
-            self.sequences.end_windows(&self.spans);
-        }
-        if let Err(error) =
-            self.sequences.finish_marks(&mut self.residency.device_mut().gpu, &self.spans)
-            && let EngineError::Gpu(error) = error
-        {
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        if let Err(error) = self.sequences.commit(&mut memory, self.phase == Phase::Decode) {
             self.failure.get_or_insert(error);
         }
     }

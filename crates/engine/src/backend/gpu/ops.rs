@@ -9,6 +9,7 @@ use super::{GpuBackend, Register};
 use crate::EngineError;
 use crate::backend::Cancel;
 use crate::model::program::{Op, Product};
+use crate::sequences::Part;
 use crate::weights::VectorId;
 
 impl GpuBackend {
@@ -141,7 +142,7 @@ impl GpuBackend {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let (channels, taps) = (config.channels(), config.convolution_kernel);
         for (index, span) in self.spans.iter().enumerate() {
-            let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+            let (_, tail) = self.places.recurrent(span.sequence, layer);
             let [x, y] = [Register::Mixed, Register::Convolved]
                 .map(|register| &self.registers[register as usize]);
             let buffers = (x, &self.vectors[weight.index()], tail, y);
@@ -152,8 +153,8 @@ impl GpuBackend {
                 taps,
                 span.run,
             )?;
-            let run = (index, span.sequence);
-            self.sequences.keep(&mut self.residency.device_mut().gpu, run, layer, true)?;
+            let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+            self.sequences.keep(&mut memory, (layer, Part::Tail), index)?;
         }
         Ok(())
     }

@@ -7,36 +7,18 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::pool::{Pool, Pooled, Recycled};
-use crate::sequences::page_rows::PageRows;
+use super::copies::Marks;
+use super::page_rows::PageRows;
+use super::pool::{Pool, Pooled};
 
 /// Positions of one page of keys and values.
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 
-/// Keys and values of [`PAGE_TOKENS`] positions in every attention layer, in the layout of the device.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Page {
-    /// Rows of a [`kernels::KvType`], which the backend knows.
-    Bytes(Vec<u8>),
-}
+/// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`PageRows`] says.
+pub(crate) type Page = Vec<u8>;
 
-impl Recycled for Page {
-    fn spoil(&mut self) {
-        match self {
-            // NaN in every type.
-            Self::Bytes(bytes) => bytes.fill(0xff),
-        }
-    }
-}
-
-impl Page {
-    /// A copy of `other`, which has the same type and size.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
-        }
-    }
-}
+/// A page of several holders.
+pub(crate) type SharedPage = Arc<Pooled<Page>>;
 
 /// A point in a sequence that any sequence can go on from.
 #[derive(Clone, Debug)]
@@ -44,7 +26,7 @@ pub struct Snapshot {
     /// Tokens that the sequence held.
     pub(crate) length: usize,
     /// Pages of the positions before `length`.
-    pub(crate) pages: Vec<Arc<Pooled<Page>>>,
+    pub(crate) pages: Vec<SharedPage>,
     /// Where rows of tokens lie in a page.
     pub(crate) rows: Arc<PageRows>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
@@ -91,23 +73,14 @@ pub struct Room {
 /// A forward pass put aside between two layers.
 #[derive(Debug)]
 pub struct Suspended {
-    /// Sequence, position and number of tokens of each run.
-    pub(crate) spans: Vec<(super::SequenceId, usize, usize)>,
+    /// Where its runs lie.
+    pub(super) spans: Vec<super::Span>,
     /// The batch's tokens.
-    pub(crate) tokens: Vec<u32>,
+    pub(super) tokens: Vec<u32>,
     /// The residual stream: all that one layer leaves to the next.
-    pub(crate) residual: Vec<f32>,
+    pub(super) residual: Vec<f32>,
     /// Runs at whose end a snapshot is taken, with the states of the layers passed.
-    pub(crate) marks: Vec<Mark>,
-}
-
-/// A snapshot in the making: the state after one run of a batch, layer by layer.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    /// Index of the run.
-    pub(crate) run: usize,
-    /// As in [`Snapshot`].
-    pub(crate) state: Option<Pooled<Vec<f32>>>,
+    pub(super) marks: Marks,
 }
 
 /// Bytes converted at a time.
@@ -145,21 +118,6 @@ fn read_values<const N: usize, T>(
     Ok(())
 }
 
-impl Page {
-    /// Bytes that are written of it.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-        }
-    }
-
-    pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
-        match self {
-            Self::Bytes(bytes) => input.read_exact(bytes),
-        }
-    }
-}
-
 impl Snapshot {
     /// Pages whose every position is before the point: functions of the tokens before their end.
     pub fn full_pages(&self) -> usize {
@@ -168,7 +126,7 @@ impl Snapshot {
 
     /// Bytes that [`Snapshot::write_page`] writes; 0 for a snapshot without pages.
     pub fn page_bytes(&self) -> u64 {
-        self.pages.first().map_or(0, |page| page.bytes())
+        self.pages.first().map_or(0, |page| page.len() as u64)
     }
 
     /// Bytes that [`Snapshot::write_rest`] writes.
@@ -183,7 +141,7 @@ impl Snapshot {
     /// # Errors
     /// What `out` reports.
     pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
-        let Page::Bytes(bytes) = &**self.pages[index];
+        let bytes: &Page = &self.pages[index];
         let tokens = self.length - index * PAGE_TOKENS;
         if tokens >= PAGE_TOKENS {
             return out.write_all(bytes);
@@ -221,7 +179,7 @@ pub(crate) fn read_snapshot(
     let mut read = Vec::with_capacity(count);
     for _ in 0..count {
         let mut page = pages.take().ok_or_else(full)?;
-        page.read(input)?;
+        input.read_exact(&mut page)?;
         read.push(Arc::new(page));
     }
     if let Some(state) = &mut state {

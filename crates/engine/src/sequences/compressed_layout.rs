@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use kernels::{KvType, fp4_bytes};
 
+use super::page_rows::Strips;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::compressed_attention::Compression;
 use crate::model::config::{Mixer, ModelConfig};
-use crate::sequences::page_rows::Strips;
 
 /// Places of a layer.
 #[derive(Clone, Debug)]

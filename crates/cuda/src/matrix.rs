@@ -220,7 +220,12 @@ impl ExpertShapes {
     /// `[experts][9]`, weight, scales and biases of each in turn.
     pub fn new(gate: Matrix, up: Matrix, down: Matrix, places: Span<u32>) -> Self {
         assert!(gate.rows == up.rows && gate.columns == up.columns, "gate and up have one shape");
-        Self { gate, up, down, places: places.address, same: [0; PLACES], equal: 0 }
+        Self { places: places.address, ..Self::without_places(gate, up, down) }
+    }
+
+    /// Shapes of gate, up and down alone, from which nothing is launched.
+    pub fn without_places(gate: Matrix, up: Matrix, down: Matrix) -> Self {
+        Self { gate, up, down, places: 0, same: [0; PLACES], equal: 0 }
     }
 
     /// Shape of the gate projections.

@@ -5,14 +5,18 @@
 //! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
-use store::LayerId;
+use std::sync::Arc;
+use std::time::Instant;
+
 use store::cache::StoreCounters;
 use store::format::Checkpoint;
+use store::{LayerId, timeline};
 
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
-use crate::model::config::ModelConfig;
-use crate::model::{Model, StageTimes};
+use crate::model::config::{FeedForward, Mixer, ModelConfig};
+use crate::model::program::Stage;
+use crate::model::{Clock, Model, StageTimes};
 use crate::sampling::{Ranked, Sampler};
 use crate::weights::TableId;
 
@@ -51,6 +55,8 @@ pub struct Engine {
     ranked: Ranked,
     /// Layers whose experts token ids decide.
     given_layers: Vec<(LayerId, TableId)>,
+    /// Where the time of passes went.
+    clock: Clock,
 }
 
 impl Engine {
@@ -59,12 +65,13 @@ impl Engine {
     pub fn new(
         config: ModelConfig,
         model: Model,
-        backend: Box<dyn Backend + Send>,
+        mut backend: Box<dyn Backend + Send>,
         chunk: usize,
     ) -> Self {
-        let given_layers = model.given_layers();
-        let (chunk, ranked) = (chunk.max(1), Ranked::default());
-        Self { config, model, backend, chunk, ranked, given_layers }
+        backend.prepare(Arc::clone(&model.program));
+        let given_layers = model.program.given_layers();
+        let (chunk, ranked, clock) = (chunk.max(1), Ranked::default(), Clock::default());
+        Self { config, model, backend, chunk, ranked, given_layers, clock }
     }
 
     /// The model's shapes.
@@ -131,10 +138,10 @@ impl Engine {
         if let Some(suspended) = pass.aside.take() {
             self.backend.resume(suspended)?;
         }
-        self.model.forward_layer(pass.layers, self.backend.as_mut(), cancel)?;
+        self.run_layer(pass.layers, cancel)?;
         self.backend.check_files()?;
         pass.layers += 1;
-        let done = pass.layers == self.model.layers.len();
+        let done = pass.layers == self.config.layers.len();
         if done {
             self.backend.commit();
         }
@@ -176,9 +183,42 @@ impl Engine {
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
         self.begin(runs, purpose)?;
-        self.model.forward(self.backend.as_mut(), cancel, layers_done)?;
+        self.backend.embed(self.model.embedding);
+        for layer in 0..self.config.layers.len() {
+            if cancel.is_cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            self.run_layer(layer, cancel)?;
+            layers_done(layer + 1);
+        }
         self.backend.check_files()?;
         self.backend.commit();
+        Ok(())
+    }
+
+    /// Runs the batch through one layer, which may be cancelled between its stages and while experts are awaited.
+    fn run_layer(&mut self, index: usize, cancel: &dyn Cancel) -> Result<(), EngineError> {
+        let (layer, program) = (LayerId(index as u16), &self.model.program.layers[index]);
+        let number = [("layer", index as u64), ("", 0), ("", 0)];
+        let mixer = match program.spec.mixer {
+            Mixer::DeltaNet => &self.clock.delta_net,
+            Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &self.clock.attention,
+        };
+        let feed_forward = match program.spec.feed_forward {
+            FeedForward::Mixture => "mixture",
+            FeedForward::Dense { .. } => "dense",
+        };
+        let parts = [(program.mixer_name(), mixer), (feed_forward, &self.clock.mixture)];
+        let mut begun = Instant::now();
+        for (stage, (name, sum)) in Stage::ALL.into_iter().zip(parts) {
+            if stage == Stage::FeedForward && cancel.is_cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            let _span = timeline::span(name, number);
+            let done = self.backend.run(layer, stage, cancel);
+            begun = Clock::add(sum, begun);
+            done?;
+        }
         Ok(())
     }
 
@@ -246,7 +286,7 @@ impl Engine {
 
     /// Where the time of all passes went, of prompts and of answers.
     pub fn stage_times(&self) -> StageTimes {
-        self.model.clock.read()
+        self.clock.read()
     }
 
     /// Everything counted about experts since the model was loaded.

@@ -82,3 +82,9 @@ impl EngineError {
         Self::Tensor { name: name.to_owned(), problem: problem.into() }
     }
 }
+
+impl From<std::convert::Infallible> for EngineError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

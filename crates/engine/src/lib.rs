@@ -16,6 +16,7 @@ pub mod model;
 mod residency;
 pub mod routing;
 pub mod sampling;
+mod sequences;
 pub mod session;
 pub mod text;
 pub mod weights;

@@ -38,7 +38,7 @@ fn engine(slots: usize) -> (Engine, Arc<ExpertStore>, Recorder) {
     assert_eq!((config.moe.hashed_layers, config.moe.top_k, config.moe.experts), (1, 2, 6));
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
-    assert_eq!(model.given_layers().len(), 1);
+    assert_eq!(model.program.given_layers().len(), 1);
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let experts = store(slots);
     let limits = CpuOptions {

@@ -138,11 +138,7 @@ fn go_on_from_state(case: &str, kv_type: KvType) -> Vec<u64> {
         let found = resumed(&mut engine, &snapshot, &whole[cut..cut + 9]);
         assert!(found == expected, "{case}: cut {cut}");
         assert!(snapshot.truncated(cut - 1).is_none(), "a ring has no way back");
-        let mut file = Vec::new();
-        for page in 0..snapshot.full_pages() {
-            snapshot.write_page(page, &mut file).unwrap();
-        }
-        snapshot.write_rest(&mut file).unwrap();
+        let file = file_of(&snapshot);
         sizes.push(snapshot.state_bytes());
         drop(snapshot);
         let read = engine.backend().read_snapshot(cut, &mut file.as_slice()).unwrap();
@@ -182,6 +178,113 @@ fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk()
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
         let paged = config.layers.len() - windows;
         assert_eq!(snapshot.page_bytes(), (paged * PAGE_TOKENS * 2 * row) as u64);
+    }
+}
+
+/// Everything that a snapshot leaves on disk.
+fn file_of(snapshot: &Snapshot) -> Vec<u8> {
+    let mut file = Vec::new();
+    for page in 0..snapshot.full_pages() {
+        snapshot.write_page(page, &mut file).unwrap();
+    }
+    snapshot.write_rest(&mut file).unwrap();
+    file
+}
+
+/// A file names what it holds by the tokens before its point, and may be another client's to read: it is a function of
+/// these tokens alone, whatever the buffers held before.
+#[test]
+fn files_hold_nothing_but_their_own_tokens() {
+    let kinds = CASES.iter().flat_map(|case| KvType::ALL.map(|kind| (*case, kind)));
+    for (case, kv_type) in kinds.chain([(CASES[4], ROUNDED)]) {
+        for length in [15, PAGE_TOKENS + 33] {
+            let own = text(12, length + 40);
+            let taken = |engine: &mut Engine, length: usize| {
+                let sequence = engine.create_sequence().unwrap();
+                feed(engine, sequence, &own[..length]);
+                let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+                engine.drop_sequence(sequence);
+                snapshot
+            };
+            let mut clean = engine_of(case, kv_type, CONTEXT);
+            let expected = file_of(&taken(&mut clean, length));
+            let what = format!("{case} {kv_type}: {length} tokens");
+            let mut used = engine_of(case, kv_type, CONTEXT);
+            // The pages and states that are given out next have held others' tokens.
+            let others = [0, 1].map(|seed| {
+                let sequence = used.create_sequence().unwrap();
+                feed(&mut used, sequence, &text(50 + seed, PAGE_TOKENS + 60));
+                sequence
+            });
+            let kept = [0, 1].map(|at: usize| used.backend().snapshot(others[at], None).unwrap());
+            others.into_iter().for_each(|sequence| used.drop_sequence(sequence));
+            drop(kept);
+            let snapshot = taken(&mut used, length);
+            assert!(file_of(&snapshot) == expected, "{what}: behind others");
+            let mut from = expected.as_slice();
+            let read = used.backend().read_snapshot(length, &mut from).unwrap();
+            assert!(file_of(&read) == expected, "{what}: read");
+            // A point inside a batch, whose later tokens are in the same page.
+            let sequence = used.create_sequence().unwrap();
+            let first = length.saturating_sub(60).max(1);
+            feed(&mut used, sequence, &own[..first]);
+            let runs = [&own[first..length], &own[length..length + 4]];
+            let runs = runs.map(|tokens| Run { sequence, tokens });
+            let mut pass = used.start(&runs, &[0]).unwrap();
+            while !used.advance(&mut pass, &Uncancelled).unwrap() {}
+            let mark = used.backend().take_marks().swap_remove(0);
+            used.drop_sequence(sequence);
+            assert!(file_of(&mark) == expected, "{what}: marked");
+            // A point before the end of what was kept, and a file of an earlier build, which did not clear.
+            let longer = taken(&mut used, length + 20);
+            if let Some(point) = longer.truncated(length) {
+                assert!(file_of(&point) == expected, "{what}: before the end");
+                let mut from = file_of(&longer);
+                from.truncate(expected.len());
+                let read = used.backend().read_snapshot(length, &mut from.as_slice()).unwrap();
+                assert!(file_of(&read) == expected, "{what}: from a file with more");
+            }
+        }
+    }
+}
+
+/// Length and FNV-1a hash of files of 289 tokens, by case and type of keys and values: what builds of file format 4
+/// wrote, and so what all later ones read.
+const FILES: [(&str, KvType, usize, u64); 21] = [
+    (CASES[0], KvType::F32, 146_816, 0xf045_c4d5_4208_212c),
+    (CASES[0], KvType::F16, 81_280, 0x1372_4a9e_c128_5aec),
+    (CASES[0], KvType::Bf16, 81_280, 0x4018_bb74_db46_bfb6),
+    (CASES[0], KvType::Q8, 50_560, 0x5eef_fae7_7e66_c99e),
+    (CASES[1], KvType::F32, 786_432, 0xf395_c4e3_f0fd_c181),
+    (CASES[1], KvType::F16, 393_216, 0x1208_0130_4fa2_0aff),
+    (CASES[1], KvType::Bf16, 393_216, 0xea52_2455_1dcc_eb58),
+    (CASES[1], KvType::Q8, 208_896, 0x8f49_3c3e_2d1c_a6e0),
+    (CASES[2], KvType::F32, 786_432, 0x405c_f515_6fd6_d634),
+    (CASES[2], KvType::F16, 393_216, 0x6646_0076_f336_1cf2),
+    (CASES[2], KvType::Bf16, 393_216, 0x7f18_14e8_6dce_d630),
+    (CASES[2], KvType::Q8, 208_896, 0x878b_6f9a_1a52_97cc),
+    (CASES[3], KvType::F32, 393_216, 0x0afa_9b7d_0554_7283),
+    (CASES[3], KvType::F16, 196_608, 0xf486_fbf5_9ee7_fbe1),
+    (CASES[3], KvType::Bf16, 196_608, 0x5188_adf3_a966_3e87),
+    (CASES[3], KvType::Q8, 104_448, 0x3b6a_9a6c_7b0e_9f28),
+    (CASES[4], KvType::F32, 79_872, 0xf084_2616_c5b1_1f98),
+    (CASES[4], KvType::F16, 47_104, 0x8fb3_4781_d0d9_ee4f),
+    (CASES[4], KvType::Bf16, 47_104, 0xae3d_d622_3347_b692),
+    (CASES[4], KvType::Q8, 35_584, 0x4044_cf42_4dd5_37e6),
+    (CASES[4], ROUNDED, 35_456, 0x361e_c209_0da2_4e1f),
+];
+
+#[test]
+fn files_have_the_form_of_earlier_builds() {
+    for (case, kv_type, bytes, hash) in FILES {
+        let mut engine = engine_of(case, kv_type, CONTEXT);
+        let sequence = engine.create_sequence().unwrap();
+        feed(&mut engine, sequence, &text(12, PAGE_TOKENS + 33));
+        let file = file_of(&engine.backend().snapshot(sequence, None).unwrap());
+        let found = file.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        assert_eq!((file.len(), found), (bytes, hash), "{case} {kv_type}");
     }
 }
 

@@ -275,10 +275,10 @@ fn gpus_compute_its_parts() {
         let source = open(&model).unwrap();
         let config = engine::model::config::ModelConfig::read(&source.config).unwrap();
         let mut catalog = engine::weights::Catalog::new(&source);
-        engine::model::Model::declare(&config, &mut catalog).unwrap();
+        let model = engine::model::Model::declare(&config, &mut catalog).unwrap();
         let shapes = engine::model::mixture::expert_shapes(&source, &config).unwrap();
-        engine::backend::cuda::check_model(&config, &catalog, &shapes).unwrap();
-        engine::backend::gpu::check_model(&config, &catalog, &shapes).unwrap();
+        engine::backend::cuda::check_model(&config, &model.program, &catalog, &shapes).unwrap();
+        engine::backend::gpu::check_model(&config, &model.program, &catalog, &shapes).unwrap();
     }
 }
 

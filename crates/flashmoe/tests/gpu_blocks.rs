@@ -5,42 +5,17 @@
 
 mod support;
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use support::{Scored, distance, flashmoe, golden, run};
+use support::{Scored, demo_shape, distance, flashmoe, run};
 
 /// Of experts and of the rest: blocks with and without minima, of 32 and 256 values, with grids and with tables.
 const PAIRS: [(&str, &str); 3] = [("q4_k", "q6_k"), ("iq2_xs", "q8_0"), ("iq3_s", "iq4_xs")];
 
-/// The demo model's configuration with fewer layers, and widths that are whole blocks.
-fn shape(folder: &Path) -> PathBuf {
-    let demo = golden().join("../../models/demo/config.json");
-    let mut config: Value = serde_json::from_slice(&fs::read(demo).unwrap()).unwrap();
-    let text =
-        if config.get("text_config").is_some() { &mut config["text_config"] } else { &mut config };
-    for (key, value) in [
-        ("num_hidden_layers", 4),
-        ("num_experts", 16),
-        ("hidden_size", 256),
-        ("moe_intermediate_size", 256),
-        ("shared_expert_intermediate_size", 256),
-    ] {
-        text[key] = json!(value);
-    }
-    let kinds = text["layer_types"].as_array().unwrap()[..4].to_vec();
-    text["layer_types"] = Value::Array(kinds);
-    let path = folder.join("config.json");
-    fs::write(&path, config.to_string()).unwrap();
-    path
-}
-
 #[test]
 fn blocks_give_the_logits_of_the_processor() {
     let folder = tempfile::tempdir().unwrap();
-    let shape = shape(folder.path());
+    let shape = demo_shape(folder.path(), 256);
     for (experts, trunk) in PAIRS {
         let model = folder.path().join(experts);
         let words = [shape.to_str().unwrap(), model.to_str().unwrap()];

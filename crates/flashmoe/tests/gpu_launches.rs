@@ -6,38 +6,17 @@
 
 mod support;
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use support::{flashmoe, golden, run};
-
-/// The demo model's configuration with fewer layers, and rows of which 32 invocations read vectors.
-fn shape(folder: &Path) -> PathBuf {
-    let demo = golden().join("../../models/demo/config.json");
-    let mut config: Value = serde_json::from_slice(&fs::read(demo).unwrap()).unwrap();
-    let text = &mut config["text_config"];
-    for (key, value) in [
-        ("num_hidden_layers", 4),
-        ("num_experts", 16),
-        ("hidden_size", 512),
-        ("moe_intermediate_size", 512),
-        ("shared_expert_intermediate_size", 512),
-    ] {
-        text[key] = json!(value);
-    }
-    let kinds = text["layer_types"].as_array().unwrap()[..4].to_vec();
-    text["layer_types"] = Value::Array(kinds);
-    let path = folder.join("config.json");
-    fs::write(&path, config.to_string()).unwrap();
-    path
-}
+use serde_json::Value;
+use support::{demo_shape, flashmoe, run};
 
 #[test]
 fn launches_of_several_operations_show_in_no_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let (shape, model) = (shape(folder.path()), folder.path().join("model"));
+    // Rows that 32 invocations read as vectors.
+    let shape = demo_shape(folder.path(), 512);
+    let model = folder.path().join("model");
     let (shape, model) = (shape.to_str().unwrap(), model.to_str().unwrap());
     run(&["synth", shape, model, "--layout", "native"]);
     let mut rows = Vec::new();

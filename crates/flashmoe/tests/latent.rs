@@ -278,9 +278,9 @@ fn a_gpu_computes_it_over_one_row_a_token() {
     let source = open(&golden().join(CASE).join("model")).unwrap();
     let config = engine::model::config::ModelConfig::read(&source.config).unwrap();
     let mut catalog = engine::weights::Catalog::new(&source);
-    engine::model::Model::declare(&config, &mut catalog).unwrap();
+    let model = engine::model::Model::declare(&config, &mut catalog).unwrap();
     let shapes = engine::model::mixture::expert_shapes(&source, &config).unwrap();
-    engine::backend::cuda::check_model(&config, &catalog, &shapes).unwrap();
+    engine::backend::cuda::check_model(&config, &model.program, &catalog, &shapes).unwrap();
     let options = engine::backend::cuda::CudaOptions {
         batch_tokens: 64,
         logit_rows: 1,

@@ -21,6 +21,7 @@ mod layers;
 mod matrices;
 mod pairs;
 mod plain;
+mod reference;
 mod tiles;
 
 pub use driver_options::run as run_driver_options;

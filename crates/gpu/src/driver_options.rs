@@ -25,7 +25,7 @@ pub struct DriverOptions {
 /// Whether the device reads memory of the process in place. The plain way: the host copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Import {
-    /// Where Vulkan's driver can. Not on Metal, where nobody has run it.
+    /// Where Vulkan's driver can. Not on Metal, where it has not been run.
     #[default]
     Auto,
     /// Or it is an error.

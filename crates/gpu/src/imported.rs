@@ -36,7 +36,7 @@ pub(crate) struct ImportedMemory {
 }
 
 impl HostSlabs {
-    /// Imports memories; `None` where the device does not read them and nobody insists on that ([`Import::On`]).
+    /// Imports memories; `None` where the device does not read them and [`Import::On`] does not ask for it.
     ///
     /// # Errors
     /// [`GpuError::NotInPlace`] with the reason where somebody does; or the device failed.

@@ -15,6 +15,7 @@ use crate::ahead::{Ahead, Entry, bytes_of};
 use crate::buffer::{Buffer, Span};
 use crate::driver::Own;
 use crate::footprint::{BLOCK_BYTES, Footprint, staged_bytes};
+use crate::observer::Observer;
 use crate::op::packing::Packing;
 use crate::op::{Form, Op};
 use crate::profile::Profile;
@@ -75,6 +76,7 @@ pub struct Gpu {
     pub(crate) tape: Tape,
     pub(crate) ahead: Ahead,
     pub(crate) profile: Option<Profile>,
+    pub(crate) observer: Option<Observer>,
     control: Option<Buffer>,
     failure: Arc<Mutex<Option<GpuError>>>,
     next_buffer: u32,
@@ -178,6 +180,7 @@ impl Gpu {
             tape: Tape::default(),
             ahead: Ahead::default(),
             profile: None,
+            observer: None,
             control: None,
             failure,
             next_buffer: 0,
@@ -438,6 +441,7 @@ impl Gpu {
         parameters: &[u32],
         groups: [u32; 3],
     ) -> Result<(), GpuError> {
+        self.observe(op, bindings, parameters, groups);
         if self.expected_dispatch(op, bindings, parameters, groups)? {
             return Ok(());
         }

@@ -4,8 +4,10 @@
 //! whether, and the plain launches do the same one operation at a time. On devices of compute capability 9.0 and later
 //! each is placed while the kernel before it still runs.
 
+pub use self::form::{
+    RecentDevice, StepDevice, step_serves, step_serves_experts, step_serves_pair,
+};
 use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
-pub use self::form::{step_serves, step_serves_experts, step_serves_pair};
 pub use self::limited::{step_experts_limited, step_serves_limited};
 use super::experts::EndedArguments;
 use super::{

@@ -1,11 +1,10 @@
 //! Softmax attention with partial rotation and, where a family has them, per-head norms, an output gate, biases, sinks
 //! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
 
-use store::LayerId;
-
 use super::config::ModelConfig;
+use super::program::{Op, Product};
+use super::register::Register;
 use crate::EngineError;
-use crate::backend::{Backend, Register};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
 /// Weights of an attention layer.
@@ -104,51 +103,39 @@ impl Attention {
     }
 
     /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed.
-    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
-        use Register::{Key, Query, QueryGate, Value};
+    pub(super) fn ops(&self, norm: VectorId) -> Vec<Op> {
+        use Register::{Context, Gate, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
-        backend.norm_linear(norm, &[(self.query, query), (self.key, Key), (self.value, Value)]);
-        let plain = self.norms.is_none() && self.whole_norms.is_none() && !self.gated;
-        if let Some(biases) = self.biases.filter(|_| plain)
-            && backend.attend_biased(layer, biases, self.sinks)
-        {
-            return self.add_output(backend);
+        let products = [(self.query, query), (self.key, Key), (self.value, Value)];
+        let mut ops = vec![
+            Op::Norm { from: Residual, weight: norm, to: Normed },
+            Op::Linear { from: Normed, products: products.map(Product::from).to_vec() },
+        ];
+        let projected = [query, Key, Value];
+        if let Some(biases) = self.biases {
+            let added = projected.into_iter().zip(biases);
+            ops.extend(added.map(|(register, bias)| Op::AddBias { register, bias }));
         }
-        if let Some([query_bias, key, value]) = self.biases {
-            backend.add_bias(query, query_bias);
-            backend.add_bias(Key, key);
-            backend.add_bias(Value, value);
+        if let Some(norms) = self.whole_norms {
+            let rows = projected.into_iter().zip(norms);
+            ops.extend(rows.map(|(register, weight)| Op::NormRow { register, weight }));
         }
-        if let Some([query_norm, key_norm]) = self.whole_norms {
-            backend.norm_row(query, query_norm);
-            backend.norm_row(Key, key_norm);
+        if self.gated {
+            ops.push(Op::SplitQueryGate);
         }
-        match (self.norms, self.sinks) {
-            (Some([query, key]), None) => backend.attend_heads(layer, self.gated, query, key),
-            (norms, sinks) => {
-                if self.gated {
-                    backend.split_query_gate();
-                }
-                match norms {
-                    Some([query, key]) => {
-                        backend.norm_and_rotate(Query, query);
-                        backend.norm_and_rotate(Key, key);
-                    }
-                    None => {
-                        backend.rotate(Query);
-                        backend.rotate(Key);
-                    }
-                }
-                backend.attend(layer, sinks);
-            }
+        ops.extend(match self.norms {
+            Some([query, key]) => [
+                Op::NormRotate { heads: Query, weight: query },
+                Op::NormRotate { heads: Key, weight: key },
+            ],
+            None => [Query, Key].map(|heads| Op::Rotate { heads }),
+        });
+        ops.push(Op::Attend { sinks: self.sinks });
+        if self.gated {
+            ops.push(Op::SigmoidGate { x: Context, gate: Gate });
         }
-        self.add_output(backend);
-    }
-
-    fn add_output(&self, backend: &mut dyn Backend) {
-        backend.attention_output(self.gated, self.output);
-        if let Some(bias) = self.output_bias {
-            backend.add_bias(Register::Residual, bias);
-        }
+        ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
+        ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
+        ops
     }
 }

@@ -41,14 +41,14 @@ impl StageTimes {
 /// Sums in nanoseconds, added to by the thread that computes.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    pub(super) attention: AtomicU64,
-    pub(super) delta_net: AtomicU64,
-    pub(super) mixture: AtomicU64,
+    pub(crate) attention: AtomicU64,
+    pub(crate) delta_net: AtomicU64,
+    pub(crate) mixture: AtomicU64,
 }
 
 impl Clock {
     /// Adds the time since `begun`, and gives the time of now.
-    pub(super) fn add(sum: &AtomicU64, begun: Instant) -> Instant {
+    pub(crate) fn add(sum: &AtomicU64, begun: Instant) -> Instant {
         let now = Instant::now();
         let spent = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
         sum.fetch_add(spent, Ordering::Relaxed);

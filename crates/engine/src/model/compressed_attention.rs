@@ -5,15 +5,16 @@
 //! their gates for each dimension; with overlap a row also takes part of the tokens before. Where there is an indexer,
 //! a token sees only the compressed rows that score best with it.
 
-use store::LayerId;
+use kernels::BLOCK_TOKENS;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::config::{Mixer, ModelConfig};
 use super::hyper_connections::Site;
+use super::program::{Op, Product};
+use super::register::Register;
 use super::rope::Rope;
 use crate::EngineError;
-use crate::backend::{Backend, PAGE_TOKENS, Register};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
 /// Compressed rows of a layer.
@@ -92,9 +93,9 @@ impl CompressedConfig {
         }
         for layer in &model.layers {
             if let Mixer::Compressed(Some(compression)) = layer.mixer
-                && !PAGE_TOKENS.is_multiple_of(compression.ratio)
+                && !BLOCK_TOKENS.is_multiple_of(compression.ratio)
             {
-                let found = format!("{} does not divide {PAGE_TOKENS}", compression.ratio);
+                let found = format!("{} does not divide {BLOCK_TOKENS}", compression.ratio);
                 return Err(from.invalid(&keys::COMPRESS_RATIOS, found));
             }
         }
@@ -127,6 +128,7 @@ pub struct Indexer {
 }
 
 /// Weights of a layer.
+#[derive(Clone, Copy, Debug)]
 pub struct CompressedAttention {
     /// `[query_rank, hidden]`
     pub query_low: MatrixId,
@@ -214,36 +216,37 @@ impl CompressedAttention {
         })
     }
 
-    /// Runs the layer from the streams and back to them.
-    pub(super) fn forward(
-        &self,
-        layer: LayerId,
-        (site, norm): (&Site, VectorId),
-        backend: &mut dyn Backend,
-    ) {
+    /// From the streams, which `site` reads, and back to them.
+    pub(super) fn ops(self, site: Site, norm: VectorId) -> Vec<Op> {
         use Register::{
             CompressedGates, CompressedValues, Context, IndexGates, IndexQuery, IndexValues,
             IndexWeights, Key, Normed, OutputLow, Query, QueryLatent, QueryLow,
         };
-        backend.open_streams(site, norm);
-        let mut products = vec![(self.query_low, QueryLow), (self.key, Key)];
+        let mut inputs = vec![(self.query_low, QueryLow), (self.key, Key)];
         if let Some((_, compressor)) = &self.compressor {
-            products.push((compressor.values, CompressedValues));
-            products.push((compressor.gates, CompressedGates));
+            inputs.push((compressor.values, CompressedValues));
+            inputs.push((compressor.gates, CompressedGates));
         }
         if let Some(indexer) = &self.indexer {
-            products.push((indexer.keys.values, IndexValues));
-            products.push((indexer.keys.gates, IndexGates));
-            products.push((indexer.weights, IndexWeights));
+            inputs.push((indexer.keys.values, IndexValues));
+            inputs.push((indexer.keys.gates, IndexGates));
+            inputs.push((indexer.weights, IndexWeights));
         }
-        backend.linear(Normed, &products);
-        backend.rms_norm(QueryLow, self.query_norm, QueryLatent);
-        let mut products = vec![(self.query, Query)];
-        products.extend(self.indexer.as_ref().map(|indexer| (indexer.query, IndexQuery)));
-        backend.linear(QueryLatent, &products);
-        backend.attend_compressed(layer, self);
-        backend.grouped_linear(Context, self.output_low, OutputLow);
-        backend.linear(OutputLow, &[(self.output, Normed)]);
-        backend.close_streams(Normed);
+        let mut queries = vec![(self.query, Query)];
+        queries.extend(self.indexer.as_ref().map(|indexer| (indexer.query, IndexQuery)));
+        let linear = |from, products: Vec<_>| {
+            let products = products.into_iter().map(Product::from).collect();
+            Op::Linear { from, products }
+        };
+        vec![
+            Op::OpenStreams { site, norm },
+            linear(Normed, inputs),
+            Op::Norm { from: QueryLow, weight: self.query_norm, to: QueryLatent },
+            linear(QueryLatent, queries),
+            Op::AttendCompressed(self),
+            Op::GroupedLinear { from: Context, matrix: self.output_low, to: OutputLow },
+            linear(OutputLow, vec![(self.output, Normed)]),
+            Op::CloseStreams { from: Normed },
+        ]
     }
 }

@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
-use store::LayerId;
-
 use super::config::{DeltaConfig, ModelConfig};
+use super::program::{Op, Product};
+use super::register::Register;
 use crate::EngineError;
-use crate::backend::{Backend, Register};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
 /// Weights of a GatedDeltaNet layer.
@@ -113,11 +112,17 @@ impl DeltaNet {
     }
 
     /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from the stream, normed.
-    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
-        use Register::{Beta, Decay, Z};
-        let others = [(self.z, Z), (self.beta, Beta), (self.decay, Decay)];
-        backend.delta_inputs(layer, norm, self.query_key_value, &others, self.convolution);
-        backend.delta_rule(layer, self.decay_rate, self.decay_bias);
-        backend.delta_output(self.norm, self.output);
+    pub(super) fn ops(&self, norm: VectorId) -> Vec<Op> {
+        use Register::{Beta, Context, Decay, Mixed, Normed, Residual, Z};
+        let products =
+            [(self.query_key_value, Mixed), (self.z, Z), (self.beta, Beta), (self.decay, Decay)];
+        vec![
+            Op::Norm { from: Residual, weight: norm, to: Normed },
+            Op::Linear { from: Normed, products: products.map(Product::from).to_vec() },
+            Op::Convolve { weight: self.convolution },
+            Op::DeltaRule { decay_rate: self.decay_rate, decay_bias: self.decay_bias },
+            Op::GatedNorm { weight: self.norm },
+            Op::LinearAdd { from: Context, matrix: self.output, to: Residual },
+        ]
     }
 }

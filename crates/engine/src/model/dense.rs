@@ -6,6 +6,7 @@ use crate::EngineError;
 use crate::weights::{Catalog, MatrixId};
 
 /// Weights of a layer's only network.
+#[derive(Clone, Copy, Debug)]
 pub struct Dense {
     /// `[inner, hidden]`
     pub gate: MatrixId,

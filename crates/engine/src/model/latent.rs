@@ -5,14 +5,14 @@
 //! multiplied by `Wk` transposed and meets the row itself, and `Wv` is applied to the sum of rows that attention gives.
 //! Prompts and answers both do so, because the other order of summation would give other bits.
 
-use store::LayerId;
-
 use super::config::{LatentConfig, ModelConfig};
+use super::program::{Op, Product};
+use super::register::Register;
 use crate::EngineError;
-use crate::backend::{Backend, Register};
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
 /// Weights of a layer of latent attention.
+#[derive(Clone, Copy, Debug)]
 pub struct LatentAttention {
     /// What the row from which queries are made is made by, `[query_rank, hidden]`, and its norm.
     pub query_down: Option<(MatrixId, VectorId)>,
@@ -109,17 +109,24 @@ impl LatentAttention {
     }
 
     /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
-    pub(super) fn forward(&self, layer: LayerId, norm: VectorId, backend: &mut dyn Backend) {
-        use Register::{Context, Key, Query, QueryLatent, Residual};
-        match self.query_down {
-            None => backend.norm_linear(norm, &[(self.query, Query), (self.key_value, Key)]),
-            Some((down, latent_norm)) => {
-                backend.norm_linear(norm, &[(down, QueryLatent), (self.key_value, Key)]);
-                backend.norm_row(QueryLatent, latent_norm);
-                backend.linear(QueryLatent, &[(self.query, Query)]);
-            }
+    pub(super) fn ops(self, norm: VectorId) -> Vec<Op> {
+        use Register::{Context, Key, Normed, Query, QueryLatent, Residual};
+        let (first, to) = match self.query_down {
+            None => (self.query, Query),
+            Some((down, _)) => (down, QueryLatent),
+        };
+        let products = [(first, to), (self.key_value, Key)].map(Product::from).to_vec();
+        let mut ops = vec![
+            Op::Norm { from: Residual, weight: norm, to: Normed },
+            Op::Linear { from: Normed, products },
+        ];
+        if let Some((_, weight)) = self.query_down {
+            ops.push(Op::NormRow { register: QueryLatent, weight });
+            let products = vec![Product { matrix: self.query, to: Query }];
+            ops.push(Op::Linear { from: QueryLatent, products });
         }
-        backend.attend_latent(layer, self);
-        backend.linear_add(Context, self.output, Residual);
+        ops.push(Op::AttendLatent(self));
+        ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
+        ops
     }
 }

@@ -15,6 +15,7 @@ use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
 
 /// Weights of a mixture that stay in memory; the routed experts are in the expert store.
+#[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     /// `[experts, hidden]`
     pub router: MatrixId,
@@ -29,6 +30,7 @@ pub struct Mixture {
 }
 
 /// What is added to the products of routed experts.
+#[derive(Clone, Copy, Debug)]
 pub struct ExpertBiases {
     /// `[experts, intermediate]`
     pub gate: VectorId,
@@ -39,6 +41,7 @@ pub struct ExpertBiases {
 }
 
 /// The expert that every token uses.
+#[derive(Clone, Copy, Debug)]
 pub struct SharedExpert {
     /// `[1, hidden]`: its weight before the sigmoid; one without.
     pub gate_weight: Option<MatrixId>,

@@ -12,13 +12,12 @@
 //! - `serving.rs`: the loop of events while a step runs; `misses.rs`: what it learns, and the room it needs
 //! - `moves.rs`: what moves between device and host, and when; `moves/resize.rs`: when slots lose their memory
 //! - `predictor.rs`, `copy_queue.rs`: how far guesses of the next layer are trusted, and which are copied next
-//! - `cache_pages.rs`: which pages of keys and values need memory; `held_pages.rs`: which have copies in snapshots
+//! - `cache_pages.rs`: which pages of keys and values need memory
 //!
 //! Arrows point one way: backends use this room, and it uses none of them.
 
 pub(crate) mod cache_pages;
 pub(crate) mod copy_queue;
-pub(crate) mod held_pages;
 mod misses;
 mod moves;
 mod placement;

@@ -39,6 +39,16 @@ fn routed(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize, routing: 
     engine_over(adapter, (checkpoint, config), slots, limits, options, CHUNK, routing).0
 }
 
+/// Experts of a token, layers and records of a case, and the bits of one request and of three at once where all records
+/// have slots.
+fn whole(adapter: &Adapter, case: &str, pack: &TempDir) -> ([usize; 3], (Vec<u32>, Vec<u32>)) {
+    let config = opened(case).1;
+    let (k, layers) = (config.moe.top_k, config.layers.len());
+    let mut engine = engine(adapter, case, pack, ALL);
+    let bits = (request(&mut engine).unwrap(), together(&mut engine));
+    ([k, layers, layers * config.moe.experts], bits)
+}
+
 #[test]
 fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
     let Some(adapter) = adapter() else { return };
@@ -46,11 +56,7 @@ fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
     without.host_alignment = None;
     for case in MIXERS {
         let pack = packed(case);
-        let config = opened(case).1;
-        let (k, layers) = (config.moe.top_k, config.layers.len());
-        let records = layers * config.moe.experts;
-        let mut whole = engine(&adapter, case, &pack, ALL);
-        let expected = (request(&mut whole).unwrap(), together(&mut whole));
+        let ([k, layers, records], expected) = whole(&adapter, case, &pack);
         for slots in [1, k + 2, records / 5, records - 1] {
             let context = format!("{case}, {slots} slots");
             for adapter in [&adapter, &without] {
@@ -92,11 +98,7 @@ fn what_a_small_host_tier_has_is_read_in_place_and_shows_in_no_bit() {
     let insists = adapter.clone().with(insists).unwrap();
     for case in MIXERS {
         let pack = packed(case);
-        let config = opened(case).1;
-        let (k, layers) = (config.moe.top_k, config.layers.len());
-        let records = layers * config.moe.experts;
-        let mut whole = engine(&adapter, case, &pack, ALL);
-        let expected = (request(&mut whole).unwrap(), together(&mut whole));
+        let ([k, _, records], expected) = whole(&adapter, case, &pack);
         for (slots, in_ram) in [
             (1, 3 * k),
             (k + 2, 3 * k + 1),

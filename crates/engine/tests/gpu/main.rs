@@ -6,6 +6,7 @@
 mod ahead;
 mod draws;
 mod in_place;
+mod launches;
 #[path = "../sequences/mod.rs"]
 mod sequences;
 mod steps;
@@ -134,6 +135,35 @@ fn snapshots_and_marks_go_on_as_texts_from_the_start() {
 }
 
 #[test]
+fn files_hold_nothing_but_their_own_tokens() {
+    let Some(adapter) = adapter() else { return };
+    let file_of = |snapshot: &Snapshot| {
+        let mut file = Vec::new();
+        (0..snapshot.full_pages()).for_each(|at| snapshot.write_page(at, &mut file).unwrap());
+        snapshot.write_rest(&mut file).unwrap();
+        file
+    };
+    for case in MIXERS {
+        let own = text(12, 15);
+        let taken = |engine: &mut Engine, tokens: &[u32]| {
+            let sequence = engine.create_sequence().unwrap();
+            feed(engine, sequence, tokens);
+            let snapshot = engine.backend().snapshot(sequence, None).unwrap();
+            engine.drop_sequence(sequence);
+            snapshot
+        };
+        let mut clean = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let expected = file_of(&taken(&mut clean, &own));
+        // A page, a state and the sequence's place have held another's tokens.
+        let mut used = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        drop(taken(&mut used, &text(50, PAGE_TOKENS + 20)));
+        assert!(file_of(&taken(&mut used, &own)) == expected, "{case}: behind another");
+        let read = used.backend().read_snapshot(own.len(), &mut expected.as_slice()).unwrap();
+        assert!(file_of(&read) == expected, "{case}: read");
+    }
+}
+
+#[test]
 fn sequences_together_and_passes_put_aside_end_as_if_alone() {
     let Some(adapter) = adapter() else { return };
     for case in MIXERS {
@@ -172,11 +202,21 @@ fn sequences_together_and_passes_put_aside_end_as_if_alone() {
 }
 
 #[test]
-fn other_families_are_refused_by_the_names_of_their_parts() {
+fn other_families_are_refused_by_the_names_of_their_operations() {
     let (checkpoint, config) = opened("deepseek-calm-hf");
     let mut catalog = Catalog::new(&checkpoint);
-    Model::declare(&config, &mut catalog).unwrap();
+    let model = Model::declare(&config, &mut catalog).unwrap();
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    let error = check_model(&config, &catalog, &shapes).unwrap_err().to_string();
-    assert!(error.contains("latent attention") && error.contains("--device cpu"), "{error}");
+    let error = check_model(&config, &model.program, &catalog, &shapes).unwrap_err().to_string();
+    let refused = [
+        "norm of whole rows (layer 0)",
+        "latent attention (layer 0)",
+        "dense network (layer 0)",
+        "mixture of experts with a router of sigmoids (layer 1)",
+    ];
+    let expected = format!(
+        "config.json: model_type: is DeepSeek-V3: the GPU kernels do not compute {}: use --device cpu",
+        refused.join(", ")
+    );
+    assert_eq!(error, expected);
 }

@@ -99,6 +99,20 @@ pub(crate) fn engine_with(
 /// As [`engine_with`], of any checkpoint, any host tier and any routing.
 pub(crate) fn engine_over(
     adapter: &Adapter,
+    checkpoint: (Arc<Checkpoint>, ModelConfig),
+    slots: usize,
+    limits: GpuOptions,
+    options: StoreOptions,
+    chunk: usize,
+    routing: Routing,
+) -> (Engine, Arc<ExpertStore>) {
+    let gpu = Gpu::open(adapter.clone()).unwrap();
+    engine_on(gpu, checkpoint, slots, limits, options, chunk, routing)
+}
+
+/// As [`engine_over`], on a GPU that is open.
+pub(crate) fn engine_on(
+    gpu: Gpu,
     (checkpoint, config): (Arc<Checkpoint>, ModelConfig),
     slots: usize,
     limits: GpuOptions,
@@ -109,7 +123,7 @@ pub(crate) fn engine_over(
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &catalog, &shapes).unwrap();
+    check_model(&config, &model.program, &catalog, &shapes).unwrap();
     let records = config.layers.len() * config.moe.experts;
     let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let memory = ExpertMemory {
@@ -118,7 +132,8 @@ pub(crate) fn engine_over(
         slots: slots.min(records),
         progress: None,
     };
-    let device = (Gpu::open(adapter.clone()).unwrap(), limits);
+    let shares = gpu.adapter().host_alignment.is_some();
+    let device = (gpu, limits);
     let mut goes_on = |_| ControlFlow::Continue(());
     let mode = LoadMode::Read;
     let backend =
@@ -126,7 +141,7 @@ pub(crate) fn engine_over(
     let mut backend = backend.unwrap();
     // Said to the user: a driver that does not share RAM makes experts without a slot slower.
     let outside = store.report().mode == StorageMode::Resident && slots < records;
-    assert_eq!(backend.host_copies(), outside && adapter.host_alignment.is_none());
+    assert_eq!(backend.host_copies(), outside && !shares);
     backend.set_routing(routing).unwrap();
     (Engine::new(config, model, Box::new(backend), chunk), store)
 }

@@ -74,7 +74,7 @@ impl Plan {
         let started = Instant::now();
         let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
-        routing.set_routers(model.routers(), model.router_biases());
+        routing.set_routers(model.program.routers(), model.program.router_biases());
         let shapes = expert_shapes(&self.checkpoint, &self.config).map_err(Failure::engine)?;
         let mode = match self.arguments.load {
             LoadChoice::Read => LoadMode::Read,

@@ -150,12 +150,13 @@ impl Plan {
             }
         };
         let mut catalog = Catalog::new(&checkpoint);
-        Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
+        let model =
+            Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
         let serves = match arguments.device {
-            DeviceChoice::Gpu(_) => gpu::check_model(&config, &catalog, &shapes),
-            _ => cuda::check_model(&config, &catalog, &shapes),
+            DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
+            _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let (found, no_device) = match device::choose_for(arguments, serves)? {
             Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),

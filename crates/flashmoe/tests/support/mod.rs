@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use safetensors::SafeTensors;
+use serde_json::{Value, json};
 
 /// `tests/golden` of the workspace.
 pub(crate) fn golden() -> PathBuf {
@@ -39,6 +40,28 @@ pub(crate) fn golden_copy(case: &str) -> (tempfile::TempDir, PathBuf) {
     let model = folder.path().join("model");
     copy_folder(&golden().join(case).join("model"), &model);
     (folder, model)
+}
+
+/// The demo model's configuration with four layers of 16 experts, whose hidden and inner sizes are `width`, as a file in
+/// `folder`.
+pub(crate) fn demo_shape(folder: &Path, width: usize) -> PathBuf {
+    let demo = golden().join("../../models/demo/config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(demo).unwrap()).unwrap();
+    let text = &mut config["text_config"];
+    for (key, value) in [
+        ("num_hidden_layers", 4),
+        ("num_experts", 16),
+        ("hidden_size", width),
+        ("moe_intermediate_size", width),
+        ("shared_expert_intermediate_size", width),
+    ] {
+        text[key] = json!(value);
+    }
+    let kinds = text["layer_types"].as_array().unwrap()[..4].to_vec();
+    text["layer_types"] = Value::Array(kinds);
+    let path = folder.join("config.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 /// The distance of logits from the reference's, relative to their norm.

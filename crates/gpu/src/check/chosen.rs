@@ -34,8 +34,7 @@ fn layer(
     for slot in 0..RECORDS {
         let held =
             shapes.map(|(rows, columns)| Held::random(encoding, rows, columns, &mut numbers));
-        let planes = held.each_ref().map(|held| held.planes.each_ref().map(Vec::as_slice));
-        slabs.fill(gpu, slot, &layout.record(planes))?;
+        slabs.fill(gpu, slot, &layout.record(held.each_ref().map(Held::planes)))?;
     }
     for expert in 0..count {
         slabs.name(count + expert, slabs.slot_word(expert % RECORDS));

@@ -105,7 +105,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and nobody else has it.
+        // SAFETY: it was allocated with this layout, and this is its only owner.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

@@ -1,20 +1,12 @@
 //! What is not a product: norms, heads, attention, the delta rule, gates, the router.
 
-use kernels::{
-    Arithmetic, AttentionShape, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa,
-};
-use kernels::{BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, KvType, store_keys_values};
+use kernels::{AttentionExtras, DeltaForm, DeltaInputs, DeltaShape};
 
+use super::reference::{Attended, reference};
 use super::*;
 use crate::op::prompt;
 
 const EPSILON: f32 = 1e-6;
-
-/// The processor's kernels, in f32 and without vector instructions.
-fn reference() -> Compute {
-    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::F32, isa: Isa::Scalar };
-    Compute::new(options).expect("the scalar kernels are always there")
-}
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     add(norms(gpu)?);
@@ -136,34 +128,9 @@ fn attends(
     dim: usize,
     of_prompt: bool,
 ) -> Result<Finding, GpuError> {
-    let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
-    let (tokens, context) = (300, 320usize);
-    let mut numbers = Numbers::new(8);
-    let query = numbers.floats(tokens * 4 * dim);
-    let (key, value) = (numbers.floats(tokens * 2 * dim), numbers.floats(tokens * 2 * dim));
-    let kv_type = match cache {
-        attention::Cache::F32 => KvType::F32,
-        attention::Cache::F16 => KvType::F16,
-    };
-    let on_processor = AttentionShape {
-        query_heads: 4,
-        key_value_heads: 2,
-        head_dim: dim,
-        scale: (dim as f32).powf(-0.5),
-        kv_type,
-    };
-    let bytes = 2 * BLOCK_TOKENS * kv_type.bytes_of_head(dim);
-    let mut blocks = vec![(vec![0; bytes], vec![0; bytes]); context.div_ceil(BLOCK_TOKENS)];
-    for (index, (keys, values)) in blocks.iter_mut().enumerate() {
-        let rows =
-            index * BLOCK_TOKENS * 2 * dim..((index + 1) * BLOCK_TOKENS).min(tokens) * 2 * dim;
-        let mut block = KeyValueBlockMut { keys, values };
-        store_keys_values(&on_processor, 0, &key[rows.clone()], &value[rows], &mut block);
-    }
-    let views: Vec<_> =
-        blocks.iter().map(|(keys, values)| KeyValueBlock { keys, values }).collect();
-    let mut expected = vec![0.0; query.len()];
-    reference().attention(&on_processor, &query, 0, &views, &mut expected);
+    let (tokens, context, mut numbers) = (Attended::TOKENS, Attended::CONTEXT, Numbers::new(8));
+    let of = Attended::random(&mut numbers, cache, dim, AttentionExtras::default());
+    let Attended { shape, kv_type, query, key, value, mut expected } = of;
     let both = numbers.floats(if of_prompt { 2 * query.len() } else { 0 });
     for (row, both) in expected.chunks_exact_mut(dim).zip(both.chunks_exact(2 * dim)) {
         row.iter_mut().zip(&both[dim..]).for_each(|(value, gate)| *value /= 1.0 + (-gate).exp());

@@ -12,7 +12,7 @@ pub(super) struct Held {
     encoding: Encoding,
     rows: usize,
     columns: usize,
-    pub(super) planes: [Vec<u8>; 3],
+    planes: [Vec<u8>; 3],
 }
 
 impl Held {
@@ -203,17 +203,17 @@ fn embeddings(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
     Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-6, alone_equal: true })
 }
 
-/// A layer's experts in two slabs, as tiles of several pairs and as tiles of one.
-fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
-    let (hidden, inner, count, k, tokens) = (512, 256, 5usize, 2, 13);
-    let mut numbers = Numbers::new(3);
-    let all: Vec<[Held; 3]> = (0..count)
-        .map(|_| {
-            let mut held = |rows, columns| Held::random(encoding, rows, columns, &mut numbers);
-            [held(inner, hidden), held(inner, hidden), held(hidden, inner)]
-        })
-        .collect();
+/// `[count, hidden, inner]` of five experts at the most: their gates, ups and downs, and two slabs that have them.
+pub(super) fn experts(
+    gpu: &mut Gpu,
+    encoding: Encoding,
+    [count, hidden, inner]: [usize; 3],
+    numbers: &mut Numbers,
+) -> Result<(Vec<[Held; 3]>, experts::Layout, Slabs), GpuError> {
     let shapes = [(inner, hidden), (inner, hidden), (hidden, inner)];
+    let all: Vec<_> = (0..count)
+        .map(|_| shapes.map(|(rows, columns)| Held::random(encoding, rows, columns, numbers)))
+        .collect();
     let layout =
         experts::Layout::new([encoding; 3], shapes).expect("an encoding that the kernels read");
     let slot_bytes = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
@@ -224,6 +224,14 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
         slabs.name(expert, slabs.slot_word(slot));
     }
     slabs.write_table(gpu)?;
+    Ok((all, layout, slabs))
+}
+
+/// A layer's experts in two slabs, as tiles of several pairs and as tiles of one.
+fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    let (hidden, inner, count, k, tokens) = (512, 256, 5usize, 2, 13);
+    let mut numbers = Numbers::new(3);
+    let (all, layout, slabs) = experts(gpu, encoding, [count, hidden, inner], &mut numbers)?;
     let x = numbers.floats(tokens * hidden);
     let chosen: Vec<u32> = (0..tokens as u32).flat_map(|t| [t % 3, 3 + t % 2]).collect();
     let mut expected = vec![0.0; tokens * k * hidden];

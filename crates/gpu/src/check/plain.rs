@@ -1,18 +1,12 @@
 //! Parts that only some families have: rotation without a norm, biases, heads with sinks and a window, a router with a
 //! bias, clamped experts whose rows may lie in turns.
 
-use kernels::{Arithmetic, AttentionExtras, AttentionShape, Compute, ComputeOptions, Isa, KvType};
-use kernels::{BLOCK_TOKENS, KeyValueBlock, KeyValueBlockMut, store_keys_values};
+use kernels::AttentionExtras;
 
+use super::reference::{Attended, reference};
 use super::*;
 use crate::op::halves::{self, Halves};
 use crate::op::{group, plain, tile};
-
-/// The processor's kernels, in f32 and without vector instructions.
-fn reference() -> Compute {
-    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::F32, isa: Isa::Scalar };
-    Compute::new(options).expect("the scalar kernels are always there")
-}
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     for (dim, rotated) in [(64, 64), (96, 32)] {
@@ -84,37 +78,12 @@ fn attends(
     dim: usize,
     window: Option<usize>,
 ) -> Result<Finding, GpuError> {
-    let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
-    let (tokens, context) = (300, 320usize);
-    let mut numbers = Numbers::new(73);
-    let query = numbers.floats(tokens * 4 * dim);
-    let (key, value) = (numbers.floats(tokens * 2 * dim), numbers.floats(tokens * 2 * dim));
+    let (tokens, context) = (Attended::TOKENS, Attended::CONTEXT);
     // One that outweighs all, one that weighs nothing.
     let sinks = [0.3, 30.0, -1.0, -90.0];
-    let kv_type = match cache {
-        attention::Cache::F32 => KvType::F32,
-        attention::Cache::F16 => KvType::F16,
-    };
-    let on_processor = AttentionShape {
-        query_heads: 4,
-        key_value_heads: 2,
-        head_dim: dim,
-        scale: (dim as f32).powf(-0.5),
-        kv_type,
-    };
-    let bytes = 2 * BLOCK_TOKENS * kv_type.bytes_of_head(dim);
-    let mut blocks = vec![(vec![0; bytes], vec![0; bytes]); context.div_ceil(BLOCK_TOKENS)];
-    for (index, (keys, values)) in blocks.iter_mut().enumerate() {
-        let rows =
-            index * BLOCK_TOKENS * 2 * dim..((index + 1) * BLOCK_TOKENS).min(tokens) * 2 * dim;
-        let mut block = KeyValueBlockMut { keys, values };
-        store_keys_values(&on_processor, 0, &key[rows.clone()], &value[rows], &mut block);
-    }
-    let views: Vec<_> =
-        blocks.iter().map(|(keys, values)| KeyValueBlock { keys, values }).collect();
-    let mut expected = vec![0.0; query.len()];
     let extras = AttentionExtras { window, sinks: Some(&sinks) };
-    reference().attention_with(&on_processor, extras, &query, 0, &views, &mut expected);
+    let of = Attended::random(&mut Numbers::new(73), cache, dim, extras);
+    let Attended { shape, kv_type, query, key, value, expected } = of;
     let size = (context * 2 * dim * cache.bytes()) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
@@ -243,24 +212,8 @@ fn clamped(
 ) -> Result<(), GpuError> {
     let (hidden, inner) = (512, 256);
     let mut numbers = Numbers::new(75);
-    let all: Vec<[matrices::Held; 3]> = (0..EXPERTS)
-        .map(|_| {
-            let mut held =
-                |rows, columns| matrices::Held::random(encoding, rows, columns, &mut numbers);
-            [held(inner, hidden), held(inner, hidden), held(hidden, inner)]
-        })
-        .collect();
-    let shapes = [(inner, hidden), (inner, hidden), (hidden, inner)];
-    let layout =
-        experts::Layout::new([encoding; 3], shapes).expect("an encoding that the kernels read");
-    let slot_bytes = layout.bytes().next_multiple_of(Gpu::ALIGNMENT as usize);
-    let mut slabs = Slabs::with_slab_slots(gpu, 6, slot_bytes, EXPERTS, 3)?;
-    for (expert, held) in all.iter().enumerate() {
-        let slot = [1, 3, 5, 2, 4][expert];
-        slabs.fill(gpu, slot, &layout.record(held.each_ref().map(matrices::Held::planes)))?;
-        slabs.name(expert, slabs.slot_word(slot));
-    }
-    slabs.write_table(gpu)?;
+    let (all, layout, slabs) =
+        matrices::experts(gpu, encoding, [EXPERTS, hidden, inner], &mut numbers)?;
     let x = numbers.floats(TOKENS * hidden);
     let gate_up = numbers.floats(2 * EXPERTS * inner);
     let down = numbers.floats(EXPERTS * hidden);

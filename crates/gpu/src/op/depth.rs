@@ -61,6 +61,27 @@ pub(super) struct Fetch {
     pub(super) columns: Vec<String>,
 }
 
+impl Fetch {
+    /// For two depths: in a row every other vector of four is `odd` columns further on, and in the second depth each is
+    /// `far` further on.
+    fn of_two(
+        names: Vec<(String, &'static str)>,
+        place: &str,
+        loads: &str,
+        unpack: &dyn Fn(usize) -> String,
+        [odd, far]: [usize; 2],
+    ) -> Self {
+        let columns =
+            |depth: usize| format!("(q & 1u) * {odd}u + (q >> 1u) * 4u + {}u", far * depth);
+        Self {
+            names,
+            loads: format!("{{\n{place}{loads}}}\n"),
+            unpacks: (0..2).map(unpack).collect(),
+            columns: (0..2).map(columns).collect(),
+        }
+    }
+}
+
 /// What is read once, by name: plane and index.
 struct Names {
     prefix: &'static str,
@@ -229,14 +250,7 @@ impl Weights<'_> {
             }
             braced(&text)
         };
-        Fetch {
-            names: variables,
-            loads: format!("{{\n{place}{loads}}}\n"),
-            unpacks: (0..2).map(unpack).collect(),
-            columns: (0..2)
-                .map(|depth| format!("(q & 1u) * 32u + (q >> 1u) * 4u + {}u", 16 * depth))
-                .collect(),
-        }
+        Fetch::of_two(variables, &place, &loads, &unpack, [32, 16])
     }
 
     /// An invocation has sixteen bytes, whose lower halves are of one depth and whose upper halves are of the next.
@@ -281,14 +295,7 @@ impl Weights<'_> {
             }
             braced(&text)
         };
-        Fetch {
-            names: variables,
-            loads: format!("{{\n{place}{loads}}}\n"),
-            unpacks: (0..2).map(unpack).collect(),
-            columns: (0..2)
-                .map(|depth| format!("(q & 1u) * 16u + (q >> 1u) * 4u + {}u", 32 * depth))
-                .collect(),
-        }
+        Fetch::of_two(variables, &place, &loads, &unpack, [16, 32])
     }
 
     /// Units of weights that an invocation unpacks for each depth; of the last, only the first invocations.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Op;
 use super::fused::Spec;
+use super::packing::Packing;
 use super::product::TEAMS;
 use crate::source::{Form, Source};
 use crate::{Buffer, Gpu, GpuError, Planes};
@@ -56,10 +57,10 @@ fn pair_of(begin: u32, at: u32, width: u32) -> f32 {
 fn silu(z: vec4<f32>) -> vec4<f32> { return z / (vec4<f32>(1.0) + exp(-z)); }
 ";
 
-/// True where the kernel computes heads of such a width with a matrix.
-pub fn serves(matrix: &Planes, width: usize) -> bool {
-    let heads = matrix.columns / width;
-    super::fused::serves(matrix.packing, matrix.columns)
+/// True where the kernel computes heads of such a width with a matrix of this packing and so many columns.
+pub fn serves(packing: Packing, columns: usize, width: usize) -> bool {
+    let heads = columns / width;
+    super::fused::serves(packing, columns)
         && (1..=HEADS).contains(&heads)
         && width <= WIDTH
         && width.is_multiple_of(32)
@@ -107,7 +108,7 @@ pub fn launch(
     width: usize,
     epsilon: f32,
 ) -> Result<(), GpuError> {
-    assert!(serves(matrix, width), "heads of {width}");
+    assert!(serves(matrix.packing, matrix.columns, width), "heads of {width}");
     let spec = Spec::new(matrix, matrix.rows);
     let (columns, packing) = (matrix.columns, matrix.packing);
     let parameters = [

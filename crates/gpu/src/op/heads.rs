@@ -123,10 +123,7 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
         true => "both[((p.row * p.query_heads + wid.x) * 2u) * p.dim + lid]",
         false => "query[(p.row * p.query_heads + wid.x) * p.dim + lid]",
     };
-    let (per, pack) = match cache {
-        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
-        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
-    };
+    let store = store(cache, "(p.row * p.query_heads + wid.x) * p.dim + lid", "turned");
     let body = format!(
         "let of_query = wid.x < p.query_heads;
         let other = wid.x - p.query_heads;
@@ -163,8 +160,21 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
         workgroupBarrier();
         row[lid] = turned;
         workgroupBarrier();
-        if of_query {{
-            if lid < p.dim {{ query[(p.row * p.query_heads + wid.x) * p.dim + lid] = turned; }}
+        {store}"
+    );
+    (source, body)
+}
+
+/// The end of a kernel that prepares heads of one token: of a query `number` goes to `query[at]`, keys and values go from
+/// `row` to the cache. `of_query`, `of_key` and `other` say which head the workgroup has.
+pub(super) fn store(cache: Cache, at: &str, number: &str) -> String {
+    let (per, pack) = match cache {
+        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
+        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
+    };
+    format!(
+        "if of_query {{
+            if lid < p.dim {{ query[{at}] = {number}; }}
             return;
         }}
         if lid < p.dim / {per}u {{
@@ -173,8 +183,7 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
             if of_key {{ keys[to] = word; }} else {{ values[to] = word; }}
         }}
         "
-    );
-    (source, body)
+    )
 }
 
 /// The buffers of [`launch_prepare`].

@@ -2,7 +2,7 @@
 
 use super::Op;
 use super::attention::{Cache, Shape};
-use super::heads::HEAD_DIM_LIMIT;
+use super::heads::{self, HEAD_DIM_LIMIT};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -83,10 +83,7 @@ pub(crate) fn prepare(cache: Cache) -> (Source, String) {
         .write("values", "u32")
         .parameters(&["query_heads", "key_value_heads", "dim", "pairs", "row", "position"])
         .shared("row", "array<f32, 256>");
-    let (per, pack) = match cache {
-        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
-        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
-    };
+    let store = heads::store(cache, "at_query", "number");
     let body = format!(
         "let of_query = wid.x < p.query_heads;
         let other = wid.x - p.query_heads;
@@ -119,16 +116,7 @@ pub(crate) fn prepare(cache: Cache) -> (Source, String) {
         workgroupBarrier();
         row[lid] = number;
         workgroupBarrier();
-        if of_query {{
-            if lid < p.dim {{ query[at_query] = number; }}
-            return;
-        }}
-        if lid < p.dim / {per}u {{
-            let word = {pack};
-            let to = (p.position * p.key_value_heads + other % p.key_value_heads) * (p.dim / {per}u) + lid;
-            if of_key {{ keys[to] = word; }} else {{ values[to] = word; }}
-        }}
-        "
+        {store}"
     );
     (source, body)
 }

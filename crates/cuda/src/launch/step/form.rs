@@ -38,9 +38,31 @@ fn form(matrix: &Matrix) -> Option<StepForm> {
     whole(if matrix.has_blocks() { BLOCK_UNIT } else { UNIT }).then_some(StepForm::Blocks)
 }
 
+/// What decides whether a device has fused kernels.
+pub trait StepDevice {
+    /// True where they run.
+    fn has_fused_kernels(&self) -> bool;
+}
+
+impl StepDevice for Device {
+    fn has_fused_kernels(&self) -> bool {
+        self.info().capability.0 >= 8
+    }
+}
+
+/// A device of compute capability 8.0 or more, of which nothing else has to be known.
+#[derive(Clone, Copy, Debug)]
+pub struct RecentDevice;
+
+impl StepDevice for RecentDevice {
+    fn has_fused_kernels(&self) -> bool {
+        true
+    }
+}
+
 /// The family whose kernel serves products with all of these matrices in one launch on this device.
 pub(super) fn form_of<'a>(
-    device: &Device,
+    device: &(impl StepDevice + ?Sized),
     matrices: impl IntoIterator<Item = &'a Matrix>,
 ) -> Option<StepForm> {
     let join = |joined: StepForm, (form, floats): (StepForm, bool)| match (joined, form) {
@@ -54,24 +76,31 @@ pub(super) fn form_of<'a>(
     forms.sort_by_key(|&(form, _)| form != StepForm::Planes);
     let first = forms.first()?.0;
     let all = forms.into_iter().try_fold(first, join);
-    all.filter(|_| device.info().capability.0 >= 8)
+    all.filter(|_| device.has_fused_kernels())
 }
 
 /// True when the fused kernels serve products of these matrices in one launch on this device; where their pieces lie is
 /// the caller's to know ([`super::STEP_ALIGNMENT`]).
-pub fn step_serves<'a>(device: &Device, matrices: impl IntoIterator<Item = &'a Matrix>) -> bool {
+pub fn step_serves<'a>(
+    device: &(impl StepDevice + ?Sized),
+    matrices: impl IntoIterator<Item = &'a Matrix>,
+) -> bool {
     form_of(device, matrices).is_some()
 }
 
 /// True when gate and up can be one job [`super::StepJob::SwiGlu`].
-pub fn step_serves_pair(device: &Device, gate: &Matrix, up: &Matrix) -> bool {
+pub fn step_serves_pair(device: &(impl StepDevice + ?Sized), gate: &Matrix, up: &Matrix) -> bool {
     step_serves(device, [gate, up])
         && (gate.rows, gate.columns, gate.kind, gate.bits, gate.scale_kind)
             == (up.rows, up.columns, up.kind, up.bits, up.scale_kind)
 }
 
 /// True when [`super::step_experts`] serves experts of these shapes, with this matrix of the shared expert.
-pub fn step_serves_experts(device: &Device, shapes: &ExpertShapes, down: Option<&Matrix>) -> bool {
+pub fn step_serves_experts(
+    device: &(impl StepDevice + ?Sized),
+    shapes: &ExpertShapes,
+    down: Option<&Matrix>,
+) -> bool {
     let all = || [&shapes.gate, &shapes.up, &shapes.down].into_iter().chain(down);
     step_serves_pair(device, &shapes.gate, &shapes.up)
         && step_serves(device, all())

@@ -4,6 +4,7 @@ use kernels::{AttentionExtras, AttentionShape};
 use store::LayerId;
 
 use super::{CpuBackend, Register};
+use crate::sequences::Part;
 use crate::weights::VectorId;
 
 impl CpuBackend {
@@ -46,8 +47,8 @@ impl CpuBackend {
                     &mut context[rows(query_width)],
                 );
             }
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                self.sequences.keep_window(span.sequence, layer, mark.state.as_deref_mut());
+            if self.config.layers[layer.index()].kept_window().is_some() {
+                self.sequences.keep(layer, Part::Window, run);
             }
         }
     }

@@ -11,7 +11,6 @@ use kernels::{
 };
 use store::LayerId;
 
-use super::super::compressed_layout::{CompressedLayout, key_type};
 use super::super::{PAGE_TOKENS, Register};
 use super::compressed_state::{Tail, pool, store_key};
 use super::state::CompressedParts;
@@ -21,6 +20,7 @@ use crate::model::compressed_attention::{
 };
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::rope::Rope;
+use crate::sequences::{CompressedLayout, Part, SharedPage, key_type};
 use crate::weights::{MatrixId, Weights};
 
 /// Pages whose keys are scored at a time.
@@ -222,10 +222,7 @@ impl CpuBackend {
             self.append_rows(layer, weights, span);
             self.attend_span(layer, weights, span);
             self.keep_window(layer, span);
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                let state = mark.state.as_deref_mut();
-                self.sequences.keep_compressed(span.sequence, layer, state);
-            }
+            self.sequences.keep(layer, Part::Compressed, run);
         }
         let attention = &self.config.attention;
         let heads = (attention.query_heads, attention.head_dim);
@@ -370,7 +367,7 @@ impl CpuBackend {
                 let per_page = PAGE_TOKENS / compression.ratio;
                 for &row in &scratch.chosen {
                     let (page, row) = (row as usize / per_page, row as usize % per_page);
-                    let page = super::state::bytes(&pages[page]);
+                    let page: &[u8] = &pages[page];
                     let row = &page[layout.row(layer.index(), row)];
                     scratch.seen[filled..filled + bytes].copy_from_slice(row);
                     filled += bytes;
@@ -477,7 +474,7 @@ impl Choice<'_> {
         ratio: usize,
         visible: usize,
         (query, factors): (&[f32], &[f32]),
-        pages: &[super::state::SharedPage],
+        pages: &[SharedPage],
         scratch: &mut CompressedScratch,
     ) {
         let index = self.shape.index;
@@ -492,7 +489,7 @@ impl Choice<'_> {
         let scores = &mut scratch.scores[..visible];
         for (group, scores) in scores.chunks_mut(PAGES_TOGETHER * per_page).enumerate() {
             let stored = |at: usize, rows: usize| {
-                let page = super::state::bytes(&pages[group * PAGES_TOGETHER + at]);
+                let page: &[u8] = &pages[group * PAGES_TOGETHER + at];
                 &page[self.layout.keys(layer.index(), 0..rows)]
             };
             if key_type(self.kv_type).is_none() {

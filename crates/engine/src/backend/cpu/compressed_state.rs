@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use kernels::{KvType, encode_fp4, hadamard};
 
-use super::super::compressed_layout::key_type;
 use crate::model::compressed_attention::Compression;
+use crate::sequences::key_type;
 
 /// Writes a key of the indexer, which is transformed on the way where it is stored in 4 bits.
 pub(super) fn store_key(rows: KvType, key: &mut [f32], place: &mut [u8]) {

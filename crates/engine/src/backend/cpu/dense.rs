@@ -3,12 +3,11 @@
 
 use kernels::{Activations, MatmulJob, Tokens};
 
-use super::super::{Backend, Register};
+use super::super::Register;
 use super::mixture::PACKINGS;
 use super::{CpuBackend, CpuOptions};
 use crate::model::config::ModelConfig;
 use crate::model::dense::Dense;
-use crate::weights::VectorId;
 
 /// Tokens at a time: enough that reading the weights again costs a tenth of the products.
 const TOKENS: usize = 256;
@@ -47,8 +46,8 @@ impl DenseScratch {
 }
 
 impl CpuBackend {
-    pub(super) fn run_dense(&mut self, norm: VectorId, dense: &Dense) {
-        self.rms_norm(Register::Residual, norm, Register::Normed);
+    /// `Residual +=` the network of `Normed`.
+    pub(super) fn run_dense(&mut self, dense: &Dense) {
         let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.weights.matrix(id));
         let (hidden, width) = (self.config.hidden, gate.rows);
         let scratch = self.dense.as_mut().expect("a model with such layers has room for them");

@@ -10,6 +10,7 @@ mod compressed_state;
 mod dense;
 mod latent;
 mod mixture;
+mod ops;
 mod recover;
 mod registers;
 mod requirements;
@@ -17,13 +18,12 @@ mod shared;
 mod state;
 mod streams;
 mod tiled;
-mod window;
 
 use std::io::Read;
 use std::sync::Arc;
 
 pub use kernels::KvType;
-use kernels::{Activations, Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens};
+use kernels::{Activations, Compute, DeltaForm, DeltaShape, MatmulJob, Tokens};
 use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
@@ -34,22 +34,18 @@ use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
 pub use self::requirements::Requirements;
+use self::state::HostSequences;
 pub use self::state::KvGrowth;
-use self::state::{Sequences, StateLayout};
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
-use super::snapshot::Mark;
 use super::{
     Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
 };
 use crate::EngineError;
-use crate::model::compressed_attention::CompressedAttention;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
-use crate::model::dense::Dense;
-use crate::model::hyper_connections::Site;
-use crate::model::latent::LatentAttention;
-use crate::model::mixture::Mixture;
+use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
+use crate::sequences::Span;
 use crate::weights::{MatrixId, TableId, VectorId, Weights};
 
 /// Sizes and choices of a CPU backend.
@@ -75,27 +71,18 @@ pub struct CpuOptions {
     pub top_k: usize,
 }
 
-/// One run of the batch in progress.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    sequence: SequenceId,
-    /// Index of its first token in the batch.
-    first: usize,
-    tokens: usize,
-    /// Position of its first token in the sequence.
-    position: usize,
-}
-
 /// Runs models on the CPU.
 pub struct CpuBackend {
     config: ModelConfig,
+    /// The operations of the model's layers.
+    program: Arc<Program>,
     options: CpuOptions,
     weights: Weights,
     experts: Arc<ExpertStore>,
     /// By layer; index by projection. `None` for layers without experts.
     expert_shapes: Vec<Option<[ProjectionShape; 3]>>,
     compute: Compute,
-    sequences: Sequences,
+    sequences: HostSequences,
     registers: Registers,
     /// Where value heads are in tiled order.
     tiled: Option<Tiled>,
@@ -122,8 +109,6 @@ pub struct CpuBackend {
     tokens: Vec<u32>,
     positions: Vec<u32>,
     spans: Vec<Span>,
-    marks: Vec<Mark>,
-    marked: Vec<Snapshot>,
 }
 
 impl CpuBackend {
@@ -140,10 +125,9 @@ impl CpuBackend {
         options: CpuOptions,
     ) -> Result<Self, EngineError> {
         options.check(&config)?;
-        let layout = StateLayout::new(&config, &options);
         let tokens = options.batch_tokens;
         Ok(Self {
-            sequences: Sequences::new(layout, &options),
+            sequences: HostSequences::new(&config, &options),
             registers: Registers::new(&config, tokens),
             tiled: tiled_shape(&config).as_ref().map(Tiled::new),
             prepared: Activations::with_capacity(tokens, Registers::widest_input(&config)),
@@ -161,9 +145,8 @@ impl CpuBackend {
             tokens: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             spans: Vec::with_capacity(options.sequences),
-            marks: Vec::new(),
-            marked: Vec::new(),
             config,
+            program: Arc::default(),
             options,
             weights,
             experts,
@@ -177,19 +160,17 @@ impl CpuBackend {
         self.routing = routing;
     }
 
-    fn clear_batch(&mut self) {
+    /// Sets the batch to the runs that the sequences have begun, which have these tokens.
+    fn set_batch(&mut self, tokens: impl Iterator<Item = u32>) {
         self.tokens.clear();
-        self.positions.clear();
+        self.tokens.extend(tokens);
         self.spans.clear();
-        self.marks.clear();
-    }
-
-    /// Adds a run to the batch whose first token has `position`.
-    fn add_span(&mut self, sequence: SequenceId, position: usize, tokens: &[u32]) {
-        let (first, count) = (self.tokens.len(), tokens.len());
-        self.spans.push(Span { sequence, first, tokens: count, position });
-        self.tokens.extend_from_slice(tokens);
-        self.positions.extend((position..position + count).map(|position| position as u32));
+        self.spans.extend_from_slice(self.sequences.spans());
+        self.positions.clear();
+        for span in &self.spans {
+            self.positions.extend((span.position..span.end()).map(|position| position as u32));
+        }
+        self.registers.resize(self.tokens.len());
     }
 
     fn delta_config(&self) -> &DeltaConfig {
@@ -217,7 +198,8 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
 
 impl Backend for CpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        self.sequences.create()
+        let (sequences, memory) = self.sequences.split();
+        sequences.create(memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -233,16 +215,25 @@ impl Backend for CpuBackend {
         sequence: SequenceId,
         _base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
-        self.sequences.snapshot(sequence)
+        let (sequences, memory) = self.sequences.split();
+        sequences.snapshot(memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
-        self.sequences.restore(sequence, snapshot);
-        Ok(())
+        let (sequences, memory) = self.sequences.split();
+        sequences.restore(memory, sequence, snapshot)
     }
 
     fn room(&self) -> Room {
         self.sequences.room()
+    }
+
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
+    }
+
+    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
@@ -258,47 +249,26 @@ impl Backend for CpuBackend {
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
-        let spans = self.spans.iter().map(|span| (span.sequence, span.position, span.tokens));
-        Some(Suspended {
-            spans: spans.collect(),
-            tokens: self.tokens.clone(),
-            residual: self.registers.get(Register::Residual).to_vec(),
-            marks: std::mem::take(&mut self.marks),
-        })
+        let residual = self.registers.get(Register::Residual).to_vec();
+        Some(self.sequences.suspend(self.tokens.clone(), residual))
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        self.clear_batch();
-        let mut first = 0;
-        for (sequence, position, tokens) in suspended.spans {
-            self.add_span(sequence, position, &suspended.tokens[first..first + tokens]);
-            first += tokens;
-        }
-        self.marks = suspended.marks;
-        self.registers.resize(first);
-        self.registers.get_mut(Register::Residual).copy_from_slice(&suspended.residual);
+        let (tokens, residual) = self.sequences.resume(suspended);
+        self.set_batch(tokens.into_iter());
+        self.registers.get_mut(Register::Residual).copy_from_slice(&residual);
         Ok(())
     }
 
     fn begin(&mut self, runs: &[Run<'_>], _purpose: Purpose) -> Result<(), EngineError> {
-        let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.clear_batch();
-        for run in runs {
-            // Runs of one sequence continue each other.
-            let earlier = self.spans.iter().filter(|span| span.sequence == run.sequence);
-            let earlier = earlier.map(|span| span.tokens).sum::<usize>();
-            let length = self.sequences.reserve(run.sequence, earlier + run.tokens.len())?;
-            self.add_span(run.sequence, length + earlier, run.tokens);
-        }
-        self.registers.resize(total);
+        self.sequences.begin(runs)?;
+        self.set_batch(runs.iter().flat_map(|run| run.tokens).copied());
         Ok(())
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        let state = self.sequences.new_state()?;
-        self.marks.push(Mark { run, state });
-        Ok(())
+        self.sequences.mark(run)
     }
 
     fn check_files(&self) -> Result<(), EngineError> {
@@ -307,15 +277,8 @@ impl Backend for CpuBackend {
     }
 
     fn commit(&mut self) {
-        for span in &self.spans {
-            self.sequences.advance(span.sequence, span.tokens);
-        }
-        self.marked.clear();
-        for mark in self.marks.drain(..) {
-            let span = &self.spans[mark.run];
-            let length = span.position + span.tokens;
-            self.marked.push(self.sequences.assemble(span.sequence, length, mark.state));
-        }
+        let (sequences, memory) = self.sequences.split();
+        let Ok(()) = sequences.commit(memory, false);
     }
 
     fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
@@ -327,7 +290,7 @@ impl Backend for CpuBackend {
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {
-        std::mem::take(&mut self.marked)
+        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {
@@ -342,194 +305,19 @@ impl Backend for CpuBackend {
         });
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
-        let (from, to) = self.registers.pair(from, to);
-        let weight = self.weights.vector(weight);
-        self.compute.rms_norm(from, weight, self.config.rms_epsilon, to);
+    fn prepare(&mut self, program: Arc<Program>) {
+        self.program = program;
     }
 
-    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
-        let matrices = products.iter().map(|(matrix, _)| self.weights.matrix(*matrix));
-        let matrices: Vec<_> = matrices.collect();
-        let uses: Vec<_> = matrices.iter().map(|matrix| matrix.encoding).collect();
-        let columns = matrices[0].columns;
-        self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
-        let outputs = self.registers.many(products.iter().map(|(_, register)| *register));
-        let (x, tokens) = (&self.prepared, self.tokens.len());
-        let jobs = matrices.into_iter().zip(outputs).map(|(matrix, out)| {
-            // A register is as wide as any layer needs.
-            let out = &mut out[..tokens * matrix.rows];
-            MatmulJob { matrix, x, tokens: Tokens::All, out }
-        });
-        let mut jobs: Vec<_> = jobs.collect();
-        self.compute.matmul(&mut jobs);
-    }
-
-    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        let matrix = self.weights.matrix(matrix);
-        let input = &self.registers.get(from)[..self.tokens.len() * matrix.columns];
-        self.compute.prepare(input, matrix.columns, &[matrix.encoding], &mut self.prepared);
-        let out = &mut self.projected[..self.tokens.len() * matrix.rows];
-        let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
-        self.compute.matmul(&mut [job]);
-        let out = &self.projected[..self.tokens.len() * matrix.rows];
-        self.compute.add(self.registers.get_mut(to), out);
-    }
-
-    fn split_query_gate(&mut self) {
-        let dim = self.config.attention.head_dim;
-        let (both, query, gate) =
-            self.registers.three(Register::QueryGate, Register::Query, Register::Gate);
-        for (first, to) in [(0, query), (dim, gate)] {
-            self.compute.each_row(to, dim, |head, row| {
-                row.copy_from_slice(&both[2 * dim * head + first..][..dim]);
-            });
-        }
-    }
-
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        let x = self.registers.get_mut(heads);
-        let weight = self.weights.vector(weight);
-        self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
-        self.rotate(heads);
-    }
-
-    fn rotate(&mut self, heads: Register) {
-        let attention = &self.config.attention;
-        let count = match heads {
-            Register::Query => attention.query_heads,
-            _ => attention.key_value_heads,
-        };
-        let (dim, rotated) = (attention.head_dim, attention.rope.dims);
-        let x = self.registers.get_mut(heads);
-        let frequencies = &self.inverse_frequencies;
-        self.compute.rope(x, count, dim, rotated, &self.positions, frequencies);
-        let magnitude = attention.rope.magnitude();
-        if magnitude != 1.0 {
-            for head in x.chunks_exact_mut(dim) {
-                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
-            }
-        }
-    }
-
-    fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.compute.add_to_rows(self.registers.get_mut(register), self.weights.vector(bias));
-    }
-
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        self.run_attend(layer, sinks);
-    }
-
-    fn open_streams(&mut self, site: &Site, norm: VectorId) {
-        self.run_open_streams(site, norm);
-    }
-
-    fn close_streams(&mut self, from: Register) {
-        self.run_close_streams(from);
-    }
-
-    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
-        self.run_merge_streams(site);
-        Ok(())
-    }
-
-    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
-        self.run_compressed(layer, weights);
-    }
-
-    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.run_grouped_linear(from, matrix, to);
-    }
-
-    fn norm_row(&mut self, register: Register, weight: VectorId) {
-        let epsilon = self.latent_epsilon();
-        let (x, weight) = (self.registers.get_mut(register), self.weights.vector(weight));
-        self.compute.rms_norm_in_place(x, weight, epsilon);
-    }
-
-    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
-        self.run_latent(layer, weights);
-    }
-
-    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
-        self.run_dense(norm, dense);
-    }
-
-    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
-        let (gate, x) = self.registers.pair(gate, x);
-        self.compute.scale_by_sigmoid(&mut x[..gate.len()], gate);
-    }
-
-    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        let shape = self.config.delta.as_ref().expect("a delta layer has a shape");
-        let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
-        let weight = self.weights.vector(weight);
-        for (run, span) in self.spans.iter().enumerate() {
-            let tail = self.sequences.convolution_tail(span.sequence, layer);
-            let rows = span.first * channels..(span.first + span.tokens) * channels;
-            let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
-            let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
-            self.compute.causal_convolution(tail, x, weight, kernel, out);
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                self.sequences.keep_tail(span.sequence, layer, mark.state.as_deref_mut());
-            }
-        }
-    }
-
-    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        let shape = delta_shape(self.delta_config());
-        let (decay_rate, decay_bias) =
-            (self.weights.vector(decay_rate), self.weights.vector(decay_bias));
-        let config = self.config.delta.as_ref().expect("a delta layer has a shape");
-        for (run, span) in self.spans.iter().enumerate() {
-            let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
-            let state = self.sequences.recurrent_state(span.sequence, layer);
-            let (convolved, beta, decay, context) = self.registers.four(
-                Register::Convolved,
-                Register::Beta,
-                Register::Decay,
-                Register::Context,
-            );
-            let channels = config.channels();
-            let convolved = &convolved[rows(channels)];
-            let keys = config.key_heads * config.key_dim;
-            let inputs = DeltaInputs {
-                q: convolved,
-                k: &convolved[keys..],
-                v: &convolved[2 * keys..],
-                qk_stride: channels,
-                v_stride: channels,
-                a: &decay[rows(config.value_heads)],
-                b: &beta[rows(config.value_heads)],
-                decay: decay_rate,
-                dt_bias: decay_bias,
-            };
-            let out = &mut context[rows(config.value_width())];
-            let form = self.options.delta_form;
-            match &mut self.tiled {
-                Some(tiled) => tiled.delta_rule(&self.compute, state, &inputs, form, out),
-                None => self.compute.delta_rule(&shape, state, &inputs, form, out),
-            }
-            for mark in self.marks.iter_mut().filter(|mark| mark.run == run) {
-                self.sequences.keep_state(span.sequence, layer, mark.state.as_deref_mut());
-            }
-        }
-    }
-
-    fn gated_norm(&mut self, weight: VectorId) {
-        let weight = self.weights.vector(weight);
-        let (z, context) = self.registers.pair(Register::Z, Register::Context);
-        let context = &mut context[..z.len()];
-        self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
-    }
-
-    fn mixture(
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        self.run_mixture(layer, mixture, cancel)
+        let program = Arc::clone(&self.program);
+        let mut ops = program.layers[layer.index()].stage(stage).iter();
+        ops.try_for_each(|op| self.run_op(layer, op, cancel))
     }
 
     fn logits(

@@ -16,12 +16,11 @@ use super::{CpuBackend, EngineError};
 impl CpuBackend {
     pub(super) fn run_recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         self.experts.check_bookkeeping()?;
-        self.clear_batch();
-        self.marked.clear();
+        self.tokens.clear();
+        self.positions.clear();
+        self.spans.clear();
         self.registers.resize(0);
-        let all = (0..self.options.sequences as u32).map(SequenceId);
-        all.filter(|sequence| !live.contains(sequence))
-            .for_each(|sequence| self.sequences.remove(sequence));
+        self.sequences.recover(live);
         let (config, options) = (&self.config, &self.options);
         let widest = Registers::widest_input(config);
         self.prepared = Activations::with_capacity(options.batch_tokens, widest);

@@ -2,18 +2,18 @@
 
 use kernels::{Activations, KvType};
 
-use super::super::compressed_layout::CompressedLayout;
 use super::compressed::CompressedScratch;
 use super::dense::DenseScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
-use super::state::StateLayout;
+use super::state::layout;
 use super::streams::StreamScratch;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
+use crate::sequences::CompressedLayout;
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl CpuOptions {
 impl Requirements {
     /// What `CpuBackend::new` with these options will hold, sequences included.
     pub fn of(config: &ModelConfig, options: &CpuOptions) -> Self {
-        let layout = StateLayout::new(config, options);
+        let layout = layout(config, options);
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
         let streams = config.hyper.map_or(1, |hyper| hyper.streams);
@@ -67,14 +67,14 @@ impl Requirements {
             + options.logit_rows * config.vocabulary * float;
         Self {
             key_values: (options.pages() * layout.page_bytes()) as u64,
-            recurrent: ((options.sequences + options.snapshots) * layout.fixed_bytes()) as u64,
+            recurrent: ((options.sequences + options.snapshots) * layout.state_bytes()) as u64,
             activations: activations as u64,
         }
     }
 
     /// Keys and values of one token of one sequence: a page's share, rounded up.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        StateLayout::new(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
+        layout(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
     /// Compressed rows and keys of one token, in layers that have them.
@@ -84,7 +84,7 @@ impl Requirements {
 
     /// One snapshot of a sequence, but for keys and values, which it shares.
     pub fn snapshot_bytes(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        StateLayout::new(config, options).fixed_bytes() as u64
+        layout(config, options).state_bytes() as u64
     }
 
     /// Activations of one more token in the batch, at batch sizes that prefill uses.

@@ -1,9 +1,9 @@
 //! What the operations of a batch name: how it runs, its parts, weights, rows of registers; and its end.
 
 use cuda::launch::TokenPlaces;
-use cuda::{Matrix, Span};
+use cuda::{CudaError, Matrix, Span};
 
-use super::super::{Backend, Purpose, Run, SequenceId};
+use super::super::{Purpose, Run};
 use super::{CudaBackend, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::weights::{MatrixId, VectorId};
@@ -17,18 +17,6 @@ pub(super) enum Mode {
     Capture,
     /// Known already; launched at the end.
     Replay,
-}
-
-/// Tokens of one sequence in the batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) sequence: SequenceId,
-    pub(super) first: usize,
-    pub(super) tokens: usize,
-    /// Of its first token in the sequence.
-    pub(super) position: usize,
-    /// Position of the first row that layers with a window have at the sequence's place when the part begins.
-    pub(super) base: usize,
 }
 
 impl CudaBackend {
@@ -62,7 +50,8 @@ impl CudaBackend {
         if self.single {
             return vec![(0, places(0, self.tokens, true))];
         }
-        self.parts.iter().map(|part| (part.first, places(part.first, part.tokens, false))).collect()
+        let spans = self.sequences.spans().iter();
+        spans.map(|span| (span.first, places(span.first, span.tokens, false))).collect()
     }
 
     /// Checks a batch against the plan, makes room for it and brings its inputs to where the device reads them.
@@ -79,24 +68,7 @@ impl CudaBackend {
             Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
         };
         super::super::check_batch(runs, limit, self.config.vocabulary)?;
-        self.parts.clear();
-        self.snapshots.clear_marks();
-        let mut first = 0;
-        for run in runs {
-            // Runs of one sequence continue each other.
-            let earlier = self.parts.iter().filter(|part| part.sequence == run.sequence);
-            let earlier = earlier.map(|part| part.tokens).sum::<usize>();
-            let (position, tokens) =
-                (self.sequence_length(run.sequence) + earlier, run.tokens.len());
-            if position + tokens > self.options.context {
-                let context = self.options.context;
-                let found = format!("{position} + {tokens} tokens exceed the context of {context}");
-                return Err(EngineError::Request(found));
-            }
-            self.parts.push(Part { sequence: run.sequence, first, tokens, position, base: 0 });
-            self.snapshots.held.note_written(run.sequence.0 as usize, position);
-            first += tokens;
-        }
+        self.sequences.begin(runs)?;
         self.hold_batch()?;
         self.tokens = total;
         self.single = purpose == Purpose::Answers;
@@ -104,6 +76,33 @@ impl CudaBackend {
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
         self.write_inputs(tokens);
         self.begin_step()
+    }
+
+    /// Says where the windows of the batch's sequences lie.
+    pub(super) fn place_windows(&mut self) -> Result<(), CudaError> {
+        let answers = self.single;
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.place_windows(&mut memory, answers)
+    }
+
+    /// Tokens, positions and sequences of the batch, for the device to fetch.
+    pub(super) fn write_inputs(&self, tokens: impl Iterator<Item = u32>) {
+        let (inputs, total) = (&self.buffers.pinned.inputs, self.tokens);
+        inputs.hand_over(0, tokens);
+        for span in self.sequences.spans() {
+            let positions = (span.position..span.end()).map(|place| place as u32);
+            inputs.hand_over(total + span.first, positions);
+            let sequences = std::iter::repeat_n(span.sequence.0, span.tokens);
+            inputs.hand_over(2 * total + span.first, sequences);
+        }
+        self.write_window_positions();
+    }
+
+    /// Brings them to the device.
+    pub(super) fn upload_inputs(&self) -> Result<(), CudaError> {
+        let count = self.sizes.input_rows() * self.tokens;
+        let from = self.buffers.pinned.inputs.span(0, count);
+        self.stream.copy(from, self.buffers.inputs.span(0, count))
     }
 
     /// Waits until nothing is running.

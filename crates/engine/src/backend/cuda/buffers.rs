@@ -3,14 +3,17 @@
 //! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
 //! will be held.
 
+use std::sync::Arc;
+
 use cuda::launch::{self, AttentionShape, LatentShape, SplitForm, SplitTokens, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
-use super::super::{PAGE_TOKENS, Register};
+use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::ModelConfig;
+use crate::sequences::{Kept, RowForm, SequenceLayout};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
 pub(super) const DENSE_TOKENS: usize = 512;
@@ -58,22 +61,18 @@ pub(super) struct Sizes {
     pub(super) compressed: Option<CompressedSizes>,
     /// Of models with layers that keep a window of keys and values alone.
     pub(super) windows: Option<WindowSizes>,
+    /// What sequences carry.
+    pub(super) layout: Arc<SequenceLayout>,
 }
 
 impl Sizes {
     pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Self {
         let (attention, moe) = (&config.attention, &config.moe);
         let pairs = options.batch_tokens * options.top_k;
-        let (state, tail) = config.delta.as_ref().map_or((0, 0), |delta| {
-            (
-                delta.value_heads * delta.key_dim * delta.value_dim,
-                (delta.convolution_kernel - 1) * delta.channels(),
-            )
-        });
+        let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
         let layers = config.layers.len();
         let step_pairs = STEP_TOKENS * options.top_k;
-        let cache_row =
-            attention.key_value_heads * options.kv_type.bytes_of_head(attention.head_dim);
+        let cache_row = layout.row();
         Self {
             registers: Register::widths(config).map(|width| width * options.batch_tokens),
             tokens: options.batch_tokens,
@@ -95,11 +94,11 @@ impl Sizes {
             latent_tokens: latent::tokens_together(config, options.batch_tokens),
             cache_row,
             cache_layer: options.sequences * options.context * cache_row,
-            cache_sides: if config.latent.is_some() { 1 } else { 2 },
-            attention_layers: config.attention_layers() - config.window_layers(),
-            state,
-            tail,
-            delta_layers: config.count(Mixer::DeltaNet),
+            cache_sides: layout.sides(),
+            attention_layers: layout.count(Kept::Paged),
+            state: layout.state(),
+            tail: layout.tail(),
+            delta_layers: layout.count(Kept::State),
             sequences: options.sequences,
             // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
@@ -110,7 +109,8 @@ impl Sizes {
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
             compressed: CompressedSizes::new(config, options),
-            windows: WindowSizes::new(config, options, cache_row),
+            windows: WindowSizes::new(&layout, options),
+            layout,
         }
     }
 
@@ -145,17 +145,6 @@ impl Sizes {
         3 * launch::tile_limit(self.pairs.max(TILE_TOKENS), self.experts)
     }
 
-    /// Bytes of one layer's keys in a page of a snapshot; its values take as many.
-    pub(super) fn page_side(&self) -> usize {
-        PAGE_TOKENS * self.cache_row
-    }
-
-    /// Bytes of a page of a snapshot.
-    pub(super) fn page_bytes(&self) -> usize {
-        let compressed = self.compressed.as_ref().map_or(0, |sizes| sizes.layout.page_bytes);
-        self.cache_sides * self.attention_layers * self.page_side() + compressed
-    }
-
     /// Bytes of keys and values.
     pub(super) fn key_value_bytes(&self) -> u64 {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::page_bytes);
@@ -168,13 +157,6 @@ impl Sizes {
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
         (states + compressed + windows) as u64
-    }
-
-    /// Values of the state of a snapshot: recurrent states, tails, what compressed attention keeps, windows.
-    pub(super) fn state_values(&self) -> usize {
-        let compressed = self.compressed.as_ref().map_or(0, |it| it.layout.state_values);
-        let windows = self.windows.as_ref().map_or(0, WindowSizes::state_values);
-        self.delta_layers * (self.state + self.tail) + compressed + windows
     }
 
     /// Words that say of each token of a batch what it is.
@@ -230,6 +212,10 @@ pub(super) struct Floats {
 impl Floats {
     pub(super) fn new(device: &Device, length: usize) -> Result<Self, CudaError> {
         Ok(Self { buffer: DeviceBuffer::new(device, length * 4)?, length })
+    }
+
+    pub(super) fn buffer(&self) -> &DeviceBuffer {
+        &self.buffer
     }
 
     pub(super) fn all(&self) -> Span<f32> {
@@ -328,12 +314,6 @@ impl Buffers {
     pub(super) fn split_tokens(&self, index: usize, form: SplitForm, sizes: &Sizes) -> SplitTokens {
         let (parts, sums) = &self.split[index];
         SplitTokens { parts: parts.span(0, sizes.split[index] * 4), sums: sums.all(), form }
-    }
-
-    /// The buffers of all rows that are cached, layer by layer, keys before values.
-    pub(super) fn cached(&self) -> impl Iterator<Item = &DeviceBuffer> {
-        let sides = |(layer, keys)| std::iter::once(keys).chain(self.values.get(layer));
-        self.keys.iter().enumerate().flat_map(sides)
     }
 
     /// `grows`: keys and values get addresses alone, their memory comes in pages.

@@ -10,13 +10,12 @@ use cuda::launch::{
 use cuda::{CudaError, Span};
 use store::LayerId;
 
-use super::super::PAGE_TOKENS;
-use super::super::snapshot::Mark;
 use super::compressed_buffers::Compressed;
-use super::{CudaBackend, Register, SequenceId};
+use super::{CudaBackend, Register};
 use crate::EngineError;
 use crate::model::compressed_attention::{CompressedAttention, Compressor};
 use crate::model::hyper_connections::Site;
+use crate::sequences::Part as SequencePart;
 use crate::weights::{MatrixId, TableId, VectorId};
 
 impl CudaBackend {
@@ -146,12 +145,13 @@ impl CudaBackend {
         layer: LayerId,
         weights: &CompressedAttention,
     ) {
-        let mut marks = self.snapshots.marks();
+        let mut marks = self.sequences.take_pending();
         self.run(|this| {
             this.turn(weights)?;
             for (run, (first, places)) in this.places().into_iter().enumerate() {
                 this.attend_run(layer, weights, run, (first, places))?;
-                this.keep_compressed(layer, run, &mut marks)?;
+                let part = (layer, SequencePart::Compressed);
+                marks.keep(&this.sequences, &mut this.memory(), part, run)?;
             }
             let rotation = this.compressed().rotation(weights.compressor.is_some());
             let attention = &this.config.attention;
@@ -159,7 +159,7 @@ impl CudaBackend {
             let (x, positions) = (this.register(Register::Context), this.input(1, 0, this.tokens));
             launch::turn_heads(&this.stream, heads, x, rotation, positions, Turn::Back)
         });
-        self.snapshots.put_marks(marks);
+        self.sequences.put_pending(marks);
     }
 
     /// Norms and rotations of queries and keys.
@@ -179,7 +179,7 @@ impl CudaBackend {
             return Ok(());
         }
         let index = held.shape().index;
-        let rounded = super::super::compressed_layout::key_type(self.options.kv_type).is_none();
+        let rounded = crate::sequences::key_type(self.options.kv_type).is_none();
         let kind = if rounded { Turn::Rounded } else { Turn::Alone };
         turn(Register::IndexQuery, (index.heads, index.dim), kind)
     }
@@ -227,7 +227,7 @@ impl CudaBackend {
             launch::pool_rows(&self.stream, &rows, &pool)?;
             let most = held.most_rows(compression);
             // A step is recorded for every position.
-            let part = &self.parts[run];
+            let part = &self.sequences.spans()[run];
             let visible = match places.single {
                 true => most,
                 false => (part.position + part.tokens) / compression.ratio,
@@ -303,97 +303,9 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// After a layer's attention of a run: what it keeps, for the snapshots at the run's end.
-    fn keep_compressed(
-        &self,
-        layer: LayerId,
-        run: usize,
-        marks: &mut [Mark],
-    ) -> Result<(), CudaError> {
-        let held = self.compressed();
-        let layout = &held.sizes.layout;
-        let range = layout.state_range(layer.index());
-        for mark in marks.iter_mut().filter(|mark| mark.run == run) {
-            let start = self.parts[run].sequence.0 as usize * layout.state_values;
-            let Some(state) = &mut mark.state else { continue };
-            self.stream.wait()?;
-            held.states.read(start + range.start, &mut state[range.clone()])?;
-        }
-        Ok(())
-    }
-
     /// The experts that a table gives each of the batch's tokens.
     pub(super) fn given(&self, table: TableId) -> Given {
         let (table, columns) = self.compressed().table(table.index());
         Given { table, columns, tokens: self.input(0, 0, self.tokens) }
-    }
-
-    /// Forgets what a sequence's place held.
-    pub(super) fn clear_compressed(&self, sequence: usize) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        let values = held.sizes.layout.state_values;
-        self.stream.clear(held.states.part(sequence * values, values))
-    }
-
-    /// The state of a sequence, into a snapshot's. Nothing runs.
-    pub(super) fn read_compressed(
-        &self,
-        sequence: usize,
-        state: &mut [f32],
-    ) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        held.states.read(sequence * held.sizes.layout.state_values, state)
-    }
-
-    /// The state of a sequence, from a snapshot's. Nothing runs.
-    pub(super) fn write_compressed(&self, sequence: usize, state: &[f32]) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        held.states.write(sequence * held.sizes.layout.state_values, state)
-    }
-
-    /// A page of a sequence of `length` tokens, into a snapshot's: rows that are complete. Nothing runs.
-    pub(super) fn read_compressed_page(
-        &self,
-        sequence: SequenceId,
-        number: usize,
-        length: usize,
-        bytes: &mut [u8],
-    ) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        let start = held.page_start(sequence.0 as usize, number);
-        for range in held.sizes.layout.filled(length - number * PAGE_TOKENS) {
-            held.pages.read_bytes(start + range.start, &mut bytes[range])?;
-        }
-        Ok(())
-    }
-
-    /// The same page, from a snapshot's.
-    pub(super) fn write_compressed_page(
-        &self,
-        sequence: SequenceId,
-        number: usize,
-        length: usize,
-        bytes: &[u8],
-    ) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        let start = held.page_start(sequence.0 as usize, number);
-        for range in held.sizes.layout.filled(length - number * PAGE_TOKENS) {
-            held.pages.write(start + range.start, &bytes[range])?;
-        }
-        Ok(())
-    }
-
-    /// A full page of one sequence's place, to another's.
-    pub(super) fn copy_compressed_page(
-        &self,
-        from: usize,
-        to: usize,
-        number: usize,
-    ) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        let bytes = held.sizes.layout.page_bytes;
-        let [from, to] =
-            [from, to].map(|index| held.pages.span::<u8>(held.page_start(index, number), bytes));
-        self.stream.copy(from, to)
     }
 }

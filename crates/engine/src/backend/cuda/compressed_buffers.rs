@@ -1,6 +1,6 @@
 //! Device memory of models with compressed attention and several residual streams: sizes, what sequences keep, scratch.
 //!
-//! A sequence's state and pages have the layout of the processor (`backend/compressed_layout.rs`), pages one after the
+//! A sequence's state and pages have the layout of the processor (`sequences/compressed_layout.rs`), pages one after the
 //! other in the sequence's place: a snapshot is a copy of them.
 
 use cuda::launch::{self, Rotation, SequenceRows, StoredRows, Streams, TokenPlaces};
@@ -10,13 +10,13 @@ use kernels::format::Encoding;
 use store::{ExpertId, LayerId};
 
 use super::super::PAGE_TOKENS;
-use super::super::compressed_layout::{CompressedLayout, key_type};
 use super::buffers::Floats;
 use super::{CudaOptions, STEP_TOKENS};
 use crate::EngineError;
 use crate::model::compressed_attention::{CompressedConfig, Compression};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::hyper_connections::HyperConfig;
+use crate::sequences::{CompressedLayout, key_type};
 use crate::weights::{Catalog, Table};
 
 /// Tokens whose compressed rows are scored together.

@@ -5,23 +5,24 @@ use cuda::launch::{self, StepInput, StepJob};
 use cuda::{CudaError, Matrix};
 
 use super::buffers::DENSE_TOKENS;
-use super::{Backend, CudaBackend, Register};
+use super::{CudaBackend, Register};
 use crate::model::dense::Dense;
 use crate::weights::VectorId;
 
 impl CudaBackend {
-    /// `Residual += down(SiLU(gate x) * up x)` of the normed stream.
-    pub(super) fn run_dense(&mut self, norm: VectorId, dense: &Dense) {
+    /// `Residual += down(SiLU(gate x) * up x)` of `Normed`.
+    pub(super) fn run_dense(&mut self, dense: &Dense) {
         let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
-        let pair = launch::step_serves_pair(self.stream.device(), &gate, &up);
-        if pair && self.fuses([dense.gate, dense.up]) && self.fuses([dense.down]) {
-            return self.run(|this| this.dense_step(norm, gate, up, down));
-        }
-        self.rms_norm(Register::Residual, norm, Register::Normed);
         self.run(|this| match this.single {
             true => this.dense_rows(gate, up, down),
             false => this.dense_chunk(gate, up, down),
         });
+    }
+
+    /// The same of the residual stream, normed, by fused kernels.
+    pub(super) fn fused_dense(&mut self, norm: VectorId, dense: &Dense) {
+        let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
+        self.run(|this| this.dense_step(norm, gate, up, down));
     }
 
     /// A step by fused kernels.

@@ -49,7 +49,7 @@ impl CudaBackend {
         for word in words.clone().take(RANKED_TOKENS) {
             match launch::ranked(word) {
                 None => {
-                    let part = self.parts.iter().rfind(|part| part.first <= token);
+                    let part = self.sequences.spans().iter().rfind(|part| part.first <= token);
                     let position = part.map_or(0, |part| part.position + token - part.first);
                     return Err(EngineError::NotFinite { position });
                 }

@@ -1,34 +1,36 @@
-//! Operations of a step that run as one kernel each where the matrices allow it (`cuda::launch::step_serves`).
-//!
-//! Between two of them the whole device waits for the slowest block, so a step is as fast as it has few of them. What
-//! is not served goes operation by operation.
+//! The fused kernels of a step, each for several operations ([`super::fuse`]) where the matrices allow it
+//! (`cuda::launch::step_serves`).
 
 use cuda::launch::{
     self, ExpertActivation, ExpertStep, HeadsStep, KeyValueCache, SharedExpert, StepConvolution,
     StepInput, StepJob, StepShared, Visible,
 };
-use cuda::{CudaError, Matrix, Span};
+use cuda::{CudaError, Span};
 use store::LayerId;
 
-use super::{Backend, CudaBackend, Mode, Register};
+use super::fuse::{Facts, FusedShared, Prepared};
+use super::{CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
-use crate::model::router::Score;
+use crate::model::program::{Product, Program};
 use crate::weights::{MatrixId, VectorId};
 
-/// Where a step computes the shared expert of a fused mixture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FusedShared {
-    /// With the router and with the routed experts; or there is none.
-    Within,
-    /// By kernels of its own, because other ones read its matrices; it has no gate.
-    Apart,
-}
-
 impl CudaBackend {
-    /// True when the batch is a step and a fused kernel serves products of the matrices in one launch.
-    pub(super) fn fuses(&self, matrices: impl IntoIterator<Item = MatrixId>) -> bool {
-        let matrices: Vec<Matrix> = matrices.into_iter().map(|id| self.matrix(id)).collect();
-        self.single && launch::step_serves(self.stream.device(), &matrices)
+    /// Turns operations into launches, as [`super::fuse`] says.
+    pub(super) fn prepare_program(&self, program: &Program) -> Prepared {
+        let facts = Facts {
+            config: &self.config,
+            device: self.stream.device(),
+            matrix: &|id| self.matrix(id),
+            experts: &|layer| {
+                let aligned = self.experts.aligned[layer.index()];
+                aligned.then(|| *self.experts.shapes(layer))
+            },
+            guess: &|layer| {
+                let (router, _) = self.prefetch.as_ref()?.next_router(layer, 0)?;
+                Some(self.matrix(router))
+            },
+        };
+        Prepared::new(program, &facts)
     }
 
     /// The normed residual stream as the input of products.
@@ -37,18 +39,12 @@ impl CudaBackend {
         StepInput::Norm { x, weight, epsilon: self.config.rms_epsilon }
     }
 
-    fn stores(&self, products: &[(MatrixId, Register)]) -> Vec<StepJob> {
-        let job = |&(matrix, to): &(MatrixId, Register)| {
-            StepJob::Store(self.matrix(matrix), self.register(to))
-        };
+    fn stores(&self, products: &[Product]) -> Vec<StepJob> {
+        let job = |it: &Product| StepJob::Store(self.matrix(it.matrix), self.register(it.to));
         products.iter().map(job).collect()
     }
 
-    pub(super) fn fused_norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
-        if !self.fuses(products.iter().map(|product| product.0)) {
-            self.rms_norm(Register::Residual, norm, Register::Normed);
-            return self.linear(Register::Normed, products);
-        }
+    pub(super) fn fused_norm_linear(&mut self, norm: VectorId, products: &[Product]) {
         self.run(|this| {
             let (input, jobs) = (this.normed_input(norm), this.stores(products));
             launch::step_linear(&this.stream, this.tokens, &input, &jobs)
@@ -59,19 +55,13 @@ impl CudaBackend {
         &mut self,
         layer: LayerId,
         norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
+        products: &[Product],
         convolution: VectorId,
     ) {
-        if !self.fuses(others.iter().map(|other| other.0).chain([mixed])) {
-            let mut products = vec![(mixed, Register::Mixed)];
-            products.extend_from_slice(others);
-            self.fused_norm_linear(norm, &products);
-            return self.convolve(layer, convolution);
-        }
         self.run(|this| {
+            let [mixed, others @ ..] = products else { return Ok(()) };
             let stride = this.sizes.delta_layers * this.sizes.tail;
-            let start = this.index[layer.index()] * this.sizes.tail;
+            let start = this.sizes.layout.index(layer) * this.sizes.tail;
             let convolution = StepConvolution {
                 weight: this.vector(convolution),
                 tails: this.buffers.tails.part(start, this.sizes.sequences * stride - start),
@@ -79,7 +69,7 @@ impl CudaBackend {
                 sequences: this.input(2, 0, this.tokens),
             };
             let to = this.register(Register::Convolved);
-            let mut jobs = vec![StepJob::Convolve(this.matrix(mixed), to, convolution)];
+            let mut jobs = vec![StepJob::Convolve(this.matrix(mixed.matrix), to, convolution)];
             jobs.extend(this.stores(others));
             launch::step_linear(&this.stream, this.tokens, &this.normed_input(norm), &jobs)
         });
@@ -94,11 +84,6 @@ impl CudaBackend {
     }
 
     pub(super) fn fused_delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        let dim = self.config.delta.as_ref().map_or(0, |delta| delta.value_dim);
-        if !self.fuses([matrix]) || !launch::step_serves_head(dim) {
-            self.gated_norm(norm);
-            return self.linear_add(Register::Context, matrix, Register::Residual);
-        }
         self.fused_add(matrix, |this| StepInput::HeadNorm {
             x: this.register(Register::Context),
             gate: this.register(Register::Z),
@@ -107,21 +92,13 @@ impl CudaBackend {
         });
     }
 
-    pub(super) fn fused_attend_heads(
+    /// `Context` of a step's heads as projected, in a layer that keeps all positions; gates stay in `QueryGate`.
+    pub(super) fn fused_heads(
         &mut self,
         layer: LayerId,
         gated: bool,
-        query_norm: VectorId,
-        key_norm: VectorId,
+        [query_norm, key_norm]: [VectorId; 2],
     ) {
-        if !self.single || self.config.layers[layer.index()].kept_window().is_some() {
-            if gated {
-                self.split_query_gate();
-            }
-            self.norm_and_rotate(Register::Query, query_norm);
-            self.norm_and_rotate(Register::Key, key_norm);
-            return self.attend(layer, None);
-        }
         self.run(|this| {
             let projected = if gated { Register::QueryGate } else { Register::Query };
             let step = HeadsStep {
@@ -148,7 +125,7 @@ impl CudaBackend {
 
     /// Keys and values of a layer that keeps all positions.
     pub(super) fn cache(&self, layer: LayerId) -> KeyValueCache {
-        let index = self.index[layer.index()];
+        let index = self.sizes.layout.index(layer);
         KeyValueCache {
             keys: self.buffers.keys[index].span(0, self.sizes.cache_layer),
             values: self.buffers.values[index].span(0, self.sizes.cache_layer),
@@ -157,60 +134,13 @@ impl CudaBackend {
         }
     }
 
-    pub(super) fn fused_attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        if !self.fuses([matrix]) || !self.sizes.attention.dim.is_multiple_of(8) {
-            if gated {
-                // Heads of a step were not split: the gate lies beside the queries.
-                if self.single {
-                    self.split_query_gate();
-                }
-                self.sigmoid_gate(Register::Context, Register::Gate);
-            }
-            return self.linear_add(Register::Context, matrix, Register::Residual);
-        }
-        self.fused_add(matrix, |this| {
-            let (x, dim) = (this.register(Register::Context), this.sizes.attention.dim);
-            match gated {
-                true => StepInput::Gated { x, both: this.register(Register::QueryGate), dim },
-                false => StepInput::Plain { x },
-            }
+    /// `Residual += matrix (Context * sigmoid(gate))` with the gates of a step's heads in `QueryGate`.
+    pub(super) fn fused_gated_output(&mut self, matrix: MatrixId) {
+        self.fused_add(matrix, |this| StepInput::Gated {
+            x: this.register(Register::Context),
+            both: this.register(Register::QueryGate),
+            dim: this.sizes.attention.dim,
         });
-    }
-
-    /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
-    /// they do not.
-    pub(super) fn fused_mixture(&self, layer: LayerId, mixture: &Mixture) -> Option<FusedShared> {
-        let biased_logits =
-            mixture.router_bias.is_some() && self.config.moe.router.score == Score::Softmax;
-        if biased_logits || self.activation(mixture).is_some() {
-            return None;
-        }
-        let device = self.stream.device();
-        let mut routers = vec![self.matrix(mixture.router)];
-        routers.extend(self.guess_product(layer).map(|product| product.0));
-        let shapes = self.experts.shapes(layer);
-        let served = |products: &[Matrix], down| {
-            launch::step_serves(device, products)
-                && launch::step_serves_experts(device, shapes, down)
-        };
-        if !self.single || !self.experts.aligned[layer.index()] {
-            return None;
-        }
-        let Some(shared) = &mixture.shared else {
-            return served(&routers, None).then_some(FusedShared::Within);
-        };
-        let [gate, up, down] =
-            [shared.gate, shared.up, shared.down].map(|matrix| self.matrix(matrix));
-        if !launch::step_serves_pair(device, &gate, &up) {
-            return None;
-        }
-        let factor = shared.gate_weight.map(|id| self.matrix(id));
-        let all: Vec<Matrix> = routers.iter().copied().chain(factor).chain([gate, up]).collect();
-        if served(&all, Some(&down)) {
-            return Some(FusedShared::Within);
-        }
-        let apart = factor.is_none() && launch::step_serves(device, [&down]);
-        (apart && served(&routers, None)).then_some(FusedShared::Apart)
     }
 
     /// What gate and up of a step's experts are clamped to, where a fused kernel does that.
@@ -295,7 +225,7 @@ impl CudaBackend {
         head: MatrixId,
         logits: Span<f32>,
     ) -> Result<bool, CudaError> {
-        if !self.fuses([head]) {
+        if !self.single || !launch::step_serves(self.stream.device(), [&self.matrix(head)]) {
             return Ok(false);
         }
         let job = StepJob::Store(self.matrix(head), logits);

@@ -6,7 +6,6 @@
 
 use cuda::{CudaError, Device, DeviceBuffer, DevicePage, PAGE_BYTES};
 
-use super::batch::Part;
 use super::buffers::{Buffers, Sizes};
 use super::requirements::SlotShare;
 use super::{CudaBackend, CudaOptions};
@@ -94,8 +93,8 @@ impl Growth {
 impl CudaBackend {
     /// Memory for what the batch that begins will write.
     pub(super) fn hold_batch(&mut self) -> Result<(), EngineError> {
-        let end = |part: &Part| (part.sequence.0 as usize, part.position + part.tokens);
-        let ends: Vec<(usize, usize)> = self.parts.iter().map(end).collect();
+        let ends = self.sequences.spans().iter().map(|span| (span.sequence.place(), span.end()));
+        let ends: Vec<(usize, usize)> = ends.collect();
         self.hold_cache(ends.into_iter())
     }
 
@@ -138,8 +137,8 @@ impl CudaBackend {
     /// What lay on pages that are gone cannot be gone on from.
     fn note_pages(&mut self) {
         let Some(growth) = &self.growth else { return };
-        for place in 0..self.lengths.len() {
-            self.snapshots.held.note_lost(place, growth.pages.tokens(place));
+        for place in 0..self.options.sequences {
+            self.sequences.note_lost(place, growth.pages.tokens(place));
         }
     }
 }

@@ -64,7 +64,8 @@ impl CudaBackend {
             let (stream, heads) = (&this.stream, shape.heads);
             let (absorb, expand) = (this.heads_of(&weights.absorb), this.heads_of(&weights.expand));
             let cache = LatentCache {
-                rows: this.buffers.keys[this.index[layer.index()]].span(0, this.sizes.cache_layer),
+                rows: this.buffers.keys[this.sizes.layout.index(layer)]
+                    .span(0, this.sizes.cache_layer),
                 context: this.options.context,
                 kv_type: this.options.kv_type,
             };

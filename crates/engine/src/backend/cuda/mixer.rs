@@ -5,6 +5,7 @@ use store::LayerId;
 
 use super::{CudaBackend, Register};
 use crate::model::config::HeadOrder;
+use crate::sequences::Part;
 use crate::weights::VectorId;
 
 impl CudaBackend {
@@ -30,7 +31,7 @@ impl CudaBackend {
 
     /// Appends keys and values of every run, then attends.
     pub(super) fn launch_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        let mut marks = self.snapshots.marks();
+        let mut marks = self.sequences.take_pending();
         self.run(|this| {
             let visible = Visible {
                 window: this.config.layers[layer.index()].window,
@@ -45,17 +46,17 @@ impl CudaBackend {
                 this.append_and_attend(&shape, first, &places, &cache, visible)
             })
         });
-        self.snapshots.put_marks(marks);
+        self.sequences.put_pending(marks);
     }
 
     /// The convolution of every run; tails for the places that are to be left.
     pub(super) fn launch_convolve(&mut self, layer: LayerId, weight: VectorId) {
-        let mut marks = self.snapshots.marks();
+        let mut marks = self.sequences.take_pending();
         self.run(|this| {
             let Some(delta) = &this.config.delta else { return Ok(()) };
             let (channels, tail) = (delta.channels(), this.sizes.tail);
             let stride = this.sizes.delta_layers * tail;
-            let start = this.index[layer.index()] * tail;
+            let start = this.sizes.layout.index(layer) * tail;
             let tails = this.buffers.tails.part(start, this.sizes.sequences * stride - start);
             for (run, (first, places)) in this.places().into_iter().enumerate() {
                 let count = places.positions.len() * channels;
@@ -65,11 +66,12 @@ impl CudaBackend {
                 let (x, out) = (rows(Register::Mixed), rows(Register::Convolved));
                 let weight = this.vector(weight);
                 launch::convolve(&this.stream, channels, &places, weight, x, tails, stride, out)?;
-                this.keep_tails(layer, run, &mut marks)?;
+                let part = (layer, Part::Tail);
+                marks.keep(&this.sequences, &mut this.memory(), part, run)?;
             }
             Ok(())
         });
-        self.snapshots.put_marks(marks);
+        self.sequences.put_pending(marks);
     }
 
     /// The delta rule of every run; states for the places that are to be left.
@@ -79,7 +81,7 @@ impl CudaBackend {
         decay_rate: VectorId,
         decay_bias: VectorId,
     ) {
-        let mut marks = self.snapshots.marks();
+        let mut marks = self.sequences.take_pending();
         self.run(|this| {
             let Some(delta) = &this.config.delta else { return Ok(()) };
             let shape = DeltaShape {
@@ -90,7 +92,7 @@ impl CudaBackend {
                 tiled: delta.order == HeadOrder::Tiled,
             };
             let stride = this.sizes.delta_layers * this.sizes.state;
-            let start = this.index[layer.index()] * this.sizes.state;
+            let start = this.sizes.layout.index(layer) * this.sizes.state;
             for (run, (first, places)) in this.places().into_iter().enumerate() {
                 let count = places.positions.len();
                 let rows = |register, width: usize| {
@@ -107,10 +109,11 @@ impl CudaBackend {
                     out: rows(Register::Context, delta.value_width()),
                 };
                 launch::delta_rule(&this.stream, &shape, &places, &step)?;
-                this.keep_states(layer, run, &mut marks)?;
+                let part = (layer, Part::State);
+                marks.keep(&this.sequences, &mut this.memory(), part, run)?;
             }
             Ok(())
         });
-        self.snapshots.put_marks(marks);
+        self.sequences.put_pending(marks);
     }
 }

@@ -19,18 +19,20 @@ mod compressed_buffers;
 mod dense;
 mod draw;
 mod experts;
+mod fuse;
 mod fused;
 mod growth;
 mod latent;
 mod mixer;
+mod ops;
 mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
 mod router;
 mod slots;
-mod snapshots;
 mod speed;
+mod state;
 mod step;
 mod weights;
 mod windows;
@@ -38,6 +40,7 @@ mod windows;
 use std::cell::Cell;
 use std::io::Read;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use cuda::launch;
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
@@ -46,30 +49,28 @@ use store::cache::StoreCounters;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
-use self::batch::{Mode, Part};
+use self::batch::Mode;
 use self::buffers::{Buffers, Floats, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
+pub use self::fuse::describe;
+use self::fuse::{Kind, Prepared};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
-use self::snapshots::Snapshots;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 pub use self::weights::check_model;
-use self::weights::{check_limits, load_trunk};
+use self::weights::{check_encodings, check_limits, load_trunk};
 use self::windows::Windows;
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
-use crate::model::compressed_attention::CompressedAttention;
-use crate::model::config::{Mixer, ModelConfig};
-use crate::model::dense::Dense;
-use crate::model::hyper_connections::Site;
-use crate::model::latent::LatentAttention;
-use crate::model::mixture::Mixture;
+use crate::model::config::ModelConfig;
+use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
+use crate::sequences::Sequences;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId};
 
 pub use crate::residency::predictor::Prediction;
@@ -94,6 +95,8 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, EngineError> {
 /// Runs models on an NVIDIA GPU.
 pub struct CudaBackend {
     config: ModelConfig,
+    /// The launches of the model's layers.
+    prepared: Arc<Prepared>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
@@ -112,18 +115,13 @@ pub struct CudaBackend {
     experts: Experts,
     steps: Steps,
     routing: Routing,
-    snapshots: Snapshots,
+    sequences: Sequences,
     stream: Stream,
-    /// Tokens of each sequence; `None` while it does not exist.
-    lengths: Vec<Option<usize>>,
-    parts: Vec<Part>,
     tokens: usize,
     /// True for a step: every part is one token of an answer.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
-    /// For each layer, its index among those of its kind.
-    index: Vec<usize>,
     host_logits: Vec<f32>,
     /// Address list of the next wave.
     wave_turn: Cell<usize>,
@@ -154,7 +152,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
         check_limits(&config, &options)?;
-        check_model(&config, catalog, expert_shapes)?;
+        check_encodings(catalog, expert_shapes)?;
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
@@ -193,28 +191,16 @@ impl CudaBackend {
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
             .transpose()?;
-        let (mut attention, mut window, mut delta) = (0, 0, 0);
-        let index = config.layers.iter().map(|layer| {
-            let counter = match layer.mixer {
-                Mixer::Attention if layer.kept_window().is_some() => &mut window,
-                Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &mut attention,
-                Mixer::DeltaNet => &mut delta,
-            };
-            *counter += 1;
-            *counter - 1
-        });
         Ok(Self {
-            index: index.collect(),
-            lengths: vec![None; options.sequences],
-            snapshots: Snapshots::new(&sizes, &options),
+            sequences: Sequences::new(Arc::clone(&sizes.layout), state::limits(&options)),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
-            parts: Vec::with_capacity(options.sequences),
             tokens: 0,
             single: false,
             mode: Mode::Eager,
             failure: None,
             config,
+            prepared: Arc::default(),
             options,
             sizes,
             matrices,
@@ -242,34 +228,20 @@ fn padded(bytes: usize) -> usize {
 
 impl Backend for CudaBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let Some(free) = self.lengths.iter().position(Option::is_none) else {
-            let count = self.lengths.len();
-            let found = format!("all {count} sequences of the plan are in use");
-            return Err(EngineError::Request(found));
-        };
         self.settle()?;
-        let (state, tail) = (self.sizes.state, self.sizes.tail);
-        let layers = self.sizes.delta_layers;
-        self.stream.clear(self.buffers.states.part(free * layers * state, layers * state))?;
-        self.stream.clear(self.buffers.tails.part(free * layers * tail, layers * tail))?;
-        self.clear_compressed(free)?;
-        if let Some(windows) = &mut self.windows {
-            windows.set_length(free, 0);
-        }
-        self.lengths[free] = Some(0);
-        self.snapshots.held.succeed(free);
-        Ok(SequenceId(free as u32))
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.create(&mut memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.lengths[sequence.0 as usize] = None;
+        self.sequences.remove(sequence);
         if let Some(growth) = &mut self.growth {
-            growth.end(sequence.0 as usize);
+            growth.end(sequence.place());
         }
     }
 
     fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.lengths[sequence.0 as usize].unwrap_or(0)
+        self.sequences.length(sequence)
     }
 
     fn snapshot(
@@ -277,7 +249,9 @@ impl Backend for CudaBackend {
         sequence: SequenceId,
         _base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
-        self.take_snapshot(sequence)
+        self.settle()?;
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.snapshot(&mut memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
@@ -285,20 +259,19 @@ impl Backend for CudaBackend {
     }
 
     fn room(&self) -> Room {
-        self.snapshots.room()
+        self.sequences.room()
     }
 
-    /// Keys and values of sequences lie on the device.
-    fn batch_pages(&self, _tokens: usize) -> usize {
-        0
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
     }
 
     fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.snapshots.pages_needed(sequence.0 as usize, length)
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        self.snapshots.read(length, input)
+        self.sequences.read(length, input)
     }
 
     /// Chunk kernels compute each token in an order that knows nothing of the tokens beside it.
@@ -328,21 +301,15 @@ impl Backend for CudaBackend {
     }
 
     fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.snapshots.mark(run)
+        self.sequences.mark(run)
     }
 
     fn commit(&mut self) {
-        for part in &self.parts {
-            if let Some(length) = &mut self.lengths[part.sequence.0 as usize] {
-                *length += part.tokens;
-            }
-        }
-        self.end_windows();
-        self.keep_marks();
+        self.end_batch();
     }
 
     fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.snapshots.take_marks()
+        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {
@@ -354,186 +321,20 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
-        self.run(|this| {
-            let (x, out) = (this.register(from), this.register(to));
-            let epsilon = this.config.rms_epsilon;
-            launch::rms_norm(&this.stream, this.tokens, x, None, this.vector(weight), epsilon, out)
-        });
+    fn prepare(&mut self, program: Arc<Program>) {
+        self.prepared = Arc::new(self.prepare_program(&program));
     }
 
-    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
-        self.run(|this| {
-            let job =
-                |&(matrix, to): &(MatrixId, Register)| (this.matrix(matrix), this.register(to));
-            let jobs: Vec<_> = products.iter().map(job).collect();
-            this.products(this.register(from), &jobs, false)
-        });
-    }
-
-    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.run(|this| {
-            let job = (this.matrix(matrix), this.register(to));
-            this.products(this.register(from), &[job], true)
-        });
-    }
-
-    fn split_query_gate(&mut self) {
-        self.run(|this| {
-            let attention = &this.config.attention;
-            let heads = this.tokens * attention.query_heads;
-            let [both, query, gate] =
-                [Register::QueryGate, Register::Query, Register::Gate].map(|r| this.register(r));
-            launch::split_query_gate(&this.stream, heads, attention.head_dim, both, query, gate)
-        });
-    }
-
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        self.run(|this| {
-            let count = match heads {
-                Register::Query => this.config.attention.query_heads,
-                _ => this.config.attention.key_value_heads,
-            };
-            let positions = this.input(1, 0, this.tokens);
-            let (x, weight) = (this.register(heads), this.vector(weight));
-            let norm = Some((weight, this.config.rms_epsilon));
-            let heads = (count, this.config.attention.head_dim);
-            launch::norm_and_rotate(&this.stream, heads, x, norm, this.rotation(), positions)
-        });
-    }
-
-    fn rotate(&mut self, heads: Register) {
-        self.launch_rotate(heads);
-    }
-
-    fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.run(|this| launch::add_bias(&this.stream, this.register(register), this.vector(bias)));
-    }
-
-    fn norm_row(&mut self, register: Register, weight: VectorId) {
-        self.run(|this| {
-            let (x, weight) = (this.register(register), this.vector(weight));
-            let latent = this.config.latent.as_ref();
-            let epsilon = latent.map_or(this.config.rms_epsilon, |latent| latent.rms_epsilon);
-            launch::rms_norm(&this.stream, this.tokens, x, None, weight, epsilon, x)
-        });
-    }
-
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        self.launch_attend(layer, sinks);
-    }
-
-    fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
-        self.launch_attend_latent(layer, weights);
-    }
-
-    fn open_streams(&mut self, site: &Site, norm: VectorId) {
-        self.launch_open_streams(site, norm);
-    }
-
-    fn close_streams(&mut self, from: Register) {
-        self.launch_close_streams(from);
-    }
-
-    fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
-        self.launch_merge_streams(site)
-    }
-
-    fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention) {
-        self.launch_attend_compressed(layer, weights);
-    }
-
-    fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.launch_grouped_linear(from, matrix, to);
-    }
-
-    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
-        self.run(|this| {
-            let gate = this.register(gate);
-            launch::sigmoid_gate(&this.stream, gate.len(), this.register(x), gate)
-        });
-    }
-
-    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        self.launch_convolve(layer, weight);
-    }
-
-    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.launch_delta_rule(layer, decay_rate, decay_bias);
-    }
-
-    fn gated_norm(&mut self, weight: VectorId) {
-        self.run(|this| {
-            let Some(delta) = &this.config.delta else { return Ok(()) };
-            let heads = this.tokens * delta.value_heads;
-            let (x, z) = (this.register(Register::Context), this.register(Register::Z));
-            let epsilon = this.config.rms_epsilon;
-            launch::gated_norm(&this.stream, heads, x, z, this.vector(weight), epsilon)
-        });
-    }
-
-    fn mixture(
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        if self.single {
-            self.step_mixture(layer, None, mixture)
-        } else {
-            self.chunk_mixture(layer, mixture, cancel)
-        }
-    }
-
-    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
-        self.fused_norm_linear(norm, products);
-    }
-
-    fn delta_inputs(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
-        convolution: VectorId,
-    ) {
-        self.fused_delta_inputs(layer, norm, mixed, others, convolution);
-    }
-
-    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.fused_delta_output(norm, matrix);
-    }
-
-    fn attend_heads(
-        &mut self,
-        layer: LayerId,
-        gated: bool,
-        query_norm: VectorId,
-        key_norm: VectorId,
-    ) {
-        self.fused_attend_heads(layer, gated, query_norm, key_norm);
-    }
-
-    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        self.fused_attention_output(gated, matrix);
-    }
-
-    fn norm_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        if let Some(how) = self.fused_mixture(layer, mixture) {
-            return self.step_mixture(layer, Some((norm, how)), mixture);
-        }
-        self.rms_norm(Register::Residual, norm, Register::Normed);
-        self.mixture(layer, mixture, cancel)
-    }
-
-    fn norm_dense(&mut self, norm: VectorId, dense: &Dense) {
-        self.run_dense(norm, dense);
+        let prepared = Arc::clone(&self.prepared);
+        let kind = if self.single { Kind::Step } else { Kind::Chunk };
+        let mut launches = prepared.of(kind, layer, stage).iter();
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 
     fn logits(

@@ -6,7 +6,7 @@ use store::cache::Held;
 use store::{ExpertId, LayerId};
 
 use super::buffers::Sizes;
-use super::fused::FusedShared;
+use super::fuse::FusedShared;
 use super::prefetch::Prefetch;
 use super::slots::DeviceSlots;
 use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
@@ -473,7 +473,7 @@ impl CudaBackend {
         let place = self.step_head(&[token], norm, head)?.unwrap_or(token);
         let mut chosen = self.buffers.pinned.tokens.collect(place..place + 1);
         let chosen = chosen.next().unwrap_or(u32::MAX);
-        let part = self.parts.iter().rfind(|part| part.first <= token);
+        let part = self.sequences.spans().iter().rfind(|part| part.first <= token);
         let position = part.map_or(0, |part| part.position + token - part.first);
         if chosen == u32::MAX { Err(EngineError::NotFinite { position }) } else { Ok(chosen) }
     }

@@ -8,10 +8,11 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use super::fuse::serves;
 use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
 use crate::model::config::{FeedForward, ModelConfig};
-use crate::model::part::Part;
+use crate::model::program::Program;
 use crate::weights::Catalog;
 
 /// Refuses shapes that the kernels do not serve.
@@ -68,50 +69,26 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     Ok(())
 }
 
-/// The parts that only some families have and that the kernels compute.
-fn computes(part: Part) -> bool {
-    matches!(
-        part,
-        Part::Windows
-            | Part::Sinks
-            | Part::PlainHeads
-            | Part::WholeNorms
-            | Part::ProjectionBiases
-            | Part::ScaledRotation
-            | Part::RouterBias
-            | Part::SigmoidRouter
-            | Part::DenseLayers
-            | Part::PlainSharedExpert
-            | Part::ExpertBiases
-            | Part::RowsInTurns
-            | Part::ClampedActivation
-            | Part::LatentAttention
-            | Part::RotatedNeighbours
-            | Part::LimitedActivation
-            | Part::HyperConnections
-            | Part::CompressedAttention
-            | Part::HashedExperts
-    )
-}
-
 /// Whether the kernels compute a model as its checkpoint stores it. Asked before anything is loaded, so that the
 /// processor can be taken instead.
 ///
 /// # Errors
-/// The parts that they do not compute, or the first tensor whose encoding they do not read.
+/// The operations that they do not compute, or the first tensor whose encoding they do not read.
 pub fn check_model(
     config: &ModelConfig,
+    program: &Program,
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    let missing = config.parts().into_iter().filter(|part| !computes(*part));
-    let parts: Vec<_> = missing.map(Part::name).collect();
-    if !parts.is_empty() {
-        let (name, parts) = (config.family.name(), parts.join(", "));
-        let problem =
-            format!("is {name}: the CUDA kernels do not compute {parts}: use --device cpu");
-        return Err(EngineError::Config { key: "model_type", problem });
-    }
+    program.check(config, "CUDA kernels", |_, op| serves(op))?;
+    check_encodings(catalog, experts)
+}
+
+/// Refuses the first tensor whose encoding the kernels do not read.
+pub(super) fn check_encodings(
+    catalog: &Catalog<'_>,
+    experts: &[Option<[ProjectionShape; 3]>],
+) -> Result<(), EngineError> {
     let refuse = |name: &str, encoding: Encoding| {
         let label = encoding.label();
         let problem =

@@ -11,11 +11,9 @@ use cuda::launch::{self, AttentionShape, KeyValueCache, TokenPlaces, Visible};
 use cuda::{CudaError, Device, DeviceBuffer, Span, Stream};
 use store::LayerId;
 
-use super::super::snapshot::Mark;
-use super::super::window_rows::WindowRows;
 use super::buffers::Sizes;
 use super::{CudaBackend, CudaOptions, Register};
-use crate::model::config::ModelConfig;
+use crate::sequences::{Kept, Marks, Part, SequenceLayout, WindowRows};
 
 /// Sizes of everything that layers with a window keep.
 #[derive(Clone, Debug)]
@@ -31,14 +29,13 @@ pub(super) struct WindowSizes {
 
 impl WindowSizes {
     /// `None` for models all of whose layers keep all positions.
-    pub(super) fn new(config: &ModelConfig, options: &CudaOptions, row: usize) -> Option<Self> {
-        let windows = config.layers.iter().filter_map(|layer| layer.kept_window());
+    pub(super) fn new(layout: &SequenceLayout, options: &CudaOptions) -> Option<Self> {
         Some(Self {
-            rows: WindowRows::new(windows.max()?),
-            layers: config.window_layers(),
+            rows: layout.window_rows()?,
+            layers: layout.count(Kept::Window),
             sequences: options.sequences,
             tokens: options.batch_tokens,
-            row,
+            row: layout.row(),
         })
     }
 
@@ -65,17 +62,6 @@ impl WindowSizes {
     pub(super) fn scratch_bytes(&self) -> usize {
         2 * self.run_bytes()
     }
-
-    /// Bytes of one layer's keys in a snapshot; as many of values follow.
-    fn kept_bytes(&self) -> usize {
-        self.rows.kept() * self.row
-    }
-
-    /// Values of a snapshot's state that hold the windows of all layers: bytes of rows, in words.
-    pub(super) fn state_values(&self) -> usize {
-        // Whole words: rows come in multiples of 64.
-        2 * self.layers * self.kept_bytes() / size_of::<f32>()
-    }
 }
 
 /// Memory of layers with a window.
@@ -85,8 +71,6 @@ pub(super) struct Windows {
     places: [DeviceBuffer; 2],
     /// Keys and values of the run in progress, and of the window before it.
     run: [DeviceBuffer; 2],
-    /// By sequence: the position of the first row of its place.
-    bases: Vec<usize>,
 }
 
 impl Windows {
@@ -98,14 +82,18 @@ impl Windows {
         Ok(Some(Self {
             places: both(sizes.layers * sizes.layer_bytes())?,
             run: both(sizes.run_bytes())?,
-            bases: vec![0; sizes.sequences],
             sizes,
         }))
     }
 
-    /// The sequence at a place has `length` tokens, whose last rows are there.
-    pub(super) fn set_length(&mut self, sequence: usize, length: usize) {
-        self.bases[sequence] = self.sizes.rows.base(length);
+    /// The buffer of a side, and the first byte of a sequence's place there.
+    pub(super) fn place(
+        &self,
+        layer: usize,
+        sequence: usize,
+        side: usize,
+    ) -> (&DeviceBuffer, usize) {
+        (&self.places[side], self.at(layer, sequence, 0))
     }
 
     /// First byte of row `row` of a sequence's place, of keys as of values.
@@ -134,52 +122,15 @@ fn copy(stream: &Stream, from: [Span<u8>; 2], to: [Span<u8>; 2]) -> Result<(), C
 }
 
 impl CudaBackend {
-    /// Says of the batch's parts where rows of their sequences lie, and makes room for those of a step.
-    pub(super) fn place_windows(&mut self) -> Result<(), CudaError> {
-        let Some(windows) = &mut self.windows else { return Ok(()) };
-        let rows = windows.sizes.rows;
-        for index in 0..self.parts.len() {
-            let part = self.parts[index];
-            let place = part.sequence.0 as usize;
-            let first = self.parts[..index].iter().all(|it| it.sequence != part.sequence);
-            self.parts[index].base = match (self.single, first) {
-                (false, false) => rows.base(part.position),
-                (false, true) | (true, false) => windows.bases[place],
-                (true, true) => {
-                    let own = self.parts.iter().filter(|it| it.sequence == part.sequence);
-                    let held = windows.bases[place];
-                    let (base, moved) = rows.making_room(held, part.position, own.count());
-                    if let Some((first, count)) = moved {
-                        for layer in 0..windows.sizes.layers {
-                            let to = windows.rows(layer, place, 0, count);
-                            copy(&self.stream, windows.rows(layer, place, first, count), to)?;
-                        }
-                    }
-                    windows.bases[place] = base;
-                    base
-                }
-            };
-        }
-        Ok(())
-    }
-
     /// Positions of the batch's tokens from the bases of their rows, for the device to fetch.
     pub(super) fn write_window_positions(&self) {
         let Some(windows) = &self.windows else { return };
-        for part in &self.parts {
+        for part in self.sequences.spans() {
             // Rows of a prompt's run lie in the buffer of the run.
             let base = if self.single { part.base } else { windows.sizes.rows.base(part.position) };
             let first = part.position - base;
             let positions = (first..first + part.tokens).map(|place| place as u32);
             self.buffers.pinned.inputs.hand_over(3 * self.tokens + part.first, positions);
-        }
-    }
-
-    /// The batch has ended: the places of a prompt's sequences have their last rows.
-    pub(super) fn end_windows(&mut self) {
-        let Some(windows) = &mut self.windows else { return };
-        for part in self.parts.iter().filter(|_| !self.single) {
-            windows.set_length(part.sequence.0 as usize, part.position + part.tokens);
         }
     }
 
@@ -189,10 +140,10 @@ impl CudaBackend {
         &self,
         layer: LayerId,
         visible: Visible,
-        marks: &mut [Mark],
+        marks: &mut Marks,
     ) -> Result<(), CudaError> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        let (shape, index) = (self.sizes.attention, self.index[layer.index()]);
+        let (shape, index) = (self.sizes.attention, self.sizes.layout.index(layer));
         let cache = |[keys, values]: [Span<u8>; 2], context| KeyValueCache {
             keys,
             values,
@@ -206,9 +157,9 @@ impl CudaBackend {
             let cache = cache(windows.rows(index, 0, 0, all), rows.place());
             return self.append_and_attend(&shape, 0, &places, &cache, visible);
         }
-        for (run, part) in self.parts.iter().enumerate() {
-            let place = part.sequence.0 as usize;
-            let (base, end) = (rows.base(part.position), part.position + part.tokens);
+        for (run, part) in self.sequences.spans().iter().enumerate() {
+            let place = part.sequence.place();
+            let (base, end) = (rows.base(part.position), part.end());
             let before = part.position - base;
             if before > 0 {
                 let held = windows.rows(index, place, base - part.base, before);
@@ -221,9 +172,7 @@ impl CudaBackend {
             let kept = end - rows.base(end);
             let last = windows.run_rows(end - kept - base, kept);
             copy(&self.stream, last, windows.rows(index, place, 0, kept))?;
-            for mark in marks.iter_mut().filter(|mark| mark.run == run) {
-                self.keep_window(index, place, end, mark)?;
-            }
+            marks.keep(&self.sequences, &mut self.memory(), (layer, Part::Window), run)?;
         }
         Ok(())
     }
@@ -256,89 +205,5 @@ impl CudaBackend {
         let (query, out) = (rows(Register::Query, queries), rows(Register::Context, queries));
         let scratch = self.buffers.attention.all();
         launch::attend(&self.stream, shape, places, cache, query, out, scratch, visible)
-    }
-
-    /// Where windows begin in a snapshot's state.
-    fn windows_start(&self) -> usize {
-        self.sizes.state_values() - self.sizes.windows.as_ref().map_or(0, WindowSizes::state_values)
-    }
-
-    /// A layer's window of a sequence that has `length` tokens, into the state of a snapshot. Its place begins at the
-    /// base of that length.
-    fn keep_window(
-        &self,
-        layer: usize,
-        sequence: usize,
-        length: usize,
-        mark: &mut Mark,
-    ) -> Result<(), CudaError> {
-        let Some(state) = &mut mark.state else { return Ok(()) };
-        self.stream.wait()?;
-        let state = &mut state[self.windows_start()..];
-        self.read_window(layer, sequence, self.window_base(length), length, state)
-    }
-
-    fn window_base(&self, length: usize) -> usize {
-        self.windows.as_ref().map_or(0, |windows| windows.sizes.rows.base(length))
-    }
-
-    /// Reads the last rows of a place that begins at `base` into the windows of a snapshot. What is beyond them is
-    /// zero: what the buffer held before must not get out.
-    fn read_window(
-        &self,
-        layer: usize,
-        sequence: usize,
-        base: usize,
-        length: usize,
-        state: &mut [f32],
-    ) -> Result<(), CudaError> {
-        let Some(windows) = &self.windows else { return Ok(()) };
-        let (kept, row) = (windows.sizes.kept_bytes(), windows.sizes.row);
-        let first = windows.sizes.rows.base(length);
-        let (at, live) = (windows.at(layer, sequence, first - base), (length - first) * row);
-        let state = bytemuck::cast_slice_mut::<f32, u8>(state);
-        let sides = state[2 * layer * kept..][..2 * kept].chunks_exact_mut(kept);
-        for (side, bytes) in windows.places.iter().zip(sides) {
-            side.read_bytes(at, &mut bytes[..live])?;
-            bytes[live..].fill(0);
-        }
-        Ok(())
-    }
-
-    /// The windows of a sequence, into a snapshot's state. Nothing runs.
-    pub(super) fn read_windows(
-        &self,
-        sequence: usize,
-        length: usize,
-        state: &mut [f32],
-    ) -> Result<(), CudaError> {
-        let Some(windows) = &self.windows else { return Ok(()) };
-        let state = &mut state[self.windows_start()..];
-        (0..windows.sizes.layers).try_for_each(|layer| {
-            self.read_window(layer, sequence, windows.bases[sequence], length, state)
-        })
-    }
-
-    /// Sets a sequence's windows to those of a snapshot of `length` tokens. Nothing runs.
-    pub(super) fn write_windows(
-        &mut self,
-        sequence: usize,
-        length: usize,
-        state: &[f32],
-    ) -> Result<(), CudaError> {
-        let start = self.windows_start();
-        let Some(windows) = &mut self.windows else { return Ok(()) };
-        windows.set_length(sequence, length);
-        let (kept, row) = (windows.sizes.kept_bytes(), windows.sizes.row);
-        let live = (length - windows.bases[sequence]) * row;
-        let state = bytemuck::cast_slice::<f32, u8>(&state[start..]);
-        for layer in 0..windows.sizes.layers {
-            let at = windows.at(layer, sequence, 0);
-            let sides = state[2 * layer * kept..][..2 * kept].chunks_exact(kept);
-            for (side, bytes) in windows.places.iter().zip(sides) {
-                side.write(at, &bytes[..live])?;
-            }
-        }
-        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use store::cache::Phase;
 
 use super::windows::Sides;
 use super::{GpuBackend, Register};
+use crate::sequences::Part;
 use crate::weights::VectorId;
 
 /// What the runs of a batch attend with, but their caches.
@@ -114,36 +115,29 @@ impl GpuBackend {
             pairs: self.frequencies.len(),
             to: (&self.partial, &self.registers[Register::Context as usize]),
         };
-        let windows = self.sequences.windows.as_ref().filter(|_| spec.kept_window().is_some());
+        let windows = self.places.windows.as_ref().filter(|_| spec.kept_window().is_some());
         let gpu = &mut self.residency.device_mut().gpu;
         let Some(windows) = windows else {
             return self.spans.iter().try_for_each(|span| {
-                heads.attend(gpu, self.sequences.cache(span.sequence, layer), span.run)
+                heads.attend(gpu, self.places.cache(span.sequence, layer), span.run)
             });
         };
-        let (index, rows) = (self.sequences.index(layer), windows.sizes.rows);
+        let (index, rows) = (self.sequences.layout().index(layer), windows.sizes.rows);
         for (number, span) in self.spans.iter().enumerate() {
-            let (place, run) = (span.sequence.0 as usize, span.run);
+            let (place, run) = (span.sequence.place(), span.run);
             let (held, end) = (&windows.places[place][index], run.position + run.tokens);
-            let mut first = windows.bases[place];
             if self.phase == Phase::Decode {
-                let position = run.position - first;
+                let position = run.position - span.base;
                 heads.attend(gpu, held, attention::Run { position, ..run })?;
             } else {
                 // The window before the run, the run, and the window at its end.
-                let base = rows.base(run.position);
+                let (base, first) = (rows.base(run.position), rows.base(end));
                 let before = run.position - base;
-                if self.spans[..number].iter().any(|it| it.sequence == span.sequence) {
-                    first = base;
-                }
-                windows.copy(gpu, (held, base - first), (&windows.run, 0), before);
+                windows.copy(gpu, (held, base - span.base), (&windows.run, 0), before);
                 heads.attend(gpu, &windows.run, attention::Run { position: before, ..run })?;
-                first = rows.base(end);
                 windows.copy(gpu, (&windows.run, first - base), (held, 0), end - first);
-            }
-            for mark in self.sequences.marks.iter_mut().filter(|mark| mark.run == number) {
-                let Some(kept) = &mut mark.state else { continue };
-                windows.read_layer(gpu, (place, index), (first, end), kept)?;
+                let part = (layer, Part::Window);
+                self.sequences.keep(&mut self.places.memory(gpu), part, number)?;
             }
         }
         Ok(())

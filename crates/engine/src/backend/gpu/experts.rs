@@ -9,24 +9,21 @@
 use std::sync::Arc;
 
 use gpu::op::experts::Layout;
-use gpu::op::{chosen, experts, fused, group, halves, plain, product, router, tile};
+use gpu::op::{experts, group, halves, tile};
 use gpu::{Buffer, Gpu, GpuError, Import, Slabs};
-use store::cache::{ExpertStore, LoadProgress, Phase, QueueCounters, StorageMode, StoreCounters};
+use store::cache::{ExpertStore, LoadProgress, StorageMode};
 use store::format::ProjectionShape;
 use store::{ExpertId, LayerId};
 
-use super::super::{Cancel, Register};
+use super::GpuOptions;
 use super::requirements::layout;
 use super::slots::{ARENA_SHIFT, GpuSlots, host_leads, scratch_slots, spare_slots};
-use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
-use super::{GpuBackend, GpuOptions};
+use super::step::{STEP_TOKENS, flag_of};
 use crate::EngineError;
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{ModelConfig, MoeConfig};
-use crate::model::mixture::{ExpertBiases, Mixture};
 use crate::residency::predictor::Prediction;
 use crate::residency::{Dimensions, Residency};
-use crate::weights::VectorId;
 
 /// Tiles of one launch: devices count workgroups in 16 bits.
 const TILES_TOGETHER: usize = 32768;
@@ -74,7 +71,7 @@ impl Assignments {
     }
 
     /// Whether a member has more pairs than a tile.
-    fn has_tiles(&self, member: usize) -> bool {
+    pub(super) fn has_tiles(&self, member: usize) -> bool {
         self.starts[member + 1] - self.starts[member] > experts::TILE_TOKENS as usize
     }
 
@@ -105,12 +102,12 @@ pub(super) struct MixtureBuffers {
     pub(super) ids: Buffer,
     pub(super) weights: Buffer,
     /// As the router leaves them: each pair a tile, in their own order.
-    own_tiles: Buffer,
-    own_order: Buffer,
+    pub(super) own_tiles: Buffer,
+    pub(super) own_order: Buffer,
     /// As the host sorts them.
     tiles: Buffer,
     pub(super) order: Buffer,
-    inner: Buffer,
+    pub(super) inner: Buffer,
     pub(super) rows: Buffer,
     pub(super) shared_factor: Buffer,
     pub(super) shared_gate: Buffer,
@@ -118,7 +115,7 @@ pub(super) struct MixtureBuffers {
     pub(super) shared_rows: Buffer,
     /// By layer, of models whose experts have biases: those of gate and up, and of down; known once a layer was
     /// recorded.
-    biases: Vec<Option<[Buffer; 2]>>,
+    pub(super) biases: Vec<Option<[Buffer; 2]>>,
     moe: MoeConfig,
 }
 
@@ -152,7 +149,7 @@ impl MixtureBuffers {
     }
 
     /// What a layer's experts have between their matrices, where that is not SwiGLU.
-    fn clamped(&self, layer: LayerId) -> Option<experts::Clamped<'_>> {
+    pub(super) fn clamped(&self, layer: LayerId) -> Option<experts::Clamped<'_>> {
         let Activation::Clamped { alpha, limit } = self.moe.activation else { return None };
         let [gate_up, down] = self.biases[layer.index()].as_ref()?;
         let (in_turns, experts) = (self.moe.rows == GateUpRows::InTurns, self.moe.experts);
@@ -277,7 +274,7 @@ impl Routed<'_> {
     }
 
     /// Sorts the pairs of a batch on the device and runs them: every expert has a slot.
-    fn run_all(&self, slots: &mut GpuSlots, layer: LayerId) -> Result<(), EngineError> {
+    pub(super) fn run_all(&self, slots: &mut GpuSlots, layer: LayerId) -> Result<(), EngineError> {
         let count = self.tokens * self.top_k;
         let pairs = match self.halves {
             Some(_) => tile::expert_tokens(count, self.experts),
@@ -339,7 +336,7 @@ impl Routed<'_> {
     }
 
     /// Both halves of the experts of some tiles.
-    fn run_tiles(
+    pub(super) fn run_tiles(
         &self,
         slots: &mut GpuSlots,
         layer: LayerId,
@@ -355,238 +352,5 @@ impl Routed<'_> {
             experts::launch(gpu, experts::Half::Down, &record, slabs, part, inner, rows)?;
         }
         Ok(())
-    }
-}
-
-impl GpuBackend {
-    /// `Residual += mixture(Normed)`, with the norm before where it is given.
-    pub(super) fn run_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: Option<VectorId>,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        self.mixture_inputs(norm, mixture)?;
-        if let Some(ExpertBiases { gate, down, .. }) = &mixture.biases {
-            // The catalog has joined those of gate and up.
-            let both = [gate, down].map(|id| self.vectors[id.index()].clone());
-            self.mixture.biases[layer.index()].get_or_insert(both);
-        }
-        self.residency.device_mut().write_table()?;
-        let joined = mixture.shared.as_ref().filter(|_| self.joins(mixture));
-        let (tokens, k, phase) = (self.tokens, self.options.top_k, self.phase);
-        let (by_matrices, alone) = (self.by_matrices(), self.alone());
-        let moe = &self.config.moe;
-        let (holds_all, step) = (!self.residency.can_move(), self.steps.runs());
-        let record = self.residency.device().layout(layer).record_shape();
-        // Where nothing can be missing nothing has to happen between the choice and the experts.
-        let complete = holds_all || step && self.residency.device().finds_all();
-        let (slots, buffers) = (self.residency.device_mut(), &self.mixture);
-        let bias = mixture.router_bias;
-        let (logits, added) = match &mut self.replaced {
-            None => (buffers.router_logits.all(), bias.map(|bias| &self.vectors[bias.index()])),
-            Some(it) => (it.logits(&mut slots.gpu, (layer, tokens), &buffers.router_logits)?, None),
-        };
-        let gpu = &mut slots.gpu;
-        let normed = &self.registers[Register::Normed as usize];
-        let own = (mixture.router, bias);
-        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, own));
-        if let Some(((next, bias), to)) = next.filter(|_| step) {
-            let next = self.trunk.matrix(next.index());
-            product::launch(gpu, next, normed, to, tokens, false)?;
-            if let Some(bias) = bias {
-                let bias = &self.vectors[bias.index()];
-                plain::launch_add_bias(gpu, (to, bias), (tokens, moe.experts))?;
-            }
-        }
-        let ungrouped = step || holds_all && tokens <= STEP_TOKENS && !by_matrices;
-        let choice = router::Choice {
-            ids: &buffers.ids,
-            first_id: if step { layer.index() * tokens * k } else { 0 },
-            weights: &buffers.weights,
-            tiles: &buffers.own_tiles,
-            table_start: layer.index() * moe.experts,
-            flag: if ungrouped { flag_of(layer) } else { 0 },
-        };
-        let shape = (tokens, moe.experts, k);
-        let normalise = moe.router.normalise;
-        let work = chosen::Work {
-            record: &record,
-            slabs: &slots.slabs,
-            choice,
-            shape: (moe.experts, k),
-            shared: joined
-                .map(|it| [it.gate, it.up, it.down].map(|id| self.trunk.matrix(id.index()))),
-            inner: &buffers.inner,
-        };
-        // Biases of a router or of experts have kernels of their own.
-        let plain = mixture.router_bias.is_none() && mixture.biases.is_none();
-        let whole = plain && joined.is_some() == mixture.shared.is_some();
-        if complete && alone && whole && work.is_served(gpu) {
-            chosen::launch_gate_up(gpu, work, (logits, normalise), normed)?;
-            let residual = &self.registers[Register::Residual as usize];
-            chosen::launch_down(gpu, work, &buffers.shared_factor, residual)?;
-            match step {
-                true => self.step_routed(layer)?,
-                false => self.note_ungrouped(phase, k),
-            }
-            self.steps.note_combine(&self.residency.device().gpu);
-            return Ok(());
-        }
-        match joined {
-            Some(shared) => {
-                let matrices = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
-                let (to, of) = (&buffers.shared_gate, (logits, &slots.slabs, choice));
-                let shape = (moe.experts, k);
-                fused::launch_choose(gpu, matrices, (normed, to), of, shape, normalise)?;
-            }
-            None => {
-                let of = (logits, added);
-                router::launch(gpu, of, &slots.slabs, choice, shape, normalise)?;
-            }
-        }
-        if !ungrouped && holds_all {
-            let (residency, routed) = self.routed();
-            routed.run_all(residency.device_mut(), layer)?;
-            residency.note_prompt_hits(tokens * k);
-            residency.note_prompt_layer();
-            if layer.index() + 1 == self.config.layers.len() {
-                // No layer before has looked.
-                let gpu = &mut self.residency.device_mut().gpu;
-                let control = gpu.control().clone();
-                let found = words(&gpu.read(&[(&control, 0, CONTROL_BYTES)])?);
-                self.check_finite(found[1])?;
-            }
-        } else if !ungrouped {
-            self.run_grouped(layer, cancel)?;
-        } else {
-            if step {
-                self.step_routed(layer)?;
-            }
-            let (residency, routed) = self.routed();
-            let work = experts::Work {
-                tiles: &routed.buffers.own_tiles,
-                first: 0,
-                count: tokens * k,
-                pairs: 1,
-                order: &routed.buffers.own_order,
-                k,
-                table_start: layer.index() * routed.experts,
-                flag: flag_of(layer),
-                clamped: routed.buffers.clamped(layer),
-            };
-            routed.run_tiles(residency.device_mut(), layer, work)?;
-            if !step {
-                self.note_ungrouped(phase, tokens * k);
-            }
-        }
-        self.steps.note_combine(&self.residency.device().gpu);
-        self.mixture_sum(mixture)
-    }
-
-    /// Counts a layer of few tokens whose records all have slots.
-    fn note_ungrouped(&mut self, phase: Phase, pairs: usize) {
-        match phase {
-            Phase::Decode => self.residency.note_resident(1, pairs),
-            Phase::Prefill => {
-                self.residency.note_prompt_hits(pairs);
-                self.residency.note_prompt_layer();
-            }
-        }
-    }
-
-    /// The parts that launches of experts and the copies of their records need.
-    pub(super) fn routed(&mut self) -> (&mut Residency<GpuSlots>, Routed<'_>) {
-        let routed = Routed {
-            buffers: &self.mixture,
-            normed: &self.registers[Register::Normed as usize],
-            halves: self.halves.as_ref().filter(|_| self.phase == Phase::Prefill),
-            tokens: self.tokens,
-            top_k: self.options.top_k,
-            experts: self.config.moe.experts,
-        };
-        (&mut self.residency, routed)
-    }
-
-    /// Reads the choice back and runs the experts in groups: those that have slots, then the others as they land.
-    fn run_grouped(&mut self, layer: LayerId, cancel: &dyn Cancel) -> Result<(), EngineError> {
-        let bytes = 4 * (self.tokens * self.options.top_k) as u64;
-        let gpu = &mut self.residency.device_mut().gpu;
-        let control = gpu.control().clone();
-        let places = [(&control, 0, CONTROL_BYTES), (&self.mixture.ids, 0, bytes)];
-        let words = words(&gpu.read(&places)?);
-        let (control, chosen) = words.split_at(CONTROL_WORDS);
-        self.check_finite(control[1])?;
-        let (pairs, layers) = (chosen.len(), self.config.layers.len());
-        let (phase, experts) = (self.phase, self.config.moe.experts);
-        let (residency, routed) = self.routed();
-        residency.begin_prompt_layer()?;
-        residency.tell_words(GpuSlots::follow);
-        let work = Assignments::new(chosen, experts);
-        let slots = residency.device_mut();
-        let (mut there, mut missing) = work.parted(slots, layer);
-        let in_slot = |slots: &GpuSlots, member: usize| {
-            slots.in_slot(slots.key(layer, ExpertId(work.experts[member] as u16)))
-        };
-        if slots.finds_all() && slots.has_scratch() {
-            // Kernels of many tokens would read the record several times, or slowly.
-            let tiles = |member| routed.halves.is_some() || work.has_tiles(member);
-            (missing, there) = there.into_iter().partition(|&it| !in_slot(slots, it) && tiles(it));
-        }
-        slots.gpu.write_words(&routed.buffers.order, 0, &work.order)?;
-        slots.note_used(layer, chosen);
-        routed.run_members(slots, layer, &work, &there)?;
-        // What runs already is queued before anything that is written from here on.
-        slots.gpu.submit()?;
-        let in_slots = there.iter().filter(|&&it| in_slot(slots, it)).count();
-        residency.note_prompt_hits(in_slots);
-        residency.note_prompt_reads(there.len() - in_slots);
-        residency.note_prompt_layer();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<_> = missing.iter().map(|&it| ExpertId(work.experts[it] as u16)).collect();
-        let store = Arc::clone(residency.store());
-        let mut visit = store.visit(layer, &ids, phase)?;
-        let next = LayerId(layer.0 + 1);
-        if residency.can_miss() && next.index() < layers && pairs >= 3 * experts {
-            // A chunk of so many tokens needs nearly all of the next layer's records.
-            residency.read_ahead(next);
-        }
-        let slots = residency.device_mut();
-        slots.begin_group();
-        let wanted = || !cancel.is_cancelled();
-        let mut group = Vec::new();
-        for place in visit.order().to_vec() {
-            visit.wait_while(place, &wanted)?;
-            let held = store.hold(layer, ids[place]).expect("the visit keeps the record");
-            let key = slots.key(layer, ids[place]);
-            if !slots.put(key, &held)? {
-                routed.run_members(slots, layer, &work, &group)?;
-                group.clear();
-                slots.begin_group();
-                slots.put(key, &held)?;
-            }
-            drop(held);
-            visit.release(place);
-            group.push(missing[place]);
-        }
-        routed.run_members(slots, layer, &work, &group)
-    }
-
-    /// What the store counted, with the uses that never reached it and what was handed over.
-    pub(super) fn all_counters(&self) -> StoreCounters {
-        let mut counters = self.residency.counters();
-        if let Some(prefetch) = &self.prefetch {
-            prefetch.count(&mut counters.device.prefetched);
-        }
-        let slots = self.residency.device();
-        counters.device.copied = slots.written();
-        counters.device.slots = slots.slabs.slots() as u64;
-        let gpu::Counts { dispatches, ahead, submissions, waits, waited } = slots.gpu.counts();
-        let waited_us = waited.as_micros() as u64;
-        counters.device.queue = QueueCounters { dispatches, ahead, submissions, waits, waited_us };
-        counters
     }
 }

@@ -1,5 +1,5 @@
-//! Where several operations are one launch: of one token, whose kernels are too short to be launched one by one; and
-//! products of prompts by matrices, where the GPU has them.
+//! Launches that stand for several operations ([`super::fuse`]), and products of prompts by matrices, where the GPU has
+//! them.
 //!
 //! A launch of several operations gives the bits of the operations one by one. Products by matrices give others: a
 //! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
@@ -10,15 +10,18 @@ use gpu::op::{
     attention, convolution, delta, elementwise, experts, fused, gated_product, heads, norm,
     product, prompt, tile,
 };
-use gpu::{Buffer, GpuError, Planes};
+use gpu::{Buffer, GpuError};
 use store::LayerId;
 use store::cache::Phase;
 
+use super::fuse::{Shape, alike};
 use super::requirements::Sizes;
 use super::{GpuBackend, Register};
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder};
 use crate::model::mixture::Mixture;
+use crate::model::program::Product;
+use crate::sequences::Part;
 use crate::weights::{MatrixId, VectorId};
 
 /// The kernels' view of a delta layer.
@@ -45,15 +48,6 @@ pub(super) fn halves(
     Ok(Some(Halves { values: numbers("halves", values)?, factors: numbers("halves", factors)? }))
 }
 
-/// True where the kernels of one token compute these matrices together.
-fn alike(matrices: &[&Planes]) -> bool {
-    let first = matrices[0];
-    let same = |it: &&Planes| it.packing == first.packing && it.columns == first.columns;
-    matrices.len() <= fused::MATRICES
-        && fused::serves(first.packing, first.columns)
-        && matrices.iter().all(same)
-}
-
 impl GpuBackend {
     fn register(&self, register: Register) -> &Buffer {
         &self.registers[register as usize]
@@ -73,10 +67,11 @@ impl GpuBackend {
     pub(super) fn tiled_products(
         &mut self,
         from: Register,
-        products: &[(MatrixId, Register)],
+        products: &[Product],
         add: bool,
     ) -> Result<(), GpuError> {
-        let outputs = products.iter().map(|(matrix, to)| (*matrix, self.register(*to).clone()));
+        let output = |it: &Product| (it.matrix, self.register(it.to).clone());
+        let outputs = products.iter().map(output);
         let (outputs, from) = (outputs.collect::<Vec<_>>(), self.register(from).clone());
         self.tiled(&from, &outputs, add)
     }
@@ -125,123 +120,94 @@ impl GpuBackend {
     }
 
     /// The norm of `Residual`, and products of that.
-    pub(super) fn normed_products(
+    pub(super) fn launch_several(
         &mut self,
         norm: VectorId,
-        products: &[(MatrixId, Register)],
+        products: &[Product],
     ) -> Result<(), GpuError> {
-        let matrices: Vec<_> =
-            products.iter().map(|(matrix, _)| self.trunk.matrix(matrix.index())).collect();
         let residual = &self.registers[Register::Residual as usize];
         let (weight, epsilon) = (&self.vectors[norm.index()], self.config.rms_epsilon);
-        if self.alone() && alike(&matrices) {
-            let outputs = products.iter().map(|(_, to)| &self.registers[*to as usize]);
-            let pairs: Vec<_> = matrices.iter().copied().zip(outputs).collect();
-            return fused::launch_several(
-                &mut self.residency.device_mut().gpu,
-                &pairs,
-                (residual, weight),
-                epsilon,
-                None,
-            );
-        }
-        let normed = &self.registers[Register::Normed as usize];
-        let shape = (self.tokens, self.config.hidden);
-        norm::launch(
-            &mut self.residency.device_mut().gpu,
-            (residual, weight, normed),
-            shape,
-            epsilon,
-        )?;
-        self.products(Register::Normed, products, false)
+        let pair =
+            |it: &Product| (self.trunk.matrix(it.matrix.index()), &self.registers[it.to as usize]);
+        let pairs: Vec<_> = products.iter().map(pair).collect();
+        let gpu = &mut self.residency.device_mut().gpu;
+        fused::launch_several(gpu, &pairs, (residual, weight), epsilon, None)
     }
 
-    /// What a delta layer computes of one token before its rule: `mixed` through the convolution into `Convolved`, and
-    /// other products. Queries and keys may be left to be normalised before the rule.
-    pub(super) fn delta_inputs_alone(
+    /// The norm of `Residual`, products of that, the first one through the convolution into `Convolved`.
+    pub(super) fn launch_delta_inputs(
         &mut self,
         layer: LayerId,
         norm: VectorId,
-        (mixed, others): (MatrixId, &[(MatrixId, Register)]),
+        products: &[Product],
         weight: VectorId,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
-        let taps = config.convolution_kernel;
-        let products = [&[(mixed, Register::Convolved)], others].concat();
-        let matrices = products
-            .iter()
-            .map(|(id, to)| (self.trunk.matrix(id.index()), &self.registers[*to as usize]));
-        let matrices: Vec<_> = matrices.collect();
-        let only: Vec<_> = matrices.iter().map(|(matrix, _)| *matrix).collect();
-        self.heads_left = alike(&only) && taps > 1;
-        match <[_; fused::MATRICES]>::try_from(matrices) {
-            Ok(matrices) if self.heads_left => {
-                let span = &self.spans[0];
-                let (_, tail) = self.sequences.recurrent(span.sequence, layer);
-                let residual = &self.registers[Register::Residual as usize];
-                let from = (residual, &self.vectors[norm.index()]);
-                let filter = (&self.vectors[weight.index()], tail, taps);
-                let (epsilon, run) = (self.config.rms_epsilon, (0, span.sequence));
-                let gpu = &mut self.residency.device_mut().gpu;
-                fused::launch_delta_inputs(gpu, matrices, from, epsilon, filter)?;
-                self.sequences.keep(gpu, run, layer, true)
-            }
-            _ => {
-                self.heads_left = false;
-                let products = [&[(mixed, Register::Mixed)], others].concat();
-                self.normed_products(norm, &products)?;
-                self.convolve_alone(layer, weight)
-            }
-        }
+        let place = |number: usize| {
+            let Product { matrix, to } = products[number];
+            let to = if number == 0 { Register::Convolved } else { to };
+            (self.trunk.matrix(matrix.index()), &self.registers[to as usize])
+        };
+        let matrices: [_; fused::MATRICES] = std::array::from_fn(place);
+        let span = &self.spans[0];
+        let (_, tail) = self.places.recurrent(span.sequence, layer);
+        let residual = &self.registers[Register::Residual as usize];
+        let from = (residual, &self.vectors[norm.index()]);
+        let filter = (&self.vectors[weight.index()], tail, config.convolution_kernel);
+        let epsilon = self.config.rms_epsilon;
+        let gpu = &mut self.residency.device_mut().gpu;
+        fused::launch_delta_inputs(gpu, matrices, from, epsilon, filter)?;
+        self.sequences.keep(&mut self.places.memory(gpu), (layer, Part::Tail), 0)
     }
 
-    /// The delta rule, behind what is left of its heads' norms.
+    /// The norms of the heads of queries and keys that the delta rule takes.
+    pub(super) fn normalise_heads(&mut self) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let x = &self.registers[Register::Convolved as usize];
+        let gpu = &mut self.residency.device_mut().gpu;
+        delta::launch_heads(gpu, x, delta_shape(config), self.tokens)
+    }
+
+    /// The delta rule of heads that are normalised.
     pub(super) fn run_delta_rule(
         &mut self,
         layer: LayerId,
         weights: [VectorId; 2],
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
-        let (shape, alone) = (delta_shape(config), self.alone());
+        let shape = delta_shape(config);
         let [x, beta, decay, y] =
             [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
                 .map(|register| &self.registers[register as usize]);
         let [rate, bias] = weights.map(|id| &self.vectors[id.index()]);
         let inputs = delta::Inputs { x, beta, decay, rate, bias };
         let gpu = &mut self.residency.device_mut().gpu;
-        if !alone || std::mem::take(&mut self.heads_left) {
-            delta::launch_heads(gpu, x, shape, self.tokens)?;
-        }
         for (index, span) in self.spans.iter().enumerate() {
-            let (state, _) = self.sequences.recurrent(span.sequence, layer);
+            let (state, _) = self.places.recurrent(span.sequence, layer);
             delta::launch(gpu, inputs, state, y, shape, span.run)?;
-            self.sequences.keep(gpu, (index, span.sequence), layer, false)?;
+            let part = (layer, Part::State);
+            self.sequences.keep(&mut self.places.memory(gpu), part, index)?;
         }
         Ok(())
     }
 
-    /// The gated norm of `Context` and its product with a matrix, added to `Residual`, in one launch; false where it
-    /// takes two.
-    pub(super) fn gated_product_alone(
+    /// The gated norm of `Context` and its product with a matrix, added to `Residual`.
+    pub(super) fn launch_gated_product(
         &mut self,
         norm: VectorId,
         matrix: MatrixId,
-    ) -> Result<bool, GpuError> {
-        let Some(config) = &self.config.delta else { return Ok(false) };
+    ) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
         let (matrix, width) = (self.trunk.matrix(matrix.index()), config.value_dim);
-        if !self.alone() || !gated_product::serves(matrix, width) {
-            return Ok(false);
-        }
         let [z, context, residual] = [Register::Z, Register::Context, Register::Residual]
             .map(|register| &self.registers[register as usize]);
         let inputs = [context, &self.vectors[norm.index()], z];
         let (gpu, epsilon) = (&mut self.residency.device_mut().gpu, self.config.rms_epsilon);
-        gated_product::launch(gpu, matrix, inputs, residual, width, epsilon)?;
-        Ok(true)
+        gated_product::launch(gpu, matrix, inputs, residual, width, epsilon)
     }
 
     /// The convolution of one token, and the norms of its heads.
-    pub(super) fn convolve_alone(
+    pub(super) fn convolve_heads(
         &mut self,
         layer: LayerId,
         weight: VectorId,
@@ -249,7 +215,7 @@ impl GpuBackend {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let (shape, taps) = (delta_shape(config), config.convolution_kernel);
         let span = &self.spans[0];
-        let (_, tail) = self.sequences.recurrent(span.sequence, layer);
+        let (_, tail) = self.places.recurrent(span.sequence, layer);
         let [x, y] = [Register::Mixed, Register::Convolved]
             .map(|register| &self.registers[register as usize]);
         let buffers = (x, &self.vectors[weight.index()], tail, y);
@@ -260,8 +226,8 @@ impl GpuBackend {
             taps,
             span.run.first,
         )?;
-        let run = (0, span.sequence);
-        self.sequences.keep(&mut self.residency.device_mut().gpu, run, layer, true)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.keep(&mut memory, (layer, Part::Tail), 0)
     }
 
     /// From projected queries, keys and values to what attention gives, times its gate.
@@ -288,7 +254,7 @@ impl GpuBackend {
         let gates = gated.then_some(both);
         if tokens == 1 {
             let span = &self.spans[0];
-            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let (keys, values) = self.places.cache(span.sequence, layer);
             let places = (keys, values);
             let of = heads::Prepared {
                 both: gates,
@@ -314,7 +280,7 @@ impl GpuBackend {
             }
         }
         for span in &self.spans {
-            let (keys, values) = self.sequences.cache(span.sequence, layer);
+            let (keys, values) = self.places.cache(span.sequence, layer);
             let (places, run) = ((keys, values), span.run);
             if tokens > 1 {
                 attention::launch_append(gpu, cache, (key, value), places, shape, run)?;
@@ -326,7 +292,6 @@ impl GpuBackend {
             let to = (&self.partial, context);
             attention::launch_split(gpu, cache, (query, gates), places, to, shape, run)?;
         }
-        self.context_gated = gated;
         Ok(())
     }
 
@@ -351,8 +316,8 @@ impl GpuBackend {
             let of = |(id, to): &(MatrixId, Buffer)| (self.trunk.matrix(id.index()), to.clone());
             let pairs: Vec<_> = first.iter().map(of).collect();
             let pairs: Vec<_> = pairs.iter().map(|(matrix, to)| (*matrix, to)).collect();
-            let matrices: Vec<_> = pairs.iter().map(|(matrix, _)| *matrix).collect();
-            if alike(&matrices) {
+            let shapes: Vec<_> = pairs.iter().map(|(matrix, _)| Shape::from(*matrix)).collect();
+            if alike(&shapes) {
                 let (from, epsilon) = ((residual, weight), self.config.rms_epsilon);
                 fused::launch_several(
                     &mut self.residency.device_mut().gpu,
@@ -412,7 +377,7 @@ impl GpuBackend {
         }
         let (gpu, buffers, tokens) =
             (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
-        if tokens == 1 && alike(&[gate, up]) && gate.rows == up.rows {
+        if tokens == 1 && alike(&[gate.into(), up.into()]) && gate.rows == up.rows {
             fused::launch_gated(gpu, [gate, up], normed, &buffers.shared_gate)?;
         } else {
             product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
@@ -432,7 +397,7 @@ impl GpuBackend {
     pub(super) fn joins(&self, mixture: &Mixture) -> bool {
         mixture.shared.as_ref().filter(|_| self.closes(mixture)).is_some_and(|shared| {
             let [gate, up] = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
-            alike(&[gate, up]) && gate.rows == up.rows
+            alike(&[gate.into(), up.into()]) && gate.rows == up.rows
         })
     }
 

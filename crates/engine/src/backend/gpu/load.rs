@@ -1,6 +1,7 @@
 //! What a backend holds from its start: dense weights, the buffers of a batch, and the slots.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use gpu::{Gpu, Trunk};
 use store::cache::Phase;
@@ -9,9 +10,9 @@ use store::trunk::LoadMode;
 
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::places::Places;
 use super::prefetch::Prefetch;
 use super::requirements::Sizes;
-use super::sequences::Sequences;
 use super::step::Steps;
 use super::{BATCH_LIMIT, GpuBackend, GpuOptions, Prediction, check_kv_type, fused};
 use crate::EngineError;
@@ -69,7 +70,7 @@ impl GpuBackend {
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
-        let sequences = Sequences::new(&mut gpu, &config, &options, &sizes)?;
+        let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         let (layers, experts) = (config.layers.len(), config.moe.experts);
         let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
@@ -79,7 +80,8 @@ impl GpuBackend {
         let residency = experts::load(gpu, &config, shapes, memory, &options)?;
         Ok(Self {
             mixture,
-            sequences,
+            sequences: places.owner(&options),
+            places,
             // What is read in place needs no copy ahead.
             prefetch: prefetch.filter(|_| !residency.device().reads_in_place()),
             replaced: None,
@@ -93,8 +95,6 @@ impl GpuBackend {
             steps: Steps::new(options.pieces, config.layers.len()),
             halves,
             partial,
-            context_gated: false,
-            heads_left: false,
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),
@@ -102,6 +102,7 @@ impl GpuBackend {
             phase: Phase::Prefill,
             failure: None,
             config,
+            prepared: Arc::default(),
             options,
         })
     }

@@ -11,21 +11,25 @@
 mod attend;
 mod draw;
 mod experts;
+mod fuse;
 mod fused;
 mod load;
+mod mixture;
+mod ops;
+mod places;
 mod prefetch;
 mod replaced;
 mod requirements;
 mod running;
-mod sequences;
 mod slots;
 mod speed;
 mod step;
 mod windows;
 
 use std::io::Read;
+use std::sync::Arc;
 
-use gpu::op::{attention, convolution, elementwise, embedding, heads, norm, product};
+use gpu::op::{embedding, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, MemoryClass, Wait, adapters, check,
     choose,
@@ -37,24 +41,27 @@ use store::cache::{Phase, StoreCounters};
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
+pub use self::fuse::describe;
+use self::fuse::{Facts, Prepared, Shape};
+use self::places::{Places, Span};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
 pub use self::requirements::{
     GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
-use self::sequences::{Sequences, Span};
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
 use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::mixture::Mixture;
+use crate::model::program::{Product, Program, Stage};
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::routing::Routing;
 use crate::sampling::{Ranked, Wanted};
+use crate::sequences::Sequences;
 use crate::weights::{MatrixId, VectorId};
 
 /// Most slots of this size that an adapter can reach.
@@ -68,6 +75,8 @@ pub const BATCH_LIMIT: usize = 32768;
 /// Runs models on a GPU.
 pub struct GpuBackend {
     config: ModelConfig,
+    /// The launches of the model's layers.
+    prepared: Arc<Prepared>,
     options: GpuOptions,
     /// The GPU, its slots, and which record is where.
     residency: Residency<GpuSlots>,
@@ -79,6 +88,7 @@ pub struct GpuBackend {
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
     sequences: Sequences,
+    places: Places,
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
     token_ids: Buffer,
     angles: Buffer,
@@ -88,10 +98,6 @@ pub struct GpuBackend {
     halves: Option<gpu::op::halves::Halves>,
     /// What blocks of a token's attention leave.
     partial: Buffer,
-    /// What attention gave is multiplied by its gate already.
-    context_gated: bool,
-    /// Queries and keys of a token's delta layer are not normalised yet.
-    heads_left: bool,
     frequencies: Vec<f32>,
     spans: Vec<Span>,
     ids: Vec<u32>,
@@ -166,18 +172,26 @@ impl GpuBackend {
         Ok(())
     }
 
+    /// Says where the windows of the batch's sequences lie.
+    fn place_windows(&mut self) -> Result<(), GpuError> {
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.place_windows(&mut memory, self.phase == Phase::Decode)?;
+        self.spans = self.sequences.spans().iter().map(Span::from).collect();
+        Ok(())
+    }
+
     fn products(
         &mut self,
         from: Register,
-        products: &[(MatrixId, Register)],
+        products: &[Product],
         add: bool,
     ) -> Result<(), GpuError> {
         if self.by_matrices() {
             return self.tiled_products(from, products, add);
         }
-        for (matrix, to) in products {
-            let matrix = self.trunk.matrix(matrix.index());
-            let [x, y] = [from, *to].map(|register| &self.registers[register as usize]);
+        for product in products {
+            let matrix = self.trunk.matrix(product.matrix.index());
+            let [x, y] = [from, product.to].map(|register| &self.registers[register as usize]);
             product::launch(&mut self.residency.device_mut().gpu, matrix, x, y, self.tokens, add)?;
         }
         Ok(())
@@ -188,7 +202,8 @@ impl Backend for GpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.create(&mut self.residency.device_mut().gpu)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.create(&mut memory)
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -206,25 +221,27 @@ impl Backend for GpuBackend {
     ) -> Result<Snapshot, EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.snapshot(&mut self.residency.device_mut().gpu, sequence)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.snapshot(&mut memory, sequence)
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
-        self.sequences.restore(&mut self.residency.device_mut().gpu, sequence, snapshot)
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        self.sequences.restore(&mut memory, sequence, snapshot)
     }
 
     fn room(&self) -> Room {
         self.sequences.room()
     }
 
-    fn batch_pages(&self, _tokens: usize) -> usize {
-        0
+    fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences.batch_pages(tokens)
     }
 
     fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences.pages_needed(sequence, length)
+        self.sequences.snapshot_pages(sequence, length)
     }
 
     fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
@@ -239,46 +256,33 @@ impl Backend for GpuBackend {
         let count = self.tokens * self.config.hidden;
         let residual = &self.registers[Register::Residual as usize];
         let residual = self.residency.device_mut().gpu.read_floats(residual, 0, count).ok()?;
-        let spans = self.spans.iter();
-        let spans = spans.map(|span| (span.sequence, span.run.position, span.run.tokens));
-        Some(Suspended {
-            spans: spans.collect(),
-            tokens: self.ids.clone(),
-            residual,
-            marks: std::mem::take(&mut self.sequences.marks),
-        })
+        Some(self.sequences.suspend(self.ids.clone(), residual))
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        let mut first = 0;
-        self.spans.clear();
-        for (sequence, position, tokens) in suspended.spans {
-            self.spans.push(Span { sequence, run: attention::Run { first, tokens, position } });
-            first += tokens;
-        }
-        (self.ids, self.tokens) = (suspended.tokens, first);
+        let (ids, residual) = self.sequences.resume(suspended);
+        (self.tokens, self.ids) = (ids.len(), ids);
         self.phase = Phase::Prefill;
-        self.sequences.marks = suspended.marks;
+        self.place_windows()?;
         self.tell_batch()?;
         if let Some(replaced) = &mut self.replaced {
             replaced.resume();
         }
-        let residual = &self.registers[Register::Residual as usize];
-        Ok(self.residency.device_mut().gpu.write_floats(residual, 0, &suspended.residual)?)
+        let to = &self.registers[Register::Residual as usize];
+        Ok(self.residency.device_mut().gpu.write_floats(to, 0, &residual)?)
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.spans = self.sequences.spans(runs)?;
+        self.spans = self.sequences.begin(runs)?.iter().map(Span::from).collect();
         self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
         self.tokens = self.ids.len();
         self.phase = match purpose {
             Purpose::Prompt => Phase::Prefill,
             Purpose::Answers => Phase::Decode,
         };
-        self.sequences.marks.clear();
         self.head.forget();
         self.begin_step(purpose)?;
         if let Some(replaced) = &mut self.replaced {
@@ -288,9 +292,7 @@ impl Backend for GpuBackend {
         let device = self.residency.device_mut();
         let waits_once = !self.steps.runs() || device.finds_all();
         device.gpu.begin_step(few && waits_once)?;
-        if let (Some(windows), Phase::Decode) = (&mut self.sequences.windows, self.phase) {
-            windows.make_room(&mut device.gpu, &self.spans);
-        }
+        self.place_windows()?;
         self.tell_batch()?;
         Ok(())
     }
@@ -305,16 +307,8 @@ impl Backend for GpuBackend {
     }
 
     fn commit(&mut self) {
-        for span in &self.spans {
-            self.sequences.advance(span.sequence, span.run.tokens);
-        }
-        if self.phase == Phase::Prefill {
-            self.sequences.end_windows(&self.spans);
-        }
-        if let Err(error) =
-            self.sequences.finish_marks(&mut self.residency.device_mut().gpu, &self.spans)
-            && let EngineError::Gpu(error) = error
-        {
+        let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+        if let Err(error) = self.sequences.commit(&mut memory, self.phase == Phase::Decode) {
             self.failure.get_or_insert(error);
         }
     }
@@ -341,202 +335,21 @@ impl Backend for GpuBackend {
         });
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
-        self.attempt(|this| {
-            let [x, y] = [from, to].map(|register| &this.registers[register as usize]);
-            let weight = &this.vectors[weight.index()];
-            let shape = (this.tokens, this.config.hidden);
-            norm::launch(
-                &mut this.residency.device_mut().gpu,
-                (x, weight, y),
-                shape,
-                this.config.rms_epsilon,
-            )
-        });
+    fn prepare(&mut self, program: Arc<Program>) {
+        let shape = |id: MatrixId| Shape::from(self.trunk.matrix(id.index()));
+        let facts = Facts { config: &self.config, shape: &shape };
+        self.prepared = Arc::new(Prepared::new(&program, &facts));
     }
 
-    fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]) {
-        self.attempt(|this| this.products(from, products, false));
-    }
-
-    fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register) {
-        self.attempt(|this| this.products(from, &[(matrix, to)], true));
-    }
-
-    fn split_query_gate(&mut self) {
-        self.attempt(|this| {
-            let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
-                .map(|register| &this.registers[register as usize]);
-            let attention = &this.config.attention;
-            let shape = (this.tokens, attention.query_heads, attention.head_dim);
-            heads::launch_split(&mut this.residency.device_mut().gpu, (both, query, gate), shape)
-        });
-    }
-
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        self.attempt(|this| {
-            let attention = &this.config.attention;
-            let count = match heads {
-                Register::Query => attention.query_heads,
-                _ => attention.key_value_heads,
-            };
-            let (x, weight) = (&this.registers[heads as usize], &this.vectors[weight.index()]);
-            let shape = (this.tokens, count, attention.head_dim);
-            let (pairs, epsilon) = (this.frequencies.len(), this.config.rms_epsilon);
-            heads::launch(
-                &mut this.residency.device_mut().gpu,
-                (x, weight, &this.angles),
-                shape,
-                pairs,
-                epsilon,
-            )
-        });
-    }
-
-    fn rotate(&mut self, heads: Register) {
-        self.attempt(|this| this.launch_rotate(heads));
-    }
-
-    fn add_bias(&mut self, register: Register, bias: VectorId) {
-        self.attempt(|this| this.launch_add_bias(register, bias));
-    }
-
-    fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
-        self.attempt(|this| this.attend_with(layer, sinks, None));
-    }
-
-    fn sigmoid_gate(&mut self, x: Register, gate: Register) {
-        self.attempt(|this| {
-            let attention = &this.config.attention;
-            let count = this.tokens * attention.query_heads * attention.head_dim;
-            let [x, gate] = [x, gate].map(|register| &this.registers[register as usize]);
-            elementwise::launch_sigmoid_gate(&mut this.residency.device_mut().gpu, gate, x, count)
-        });
-    }
-
-    fn convolve(&mut self, layer: LayerId, weight: VectorId) {
-        self.attempt(|this| {
-            let Some(config) = &this.config.delta else { return Ok(()) };
-            let (channels, taps) = (config.channels(), config.convolution_kernel);
-            for (index, span) in this.spans.iter().enumerate() {
-                let (_, tail) = this.sequences.recurrent(span.sequence, layer);
-                let [x, y] = [Register::Mixed, Register::Convolved]
-                    .map(|register| &this.registers[register as usize]);
-                let buffers = (x, &this.vectors[weight.index()], tail, y);
-                convolution::launch(
-                    &mut this.residency.device_mut().gpu,
-                    buffers,
-                    channels,
-                    taps,
-                    span.run,
-                )?;
-                let run = (index, span.sequence);
-                this.sequences.keep(&mut this.residency.device_mut().gpu, run, layer, true)?;
-            }
-            Ok(())
-        });
-    }
-
-    fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId) {
-        self.attempt(|this| this.run_delta_rule(layer, [decay_rate, decay_bias]));
-    }
-
-    fn gated_norm(&mut self, weight: VectorId) {
-        self.attempt(|this| {
-            let Some(config) = &this.config.delta else { return Ok(()) };
-            let [z, context] =
-                [Register::Z, Register::Context].map(|register| &this.registers[register as usize]);
-            let shape = (this.tokens * config.value_heads, config.value_dim);
-            let buffers = (context, &this.vectors[weight.index()], z);
-            norm::launch_gated(
-                &mut this.residency.device_mut().gpu,
-                buffers,
-                shape,
-                this.config.rms_epsilon,
-            )
-        });
-    }
-
-    fn mixture(
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        self.settle()?;
-        self.run_mixture(layer, None, mixture, cancel)
-    }
-
-    fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]) {
-        self.attempt(|this| this.normed_products(norm, products));
-    }
-
-    fn delta_inputs(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
-        convolution: VectorId,
-    ) {
-        if self.alone() {
-            let products = (mixed, others);
-            return self
-                .attempt(|this| this.delta_inputs_alone(layer, norm, products, convolution));
-        }
-        self.norm_linear(norm, &[&[(mixed, Register::Mixed)], others].concat());
-        self.convolve(layer, convolution);
-    }
-
-    fn delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.attempt(|this| match this.gated_product_alone(norm, matrix)? {
-            true => Ok(()),
-            false => {
-                this.gated_norm(norm);
-                this.linear_add(Register::Context, matrix, Register::Residual);
-                Ok(())
-            }
-        });
-    }
-
-    fn attend_heads(
-        &mut self,
-        layer: LayerId,
-        gated: bool,
-        query_norm: VectorId,
-        key_norm: VectorId,
-    ) {
-        self.attempt(|this| this.attend_normed(layer, gated, [query_norm, key_norm]));
-    }
-
-    fn attend_biased(
-        &mut self,
-        layer: LayerId,
-        biases: [VectorId; 3],
-        sinks: Option<VectorId>,
-    ) -> bool {
-        if self.tokens == 1 {
-            self.attempt(|this| this.attend_with(layer, sinks, Some(biases)));
-        }
-        self.tokens == 1
-    }
-
-    fn attention_output(&mut self, gated: bool, matrix: MatrixId) {
-        if gated && !std::mem::take(&mut self.context_gated) {
-            self.sigmoid_gate(Register::Context, Register::Gate);
-        }
-        self.linear_add(Register::Context, matrix, Register::Residual);
-    }
-
-    fn norm_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        self.settle()?;
-        self.run_mixture(layer, Some(norm), mixture, cancel)
+        let prepared = Arc::clone(&self.prepared);
+        let mut launches = prepared.of(self.kind(), layer.index(), stage).iter();
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 
     fn logits(

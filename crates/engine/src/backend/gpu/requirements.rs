@@ -1,6 +1,8 @@
 //! The sizes of a portable GPU's backend, the bytes of its memory that it will hold for them, and the models that it
 //! computes: all known before anything is loaded.
 
+use std::sync::Arc;
+
 use gpu::op::attention as attention_kernels;
 use gpu::op::experts::Layout;
 use gpu::op::halves::Halves;
@@ -12,15 +14,14 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 
 use super::super::Register;
-use super::super::snapshot::PAGE_TOKENS;
+use super::fuse::serves;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::activation::Activation;
 use crate::model::config::{Mixer, ModelConfig};
-use crate::model::part::Part;
-use crate::model::router::Score;
+use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
+use crate::sequences::{RowForm, SequenceLayout};
 use crate::weights::Catalog;
 
 /// Sizes of a backend.
@@ -113,9 +114,8 @@ pub(super) struct Sizes {
     pub(super) cache_bytes: u64,
     /// What layers with a window keep.
     pub(super) windows: Option<WindowSizes>,
-    /// Numbers of a recurrent state, and of a convolution's tail.
-    pub(super) state: usize,
-    pub(super) tail: usize,
+    /// What sequences carry.
+    pub(super) layout: Arc<SequenceLayout>,
 }
 
 impl Sizes {
@@ -125,13 +125,7 @@ impl Sizes {
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
         let inner = shared * moe.shared_intermediate.unwrap_or(0);
         let attention = &config.attention;
-        let row = attention.key_value_heads * options.kv_type.bytes_of_head(attention.head_dim);
-        let (state, tail) = config.delta.as_ref().map_or((0, 0), |shape| {
-            (
-                super::fused::delta_shape(shape).state_len(),
-                (shape.convolution_kernel - 1) * shape.channels(),
-            )
-        });
+        let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
         let widest = widest.max(moe.shared_intermediate.unwrap_or(0));
@@ -163,10 +157,9 @@ impl Sizes {
             table: config.layers.len() * moe.experts,
             ranking: draw::scratch_words(config.vocabulary, options.logit_rows.min(STEP_TOKENS)),
             drawn: options.logit_rows.min(STEP_TOKENS),
-            cache_bytes: (options.context * row) as u64,
-            windows: WindowSizes::new(config, options, row),
-            state,
-            tail,
+            cache_bytes: (options.context * layout.row()) as u64,
+            windows: WindowSizes::new(&layout, options),
+            layout,
         }
     }
 
@@ -206,12 +199,8 @@ impl Sizes {
 
     /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,
     /// the residual of a chunk.
-    fn read(&self, config: &ModelConfig, options: &GpuOptions) -> u64 {
-        let page = self.cache_bytes / options.context.max(1) as u64 * PAGE_TOKENS as u64;
-        let paged = config.count(Mixer::Attention) - config.window_layers();
-        let page = 2 * page * paged as u64;
-        let states = (self.state + self.tail) * config.count(Mixer::DeltaNet);
-        let states = states + self.windows.as_ref().map_or(0, WindowSizes::state_values);
+    fn read(&self, config: &ModelConfig) -> u64 {
+        let (page, states) = (self.layout.page_bytes() as u64, self.layout.state_values());
         let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.guesses + self.logits;
         page.max(4 * step.max(states).max(self.tokens * config.hidden) as u64)
     }
@@ -246,12 +235,11 @@ impl GpuRequirements {
         let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
         let kept = sizes.windows.as_ref();
         let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
-        let states = [4 * sizes.state as u64, 4 * sizes.tail as u64];
+        let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
         let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Mixer::DeltaNet)));
         let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
-        let staging =
-            footprint.bytes() - used + Footprint::staging(class, sizes.read(config, options));
+        let staging = footprint.bytes() - used + Footprint::staging(class, sizes.read(config));
         Self { weights, key_values, recurrent, activations, staging }
     }
 
@@ -280,47 +268,20 @@ pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
 }
 
-/// Whether the kernels compute this part of a model, as the model has it.
-fn computes(config: &ModelConfig, part: Part) -> bool {
-    let (attention, moe) = (&config.attention, &config.moe);
-    // Kernels have windows, biases of experts and clamped activations only together with what gpt-oss has beside them.
-    let of_experts = moe.biases && matches!(moe.activation, Activation::Clamped { .. });
-    match part {
-        Part::PlainHeads => true,
-        Part::ProjectionBiases | Part::ScaledRotation => !attention.head_norms,
-        Part::Sinks => !attention.head_norms && !attention.output_gate,
-        Part::Windows => {
-            attention.sinks && config.layers.iter().all(|it| it.window == it.kept_window())
-        }
-        Part::RouterBias => moe.router.score == Score::Softmax && moe.shared_intermediate.is_none(),
-        Part::ExpertBiases | Part::ClampedActivation => {
-            of_experts && moe.shared_intermediate.is_none()
-        }
-        Part::RowsInTurns => of_experts && moe.intermediate.is_multiple_of(2),
-        _ => false,
-    }
-}
-
 /// Whether the kernels compute a model as its checkpoint stores it, with these options. Asked before anything is
 /// loaded.
 ///
 /// # Errors
-/// The parts that they do not compute, a shape beyond their limits, or the first tensor whose encoding they do not
+/// The operations that they do not compute, a shape beyond their limits, or the first tensor whose encoding they do not
 /// read.
 pub fn check_model(
     config: &ModelConfig,
+    program: &Program,
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    let parts = config.parts().into_iter().filter(|part| !computes(config, *part));
-    let parts: Vec<_> = parts.map(Part::name).collect();
-    if !parts.is_empty() {
-        let (name, parts) = (config.family.name(), parts.join(", "));
-        let problem =
-            format!("is {name}: the GPU kernels do not compute {parts}: use --device cpu");
-        return config_error("model_type", problem);
-    }
+    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op))?;
     let delta = config.delta.as_ref();
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),

@@ -14,6 +14,13 @@ pub(crate) trait Recycled: Send + 'static {
     fn spoil(&mut self);
 }
 
+impl Recycled for Vec<u8> {
+    fn spoil(&mut self) {
+        // NaN in every type.
+        self.fill(0xff);
+    }
+}
+
 impl Recycled for Vec<f32> {
     fn spoil(&mut self) {
         self.fill(f32::NAN);

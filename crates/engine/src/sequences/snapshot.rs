@@ -7,35 +7,18 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::pool::{Pool, Pooled, Recycled};
+use super::copies::Marks;
+use super::page_rows::PageRows;
+use super::pool::{Pool, Pooled};
 
 /// Positions of one page of keys and values.
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 
-/// Keys and values of [`PAGE_TOKENS`] positions in every attention layer, in the layout of the device.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Page {
-    /// Rows of a [`kernels::KvType`], which the backend knows.
-    Bytes(Vec<u8>),
-}
+/// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`PageRows`] says.
+pub(crate) type Page = Vec<u8>;
 
-impl Recycled for Page {
-    fn spoil(&mut self) {
-        match self {
-            // NaN in every type.
-            Self::Bytes(bytes) => bytes.fill(0xff),
-        }
-    }
-}
-
-impl Page {
-    /// A copy of `other`, which has the same type and size.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Bytes(to), Self::Bytes(from)) => to.copy_from_slice(from),
-        }
-    }
-}
+/// A page of several holders.
+pub(crate) type SharedPage = Arc<Pooled<Page>>;
 
 /// A point in a sequence that any sequence can go on from.
 #[derive(Clone, Debug)]
@@ -43,7 +26,9 @@ pub struct Snapshot {
     /// Tokens that the sequence held.
     pub(crate) length: usize,
     /// Pages of the positions before `length`.
-    pub(crate) pages: Vec<Arc<Pooled<Page>>>,
+    pub(crate) pages: Vec<SharedPage>,
+    /// Where rows of tokens lie in a page.
+    pub(crate) rows: Arc<PageRows>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
     pub(crate) state: Option<Arc<Pooled<Vec<f32>>>>,
 }
@@ -60,6 +45,7 @@ impl Snapshot {
         (self.state.is_none() && length <= self.length).then(|| Self {
             length,
             pages: self.pages[..length.div_ceil(PAGE_TOKENS)].to_vec(),
+            rows: Arc::clone(&self.rows),
             state: None,
         })
     }
@@ -87,23 +73,14 @@ pub struct Room {
 /// A forward pass put aside between two layers.
 #[derive(Debug)]
 pub struct Suspended {
-    /// Sequence, position and number of tokens of each run.
-    pub(crate) spans: Vec<(super::SequenceId, usize, usize)>,
+    /// Where its runs lie.
+    pub(super) spans: Vec<super::Span>,
     /// The batch's tokens.
-    pub(crate) tokens: Vec<u32>,
+    pub(super) tokens: Vec<u32>,
     /// The residual stream: all that one layer leaves to the next.
-    pub(crate) residual: Vec<f32>,
+    pub(super) residual: Vec<f32>,
     /// Runs at whose end a snapshot is taken, with the states of the layers passed.
-    pub(crate) marks: Vec<Mark>,
-}
-
-/// A snapshot in the making: the state after one run of a batch, layer by layer.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    /// Index of the run.
-    pub(crate) run: usize,
-    /// As in [`Snapshot`].
-    pub(crate) state: Option<Pooled<Vec<f32>>>,
+    pub(super) marks: Marks,
 }
 
 /// Bytes converted at a time.
@@ -141,27 +118,6 @@ fn read_values<const N: usize, T>(
     Ok(())
 }
 
-impl Page {
-    /// Bytes that are written of it.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-        }
-    }
-
-    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        match self {
-            Self::Bytes(bytes) => out.write_all(bytes),
-        }
-    }
-
-    pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
-        match self {
-            Self::Bytes(bytes) => input.read_exact(bytes),
-        }
-    }
-}
-
 impl Snapshot {
     /// Pages whose every position is before the point: functions of the tokens before their end.
     pub fn full_pages(&self) -> usize {
@@ -170,7 +126,7 @@ impl Snapshot {
 
     /// Bytes that [`Snapshot::write_page`] writes; 0 for a snapshot without pages.
     pub fn page_bytes(&self) -> u64 {
-        self.pages.first().map_or(0, |page| page.bytes())
+        self.pages.first().map_or(0, |page| page.len() as u64)
     }
 
     /// Bytes that [`Snapshot::write_rest`] writes.
@@ -179,13 +135,22 @@ impl Snapshot {
         pages * self.page_bytes() + self.state_bytes()
     }
 
-    /// Writes one of the full pages. [`super::Backend::read_snapshot`] of an equal backend reads all of them, in
-    /// order, then what [`Snapshot::write_rest`] wrote.
+    /// Writes one of the pages; where it is not full, zeros behind its last row. [`super::Backend::read_snapshot`] of an
+    /// equal backend reads all full ones, in order, then what [`Snapshot::write_rest`] wrote.
     ///
     /// # Errors
     /// What `out` reports.
     pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
-        self.pages[index].write(out)
+        let bytes: &Page = &self.pages[index];
+        let tokens = self.length - index * PAGE_TOKENS;
+        if tokens >= PAGE_TOKENS {
+            return out.write_all(bytes);
+        }
+        // The buffer has had other pages before, another client's as well, and a point may lie before the end of what
+        // was computed: behind the last row is nothing that a file may have.
+        let mut own = bytes.clone();
+        self.rows.clear_rest(&mut own, tokens);
+        out.write_all(&own)
     }
 
     /// Writes the page that is not full, if there is one, and the recurrent state.
@@ -193,9 +158,7 @@ impl Snapshot {
     /// # Errors
     /// What `out` reports.
     pub fn write_rest(&self, out: &mut dyn Write) -> io::Result<()> {
-        for page in &self.pages[self.full_pages()..] {
-            page.write(out)?;
-        }
+        (self.full_pages()..self.pages.len()).try_for_each(|index| self.write_page(index, out))?;
         match &self.state {
             Some(state) => write_values(state, f32::to_le_bytes, out),
             None => Ok(()),
@@ -203,10 +166,11 @@ impl Snapshot {
     }
 }
 
-/// Reads a snapshot of `length` tokens from outside: `count` pages into memory of `pages`, then the recurrent state
-/// that [`Snapshot::write_rest`] wrote into `state`.
+/// Reads a snapshot of `length` tokens from outside: `count` pages of `rows` into memory of `pages`, then the recurrent
+/// state that [`Snapshot::write_rest`] wrote into `state`.
 pub(crate) fn read_snapshot(
     length: usize,
+    rows: &Arc<PageRows>,
     (pages, count): (&Pool<Page>, usize),
     mut state: Option<Pooled<Vec<f32>>>,
     input: &mut dyn Read,
@@ -215,11 +179,11 @@ pub(crate) fn read_snapshot(
     let mut read = Vec::with_capacity(count);
     for _ in 0..count {
         let mut page = pages.take().ok_or_else(full)?;
-        page.read(input)?;
+        input.read_exact(&mut page)?;
         read.push(Arc::new(page));
     }
     if let Some(state) = &mut state {
         read_values(state, f32::from_le_bytes, input)?;
     }
-    Ok(Snapshot { length, pages: read, state: state.map(Arc::new) })
+    Ok(Snapshot { length, pages: read, rows: Arc::clone(rows), state: state.map(Arc::new) })
 }

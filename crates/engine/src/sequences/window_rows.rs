@@ -1,4 +1,4 @@
-//! Which rows of keys and values a place has that keeps a window of a sequence: what both GPU backends lay out alike.
+//! Which rows of keys and values a place has that keeps a window of a sequence: what all GPU backends lay out alike.
 //!
 //! Rows lie in order of positions from a *base* on, which is a multiple of the tiles of all attention kernels, so that
 //! kernels can be told positions from that base. When a place is full, the window's rows are copied to its front.

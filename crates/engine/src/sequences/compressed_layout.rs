@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use kernels::{KvType, fp4_bytes};
 
+use super::page_rows::Strips;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::compressed_attention::Compression;
 use crate::model::config::{Mixer, ModelConfig};
@@ -133,6 +134,16 @@ impl CompressedLayout {
         let rows =
             self.places[layer].compression.map_or(0, |it| self.tail_values(it, self.head_dim));
         [self.window_values(), self.window_values() + 2 * rows]
+    }
+
+    /// The rows of a page, in the order of layers.
+    pub(crate) fn strips(&self) -> Vec<Strips> {
+        let mut strips = Vec::new();
+        for Compression { ratio, overlap } in self.places.iter().filter_map(|it| it.compression) {
+            strips.push(Strips { count: 1, ratio, row: self.row_bytes() });
+            strips.extend(overlap.then(|| Strips { count: 1, ratio, row: self.key_bytes() }));
+        }
+        strips
     }
 
     /// The bytes of a page that count when it holds `tokens` tokens: those of rows that are complete.

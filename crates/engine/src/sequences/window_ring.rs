@@ -1,5 +1,5 @@
-//! What layers with a window keep of a sequence: keys and values of the last positions, in a ring of blocks that is
-//! part of the sequence's state, as the window of compressed attention is (`compressed_layout.rs`).
+//! What a layer with a window keeps of a sequence on the processor: keys and values of the last positions, in a ring of
+//! blocks that is part of the sequence's state, as the window of compressed attention is (`compressed_layout.rs`).
 //!
 //! Block `b` of a sequence lies in place `b % blocks` and has the form of a page, so that attention reads it where it
 //! is. A place holds the end of one block and the beginning of another once the ring has come round: of the first only
@@ -9,77 +9,47 @@
 use std::ops::Range;
 
 use kernels::KeyValueBlock;
-use store::LayerId;
 
-use super::super::snapshot::PAGE_TOKENS;
-use crate::model::config::ModelConfig;
+use super::snapshot::PAGE_TOKENS;
 
 /// Tokens of a part of a run, or a multiple: shorter parts would leave threads without work.
 const PART_TOKENS: usize = 128;
 
 /// The ring of one layer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WindowPlace {
-    /// First value among those of all rings.
-    start: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowRing {
     window: usize,
     blocks: usize,
     /// Bytes of a block's keys; its values take as many and follow.
     keys_bytes: usize,
 }
 
-/// The rings of all layers.
-#[derive(Clone, Debug)]
-pub(super) struct WindowLayout {
-    /// By layer.
-    places: Vec<Option<WindowPlace>>,
-    /// Values of all rings: their bytes, in words.
-    pub(super) values: usize,
-}
-
-impl WindowLayout {
-    /// `keys_bytes` are those of a block's keys in one layer.
-    pub(super) fn new(config: &ModelConfig, keys_bytes: usize) -> Self {
-        let mut values = 0;
-        let places = config.layers.iter().map(|layer| {
-            let window = layer.kept_window()?;
-            let blocks = (window + PART_TOKENS - 1).div_ceil(PAGE_TOKENS);
-            let place = WindowPlace { start: values, window, blocks, keys_bytes };
-            values += place.values();
-            Some(place)
-        });
-        Self { places: places.collect(), values }
+impl WindowRing {
+    /// The ring of a window whose blocks have keys of `keys_bytes`.
+    pub(crate) fn new(window: usize, keys_bytes: usize) -> Self {
+        let blocks = (window + PART_TOKENS - 1).div_ceil(PAGE_TOKENS);
+        Self { window, blocks, keys_bytes }
     }
 
-    pub(super) fn place(&self, layer: LayerId) -> Option<WindowPlace> {
-        self.places[layer.index()]
-    }
-}
-
-impl WindowPlace {
-    fn values(&self) -> usize {
+    /// Values of a sequence's state that hold the ring.
+    pub(crate) fn values(&self) -> usize {
         // Whole words: a block has 256 rows.
         self.blocks * 2 * self.keys_bytes / size_of::<f32>()
     }
 
-    /// Where it lies among the values of all rings.
-    pub(super) fn range(&self) -> Range<usize> {
-        self.start..self.start + self.values()
-    }
-
     /// Most tokens of a run that are written before they are attended.
-    pub(super) fn part_tokens(&self) -> usize {
+    pub(crate) fn part_tokens(&self) -> usize {
         (self.blocks * PAGE_TOKENS - self.window + 1) / PART_TOKENS * PART_TOKENS
     }
 
     /// Keys, then values of a block in the layer's part of the state.
-    pub(super) fn block_mut<'s>(&self, ring: &'s mut [f32], block: usize) -> &'s mut [u8] {
+    pub(crate) fn block_mut<'s>(&self, ring: &'s mut [f32], block: usize) -> &'s mut [u8] {
         let bytes = 2 * self.keys_bytes;
         &mut bytemuck::cast_slice_mut(ring)[block % self.blocks * bytes..][..bytes]
     }
 
     /// The blocks that tokens at `positions` see, and the position where the first of them begins.
-    pub(super) fn seen<'s>(
+    pub(crate) fn seen<'s>(
         &self,
         ring: &'s [f32],
         positions: Range<usize>,
@@ -104,8 +74,7 @@ mod tests {
     #[test]
     fn a_part_finds_every_row_of_its_windows() {
         for window in [1, 4, 128, 129, 130, 256, 300, 4096] {
-            let blocks = (window + PART_TOKENS - 1).div_ceil(PAGE_TOKENS);
-            let place = WindowPlace { start: 0, window, blocks, keys_bytes: 4 * PAGE_TOKENS };
+            let place = WindowRing::new(window, 4 * PAGE_TOKENS);
             assert!(place.part_tokens() >= PART_TOKENS, "a window of {window}");
             let mut ring = vec![0.0; place.values()];
             let mut position = 0;

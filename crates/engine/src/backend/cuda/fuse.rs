@@ -1,0 +1,324 @@
+//! What operations become on an NVIDIA GPU: the table of those that run as one kernel in a step, and the lists of
+//! launches that a model's program becomes when it is loaded.
+//!
+//! Between two kernels of a step the whole device waits for the slowest block, so a step is as fast as it has few of
+//! them. A chunk of a prompt runs its operations one by one.
+
+use cuda::launch::{self, StepDevice};
+use cuda::{ExpertShapes, Matrix};
+use store::LayerId;
+use store::format::ProjectionShape;
+
+use super::super::Register;
+use crate::model::activation::{Activation, GateUpRows};
+use crate::model::config::ModelConfig;
+use crate::model::dense::Dense;
+use crate::model::mixture::Mixture;
+use crate::model::program::{LayerProgram, Op, Product, Program, Refusal, Stage};
+use crate::model::router::Score;
+use crate::weights::{Catalog, MatrixId, VectorId};
+
+/// Where a step computes the shared expert of a fused mixture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FusedShared {
+    /// With the router and with the routed experts; or there is none.
+    Within,
+    /// By kernels of its own, because other ones read its matrices; it has no gate.
+    Apart,
+}
+
+/// Batches that differ in their launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One token of each of some answers.
+    Step,
+    /// Tokens of prompts.
+    Chunk,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Step, Self::Chunk];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Step => "a step",
+            Self::Chunk => "a chunk of a prompt",
+        }
+    }
+}
+
+/// What is launched for one operation or for several that follow each other.
+#[derive(Clone, Debug)]
+pub(super) enum Launch {
+    /// An operation by itself.
+    Plain(Op),
+    /// The norm of `Residual`, and products of that.
+    NormLinear { norm: VectorId, products: Vec<Product> },
+    /// The norm of `Residual`, products of that, the first one's convolution.
+    DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
+    /// The gated norm of heads, and a product of that added to `Residual`.
+    DeltaOutput { norm: VectorId, matrix: MatrixId },
+    /// Norms and rotation of heads with what is appended to the cache; attention.
+    Heads { norms: [VectorId; 2] },
+    /// The same of heads with gates; the gated output's product added to `Residual`.
+    GatedHeads { norms: [VectorId; 2], matrix: MatrixId },
+    /// The same of heads with gates, whose output no fused kernel multiplies; the split and the gate.
+    SplitHeads { norms: [VectorId; 2] },
+    /// The norm of `Residual`, router and experts.
+    NormMixture { norm: VectorId, mixture: Mixture, shared: FusedShared },
+    /// The norm of `Residual`, and the network.
+    NormDense { norm: VectorId, dense: Dense },
+}
+
+impl Launch {
+    fn describe(&self) -> String {
+        match self {
+            Self::Plain(op) => op.describe(),
+            Self::NormLinear { products, .. } => {
+                format!("norm and {} products at once", products.len())
+            }
+            Self::DeltaInputs { .. } => "norm, products and convolution at once".to_owned(),
+            Self::DeltaOutput { .. } => "gated norm and product at once, added".to_owned(),
+            Self::Heads { .. } => "norms and rotation of heads at once; attention".to_owned(),
+            Self::GatedHeads { .. } => {
+                let heads = "norms and rotation of heads at once; attention";
+                format!("{heads}; gate and product at once, added")
+            }
+            Self::SplitHeads { .. } => {
+                let heads = "norms and rotation of heads at once; attention";
+                format!("{heads}; split of queries and gates; sigmoid gate")
+            }
+            Self::NormMixture { shared: FusedShared::Within, .. } => {
+                "norm, router and shared expert at once; routing; experts in two".to_owned()
+            }
+            Self::NormMixture { shared: FusedShared::Apart, .. } => {
+                "norm and router at once; routing; experts in two; the shared expert apart"
+                    .to_owned()
+            }
+            Self::NormDense { .. } => "norm, gate and up at once; down, added".to_owned(),
+        }
+    }
+}
+
+/// What the table asks of a model, beside its operations.
+pub(super) struct Facts<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) device: &'a dyn StepDevice,
+    pub(super) matrix: &'a dyn Fn(MatrixId) -> Matrix,
+    /// Shapes of a layer's experts, where their pieces lie as fused kernels read them.
+    pub(super) experts: &'a dyn Fn(LayerId) -> Option<ExpertShapes>,
+    /// The router by which a step guesses the choice of the layer after this one.
+    pub(super) guess: &'a dyn Fn(LayerId) -> Option<Matrix>,
+}
+
+impl Facts<'_> {
+    /// Whether one fused kernel serves products of these matrices.
+    fn fuses(&self, ids: &[MatrixId]) -> bool {
+        let matrices: Vec<Matrix> = ids.iter().map(|&id| (self.matrix)(id)).collect();
+        launch::step_serves(self.device, &matrices)
+    }
+
+    fn linear(&self, products: &[Product]) -> bool {
+        self.fuses(&products.iter().map(|product| product.matrix).collect::<Vec<_>>())
+    }
+
+    /// Whether keys and values of all positions are kept.
+    fn pages(&self, layer: LayerId) -> bool {
+        self.config.layers[layer.index()].kept_window().is_none()
+    }
+
+    fn gates(&self, matrix: MatrixId) -> bool {
+        self.fuses(&[matrix]) && self.config.attention.head_dim.is_multiple_of(8)
+    }
+
+    fn norms_heads(&self, matrix: MatrixId) -> bool {
+        let dim = self.config.delta.as_ref().map_or(0, |delta| delta.value_dim);
+        self.fuses(&[matrix]) && launch::step_serves_head(dim)
+    }
+
+    fn dense(&self, dense: &Dense) -> bool {
+        let [gate, up] = [dense.gate, dense.up].map(self.matrix);
+        launch::step_serves_pair(self.device, &gate, &up) && self.fuses(&[dense.down])
+    }
+
+    /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
+    /// they do not.
+    fn mixture(&self, layer: LayerId, mixture: &Mixture) -> Option<FusedShared> {
+        let moe = &self.config.moe;
+        let biased_logits = mixture.router_bias.is_some() && moe.router.score == Score::Softmax;
+        let plain = mixture.biases.is_none()
+            && moe.activation == Activation::SwiGlu
+            && moe.rows == GateUpRows::Apart;
+        if biased_logits || !plain {
+            return None;
+        }
+        let shapes = (self.experts)(layer)?;
+        let mut routers = vec![(self.matrix)(mixture.router)];
+        routers.extend((self.guess)(layer));
+        let served = |products: &[Matrix], down| {
+            launch::step_serves(self.device, products)
+                && launch::step_serves_experts(self.device, &shapes, down)
+        };
+        let Some(shared) = &mixture.shared else {
+            return served(&routers, None).then_some(FusedShared::Within);
+        };
+        let [gate, up, down] = [shared.gate, shared.up, shared.down].map(self.matrix);
+        if !launch::step_serves_pair(self.device, &gate, &up) {
+            return None;
+        }
+        let factor = shared.gate_weight.map(self.matrix);
+        let all: Vec<Matrix> = routers.iter().copied().chain(factor).chain([gate, up]).collect();
+        if served(&all, Some(&down)) {
+            return Some(FusedShared::Within);
+        }
+        let apart = factor.is_none() && launch::step_serves(self.device, [&down]);
+        (apart && served(&routers, None)).then_some(FusedShared::Apart)
+    }
+}
+
+/// The table: what the first operations of a step's list become, and how many they are.
+#[rustfmt::skip]
+fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
+    use Op::{
+        Attend, Convolve, GatedNorm, Linear, LinearAdd, Norm, NormRotate, SigmoidGate,
+        SplitQueryGate,
+    };
+    use Register::{Context, Gate, Key, Normed, Query, Residual};
+    match *ops {
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, Convolve { weight }, ..]
+            if facts.linear(products) =>
+            (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
+            if facts.linear(products) =>
+            (Launch::NormLinear { norm, products: products.clone() }, 2),
+        [GatedNorm { weight }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+            if facts.norms_heads(matrix) =>
+            (Launch::DeltaOutput { norm: weight, matrix }, 2),
+        [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate },
+            LinearAdd { from: Context, matrix, to: Residual }, ..]
+            if facts.pages(layer) && facts.gates(matrix) =>
+            (Launch::GatedHeads { norms: [query, key], matrix }, 6),
+        [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..]
+            if facts.pages(layer) =>
+            (Launch::SplitHeads { norms: [query, key] }, 5),
+        [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, ..]
+            if facts.pages(layer) =>
+            (Launch::Heads { norms: [query, key] }, 3),
+        [Norm { from: Residual, weight: norm, to: Normed }, Op::Dense(dense), ..]
+            if facts.dense(&dense) =>
+            (Launch::NormDense { norm, dense }, 2),
+        [ref op @ Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..] =>
+            match facts.mixture(layer, &mixture) {
+                Some(shared) => (Launch::NormMixture { norm, mixture, shared }, 2),
+                None => (Launch::Plain(op.clone()), 1),
+            },
+        [ref op, ..] => (Launch::Plain(op.clone()), 1),
+        [] => unreachable!("a list that is left has an operation"),
+    }
+}
+
+/// The launches of a list of operations.
+fn launches(mut ops: &[Op], kind: Kind, layer: LayerId, facts: &Facts<'_>) -> Vec<Launch> {
+    let mut launches = Vec::new();
+    while let [op, rest @ ..] = ops {
+        let (launch, left) = match kind {
+            Kind::Chunk => (Launch::Plain(op.clone()), rest),
+            Kind::Step => {
+                let (launch, count) = first(ops, layer, facts);
+                (launch, &ops[count..])
+            }
+        };
+        launches.push(launch);
+        ops = left;
+    }
+    launches
+}
+
+/// The launches of a model, by kind of batch, layer and stage.
+#[derive(Default)]
+pub(super) struct Prepared {
+    kinds: [Vec<[Vec<Launch>; 2]>; Kind::ALL.len()],
+}
+
+impl Prepared {
+    pub(super) fn new(program: &Program, facts: &Facts<'_>) -> Self {
+        let layers = |kind| {
+            let of = |(index, layer): (usize, &LayerProgram)| {
+                let id = LayerId(index as u16);
+                Stage::ALL.map(|stage| launches(layer.stage(stage), kind, id, facts))
+            };
+            program.layers.iter().enumerate().map(of).collect()
+        };
+        Self { kinds: Kind::ALL.map(layers) }
+    }
+
+    pub(super) fn of(&self, kind: Kind, layer: LayerId, stage: Stage) -> &[Launch] {
+        &self.kinds[kind as usize][layer.index()][stage as usize]
+    }
+}
+
+/// The launches of each layer in words, by kind of batch, on a device with fused kernels, where experts' pieces are
+/// aligned and nothing is guessed; of a model that the kernels serve.
+pub fn describe(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+    experts: &[Option<[ProjectionShape; 3]>],
+    program: &Program,
+) -> Vec<(&'static str, Vec<Vec<String>>)> {
+    let matrices = catalog.matrices();
+    let matrices = matrices.map(|(rows, columns, encoding)| Matrix::shape(encoding, rows, columns));
+    let matrices: Vec<_> = matrices.collect();
+    let of_experts = |layer: LayerId| {
+        let shapes = experts.get(layer.index())?.as_ref()?;
+        let [gate, up, down] =
+            shapes.each_ref().map(|it| Matrix::shape(it.encoding, it.rows, it.columns));
+        Some(ExpertShapes::without_places(gate, up, down))
+    };
+    let facts = Facts {
+        config,
+        device: &launch::RecentDevice,
+        matrix: &|id| matrices[id.index()],
+        experts: &of_experts,
+        guess: &|_| None,
+    };
+    let prepared = Prepared::new(program, &facts);
+    let of_kind = |kind: Kind| {
+        let layers = prepared.kinds[kind as usize].iter();
+        let layers = layers.map(|stages| stages.iter().flatten().map(Launch::describe).collect());
+        (kind.name(), layers.collect())
+    };
+    Kind::ALL.map(of_kind).to_vec()
+}
+
+/// Whether the kernels compute an operation of a layer: all of them do. An operation that is added is decided here.
+///
+/// # Errors
+/// The operation, or the form of it, that they do not compute.
+pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
+    match op {
+        Op::Norm { .. }
+        | Op::NormRow { .. }
+        | Op::Linear { .. }
+        | Op::LinearAdd { .. }
+        | Op::GroupedLinear { .. }
+        | Op::AddBias { .. }
+        | Op::SplitQueryGate
+        | Op::NormRotate { .. }
+        | Op::Rotate { .. }
+        | Op::Attend { .. }
+        | Op::AttendLatent(_)
+        | Op::AttendCompressed(_)
+        | Op::SigmoidGate { .. }
+        | Op::Convolve { .. }
+        | Op::DeltaRule { .. }
+        | Op::GatedNorm { .. }
+        | Op::OpenStreams { .. }
+        | Op::CloseStreams { .. }
+        | Op::MergeStreams { .. }
+        | Op::Mixture(_)
+        | Op::Dense(_) => Ok(()),
+    }
+}

@@ -1,0 +1,313 @@
+//! What operations become on a GPU of any maker: the table of those that are launched together, and the lists of
+//! launches that a model's program becomes when it is loaded.
+//!
+//! Kernels of one token are too short to be launched one by one. A launch of several operations gives the bits of the
+//! operations one by one.
+
+use gpu::Planes;
+use gpu::op::packing::Packing;
+use gpu::op::{fused, gated_product};
+
+use super::super::Register;
+use crate::model::activation::{Activation, GateUpRows};
+use crate::model::config::{LayerSpec, ModelConfig};
+use crate::model::mixture::Mixture;
+use crate::model::program::{LayerProgram, Op, Product, Program, Refusal, Stage};
+use crate::model::rope::Pairs;
+use crate::model::router::Score;
+use crate::weights::{Catalog, MatrixId, VectorId};
+
+/// Batches that differ in their launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One token, whose products are sums of their own.
+    Token,
+    /// One token of a prompt, on a GPU that multiplies prompts by matrices.
+    PromptToken,
+    /// Several tokens.
+    Tokens,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Token, Self::PromptToken, Self::Tokens];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Token => "one token",
+            Self::PromptToken => "one token of a prompt, by matrices",
+            Self::Tokens => "several tokens",
+        }
+    }
+}
+
+/// What is launched for one operation or for several that follow each other.
+#[derive(Clone, Debug)]
+pub(super) enum Launch {
+    /// An operation by itself.
+    Plain(Op),
+    /// The norm of `Residual`, and products of that.
+    Several { norm: VectorId, products: Vec<Product> },
+    /// The norm of `Residual`, products of that, the first one's convolution.
+    DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
+    /// The convolution with the norms of its heads; the delta rule.
+    ConvolvedRule { convolution: VectorId, rule: [VectorId; 2] },
+    /// The gated norm of heads, and a product of that added to `Residual`.
+    GatedProduct { norm: VectorId, matrix: MatrixId },
+    /// Norms and rotation of heads, attention, and its gate where there is one.
+    AttendNormed { gated: bool, norms: [VectorId; 2] },
+    /// Biases and rotation of heads, attention.
+    AttendBiased { biases: [VectorId; 3], sinks: Option<VectorId> },
+    /// The norm of `Residual`, and the mixture.
+    NormMixture { norm: VectorId, mixture: Mixture },
+}
+
+impl Launch {
+    fn describe(&self) -> String {
+        match self {
+            Self::Plain(op) => op.describe(),
+            Self::Several { products, .. } => {
+                format!("norm and {} products at once", products.len())
+            }
+            Self::DeltaInputs { .. } => "norm, products and convolution at once".to_owned(),
+            Self::ConvolvedRule { .. } => "convolution with norms of heads; delta rule".to_owned(),
+            Self::GatedProduct { .. } => "gated norm and product at once, added".to_owned(),
+            Self::AttendNormed { gated, .. } => {
+                let gate = if *gated { ", with its gate" } else { "" };
+                format!("norms and rotation of heads at once; attention{gate}")
+            }
+            Self::AttendBiased { .. } => {
+                "biases and rotation of heads at once; attention".to_owned()
+            }
+            Self::NormMixture { .. } => "norm and mixture of experts".to_owned(),
+        }
+    }
+}
+
+/// What the kernels of one token ask of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    packing: Packing,
+    columns: usize,
+}
+
+impl From<&Planes> for Shape {
+    fn from(planes: &Planes) -> Self {
+        Self { packing: planes.packing, columns: planes.columns }
+    }
+}
+
+/// True where the kernels of one token compute matrices of these shapes together.
+pub(super) fn alike(shapes: &[Shape]) -> bool {
+    let first = shapes[0];
+    shapes.len() <= fused::MATRICES
+        && fused::serves(first.packing, first.columns)
+        && shapes.iter().all(|shape| *shape == first)
+}
+
+/// What the table asks of a model, beside its operations.
+pub(super) struct Facts<'a> {
+    pub(super) config: &'a ModelConfig,
+    /// The shape of each matrix.
+    pub(super) shape: &'a dyn Fn(MatrixId) -> Shape,
+}
+
+impl Facts<'_> {
+    fn alike(&self, products: &[Product]) -> bool {
+        let shapes = products.iter().map(|product| (self.shape)(product.matrix));
+        alike(&shapes.collect::<Vec<_>>())
+    }
+
+    /// Whether one kernel computes these products and the convolution of the first.
+    fn convolves(&self, products: &[Product]) -> bool {
+        let taps = self.config.delta.as_ref().map_or(0, |delta| delta.convolution_kernel);
+        products.len() == fused::MATRICES && taps > 1 && self.alike(products)
+    }
+
+    /// Whether one kernel computes the gated norm of the delta rule's heads and a product of that.
+    fn gates(&self, matrix: MatrixId) -> bool {
+        let (shape, width) = ((self.shape)(matrix), &self.config.delta);
+        let serves = |width| gated_product::serves(shape.packing, shape.columns, width);
+        width.as_ref().is_some_and(|delta| serves(delta.value_dim))
+    }
+}
+
+/// The table: what the first operations of a list become, and how many they are.
+#[rustfmt::skip]
+fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
+    use Op::{
+        AddBias, Attend, Convolve, DeltaRule, GatedNorm, Linear, LinearAdd, Norm, NormRotate,
+        Rotate, SigmoidGate, SplitQueryGate,
+    };
+    use Register::{Context, Gate, Key, Normed, Query, Residual, Value};
+    let token = kind == Kind::Token;
+    let one = kind != Kind::Tokens;
+    match *ops {
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, Convolve { weight }, ..]
+            if token && facts.convolves(products) =>
+            (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
+            if token && facts.alike(products) =>
+            (Launch::Several { norm, products: products.clone() }, 2),
+        [Convolve { weight }, DeltaRule { decay_rate, decay_bias }, ..]
+            if token =>
+            (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias] }, 2),
+        [GatedNorm { weight }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+            if token && facts.gates(matrix) =>
+            (Launch::GatedProduct { norm: weight, matrix }, 2),
+        [AddBias { register: Query, bias: query }, AddBias { register: Key, bias: key },
+            AddBias { register: Value, bias: value },
+            Rotate { heads: Query }, Rotate { heads: Key }, Attend { sinks }, ..]
+            if one =>
+            (Launch::AttendBiased { biases: [query, key, value], sinks }, 6),
+        [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..] =>
+            (Launch::AttendNormed { gated: true, norms: [query, key] }, 5),
+        [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, ..] =>
+            (Launch::AttendNormed { gated: false, norms: [query, key] }, 3),
+        [Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..] =>
+            (Launch::NormMixture { norm, mixture }, 2),
+        [ref op, ..] => (Launch::Plain(op.clone()), 1),
+        [] => unreachable!("a list that is left has an operation"),
+    }
+}
+
+/// The launches of a list of operations.
+fn launches(mut ops: &[Op], kind: Kind, facts: &Facts<'_>) -> Vec<Launch> {
+    let mut launches = Vec::new();
+    while !ops.is_empty() {
+        let (launch, count) = first(ops, kind, facts);
+        launches.push(launch);
+        ops = &ops[count..];
+    }
+    launches
+}
+
+/// The launches of a model, by kind of batch, layer and stage.
+#[derive(Default)]
+pub(super) struct Prepared {
+    kinds: [Vec<[Vec<Launch>; 2]>; Kind::ALL.len()],
+}
+
+impl Prepared {
+    pub(super) fn new(program: &Program, facts: &Facts<'_>) -> Self {
+        let layers = |kind| {
+            let layers = program.layers.iter();
+            let of = |layer: &LayerProgram| {
+                Stage::ALL.map(|stage| launches(layer.stage(stage), kind, facts))
+            };
+            layers.map(of).collect()
+        };
+        Self { kinds: Kind::ALL.map(layers) }
+    }
+
+    pub(super) fn of(&self, kind: Kind, layer: usize, stage: Stage) -> &[Launch] {
+        &self.kinds[kind as usize][layer][stage as usize]
+    }
+}
+
+/// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
+pub fn describe(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+    program: &Program,
+) -> Vec<(&'static str, Vec<Vec<String>>)> {
+    let shape = |(_, columns, encoding)| {
+        let packing = Packing::of(encoding).expect("a model that was checked");
+        Shape { packing, columns }
+    };
+    let shapes: Vec<_> = catalog.matrices().map(shape).collect();
+    let prepared = Prepared::new(program, &Facts { config, shape: &|id| shapes[id.index()] });
+    let of_kind = |kind: Kind| {
+        let layers = prepared.kinds[kind as usize].iter();
+        let layers = layers.map(|stages| stages.iter().flatten().map(Launch::describe).collect());
+        (kind.name(), layers.collect())
+    };
+    Kind::ALL.map(of_kind).to_vec()
+}
+
+/// Whether the kernels compute an operation of a layer, as the model has it.
+///
+/// # Errors
+/// The operation, or the form of it, that they do not compute.
+pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result<(), Refusal> {
+    let (attention, rope) = (&config.attention, &config.attention.rope);
+    let neighbours = rope.pairs == Pairs::Neighbours;
+    match op {
+        Op::NormRotate { .. } | Op::Rotate { .. } if neighbours => {
+            Err(Refusal::form(op, "by neighbouring values"))
+        }
+        Op::NormRotate { .. } if rope.yarn.is_some() => {
+            Err(Refusal::form(op, "with scaled frequencies (yarn)"))
+        }
+        Op::AddBias { .. } if attention.head_norms => {
+            Err(Refusal::form(op, "beside norms of heads"))
+        }
+        Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
+            Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
+        }
+        // Kernels have windows only together with sinks.
+        Op::Attend { sinks: None } if layer.window.is_some() => {
+            Err(Refusal::form(op, "over a sliding window without sinks"))
+        }
+        Op::Attend { .. } if layer.window != layer.kept_window() => {
+            Err(Refusal::form(op, "over a sliding window of so many tokens"))
+        }
+        Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
+        Op::Norm { .. }
+        | Op::Linear { .. }
+        | Op::LinearAdd { .. }
+        | Op::AddBias { .. }
+        | Op::SplitQueryGate
+        | Op::NormRotate { .. }
+        | Op::Rotate { .. }
+        | Op::Attend { .. }
+        | Op::SigmoidGate { .. }
+        | Op::Convolve { .. }
+        | Op::DeltaRule { .. }
+        | Op::GatedNorm { .. } => Ok(()),
+        Op::NormRow { .. }
+        | Op::GroupedLinear { .. }
+        | Op::AttendLatent(_)
+        | Op::AttendCompressed(_)
+        | Op::OpenStreams { .. }
+        | Op::CloseStreams { .. }
+        | Op::MergeStreams { .. }
+        | Op::Dense(_) => Err(Refusal::operation(op)),
+    }
+}
+
+/// The form of a mixture that the kernels do not compute.
+fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'static str> {
+    let moe = &config.moe;
+    let clamped = matches!(moe.activation, Activation::Clamped { .. });
+    let in_turns = moe.rows != GateUpRows::Apart;
+    // Kernels have biases of experts and clamped activations only with each other, and with no shared expert.
+    let of_experts = moe.biases && clamped;
+    match moe.router.score {
+        Score::Sigmoid { .. } => return Err("with a router of sigmoids"),
+        Score::SqrtSoftplus { .. } => return Err("with a router of roots"),
+        Score::Softmax => {}
+    }
+    if mixture.table.is_some() {
+        return Err("chosen by a table");
+    }
+    if matches!(moe.activation, Activation::Limited { .. }) {
+        return Err("with clamped inputs of activations");
+    }
+    if let Some(shared) = &mixture.shared {
+        if shared.gate_weight.is_none() {
+            return Err("with a shared expert without a gate");
+        }
+        if moe.router.bias || moe.biases || clamped {
+            return Err("with a shared expert beside biases or clamped activations");
+        }
+    }
+    if (moe.biases || clamped) && !of_experts {
+        return Err("with biases without clamped activations, or the other way round");
+    }
+    if in_turns && !(of_experts && moe.intermediate.is_multiple_of(2)) {
+        return Err("with interleaved rows of gate and up");
+    }
+    Ok(())
+}

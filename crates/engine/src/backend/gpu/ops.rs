@@ -1,0 +1,175 @@
+//! The operations of a program on a GPU of any maker, and the launches that stand for several.
+
+use gpu::GpuError;
+use gpu::op::{convolution, elementwise, heads, norm};
+use store::LayerId;
+
+use super::fuse::{Kind, Launch};
+use super::{GpuBackend, Register};
+use crate::EngineError;
+use crate::backend::Cancel;
+use crate::model::program::{Op, Product};
+use crate::sequences::Part;
+use crate::weights::VectorId;
+
+impl GpuBackend {
+    /// The kind of the batch in progress.
+    pub(super) fn kind(&self) -> Kind {
+        match (self.tokens, self.by_matrices()) {
+            (1, false) => Kind::Token,
+            (1, true) => Kind::PromptToken,
+            _ => Kind::Tokens,
+        }
+    }
+
+    /// Runs a launch of a layer. Those that cannot report a failure leave it to the next one that can.
+    ///
+    /// # Errors
+    /// As [`crate::backend::Backend::run`].
+    pub(super) fn launch(
+        &mut self,
+        layer: LayerId,
+        launch: &Launch,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        match launch {
+            Launch::NormMixture { norm, mixture } => {
+                self.settle()?;
+                return self.run_mixture(layer, Some(*norm), mixture, cancel);
+            }
+            Launch::Plain(Op::Mixture(mixture)) => {
+                self.settle()?;
+                return self.run_mixture(layer, None, mixture, cancel);
+            }
+            _ => {}
+        }
+        self.attempt(|this| match launch {
+            Launch::Plain(op) => this.run_op(layer, op),
+            Launch::Several { norm, products } => this.launch_several(*norm, products),
+            Launch::DeltaInputs { norm, products, convolution } => {
+                this.launch_delta_inputs(layer, *norm, products, *convolution)
+            }
+            &Launch::ConvolvedRule { convolution, rule } => {
+                this.convolve_heads(layer, convolution)?;
+                this.run_delta_rule(layer, rule)
+            }
+            &Launch::GatedProduct { norm, matrix } => this.launch_gated_product(norm, matrix),
+            &Launch::AttendNormed { gated, norms } => this.attend_normed(layer, gated, norms),
+            &Launch::AttendBiased { biases, sinks } => this.attend_with(layer, sinks, Some(biases)),
+            Launch::NormMixture { .. } => unreachable!("it ran above"),
+        });
+        Ok(())
+    }
+
+    /// Runs one operation in its plain form.
+    fn run_op(&mut self, layer: LayerId, op: &Op) -> Result<(), GpuError> {
+        match op {
+            &Op::Norm { from, weight, to } => self.rms_norm(from, weight, to),
+            Op::Linear { from, products } => self.products(*from, products, false),
+            &Op::LinearAdd { from, matrix, to } => {
+                self.products(from, &[Product { matrix, to }], true)
+            }
+            &Op::AddBias { register, bias } => self.launch_add_bias(register, bias),
+            Op::SplitQueryGate => self.split_query_gate(),
+            &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
+            &Op::Rotate { heads } => self.launch_rotate(heads),
+            &Op::Attend { sinks } => self.attend_with(layer, sinks, None),
+            &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
+            &Op::Convolve { weight } => self.convolve(layer, weight),
+            &Op::DeltaRule { decay_rate, decay_bias } => {
+                self.normalise_heads()?;
+                self.run_delta_rule(layer, [decay_rate, decay_bias])
+            }
+            &Op::GatedNorm { weight } => self.gated_norm(weight),
+            Op::NormRow { .. }
+            | Op::GroupedLinear { .. }
+            | Op::AttendLatent(_)
+            | Op::AttendCompressed(_)
+            | Op::OpenStreams { .. }
+            | Op::CloseStreams { .. }
+            | Op::MergeStreams { .. }
+            | Op::Mixture(_)
+            | Op::Dense(_) => unreachable!("{}: refused when the model was loaded", op.name()),
+        }
+    }
+
+    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) -> Result<(), GpuError> {
+        let [x, y] = [from, to].map(|register| &self.registers[register as usize]);
+        let weight = &self.vectors[weight.index()];
+        let shape = (self.tokens, self.config.hidden);
+        norm::launch(
+            &mut self.residency.device_mut().gpu,
+            (x, weight, y),
+            shape,
+            self.config.rms_epsilon,
+        )
+    }
+
+    fn split_query_gate(&mut self) -> Result<(), GpuError> {
+        let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
+            .map(|register| &self.registers[register as usize]);
+        let attention = &self.config.attention;
+        let shape = (self.tokens, attention.query_heads, attention.head_dim);
+        heads::launch_split(&mut self.residency.device_mut().gpu, (both, query, gate), shape)
+    }
+
+    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) -> Result<(), GpuError> {
+        let attention = &self.config.attention;
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let (x, weight) = (&self.registers[heads as usize], &self.vectors[weight.index()]);
+        let shape = (self.tokens, count, attention.head_dim);
+        let (pairs, epsilon) = (self.frequencies.len(), self.config.rms_epsilon);
+        heads::launch(
+            &mut self.residency.device_mut().gpu,
+            (x, weight, &self.angles),
+            shape,
+            pairs,
+            epsilon,
+        )
+    }
+
+    fn sigmoid_gate(&mut self, x: Register, gate: Register) -> Result<(), GpuError> {
+        let attention = &self.config.attention;
+        let count = self.tokens * attention.query_heads * attention.head_dim;
+        let [x, gate] = [x, gate].map(|register| &self.registers[register as usize]);
+        elementwise::launch_sigmoid_gate(&mut self.residency.device_mut().gpu, gate, x, count)
+    }
+
+    fn convolve(&mut self, layer: LayerId, weight: VectorId) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let (channels, taps) = (config.channels(), config.convolution_kernel);
+        for (index, span) in self.spans.iter().enumerate() {
+            let (_, tail) = self.places.recurrent(span.sequence, layer);
+            let [x, y] = [Register::Mixed, Register::Convolved]
+                .map(|register| &self.registers[register as usize]);
+            let buffers = (x, &self.vectors[weight.index()], tail, y);
+            convolution::launch(
+                &mut self.residency.device_mut().gpu,
+                buffers,
+                channels,
+                taps,
+                span.run,
+            )?;
+            let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
+            self.sequences.keep(&mut memory, (layer, Part::Tail), index)?;
+        }
+        Ok(())
+    }
+
+    fn gated_norm(&mut self, weight: VectorId) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let [z, context] =
+            [Register::Z, Register::Context].map(|register| &self.registers[register as usize]);
+        let shape = (self.tokens * config.value_heads, config.value_dim);
+        let buffers = (context, &self.vectors[weight.index()], z);
+        norm::launch_gated(
+            &mut self.residency.device_mut().gpu,
+            buffers,
+            shape,
+            self.config.rms_epsilon,
+        )
+    }
+}

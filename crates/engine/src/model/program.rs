@@ -1,0 +1,342 @@
+//! The forward pass of a model as data: for each layer a list of operations, made once when the model is declared.
+//!
+//! An operation reads and writes [`Register`]s and names its weights; that is all that a device has to know of a model.
+//! A device says for each operation whether it computes it ([`Program::check`]), and turns the list into its own
+//! launches when the model is loaded: one for each operation, or one for several that follow each other.
+
+use store::LayerId;
+
+use super::compressed_attention::CompressedAttention;
+use super::config::{LayerSpec, Mixer, ModelConfig};
+use super::dense::Dense;
+use super::hyper_connections::Site;
+use super::latent::LatentAttention;
+use super::mixture::Mixture;
+use super::register::Register;
+use crate::EngineError;
+use crate::weights::{MatrixId, TableId, VectorId};
+
+/// A product of an operation's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// `[width of to, width of the input]`
+    pub matrix: MatrixId,
+    /// Where it goes.
+    pub to: Register,
+}
+
+impl From<(MatrixId, Register)> for Product {
+    fn from((matrix, to): (MatrixId, Register)) -> Self {
+        Self { matrix, to }
+    }
+}
+
+/// One operation of a layer, for every token of a batch.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// `to` = `from / rms(from) * weight`.
+    Norm {
+        /// The input.
+        from: Register,
+        /// As wide as the input.
+        weight: VectorId,
+        /// The output.
+        to: Register,
+    },
+    /// RMS norm of each token's row in place, of latents and of heads together.
+    NormRow {
+        /// The rows.
+        register: Register,
+        /// As wide as a row.
+        weight: VectorId,
+    },
+    /// Several products of the same input: `to = matrix from`.
+    Linear {
+        /// The input.
+        from: Register,
+        /// At least one.
+        products: Vec<Product>,
+    },
+    /// `to += matrix from`.
+    LinearAdd {
+        /// The input.
+        from: Register,
+        /// `[width of to, width of from]`
+        matrix: MatrixId,
+        /// What is added to.
+        to: Register,
+    },
+    /// `to` = products of the parts of `from` with as many parts of the rows of `matrix`.
+    GroupedLinear {
+        /// The input.
+        from: Register,
+        /// `[width of to, width of a part]`
+        matrix: MatrixId,
+        /// The output.
+        to: Register,
+    },
+    /// `register += bias`.
+    AddBias {
+        /// What is added to.
+        register: Register,
+        /// As wide as the register.
+        bias: VectorId,
+    },
+    /// `Query`, `Gate` = the halves of each head in `QueryGate`.
+    SplitQueryGate,
+    /// RMS norm over each head of `heads` (`Query` or `Key`), then rotation by position.
+    NormRotate {
+        /// The heads.
+        heads: Register,
+        /// `[head_dim]`
+        weight: VectorId,
+    },
+    /// Rotation of `heads` (`Query` or `Key`) by position.
+    Rotate {
+        /// The heads.
+        heads: Register,
+    },
+    /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window.
+    Attend {
+        /// `[query_heads]`: scores that only take weight from the others.
+        sinks: Option<VectorId>,
+    },
+    /// Norms and rotates the row in `Key` and appends it to the layer's cache; `Context` = causal attention of `Query`
+    /// over the rows, per head the values of the weighted sum.
+    AttendLatent(LatentAttention),
+    /// From the products of the layer's matrices to `Context`: norms, rotations, compressed rows, their choice,
+    /// attention and the rotation back.
+    AttendCompressed(CompressedAttention),
+    /// `x *= sigmoid(gate)`.
+    SigmoidGate {
+        /// What is scaled.
+        x: Register,
+        /// As wide.
+        gate: Register,
+    },
+    /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
+    Convolve {
+        /// `[channels, kernel]`
+        weight: VectorId,
+    },
+    /// `Context` = gated delta rule of `Convolved`, `Beta`, `Decay`; updates the layer's state.
+    DeltaRule {
+        /// `[value_heads]`
+        decay_rate: VectorId,
+        /// `[value_heads]`
+        decay_bias: VectorId,
+    },
+    /// `Context` = RMS norm of each head of `Context`, times SiLU of `Z`.
+    GatedNorm {
+        /// `[value_dim]`
+        weight: VectorId,
+    },
+    /// `Normed` = the normed sum of the streams that a block reads; the weights of its output are remembered until
+    /// [`Op::CloseStreams`].
+    OpenStreams {
+        /// Where the streams are read.
+        site: Site,
+        /// Norm of the sum, `[hidden]`.
+        norm: VectorId,
+    },
+    /// `Residual` = the streams, mixed, with `from` added to each as [`Op::OpenStreams`] weighed it.
+    CloseStreams {
+        /// A block's output.
+        from: Register,
+    },
+    /// The streams of each token become one, which the output head reads; the last operation of a batch.
+    MergeStreams {
+        /// Where the streams are read.
+        site: Site,
+    },
+    /// `Residual += mixture(Normed)`: routing, shared expert and routed experts; closes the streams where there are
+    /// several.
+    Mixture(Mixture),
+    /// `Residual += down(silu(gate x) * up x)` with `x` in `Normed`.
+    Dense(Dense),
+}
+
+impl Op {
+    /// What it does, in a few words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Norm { .. } => "norm",
+            Self::NormRow { .. } => "norm of whole rows",
+            Self::Linear { .. } => "products",
+            Self::LinearAdd { .. } => "product, added",
+            Self::GroupedLinear { .. } => "product in groups",
+            Self::AddBias { .. } => "bias",
+            Self::SplitQueryGate => "split of queries and gates",
+            Self::NormRotate { .. } => "norm and rotation of heads",
+            Self::Rotate { .. } => "rotation of heads",
+            Self::Attend { .. } => "attention",
+            Self::AttendLatent(_) => "latent attention",
+            Self::AttendCompressed(_) => "compressed attention",
+            Self::SigmoidGate { .. } => "sigmoid gate",
+            Self::Convolve { .. } => "convolution",
+            Self::DeltaRule { .. } => "delta rule",
+            Self::GatedNorm { .. } => "gated norm of heads",
+            Self::OpenStreams { .. } => "opening of residual streams",
+            Self::CloseStreams { .. } => "closing of residual streams",
+            Self::MergeStreams { .. } => "merging of residual streams",
+            Self::Mixture(_) => "mixture of experts",
+            Self::Dense(_) => "dense network",
+        }
+    }
+
+    /// The operation with the registers that it reads and writes.
+    pub fn describe(&self) -> String {
+        let name = self.name();
+        let products = |products: &[Product]| {
+            let to = products.iter().map(|product| format!("{:?}", product.to));
+            to.collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Self::Norm { from, to, .. } => format!("{name} {from:?} -> {to:?}"),
+            Self::NormRow { register, .. } => format!("{name} {register:?}"),
+            Self::Linear { from, products: all } => {
+                format!("{name} {from:?} -> {}", products(all))
+            }
+            Self::LinearAdd { from, to, .. } | Self::GroupedLinear { from, to, .. } => {
+                format!("{name} {from:?} -> {to:?}")
+            }
+            Self::AddBias { register, .. } => format!("{name} {register:?}"),
+            Self::NormRotate { heads, .. } | Self::Rotate { heads } => format!("{name} {heads:?}"),
+            Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
+            Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
+            Self::CloseStreams { from } => format!("{name} {from:?}"),
+            Self::Mixture(mixture) => {
+                let shared = if mixture.shared.is_some() { ", a shared expert" } else { "" };
+                let table = if mixture.table.is_some() { ", chosen by a table" } else { "" };
+                format!("{name}{shared}{table}")
+            }
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// The parts of a layer: a cancelled batch stops between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// What mixes tokens.
+    Mixer,
+    /// A mixture of experts, or a dense network.
+    FeedForward,
+}
+
+impl Stage {
+    /// All of a layer, in order.
+    pub const ALL: [Self; 2] = [Self::Mixer, Self::FeedForward];
+}
+
+/// The operations of a layer.
+#[derive(Clone, Debug)]
+pub struct LayerProgram {
+    /// What the layer is.
+    pub spec: LayerSpec,
+    /// The operations of [`Stage::Mixer`].
+    pub mixer: Vec<Op>,
+    /// The operations of [`Stage::FeedForward`].
+    pub feed_forward: Vec<Op>,
+}
+
+impl LayerProgram {
+    /// The operations of a stage.
+    pub fn stage(&self, stage: Stage) -> &[Op] {
+        match stage {
+            Stage::Mixer => &self.mixer,
+            Stage::FeedForward => &self.feed_forward,
+        }
+    }
+
+    /// All operations, in order.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.mixer.iter().chain(&self.feed_forward)
+    }
+
+    /// The mixture of experts, where there is one.
+    pub fn mixture(&self) -> Option<&Mixture> {
+        self.feed_forward.iter().find_map(|op| match op {
+            Op::Mixture(mixture) => Some(mixture),
+            _ => None,
+        })
+    }
+
+    /// The mixer as timelines call it.
+    pub fn mixer_name(&self) -> &'static str {
+        match self.spec.mixer {
+            Mixer::Attention => "attention",
+            Mixer::Latent => "latent attention",
+            Mixer::DeltaNet => "delta net",
+            Mixer::Compressed(_) => "compressed attention",
+        }
+    }
+}
+
+/// The forward pass of a model, from the embedding to the input of the output head.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The layers, in order.
+    pub layers: Vec<LayerProgram>,
+}
+
+/// Why a device does not compute an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl Refusal {
+    /// The operation is not computed at all.
+    pub fn operation(op: &Op) -> Self {
+        Self(op.name().to_owned())
+    }
+
+    /// The operation is not computed in this form.
+    pub fn form(op: &Op, form: &str) -> Self {
+        Self(format!("{} {form}", op.name()))
+    }
+}
+
+impl Program {
+    /// The router of each layer that has one.
+    pub fn routers(&self) -> Vec<Option<MatrixId>> {
+        self.layers.iter().map(|layer| Some(layer.mixture()?.router)).collect()
+    }
+
+    /// The bias of each layer's router.
+    pub fn router_biases(&self) -> Vec<Option<VectorId>> {
+        self.layers.iter().map(|layer| layer.mixture()?.router_bias).collect()
+    }
+
+    /// The layers whose experts a table gives each token, and the tables.
+    pub fn given_layers(&self) -> Vec<(LayerId, TableId)> {
+        let tables = self.layers.iter().map(|layer| layer.mixture()?.table).enumerate();
+        tables.filter_map(|(layer, table)| Some((LayerId(layer as u16), table?))).collect()
+    }
+
+    /// Asks a device for every operation whether it `serves` it.
+    ///
+    /// # Errors
+    /// The operations that it refuses, by name, each with the first layer that has it.
+    pub fn check(
+        &self,
+        config: &ModelConfig,
+        kernels: &str,
+        serves: impl Fn(&LayerSpec, &Op) -> Result<(), Refusal>,
+    ) -> Result<(), EngineError> {
+        let mut refused: Vec<(String, usize)> = Vec::new();
+        for (index, layer) in self.layers.iter().enumerate() {
+            for Refusal(what) in layer.ops().filter_map(|op| serves(&layer.spec, op).err()) {
+                if refused.iter().all(|(other, _)| *other != what) {
+                    refused.push((what, index));
+                }
+            }
+        }
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let all = refused.into_iter().map(|(what, layer)| format!("{what} (layer {layer})"));
+        let (name, all) = (config.family.name(), all.collect::<Vec<_>>().join(", "));
+        let problem = format!("is {name}: the {kernels} do not compute {all}: use --device cpu");
+        Err(EngineError::Config { key: "model_type", problem })
+    }
+}

@@ -1,0 +1,123 @@
+//! The buffers that the operations of a layer read and write, and how wide a model makes them.
+
+use super::config::{Mixer, ModelConfig};
+
+/// An activation buffer of the running batch, one row per token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// The residual streams, `hidden` wide each; most models have one.
+    Residual,
+    /// The normed stream, `hidden`.
+    Normed,
+    /// Queries and gates as projected, per head query then gate: `2 * query_heads * head_dim`.
+    QueryGate,
+    /// Queries, `query_heads * head_dim`; in latent attention per head plain and rotated values.
+    Query,
+    /// Output gates, as wide as the queries.
+    Gate,
+    /// Keys, `key_value_heads * head_dim`; in latent attention the row that is cached.
+    Key,
+    /// Values, as wide as the keys.
+    Value,
+    /// Output of a mixer before its projection: attention's or the delta rule's width.
+    Context,
+    /// Delta rule: queries, keys and values before the convolution.
+    Mixed,
+    /// Delta rule: queries, keys and values after it.
+    Convolved,
+    /// Delta rule: the output gate.
+    Z,
+    /// Delta rule: write strengths before the sigmoid, one per value head.
+    Beta,
+    /// Delta rule: decays before the softplus, one per value head.
+    Decay,
+    /// Compressed attention: queries between their two matrices.
+    QueryLow,
+    /// Latent and compressed attention: the row from which queries are made.
+    QueryLatent,
+    /// Compressed attention: a token's values for compressed rows.
+    CompressedValues,
+    /// Their gates.
+    CompressedGates,
+    /// Compressed attention: a token's values for keys of the indexer.
+    IndexValues,
+    /// Their gates.
+    IndexGates,
+    /// Compressed attention: queries of the indexer.
+    IndexQuery,
+    /// What each of its heads weighs.
+    IndexWeights,
+    /// Compressed attention: the output between its two matrices.
+    OutputLow,
+}
+
+impl Register {
+    /// How many registers there are.
+    pub const COUNT: usize = Self::OutputLow as usize + 1;
+
+    /// Values per token of every register.
+    pub(crate) fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
+        let attention = &config.attention;
+        let keys = attention.key_value_heads * attention.head_dim;
+        let (queries, latent_values, query_latent) = match &config.latent {
+            None => (attention.query_heads * attention.head_dim, None, 0),
+            Some(latent) => (
+                attention.query_heads * (latent.plain_dim + attention.rope.dims),
+                Some(attention.query_heads * latent.value_dim),
+                latent.query_rank.unwrap_or(0),
+            ),
+        };
+        let (channels, values, heads) = match &config.delta {
+            Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
+            None => (0, 0, 0),
+        };
+        let gate = if attention.output_gate { queries } else { 0 };
+        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+        let mut widths = [0; Self::COUNT];
+        for (register, width) in [
+            (Self::Residual, streams * config.hidden),
+            (Self::Normed, config.hidden),
+            (Self::QueryGate, 2 * gate),
+            (Self::Query, queries),
+            (Self::Gate, gate),
+            (Self::Key, keys),
+            (Self::Value, if latent_values.is_some() { 0 } else { keys }),
+            (Self::Context, latent_values.unwrap_or(queries).max(values)),
+            (Self::Mixed, channels),
+            (Self::Convolved, channels),
+            (Self::Z, values),
+            (Self::Beta, heads),
+            (Self::Decay, heads),
+            (Self::QueryLatent, query_latent),
+        ] {
+            widths[register as usize] = width;
+        }
+        if let Some(compressed) = &config.compressed {
+            let (dim, index) = (attention.head_dim, &compressed.index);
+            let kinds = config.layers.iter().filter_map(|layer| match layer.mixer {
+                Mixer::Compressed(compression) => compression,
+                _ => None,
+            });
+            let (mut rows, mut keys) = (0, 0);
+            for kind in kinds {
+                rows = rows.max(kind.width(dim));
+                keys = keys.max(if kind.overlap { kind.width(index.dim) } else { 0 });
+            }
+            let heads = if keys > 0 { index.heads } else { 0 };
+            for (register, width) in [
+                (Self::QueryLow, compressed.query_rank),
+                (Self::QueryLatent, compressed.query_rank),
+                (Self::CompressedValues, rows),
+                (Self::CompressedGates, rows),
+                (Self::IndexValues, keys),
+                (Self::IndexGates, keys),
+                (Self::IndexQuery, heads * index.dim),
+                (Self::IndexWeights, heads),
+                (Self::OutputLow, compressed.output_groups * compressed.output_rank),
+            ] {
+                widths[register as usize] = width;
+            }
+        }
+        widths
+    }
+}

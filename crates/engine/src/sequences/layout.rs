@@ -1,0 +1,317 @@
+//! What each layer keeps of a sequence and where it lies: one description from which every device allocates, and by
+//! which sequences are copied.
+//!
+//! A sequence has pages, which grow with it, and a state of a fixed size. In a page lie, layer by layer, the keys and
+//! then the values of the layers that keep every position, or their latent rows alone, or compressed rows. The state
+//! of a snapshot holds the recurrent states of all delta layers, then their convolution tails, then what layers of
+//! compressed attention keep, then windows. Layers are named by their number in the model; those that a device does
+//! not have would keep nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kernels::{DeltaShape, KvType};
+use store::LayerId;
+
+use super::compressed_layout::CompressedLayout;
+use super::page_rows::{PageRows, Strips};
+use super::port::Memory;
+use super::snapshot::PAGE_TOKENS;
+use super::window_ring::WindowRing;
+use super::window_rows::WindowRows;
+use crate::model::config::{Mixer, ModelConfig};
+
+/// What a layer keeps of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Rows of every position.
+    Paged,
+    /// Rows of the last positions.
+    Window,
+    /// A recurrent state and a convolution tail.
+    State,
+    /// What compressed attention keeps, in the state and in pages.
+    Compressed,
+}
+
+/// How a device lays out rows of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowForm {
+    /// Blocks of `[heads, PAGE_TOKENS]` rows; windows are rings of such blocks.
+    Blocks,
+    /// Rows of all heads by position; windows are rows from a base on.
+    Rows,
+}
+
+/// Windows of all layers that keep one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Windows {
+    /// By layer with a window.
+    Rings(Vec<WindowRing>),
+    /// One form for all; `None` without such layers.
+    Rows(Option<WindowRows>),
+}
+
+/// A part of a snapshot's state that belongs to one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The recurrent state.
+    State,
+    /// The convolution tail.
+    Tail,
+    /// What compressed attention keeps.
+    Compressed,
+    /// The rows of a window.
+    Window,
+}
+
+/// Sizes and offsets of everything that a sequence carries.
+#[derive(Clone, Debug)]
+pub(crate) struct SequenceLayout {
+    /// By layer: what it keeps, and its number among the layers that keep the same.
+    layers: Vec<(Kept, usize)>,
+    /// How many layers keep each.
+    counts: [usize; 4],
+    /// Keys and values, or rows that are both.
+    sides: usize,
+    /// Bytes of one position's keys in one layer.
+    row: usize,
+    /// Values of a recurrent state, and of a convolution tail.
+    state: usize,
+    tail: usize,
+    windows: Windows,
+    compressed: CompressedLayout,
+    /// Where rows lie in a page.
+    rows: Arc<PageRows>,
+}
+
+impl SequenceLayout {
+    /// Rows of `kv_type`, in the device's form.
+    pub(crate) fn new(config: &ModelConfig, kv_type: KvType, form: RowForm) -> Self {
+        let mut counts = [0; 4];
+        let kept = config.layers.iter().map(|layer| {
+            let kept = match layer.mixer {
+                Mixer::Attention if layer.kept_window().is_some() => Kept::Window,
+                Mixer::Attention | Mixer::Latent => Kept::Paged,
+                Mixer::DeltaNet => Kept::State,
+                Mixer::Compressed(_) => Kept::Compressed,
+            };
+            counts[kept as usize] += 1;
+            (kept, counts[kept as usize] - 1)
+        });
+        let layers: Vec<_> = kept.collect();
+        let attention = &config.attention;
+        let (heads, head) = (attention.key_value_heads, kv_type.bytes_of_head(attention.head_dim));
+        let sides = if config.latent.is_some() { 1 } else { 2 };
+        let (state, tail) = config.delta.as_ref().map_or((0, 0), |delta| {
+            let tail = (delta.convolution_kernel - 1) * delta.channels();
+            let shape = DeltaShape {
+                key_heads: delta.key_heads,
+                value_heads: delta.value_heads,
+                key_dim: delta.key_dim,
+                value_dim: delta.value_dim,
+            };
+            match form {
+                // The processor's kernels pad columns.
+                RowForm::Blocks => (shape.state_len(), tail),
+                RowForm::Rows => (delta.value_heads * delta.key_dim * delta.value_dim, tail),
+            }
+        });
+        let all = config.layers.iter().filter_map(|layer| layer.kept_window());
+        let windows = match form {
+            RowForm::Blocks => {
+                let block = heads * PAGE_TOKENS * head;
+                Windows::Rings(all.map(|window| WindowRing::new(window, block)).collect())
+            }
+            RowForm::Rows => Windows::Rows(all.max().map(WindowRows::new)),
+        };
+        let compressed = CompressedLayout::new(config, kv_type);
+        let of_side = match form {
+            RowForm::Blocks => heads,
+            RowForm::Rows => 1,
+        };
+        let strips = sides * counts[Kept::Paged as usize] * of_side;
+        let mut strips = vec![Strips::of_tokens(strips, heads * head / of_side)];
+        strips.extend(compressed.strips());
+        let rows = Arc::new(PageRows::new(strips));
+        Self { layers, counts, sides, row: heads * head, state, tail, windows, compressed, rows }
+    }
+
+    /// Layers of the model.
+    #[cfg(test)]
+    pub(super) fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// What a layer keeps.
+    pub(crate) fn kept(&self, layer: LayerId) -> Kept {
+        self.layers[layer.index()].0
+    }
+
+    /// The number of a layer among those that keep the same.
+    pub(crate) fn index(&self, layer: LayerId) -> usize {
+        self.layers[layer.index()].1
+    }
+
+    /// How many layers keep this.
+    pub(crate) fn count(&self, kept: Kept) -> usize {
+        self.counts[kept as usize]
+    }
+
+    /// Two, keys and values; one where rows are both.
+    pub(crate) fn sides(&self) -> usize {
+        self.sides
+    }
+
+    /// Bytes of one position's keys in one layer; its values take as many.
+    pub(crate) fn row(&self) -> usize {
+        self.row
+    }
+
+    /// Bytes of a page's keys in one layer.
+    pub(crate) fn side_bytes(&self) -> usize {
+        PAGE_TOKENS * self.row
+    }
+
+    /// Values of a recurrent state.
+    pub(crate) fn state(&self) -> usize {
+        self.state
+    }
+
+    /// Values of a convolution tail.
+    pub(crate) fn tail(&self) -> usize {
+        self.tail
+    }
+
+    /// What layers of compressed attention keep.
+    pub(crate) fn compressed(&self) -> &CompressedLayout {
+        &self.compressed
+    }
+
+    /// The ring of a layer, where it keeps a window in one.
+    pub(crate) fn ring(&self, layer: LayerId) -> Option<WindowRing> {
+        match &self.windows {
+            Windows::Rings(rings) if self.kept(layer) == Kept::Window => {
+                Some(rings[self.index(layer)])
+            }
+            _ => None,
+        }
+    }
+
+    /// The form of windows that are rows from a base on.
+    pub(crate) fn window_rows(&self) -> Option<WindowRows> {
+        match self.windows {
+            Windows::Rows(rows) => rows,
+            Windows::Rings(_) => None,
+        }
+    }
+
+    /// Where rows of tokens lie in a page.
+    pub(crate) fn page_rows(&self) -> &Arc<PageRows> {
+        &self.rows
+    }
+
+    /// Pages of a sequence of `length` tokens.
+    pub(super) fn pages(&self, length: usize) -> usize {
+        if self.page_bytes() > 0 { length.div_ceil(PAGE_TOKENS) } else { 0 }
+    }
+
+    /// Sides of all layers that keep every position.
+    pub(super) fn paged_sides(&self) -> usize {
+        self.sides * self.count(Kept::Paged)
+    }
+
+    /// Layers whose windows are rows from a base on.
+    pub(super) fn windows_by_rows(&self) -> usize {
+        self.window_rows().map_or(0, |_| self.count(Kept::Window))
+    }
+
+    /// Bytes of a page.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.rows.bytes()
+    }
+
+    /// Where a layer's rows begin in a page: keys, then values.
+    pub(crate) fn page_start(&self, layer: LayerId) -> usize {
+        self.sides * self.index(layer) * self.side_bytes()
+    }
+
+    /// Values of the window of the layer with number `index` among those with one.
+    fn window_values(&self, index: usize) -> usize {
+        match &self.windows {
+            Windows::Rings(rings) => rings[index].values(),
+            // Whole words: rows come in multiples of 64.
+            Windows::Rows(rows) => {
+                rows.map_or(0, |rows| 2 * rows.kept() * self.row / size_of::<f32>())
+            }
+        }
+    }
+
+    /// Where the window of the layer with number `index` among those with one begins in a snapshot's state.
+    fn window_start(&self, index: usize) -> usize {
+        let deltas = self.count(Kept::State) * (self.state + self.tail);
+        let before: usize = (0..index).map(|index| self.window_values(index)).sum();
+        deltas + self.compressed.state_values + before
+    }
+
+    /// Where that window lies.
+    pub(super) fn window_range(&self, index: usize) -> Range<usize> {
+        let start = self.window_start(index);
+        start..start + self.window_values(index)
+    }
+
+    /// Values of a snapshot's state.
+    pub(crate) fn state_values(&self) -> usize {
+        self.window_start(self.count(Kept::Window))
+    }
+
+    /// Bytes of a snapshot's state.
+    pub(crate) fn state_bytes(&self) -> usize {
+        self.state_values() * size_of::<f32>()
+    }
+
+    /// Where a part of a layer lies in a snapshot's state.
+    pub(crate) fn range(&self, layer: LayerId, part: Part) -> Range<usize> {
+        let index = self.index(layer);
+        match part {
+            Part::State => self.memory_range(Memory::State(index)),
+            Part::Tail => self.memory_range(Memory::Tail(index)),
+            Part::Window => self.window_range(index),
+            Part::Compressed => {
+                let start = self.memory_range(Memory::Compressed).start;
+                let range = self.compressed.state_range(layer.index());
+                start + range.start..start + range.end
+            }
+        }
+    }
+
+    /// Where memory of a fixed size whose content a snapshot has as it is lies in a snapshot's state.
+    pub(crate) fn memory_range(&self, memory: Memory) -> Range<usize> {
+        let (deltas, state, tail) = (self.count(Kept::State), self.state, self.tail);
+        match memory {
+            Memory::State(index) => index * state..(index + 1) * state,
+            Memory::Tail(index) => {
+                let start = deltas * state + index * tail;
+                start..start + tail
+            }
+            Memory::Compressed => {
+                let start = deltas * (state + tail);
+                start..start + self.compressed.state_values
+            }
+            Memory::Ring(index) => self.window_range(index),
+            Memory::Rows { .. } | Memory::Pages | Memory::Window { .. } => 0..0,
+        }
+    }
+
+    /// All memory of a fixed size whose content a snapshot has as it is, in the order of its state.
+    pub(crate) fn fixed(&self) -> Vec<Memory> {
+        let deltas = self.count(Kept::State);
+        let mut fixed: Vec<_> = (0..deltas).map(Memory::State).collect();
+        fixed.extend((0..deltas).map(Memory::Tail));
+        fixed.extend((self.compressed.state_values > 0).then_some(Memory::Compressed));
+        if let Windows::Rings(rings) = &self.windows {
+            fixed.extend((0..rings.len()).map(Memory::Ring));
+        }
+        fixed
+    }
+}

@@ -1,0 +1,391 @@
+//! What sequences carry from token to token, and the points that they can go on from: one owner for every device.
+//!
+//! A [`SequenceLayout`] says what each layer keeps and where it lies; [`Sequences`] creates sequences, begins and ends
+//! batches of their tokens, and takes and restores snapshots ([`copies`]). Of a device it knows a few copies in its
+//! memory ([`port`]). No driver is known here.
+//!
+//! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. A batch of which the
+//! first tokens alone are kept would end there with a shorter length: pages need no more, and rings and states whose
+//! rows are written over would lie a few positions longer.
+
+mod compressed_layout;
+mod copies;
+mod held_pages;
+mod layout;
+mod page_rows;
+mod pool;
+mod port;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod window_ring;
+mod window_rows;
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
+pub(crate) use self::copies::Marks;
+use self::held_pages::HeldPages;
+pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
+use self::pool::Pool;
+pub(crate) use self::port::{Memory, Region, StateMemory};
+use self::snapshot::Page;
+pub(crate) use self::snapshot::SharedPage;
+pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
+pub(crate) use self::window_rows::WindowRows;
+use crate::EngineError;
+
+/// A sequence known to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceId(pub u32);
+
+impl SequenceId {
+    /// Its place in the memory of the device.
+    pub(crate) fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Tokens of one sequence in a batch: they continue it from its current length.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// The tokens, in order; at least one.
+    pub tokens: &'a [u32],
+}
+
+/// Where a run of a batch lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Whose run.
+    pub(crate) sequence: SequenceId,
+    /// Index of its first token in the batch.
+    pub(crate) first: usize,
+    /// How many tokens.
+    pub(crate) tokens: usize,
+    /// Position of its first token in the sequence.
+    pub(crate) position: usize,
+    /// Position of the first row that layers with a window have at the sequence's place when the run begins.
+    pub(crate) base: usize,
+}
+
+impl Span {
+    /// The sequence's length behind the run.
+    pub(crate) fn end(&self) -> usize {
+        self.position + self.tokens
+    }
+}
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Sequences.
+    pub(crate) sequences: usize,
+    /// Tokens of a sequence.
+    pub(crate) context: usize,
+    /// Pages in the process's memory.
+    pub(crate) pages: usize,
+    /// States of snapshots.
+    pub(crate) snapshots: usize,
+    /// Whether all of them are allocated at once.
+    pub(crate) ahead: bool,
+    /// [`StateMemory::shares_pages`].
+    pub(crate) shares_pages: bool,
+}
+
+/// What is known of a place.
+#[derive(Default)]
+struct Place {
+    /// `None` while the place is free.
+    length: Option<usize>,
+    /// Where pages are shared: those before `length`, and those of the batch in progress, which are the sequence's
+    /// alone.
+    pages: Vec<SharedPage>,
+    /// Position of the first row of the place's windows.
+    base: usize,
+}
+
+/// All sequences of a backend, and what snapshots of them are made of.
+pub(crate) struct Sequences {
+    layout: Arc<SequenceLayout>,
+    context: usize,
+    shares_pages: bool,
+    places: Vec<Place>,
+    /// Where pages are copied: which pages of a place have copies that a snapshot holds.
+    held: HeldPages<pool::Pooled<Page>>,
+    pages: Pool<Page>,
+    states: Pool<Vec<f32>>,
+    spans: Vec<Span>,
+    marks: Marks,
+    marked: Vec<Snapshot>,
+}
+
+fn full() -> EngineError {
+    EngineError::Request("no room for another snapshot".to_owned())
+}
+
+impl Sequences {
+    /// No sequences yet.
+    pub(crate) fn new(layout: Arc<SequenceLayout>, limits: Limits) -> Self {
+        let (page, values) = (layout.page_bytes(), layout.state_values());
+        Self {
+            layout,
+            context: limits.context,
+            shares_pages: limits.shares_pages,
+            places: (0..limits.sequences).map(|_| Place::default()).collect(),
+            held: HeldPages::new(limits.sequences, PAGE_TOKENS),
+            pages: Pool::new(limits.pages, limits.ahead, move || vec![0; page]),
+            states: Pool::new(limits.snapshots, limits.ahead, move || vec![0.0; values]),
+            spans: Vec::with_capacity(limits.sequences),
+            marks: Marks::default(),
+            marked: Vec::new(),
+        }
+    }
+
+    /// What a sequence carries.
+    pub(crate) fn layout(&self) -> &SequenceLayout {
+        &self.layout
+    }
+
+    /// Makes an empty sequence, whose states are zero.
+    ///
+    /// # Errors
+    /// All sequences exist already, or the device failed.
+    pub(crate) fn create<M: StateMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+    ) -> Result<SequenceId, EngineError> {
+        let Some(free) = self.places.iter().position(|place| place.length.is_none()) else {
+            let count = self.places.len();
+            let found = format!("all {count} sequences of the plan are in use");
+            return Err(EngineError::Request(found));
+        };
+        memory.clear(&self.fixed_regions(free)).map_err(Into::into)?;
+        self.held.succeed(free);
+        self.places[free] = Place { length: Some(0), ..Place::default() };
+        Ok(SequenceId(free as u32))
+    }
+
+    /// Forgets a sequence.
+    pub(crate) fn remove(&mut self, sequence: SequenceId) {
+        let place = &mut self.places[sequence.place()];
+        place.length = None;
+        place.pages.clear();
+    }
+
+    /// Whether there is such a sequence.
+    pub(crate) fn exists(&self, sequence: SequenceId) -> bool {
+        self.places[sequence.place()].length.is_some()
+    }
+
+    /// Tokens that a sequence holds.
+    pub(crate) fn length(&self, sequence: SequenceId) -> usize {
+        self.places[sequence.place()].length.unwrap_or(0)
+    }
+
+    /// Begins a batch: where its runs lie. Runs of one sequence continue each other.
+    ///
+    /// # Errors
+    /// A full context, or no page left where pages are shared.
+    pub(crate) fn begin(&mut self, runs: &[Run<'_>]) -> Result<&[Span], EngineError> {
+        self.marks.clear();
+        self.spans.clear();
+        let mut first = 0;
+        for &Run { sequence, tokens } in runs {
+            let earlier = self.spans.iter().filter(|span| span.sequence == sequence);
+            let earlier: usize = earlier.map(|span| span.tokens).sum();
+            let (position, tokens) = (self.length(sequence) + earlier, tokens.len());
+            if position + tokens > self.context {
+                let context = self.context;
+                let found = format!("{position} + {tokens} tokens exceed the context of {context}");
+                return Err(EngineError::Request(found));
+            }
+            self.spans.push(Span { sequence, first, tokens, position, base: 0 });
+            first += tokens;
+        }
+        for index in 0..self.spans.len() {
+            let span = self.spans[index];
+            match self.shares_pages {
+                true => self.reserve(span)?,
+                false => self.held.note_written(span.sequence.place(), span.position),
+            }
+        }
+        Ok(&self.spans)
+    }
+
+    /// Gives a sequence pages of its own for a run.
+    fn reserve(&mut self, span: Span) -> Result<(), EngineError> {
+        let full = || EngineError::Request("the key-value cache is full".to_owned());
+        let held = &mut self.places[span.sequence.place()].pages;
+        if !span.position.is_multiple_of(PAGE_TOKENS) && self.layout.page_bytes() > 0 {
+            // The page is written from here on; what a snapshot holds of it must stay.
+            let page = &mut held[span.position / PAGE_TOKENS];
+            if Arc::get_mut(page).is_none() {
+                let mut copy = self.pages.take().ok_or_else(full)?;
+                copy.copy_from_slice(page);
+                *page = Arc::new(copy);
+            }
+        }
+        while held.len() < self.layout.pages(span.end()) {
+            held.push(Arc::new(self.pages.take().ok_or_else(full)?));
+        }
+        Ok(())
+    }
+
+    /// The runs of the batch in progress.
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Says of the runs of the batch where the windows of their sequences lie, and makes room for those of a step of
+    /// answers, which append to the place itself. Each run of a prompt leaves its window at its sequence's place.
+    pub(crate) fn place_windows<M: StateMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        answers: bool,
+    ) -> Result<(), M::Error> {
+        let Some(rows) = self.layout.window_rows() else { return Ok(()) };
+        for index in 0..self.spans.len() {
+            let Span { sequence, position, .. } = self.spans[index];
+            let first = self.spans[..index].iter().all(|it| it.sequence != sequence);
+            let held = self.places[sequence.place()].base;
+            self.spans[index].base = match (answers, first) {
+                (false, false) => rows.base(position),
+                (false, true) | (true, false) => held,
+                (true, true) => {
+                    let own = self.spans.iter().filter(|it| it.sequence == sequence);
+                    let tokens = own.map(|it| it.tokens).sum();
+                    let (base, moved) = rows.making_room(held, position, tokens);
+                    if let Some((first, count)) = moved {
+                        self.move_windows(memory, sequence.place(), first, count)?;
+                    }
+                    self.places[sequence.place()].base = base;
+                    base
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Asks for a snapshot at the end of one run of the batch.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(crate) fn mark(&mut self, run: usize) -> Result<(), EngineError> {
+        let state = self.new_state()?;
+        self.marks.push(run, state);
+        Ok(())
+    }
+
+    /// The marks of the batch, to write to while the sequences are read.
+    pub(crate) fn take_pending(&mut self) -> Marks {
+        std::mem::take(&mut self.marks)
+    }
+
+    /// The marks of the batch.
+    pub(crate) fn put_pending(&mut self, marks: Marks) {
+        self.marks = marks;
+    }
+
+    /// Ends the batch: its tokens are now part of their sequences, and its marks are snapshots, as far as there is room
+    /// for their pages.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn commit<M: StateMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        answers: bool,
+    ) -> Result<(), M::Error> {
+        let rows = self.layout.window_rows();
+        for span in &self.spans {
+            let place = &mut self.places[span.sequence.place()];
+            if let Some(length) = &mut place.length {
+                *length += span.tokens;
+            }
+            if let (Some(rows), false) = (rows, answers) {
+                place.base = rows.base(span.end());
+            }
+        }
+        self.finish_marks(memory)
+    }
+
+    /// The snapshots that were asked for in the batch that has ended, in the order asked.
+    pub(crate) fn take_marks(&mut self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.marked)
+    }
+
+    /// Forgets the batch in progress and its marks, and all sequences but those of `live`, which that batch did not
+    /// change: what is left after a panic. What was suspended stays.
+    pub(crate) fn recover(&mut self, live: &[SequenceId]) {
+        self.spans.clear();
+        self.marks.clear();
+        self.marked.clear();
+        for place in 0..self.places.len() {
+            let sequence = SequenceId(place as u32);
+            if !live.contains(&sequence) {
+                self.remove(sequence);
+            }
+        }
+    }
+
+    /// Puts the batch aside: its tokens, and the residual stream between two layers.
+    pub(crate) fn suspend(&mut self, tokens: Vec<u32>, residual: Vec<f32>) -> Suspended {
+        Suspended { spans: self.spans.clone(), tokens, residual, marks: self.take_pending() }
+    }
+
+    /// Goes on with a batch that was put aside; gives its tokens and the residual stream. Windows are placed anew.
+    pub(crate) fn resume(&mut self, suspended: Suspended) -> (Vec<u32>, Vec<f32>) {
+        let Suspended { spans, tokens, residual, marks } = suspended;
+        (self.spans, self.marks) = (spans, marks);
+        (tokens, residual)
+    }
+
+    /// A snapshot of `length` tokens from outside.
+    pub(crate) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
+        let count = self.layout.pages(length);
+        let state = self.new_state().map_err(io::Error::other)?;
+        let rows = self.layout.page_rows();
+        snapshot::read_snapshot(length, rows, (&self.pages, count), state, input)
+    }
+
+    /// What can still be held.
+    pub(crate) fn room(&self) -> Room {
+        let free = |bytes: usize, free| if bytes > 0 { free } else { usize::MAX };
+        Room {
+            pages: free(self.layout.page_bytes(), self.pages.free()),
+            states: free(self.layout.state_values(), self.states.free()),
+        }
+    }
+
+    /// Pages that `tokens` more of a sequence may take from the room while they are computed.
+    pub(crate) fn batch_pages(&self, tokens: usize) -> usize {
+        if self.shares_pages { tokens / PAGE_TOKENS + 2 } else { 0 }
+    }
+
+    /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.
+    pub(crate) fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        if self.shares_pages {
+            return 0;
+        }
+        let copies = self.held.copies(sequence.place(), length / PAGE_TOKENS);
+        self.layout.pages(length) - copies
+    }
+
+    /// Where pages are copied: rows of a place have no memory from `tokens` on.
+    pub(crate) fn note_lost(&mut self, place: usize, tokens: usize) {
+        self.held.note_lost(place, tokens);
+    }
+
+    /// Where pages are shared: those of a sequence.
+    pub(crate) fn pages(&self, sequence: SequenceId) -> &[SharedPage] {
+        &self.places[sequence.place()].pages
+    }
+
+    /// As [`Sequences::pages`], to write to those of the batch in progress.
+    pub(crate) fn pages_mut(&mut self, sequence: SequenceId) -> &mut [SharedPage] {
+        &mut self.places[sequence.place()].pages
+    }
+}

@@ -1,0 +1,66 @@
+//! What a device offers to sequences: memory that has places for them.
+//!
+//! Every sequence has a place; what a place has is named by [`Memory`]. Lists of regions are copied at once, so that a
+//! device that waits for each copy waits once.
+
+use crate::EngineError;
+
+/// Memory of a place. Numbers are those of layers among those that keep the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Memory {
+    /// A recurrent state.
+    State(usize),
+    /// A convolution tail.
+    Tail(usize),
+    /// What all layers of compressed attention keep of a fixed size.
+    Compressed,
+    /// A window in a ring of blocks.
+    Ring(usize),
+    /// Rows of every position: keys on side 0, values on side 1.
+    Rows {
+        /// The layer.
+        layer: usize,
+        /// Keys, or values.
+        side: usize,
+    },
+    /// Pages of compressed rows, one after the other.
+    Pages,
+    /// Rows of the last positions, from a base on.
+    Window {
+        /// The layer.
+        layer: usize,
+        /// Keys, or values.
+        side: usize,
+    },
+}
+
+/// Bytes of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// Whose.
+    pub(crate) place: usize,
+    /// Of what.
+    pub(crate) memory: Memory,
+    /// The first byte.
+    pub(crate) start: usize,
+    /// How many.
+    pub(crate) bytes: usize,
+}
+
+/// Memory in which sequences lie. What a call asks for happens behind everything that was given to the device before.
+pub(crate) trait StateMemory {
+    /// What a failed device reports.
+    type Error: Into<EngineError>;
+
+    /// True where pages of keys and values are the process's own and are read in place: sequences and snapshots share
+    /// them, and there are no [`Memory::Rows`] and [`Memory::Pages`].
+    fn shares_pages(&self) -> bool;
+    /// Copies regions to the process's memory, one after the other, and waits.
+    fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), Self::Error>;
+    /// Copies bytes to regions, one after the other.
+    fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), Self::Error>;
+    /// Copies regions to others of the same length that do not overlap with them.
+    fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Self::Error>;
+    /// Fills regions with zeros. Those of a layer's state and of a layer's tail are whole.
+    fn clear(&mut self, regions: &[Region]) -> Result<(), Self::Error>;
+}

@@ -1,0 +1,410 @@
+//! Sequences over a device that is made of vectors: what it is asked for, and that every token finds what the tokens
+//! before it left, whatever was created, dropped, kept, restored and put aside in between.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::Path;
+
+use kernels::KvType;
+use store::LayerId;
+
+use super::*;
+use crate::model::config::ModelConfig;
+
+const SEQUENCES: usize = 3;
+const CONTEXT: usize = 3 * PAGE_TOKENS;
+
+/// The layout of a golden case on a GPU.
+fn layout(case: &str) -> Arc<SequenceLayout> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
+    let checkpoint = store::format::open(&folder.join("model")).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    Arc::new(SequenceLayout::new(&config, KvType::F16, RowForm::Rows))
+}
+
+/// Memory whose content nobody has written.
+struct Device {
+    layout: Arc<SequenceLayout>,
+    memory: HashMap<(usize, Memory), Vec<u8>>,
+    calls: Vec<String>,
+}
+
+impl Device {
+    fn of(&mut self, place: usize, memory: Memory) -> &mut [u8] {
+        let layout = &self.layout;
+        let bytes = || match memory {
+            Memory::Rows { .. } => CONTEXT * layout.row(),
+            Memory::Pages => layout.pages(CONTEXT) * layout.compressed().page_bytes,
+            Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.row(),
+            fixed => 4 * layout.memory_range(fixed).len(),
+        };
+        self.memory.entry((place, memory)).or_insert_with(|| vec![0xaa; bytes()])
+    }
+
+    fn bytes(&mut self, region: &Region) -> &mut [u8] {
+        &mut self.of(region.place, region.memory)[region.start..region.start + region.bytes]
+    }
+
+    fn note(&mut self, call: &str, region: &Region) {
+        let Region { place, memory, start, bytes } = region;
+        self.calls.push(format!("{call} {place} {memory:?} {start}+{bytes}"));
+    }
+}
+
+impl StateMemory for Device {
+    type Error = Infallible;
+
+    fn shares_pages(&self) -> bool {
+        false
+    }
+
+    fn read(&mut self, from: &[Region], mut to: &mut [u8]) -> Result<(), Infallible> {
+        for region in from {
+            self.note("read", region);
+            let (part, rest) = to.split_at_mut(region.bytes);
+            part.copy_from_slice(self.bytes(region));
+            to = rest;
+        }
+        assert!(to.is_empty(), "bytes that no region fills");
+        Ok(())
+    }
+
+    fn write(&mut self, to: &[Region], mut from: &[u8]) -> Result<(), Infallible> {
+        for region in to {
+            self.note("write", region);
+            let (part, rest) = from.split_at(region.bytes);
+            self.bytes(region).copy_from_slice(part);
+            from = rest;
+        }
+        assert!(from.is_empty(), "bytes that no region takes");
+        Ok(())
+    }
+
+    fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Infallible> {
+        for (from, to) in pairs {
+            self.note(&format!("copy to {} {}", to.place, to.start), from);
+            let bytes = self.bytes(from).to_vec();
+            self.bytes(to).copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, regions: &[Region]) -> Result<(), Infallible> {
+        for region in regions {
+            self.note("clear", region);
+            self.bytes(region).fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// What a layer leaves behind the tokens whose hash is `seed`.
+fn pattern(seed: u64, what: usize, bytes: usize) -> Vec<u8> {
+    let words = (0..bytes as u64).map(|at| {
+        let mixed = (seed ^ (what as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(at);
+        (mixed.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as u8
+    });
+    words.collect()
+}
+
+/// Sequences, their device, and what each should hold.
+struct World {
+    sequences: Sequences,
+    device: Device,
+    texts: HashMap<u32, Vec<u32>>,
+}
+
+impl World {
+    fn new(layout: &Arc<SequenceLayout>) -> Self {
+        let limits = Limits {
+            sequences: SEQUENCES,
+            context: CONTEXT,
+            pages: 40,
+            snapshots: 12,
+            ahead: false,
+            shares_pages: false,
+        };
+        let device =
+            Device { layout: Arc::clone(layout), memory: HashMap::new(), calls: Vec::new() };
+        let sequences = Sequences::new(Arc::clone(layout), limits);
+        Self { sequences, device, texts: HashMap::new() }
+    }
+
+    fn create(&mut self) -> Option<SequenceId> {
+        let sequence = self.sequences.create(&mut self.device).ok()?;
+        self.texts.insert(sequence.0, Vec::new());
+        Some(sequence)
+    }
+
+    fn remove(&mut self, sequence: SequenceId) {
+        self.sequences.remove(sequence);
+        self.texts.remove(&sequence.0);
+    }
+
+    fn snapshot(&mut self, sequence: SequenceId) -> Option<Snapshot> {
+        self.sequences.snapshot(&mut self.device, sequence).ok()
+    }
+
+    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot, text: &[u32]) {
+        self.sequences.restore(&mut self.device, sequence, snapshot).unwrap();
+        self.texts.insert(sequence.0, text.to_vec());
+    }
+
+    /// Runs a batch: answers, or prompts with marks at the ends of some runs, put aside on the way.
+    fn run(&mut self, runs: &[(SequenceId, Vec<u32>)], answers: bool, marks: &[usize]) {
+        let all = runs.iter().map(|(sequence, tokens)| Run { sequence: *sequence, tokens });
+        self.sequences.begin(&all.collect::<Vec<_>>()).unwrap();
+        marks.iter().for_each(|&run| self.sequences.mark(run).unwrap());
+        let Ok(()) = self.sequences.place_windows(&mut self.device, answers);
+        if !answers {
+            let suspended = self.sequences.suspend(vec![7], vec![1.0]);
+            assert_eq!(self.sequences.resume(suspended), (vec![7], vec![1.0]));
+            let Ok(()) = self.sequences.place_windows(&mut self.device, answers);
+        }
+        for (sequence, tokens) in runs {
+            self.texts.get_mut(&sequence.0).unwrap().extend(tokens);
+        }
+        let layers = 0..self.device.layout.layers() as u16;
+        for layer in layers.map(LayerId) {
+            for run in 0..runs.len() {
+                self.layer(layer, run, answers);
+            }
+        }
+        for run in 0..runs.len() {
+            self.compressed_rows(run);
+        }
+        let Ok(()) = self.sequences.commit(&mut self.device, answers);
+    }
+
+    /// Hashes of a sequence's tokens, one for each length from 1 on.
+    fn hashes(&self, sequence: SequenceId) -> Vec<u64> {
+        let text = &self.texts[&sequence.0];
+        let hash = |hash: &mut u64, token: &u32| {
+            *hash = (*hash ^ u64::from(*token)).wrapping_mul(0x0100_0000_01b3);
+            Some(*hash)
+        };
+        text.iter().scan(0xcbf2_9ce4_8422_2325, hash).collect()
+    }
+
+    /// What a layer does for a run: it finds what is behind the tokens before and leaves what is behind the run.
+    fn layer(&mut self, layer: LayerId, run: usize, answers: bool) {
+        let (span, layout) = (self.sequences.spans()[run], Arc::clone(&self.device.layout));
+        let (hashes, place) = (self.hashes(span.sequence), span.sequence.place());
+        let (index, row, number) = (layout.index(layer), layout.row(), usize::from(layer.0));
+        let rows = |position: usize, side| pattern(hashes[position], 8 * number + side, row);
+        let mut parts = Vec::new();
+        match layout.kept(layer) {
+            Kept::Paged => {
+                for side in 0..layout.sides() {
+                    let memory = self.device.of(place, Memory::Rows { layer: index, side });
+                    let mut rows_of = memory.chunks_exact_mut(row);
+                    for (position, held) in rows_of.by_ref().take(span.position).enumerate() {
+                        assert!(held == rows(position, side), "{layer:?}: {position} of {span:?}");
+                    }
+                    for position in span.position..span.end() {
+                        rows_of.next().unwrap().copy_from_slice(&rows(position, side));
+                    }
+                }
+            }
+            Kept::Window => {
+                let form = layout.window_rows().unwrap();
+                let base = form.base(span.position);
+                for side in [0, 1] {
+                    let held = self.device.of(place, Memory::Window { layer: index, side });
+                    for position in base.max(span.base)..span.position {
+                        let at = (position - span.base) * row;
+                        assert!(held[at..at + row] == rows(position, side), "{position}: {span:?}");
+                    }
+                    let to = if answers { span.position } else { form.base(span.end()) };
+                    let front = if answers { span.base } else { to };
+                    for position in to..span.end() {
+                        let at = (position - front) * row;
+                        held[at..at + row].copy_from_slice(&rows(position, side));
+                    }
+                }
+                parts.push(Part::Window);
+            }
+            Kept::State => parts.extend([Part::Tail, Part::State]),
+            Kept::Compressed => parts.push(Part::Compressed),
+        }
+        for part in parts {
+            if part != Part::Window {
+                let region = layout.region(place, layer, part);
+                let seed = |length: usize| pattern(hashes[length - 1], number, region.bytes);
+                let held = self.device.bytes(&region);
+                match span.position {
+                    0 => assert!(held.iter().all(|byte| *byte == 0), "{layer:?}: a new sequence"),
+                    length => assert!(held == seed(length), "{layer:?}: {part:?} of {span:?}"),
+                }
+                held.copy_from_slice(&seed(span.end()));
+            }
+            let Ok(()) = self.sequences.keep(&mut self.device, (layer, part), run);
+        }
+    }
+
+    /// Rows of pages that a run's tokens complete.
+    fn compressed_rows(&mut self, run: usize) {
+        let (span, layout) = (self.sequences.spans()[run], Arc::clone(&self.device.layout));
+        let page = layout.compressed().page_bytes;
+        if page == 0 {
+            return;
+        }
+        let (hashes, place) = (self.hashes(span.sequence), span.sequence.place());
+        let filled = |tokens: usize| {
+            let mut marked = vec![false; page];
+            let ranges = layout.compressed().filled(tokens);
+            ranges.into_iter().for_each(|range| marked[range].fill(true));
+            marked
+        };
+        for (position, hash) in hashes.iter().enumerate() {
+            let (number, token) = (position / PAGE_TOKENS, position % PAGE_TOKENS);
+            let (before, after) = (filled(token), filled(token + 1));
+            let held = &mut self.device.of(place, Memory::Pages)[number * page..][..page];
+            for (at, byte) in
+                held.iter_mut().enumerate().filter(|(at, _)| before[*at] != after[*at])
+            {
+                let expected = (hash >> (at % 8 * 8)) as u8;
+                if position < span.position {
+                    assert!(*byte == expected, "byte {at} of page {number}: {span:?}");
+                }
+                *byte = expected;
+            }
+        }
+    }
+}
+
+fn file_of(snapshot: &Snapshot) -> Vec<u8> {
+    let mut file = Vec::new();
+    (0..snapshot.full_pages()).for_each(|page| snapshot.write_page(page, &mut file).unwrap());
+    snapshot.write_rest(&mut file).unwrap();
+    file
+}
+
+/// The file of a text that nothing else has ever been beside.
+fn clean_file(layout: &Arc<SequenceLayout>, text: &[u32]) -> Vec<u8> {
+    let mut world = World::new(layout);
+    let sequence = world.create().unwrap();
+    world.run(&[(sequence, text.to_vec())], false, &[]);
+    file_of(&world.snapshot(sequence).unwrap())
+}
+
+#[test]
+fn every_token_finds_what_the_tokens_before_it_left() {
+    for case in ["qwen35-calm-mlx-mixed", "gptoss-calm-mxfp4", "deepseek-calm-hf", "dsv4-calm-hf"] {
+        let layout = layout(case);
+        let mut state = 0x5eed_u64;
+        let mut next = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % bound
+        };
+        let mut world = World::new(&layout);
+        let mut live: Vec<SequenceId> = Vec::new();
+        let mut kept: Vec<(Snapshot, Vec<u32>)> = Vec::new();
+        let (mut restored, mut filed) = (0, 0);
+        for _ in 0..250 {
+            let any = next(SEQUENCES);
+            let chosen = live.get(any).copied();
+            let length = chosen.map_or(0, |it| world.texts[&it.0].len());
+            let mut text =
+                |tokens: usize| -> Vec<u32> { (0..tokens).map(|_| next(60) as u32).collect() };
+            let choice = text(1)[0] % 10;
+            match (choice, chosen) {
+                (0 | 1, None) => live.extend(world.create()),
+                (0, Some(sequence)) => {
+                    world.remove(sequence);
+                    live.retain(|it| *it != sequence);
+                }
+                (2..=4, Some(sequence)) if length + 200 < CONTEXT => {
+                    // A prompt in two runs, marked behind the first.
+                    let tokens = 2 + text(1)[0] as usize * 3;
+                    let runs =
+                        [(sequence, text(tokens / 2)), (sequence, text(tokens - tokens / 2))];
+                    let room = world.sequences.room();
+                    let marks: &[usize] = if room.states > 0 { &[0] } else { &[] };
+                    let marked = [world.texts[&sequence.0].clone(), runs[0].1.clone()].concat();
+                    world.run(&runs, false, marks);
+                    kept.extend(
+                        world.sequences.take_marks().into_iter().map(|it| (it, marked.clone())),
+                    );
+                }
+                (5 | 6, Some(_)) => {
+                    let fits = |it: &&SequenceId| world.texts[&it.0].len() < CONTEXT;
+                    let runs: Vec<_> = live.iter().filter(fits).map(|it| (*it, text(1))).collect();
+                    world.run(&runs, true, &[]);
+                }
+                (7, Some(sequence)) if length > 0 => {
+                    if let Some(snapshot) = world.snapshot(sequence) {
+                        kept.push((snapshot, world.texts[&sequence.0].clone()));
+                    }
+                }
+                (8, Some(sequence)) if !kept.is_empty() => {
+                    let (snapshot, text) = &kept[text(1)[0] as usize % kept.len()];
+                    let length = text.len() - text.len() / 7;
+                    restored += 1;
+                    match snapshot.truncated(length) {
+                        Some(earlier) => world.restore(sequence, &earlier, &text[..length]),
+                        None => world.restore(sequence, snapshot, text),
+                    }
+                }
+                (9, _) if !kept.is_empty() => {
+                    let (snapshot, text) = kept.swap_remove(any % kept.len());
+                    let file = file_of(&snapshot);
+                    assert!(file == clean_file(&layout, &text), "{case}: {} tokens", text.len());
+                    filed += 1;
+                    drop(snapshot);
+                    let read = world.sequences.read(text.len(), &mut file.as_slice()).unwrap();
+                    kept.push((read, text));
+                    if kept.len() > 8 {
+                        kept.remove(0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert!(restored > 5 && filed > 5, "{case}: {restored} restored, {filed} read");
+    }
+}
+
+/// What a GPU is asked for, in order.
+#[test]
+fn a_place_that_has_a_page_is_not_written_and_copies_wait_once() {
+    let layout = layout("gptoss-calm-mxfp4");
+    let (row, paged, windows) =
+        (layout.row(), layout.count(Kept::Paged), layout.count(Kept::Window));
+    assert!(paged > 0 && windows > 0);
+    let mut world = World::new(&layout);
+    let text: Vec<u32> = (0..PAGE_TOKENS as u32 + 40).collect();
+    let sequence = world.create().unwrap();
+    world.run(&[(sequence, text.clone())], false, &[]);
+    assert!(world.device.calls.is_empty(), "no state to clear, nothing to keep");
+    let snapshot = world.snapshot(sequence).unwrap();
+    let rows = |call: &str, place: usize, start: usize, tokens: usize| {
+        let sides = (0..paged).flat_map(|layer| [0, 1].map(|side| Memory::Rows { layer, side }));
+        let line = |memory| format!("{call} {place} {memory:?} {}+{}", start * row, tokens * row);
+        sides.map(line).collect::<Vec<_>>()
+    };
+    let form = layout.window_rows().unwrap();
+    let window = |call: &str, place: usize, length: usize| {
+        let sides =
+            (0..windows).flat_map(|layer| [0, 1].map(|side| Memory::Window { layer, side }));
+        let bytes = (length - form.base(length)) * row;
+        sides.map(|memory| format!("{call} {place} {memory:?} 0+{bytes}")).collect::<Vec<_>>()
+    };
+    let calls = |world: &mut World| std::mem::take(&mut world.device.calls);
+    let page = rows("read", 0, 0, PAGE_TOKENS);
+    let rest = rows("read", 0, PAGE_TOKENS, 40);
+    assert_eq!(calls(&mut world), [window("read", 0, text.len()), page, rest].concat());
+    // A full page has a copy now.
+    assert_eq!(world.sequences.snapshot_pages(sequence, text.len()), 1);
+    // The next sequence at the place finds the full page there; another copies it from there.
+    world.remove(sequence);
+    let sequence = world.create().unwrap();
+    world.restore(sequence, &snapshot, &text);
+    let rest = rows("write", 0, PAGE_TOKENS, 40);
+    assert_eq!(calls(&mut world), [window("write", 0, text.len()), rest].concat());
+    let other = world.create().unwrap();
+    world.restore(other, &snapshot, &text);
+    let page = rows("copy to 1 0", 0, 0, PAGE_TOKENS);
+    let rest = rows("write", 1, PAGE_TOKENS, 40);
+    assert_eq!(calls(&mut world), [window("write", 1, text.len()), page, rest].concat());
+}

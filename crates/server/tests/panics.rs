@@ -199,7 +199,7 @@ fn the_third_panic_within_a_minute_ends_the_server_in_order() {
 #[test]
 fn a_panic_that_cuts_the_bookkeeping_of_experts_ends_the_server() {
     let trip = Arc::new(Trip::default());
-    trip.arm("norm_mixture", When::Inside, 0);
+    trip.arm("mixture of experts", When::Inside, 0);
     // Experts are streamed, so that a mixture asks under the store's lock whether it is still wanted.
     let slow = Some(Arc::new(std::sync::atomic::AtomicU64::new(1)));
     let setting = Setting { slow, ..setting(&trip, Some("qwen3-calm-hf")) };

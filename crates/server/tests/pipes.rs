@@ -123,7 +123,8 @@ fn files_of_an_older_format_are_a_miss_and_go() {
             std::fs::write(path, bytes).unwrap();
             if shared {
                 // Names were others: of another hash.
-                let name: String = path.file_stem().unwrap().to_str().unwrap().chars().rev().collect();
+                let name: String =
+                    path.file_stem().unwrap().to_str().unwrap().chars().rev().collect();
                 let suffix = path.extension().unwrap().to_str().unwrap();
                 std::fs::rename(path, path.with_file_name(format!("{name}.{suffix}"))).unwrap();
             }

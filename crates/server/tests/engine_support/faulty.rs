@@ -7,14 +7,8 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::EngineError;
-use engine::backend::{
-    Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
-};
-use engine::model::compressed_attention::CompressedAttention;
-use engine::model::dense::Dense;
-use engine::model::hyper_connections::Site;
-use engine::model::latent::LatentAttention;
-use engine::model::mixture::Mixture;
+use engine::backend::{Backend, Cancel, Purpose, Room, Run, SequenceId, Snapshot, Suspended};
+use engine::model::program::{Program, Stage};
 use engine::sampling::{Ranked, Wanted};
 use engine::weights::{MatrixId, TableId, VectorId};
 use store::LayerId;
@@ -96,7 +90,10 @@ impl Trip {
     /// What puts the faulty backend before another.
     pub(crate) fn between(self: &Arc<Self>) -> Between {
         let trip = Arc::clone(self);
-        let before = move |inner| Box::new(Faulty { inner, trip: Arc::clone(&trip) }) as Device;
+        let before = move |inner| {
+            let (trip, program) = (Arc::clone(&trip), Arc::default());
+            Box::new(Faulty { inner, trip, program }) as Device
+        };
         Between(Some(Arc::new(before)))
     }
 }
@@ -114,6 +111,7 @@ impl Cancel for Asked<'_> {
 struct Faulty {
     inner: Device,
     trip: Arc<Trip>,
+    program: Arc<Program>,
 }
 
 /// Operations that are passed on, with a place for a panic before and after each.
@@ -154,31 +152,6 @@ impl Backend for Faulty {
         fn commit(&mut self);
         fn take_marks(&mut self) -> Vec<Snapshot>;
         fn embed(&mut self, table: MatrixId);
-        fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register);
-        fn linear(&mut self, from: Register, products: &[(MatrixId, Register)]);
-        fn linear_add(&mut self, from: Register, matrix: MatrixId, to: Register);
-        fn split_query_gate(&mut self);
-        fn norm_and_rotate(&mut self, heads: Register, weight: VectorId);
-        fn rotate(&mut self, heads: Register);
-        fn add_bias(&mut self, register: Register, bias: VectorId);
-        fn open_streams(&mut self, site: &Site, norm: VectorId);
-        fn close_streams(&mut self, from: Register);
-        fn merge_streams(&mut self, site: &Site) -> Result<(), EngineError>;
-        fn attend_compressed(&mut self, layer: LayerId, weights: &CompressedAttention);
-        fn grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register);
-        fn attend(&mut self, layer: LayerId, sinks: Option<VectorId>);
-        fn norm_row(&mut self, register: Register, weight: VectorId);
-        fn attend_latent(&mut self, layer: LayerId, weights: &LatentAttention);
-        fn sigmoid_gate(&mut self, x: Register, gate: Register);
-        fn convolve(&mut self, layer: LayerId, weight: VectorId);
-        fn delta_rule(&mut self, layer: LayerId, decay_rate: VectorId, decay_bias: VectorId);
-        fn gated_norm(&mut self, weight: VectorId);
-        fn norm_linear(&mut self, norm: VectorId, products: &[(MatrixId, Register)]);
-        fn delta_output(&mut self, norm: VectorId, matrix: MatrixId);
-        fn attend_heads(&mut self, layer: LayerId, gated: bool, query_norm: VectorId, key_norm: VectorId);
-        fn attend_biased(&mut self, layer: LayerId, biases: [VectorId; 3], sinks: Option<VectorId>) -> bool;
-        fn attention_output(&mut self, gated: bool, matrix: MatrixId);
-        fn norm_dense(&mut self, norm: VectorId, dense: &Dense);
         fn logits(&mut self, tokens: &[usize], norm: VectorId, head: MatrixId) -> Result<&mut [f32], EngineError>;
         fn most_likely(&mut self, token: usize, norm: VectorId, head: MatrixId) -> Option<Result<u32, EngineError>>;
         fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError>;
@@ -195,43 +168,33 @@ impl Backend for Faulty {
         fn counters(&self) -> StoreCounters;
     }
 
-    fn delta_inputs(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixed: MatrixId,
-        others: &[(MatrixId, Register)],
-        convolution: VectorId,
-    ) {
-        self.trip.at("delta_inputs", When::Before);
-        self.inner.delta_inputs(layer, norm, mixed, others, convolution);
-        self.trip.at("delta_inputs", When::After);
+    fn prepare(&mut self, program: Arc<Program>) {
+        self.program = program;
     }
 
-    fn mixture(
+    /// The operations of the stage one by one, each as a program of its own.
+    fn run(
         &mut self,
         layer: LayerId,
-        mixture: &Mixture,
+        stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        self.trip.at("mixture", When::Before);
-        let done = self.inner.mixture(layer, mixture, &Asked(cancel, &self.trip, "mixture"));
-        self.trip.at("mixture", When::After);
-        done
-    }
-
-    fn norm_mixture(
-        &mut self,
-        layer: LayerId,
-        norm: VectorId,
-        mixture: &Mixture,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        self.trip.at("norm_mixture", When::Before);
-        let asked = Asked(cancel, &self.trip, "norm_mixture");
-        let done = self.inner.norm_mixture(layer, norm, mixture, &asked);
-        self.trip.at("norm_mixture", When::After);
-        done
+        let whole = Arc::clone(&self.program);
+        for op in whole.layers[layer.index()].stage(stage) {
+            let mut one = Program::clone(&whole);
+            let of_layer = &mut one.layers[layer.index()];
+            let list = match stage {
+                Stage::Mixer => &mut of_layer.mixer,
+                Stage::FeedForward => &mut of_layer.feed_forward,
+            };
+            *list = vec![op.clone()];
+            self.inner.prepare(Arc::new(one));
+            let name = op.name();
+            self.trip.at(name, When::Before);
+            self.inner.run(layer, stage, &Asked(cancel, &self.trip, name))?;
+            self.trip.at(name, When::After);
+        }
+        Ok(())
     }
 
     fn rank(

@@ -1,7 +1,7 @@
 //! Tokens of an answer to text: thinking set apart from the answer, stop strings held back.
 //!
-//! On a terminal, thinking is dim under a heading, and control characters of an answer are shown instead of sent. Anywhere else only the answer goes out, unless both are asked for:
-//! then thinking has an opening and a closing mark.
+//! On a terminal, thinking is dim under a heading, and control characters of an answer are shown instead of sent.
+//! Anywhere else only the answer goes out, unless both are asked for: then thinking has an opening and a closing mark.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;

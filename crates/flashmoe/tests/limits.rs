@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -111,7 +112,9 @@ impl Group {
             }
         });
         let (root, path) = found.ok_or("no control group of processes")?;
-        let name = format!("flashmoe-limits-{}", std::process::id());
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("flashmoe-limits-{}-{number}", std::process::id());
         let folder = Path::new(root).join(path.trim_start_matches('/')).join(name);
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let group = Self(folder);

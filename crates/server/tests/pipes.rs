@@ -1,6 +1,6 @@
-//! Goal: whatever lies in the place of a kept prompt's file, nobody waits for it: the prompt is computed, and the answer
-//! is the same. Files of an older format are a miss as well, and go. Method: pipes and old numbers put in the place of
-//! every file that a worker has kept, in its own folder and in a shared one.
+//! Goal: whatever lies in the place of a kept prompt's file, no thread waits for it: the prompt is computed, and the
+//! answer is the same. Files of an older format are a miss as well, and go. Method: pipes and old numbers put in the
+//! place of every file that a worker has kept, in its own folder and in a shared one.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 

@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
-use engine::text::{Language, TemplateHost};
+use engine::text::{Language, LanguageError, TemplateHost, TextError};
 
 use super::Plan;
 use crate::failure::Failure;
@@ -41,5 +41,9 @@ impl Plan {
 
 fn load(checkpoint: &store::format::Checkpoint, vocabulary: usize) -> Result<Language> {
     let language = Language::load(checkpoint, vocabulary, &TemplateHost::own_program());
-    Ok(language.map_err(|error| Failure::model(error.into()))?)
+    Ok(language.map_err(|error| match error {
+        // The template's process was lost, which need not be the model's fault.
+        LanguageError::File { reason: TextError::TemplateLost { .. }, .. } => Failure::io(error),
+        other => Failure::model(other.into()),
+    })?)
 }

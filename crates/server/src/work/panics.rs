@@ -1,9 +1,10 @@
 //! The border between a job and the engine's thread: a panic in a round of work ends the jobs that were at work.
 //!
 //! Their sequences are forgotten with the batch, the backend is made as good as new, and what was kept of prompts in
-//! memory is dropped, since a snapshot may have been half made. Jobs that were not part of the batch go on: no operation
-//! touches their sequences, and a batch that was suspended has a copy of all that it needs. A thread that panics again
-//! and again, or whose backend cannot recover, is not worth keeping: the status says so and the server ends in order.
+//! memory is dropped, since a snapshot may have been half made. Jobs that were not part of the batch go on: no
+//! operation touches their sequences, and a batch that was suspended has a copy of all that it needs. A thread that
+//! panics again and again, or whose backend cannot recover, is not worth keeping: the status says so and the server
+//! ends in order.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -174,8 +175,8 @@ mod tests {
         let begun = Instant::now();
         let mut panics = Panics::new(3);
         let mut at = |seconds| panics.note(begun + Duration::from_secs(seconds));
-        assert_eq!([at(0), at(30), at(61), at(62)], [Verdict::GoesOn; 4]);
-        assert_eq!(at(63), Verdict::Ends);
+        assert_eq!([at(0), at(30), at(61), at(91)], [Verdict::GoesOn; 4]);
+        assert_eq!(at(92), Verdict::Ends);
         let mut panics = Panics::new(3);
         let last = (0..12).map(|_| panics.note(begun)).last();
         assert_eq!(last, Some(Verdict::Lost));

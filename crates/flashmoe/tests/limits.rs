@@ -167,7 +167,8 @@ fn a_server_that_gets_no_thread_answers_and_ends() {
 fn is_told(output: &Output, case: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{case}");
-    assert_eq!(output.status.code(), Some(5), "{case}: {error}");
+    // 2 where the command line asked for so many.
+    assert!(matches!(output.status.code(), Some(2 | 5)), "{case}: {error}");
     assert!(!error.contains("panicked") && !error.contains("backtrace"), "{case}: {error}");
     assert!(error.lines().any(|line| line.starts_with("flashmoe: ")), "{case}: {error}");
 }

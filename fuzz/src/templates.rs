@@ -71,7 +71,7 @@ impl Ends {
             None => "rendered",
             Some(TextError::TemplateSyntax { .. }) => "not parsed",
             Some(TextError::TemplateRefused { .. }) => "raised",
-            Some(TextError::TemplateFailed { problem }) => {
+            Some(TextError::TemplateFailed { problem } | TextError::TemplateLost { problem }) => {
                 assert!(!problem.contains("its process was ended: "), "{problem}");
                 assert!(!problem.contains("cannot be started"), "{problem}");
                 let ends = ["of stack", "of memory", "steps", "and was ended", "longer than"];

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
-use store::io::platform::HOME;
+use store::io::platform::{HOME, Links, open_regular};
 use store::shown::{self, quoted};
 use toml::{Table, Value};
 
@@ -78,7 +78,7 @@ impl Configuration {
     pub(crate) fn read(program: &Command) -> Result<Self> {
         let none = Self { path: None, table: Table::new() };
         let Some(path) = path() else { return Ok(none) };
-        let file = match std::fs::File::open(&path) {
+        let file = match open_regular(&path, Links::Followed) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(none),
             Err(error) => {

@@ -4,6 +4,7 @@
 //! 5 input or output failed, 130 interrupted.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
@@ -150,6 +151,37 @@ impl Failure {
             Self::Interrupted => 130,
         }
     }
+}
+
+/// What the library panics with where a thread cannot be made.
+const NO_THREAD: [&str; 2] = ["failed to spawn thread", "OS can't spawn"];
+/// A server works: a panic is no reason to end the process.
+static SERVING: AtomicBool = AtomicBool::new(false);
+
+/// From now on the program ends with a line and a code where the system gives it no thread. Loading a model starts some
+/// that it cannot do without, in ways that panic.
+pub(crate) fn end_without_threads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let words = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+        let no_thread = NO_THREAD.iter().any(|start| words.starts_with(start));
+        if !no_thread || SERVING.load(Ordering::Relaxed) {
+            return usual(panic);
+        }
+        crate::progress::complain(
+            "flashmoe: the system gives this program no more threads: raise its limit (ulimit -u, pids.max)",
+        );
+        std::process::exit(
+            Failure::io(io::Error::from(io::ErrorKind::WouldBlock)).exit_code().into(),
+        );
+    }));
+}
+
+/// The model is loaded: from now on a panic ends what it was for, not the process.
+pub(crate) fn serves() {
+    SERVING.store(true, Ordering::Relaxed);
 }
 
 /// An error and its causes, outermost first, each said once: many errors' own words contain those of their cause.

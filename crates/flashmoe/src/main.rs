@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     if engine::text::is_template_process() {
         return engine::text::template_process();
     }
+    failure::end_without_threads();
     let mut out = Named::new("standard output", std::io::stdout().lock());
     let result = parse().and_then(|mut arguments| {
         progress::set_volume(arguments.quiet, arguments.verbose);

@@ -1,6 +1,6 @@
 //! Tokens of an answer to text: thinking set apart from the answer, stop strings held back.
 //!
-//! On a terminal, thinking is dim under a heading. Anywhere else only the answer goes out, unless both are asked for:
+//! On a terminal, thinking is dim under a heading, and control characters of an answer are shown instead of sent. Anywhere else only the answer goes out, unless both are asked for:
 //! then thinking has an opening and a closing mark.
 
 use std::io::{IsTerminal, Write};
@@ -75,6 +75,8 @@ pub(crate) struct AnswerPrinter<'a> {
     /// The next text follows a closing mark: its blank beginning is left out.
     closed: bool,
     printed: bool,
+    /// Standard output is a terminal: what a model writes must not command it. Elsewhere bytes stay as they are.
+    guarded: bool,
 }
 
 impl<'a> AnswerPrinter<'a> {
@@ -102,6 +104,7 @@ impl<'a> AnswerPrinter<'a> {
             thinking: false,
             closed: false,
             printed: false,
+            guarded: std::io::stdout().is_terminal(),
         })
     }
 
@@ -128,7 +131,7 @@ impl<'a> AnswerPrinter<'a> {
                         if !std::mem::replace(&mut self.thinking, true) {
                             self.write(self.style.opening())?;
                         }
-                        self.write(text)?;
+                        self.write_answer(text)?;
                     }
                 }
                 AnswerEvent::Text(text) => {
@@ -139,7 +142,7 @@ impl<'a> AnswerPrinter<'a> {
                     let text = if self.closed { text.trim_start_matches('\n') } else { text };
                     if !text.is_empty() {
                         self.closed = false;
-                        self.write(text)?;
+                        self.write_answer(text)?;
                     }
                 }
                 // Without tools on offer there are no calls: what looks like one is text.
@@ -148,6 +151,14 @@ impl<'a> AnswerPrinter<'a> {
         }
         self.events.extend(events);
         Ok(())
+    }
+
+    /// Writes what the model said.
+    fn write_answer(&mut self, text: &str) -> Result<()> {
+        match self.guarded {
+            true => self.write(&store::shown::for_terminal(text)),
+            false => self.write(text),
+        }
     }
 
     fn write(&mut self, text: &str) -> Result<()> {

@@ -50,7 +50,8 @@ fn has_input() -> bool {
 fn standard_input() -> Result<String> {
     let ended = Arc::new(AtomicBool::new(false));
     let watched = Arc::clone(&ended);
-    std::thread::spawn(move || {
+    // Without the thread nothing is said.
+    let _unsaid = std::thread::Builder::new().spawn(move || {
         std::thread::sleep(PATIENCE);
         if !watched.load(Ordering::Relaxed) {
             say(

@@ -1,17 +1,31 @@
-//! What asks the program to stop: SIGINT and SIGTERM on Unix; Ctrl-C, Ctrl-Break and the end of the session on
-//! Windows.
+//! What asks the program to stop: SIGINT and SIGTERM on Unix, and for a server SIGQUIT and SIGHUP; Ctrl-C, Ctrl-Break
+//! and the end of the session on Windows.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Calls `told` for every signal, on a thread of its own.
+/// Calls `told` for every signal, on a thread of its own. SIGHUP counts unless it was ignored when the program was
+/// started, as by nohup.
 #[cfg(unix)]
 pub(crate) fn listen(mut told: impl FnMut() + Send + 'static) -> io::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-    std::thread::spawn(move || signals.forever().for_each(|_| told()));
-    Ok(())
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let mut wanted = vec![SIGINT, SIGTERM, SIGQUIT];
+    if !is_ignored(SIGHUP) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = signal_hook::iterator::Signals::new(wanted)?;
+    let listener = std::thread::Builder::new().name("signals".to_owned());
+    listener.spawn(move || signals.forever().for_each(|_| told())).map(|_| ())
+}
+
+/// Whether a signal is ignored, where the system says so: on Linux.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// Sets `flag` at a signal; ends the program, with the code of an interrupted one, where it is set already.

@@ -1,7 +1,6 @@
 //! What bounds a streaming engine, measured on the spot: the disk at the model's record size, memory as the compute
 //! threads read it, and products of many tokens.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use anyhow::{Context, Result};
 use engine::backend::{cuda, gpu};
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::Checkpoint;
-use store::io::platform::FileExt;
+use store::io::platform::{FileExt, Links, open_regular};
 use store::split_mix::SplitMix64;
 
 use crate::failure::Failure;
@@ -149,7 +148,7 @@ fn probe_file(path: &Path, length: u64, record: usize) -> Result<DiskSpeed> {
     let places = (length / record as u64).max(1);
     let (opened, direct) = match store::io::open_uncached(path) {
         Ok(file) => (Ok(file), true),
-        Err(_) => (File::open(path), false),
+        Err(_) => (open_regular(path, Links::Followed), false),
     };
     let handle =
         opened.map_err(Failure::io).with_context(|| format!("cannot read {}", path.display()))?;

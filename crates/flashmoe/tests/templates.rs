@@ -54,6 +54,7 @@ fn attack(name: &str, source: &str, controls: &Arc<ControlTokens>) -> Result<Str
                 error,
                 TextError::TemplateSyntax { .. }
                     | TextError::TemplateFailed { .. }
+                    | TextError::TemplateLost { .. }
                     | TextError::TemplateRefused { .. }
             );
             assert!(typed, "{name}: {line}");

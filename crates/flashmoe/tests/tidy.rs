@@ -36,6 +36,22 @@ const CLOSED_ROOMS: &[(&str, &str)] = &[
     ("crates/engine/src/residency/", "use gpu::"),
 ];
 
+/// Places of the sources that open files in other ways than `open_regular`, and why.
+const PLAIN_OPENS: &[(&str, &str)] = &[
+    ("crates/store/src/io/platform/", "where files are opened for all"),
+    ("crates/store/src/arena.rs", "/proc/self/smaps"),
+    ("crates/server/src/temperature.rs", "/sys"),
+    ("crates/server/src/http/app.rs", "/proc/self/status"),
+    ("crates/flashmoe/src/plan/machine/proc.rs", "/proc and /sys"),
+    ("crates/flashmoe/src/signals.rs", "/proc/self/status"),
+    ("crates/flashmoe/src/commands/doctor.rs", "/proc and /sys"),
+    ("crates/flashmoe/src/commands/serve.rs", "a file of the command line may be a pipe"),
+    ("crates/flashmoe/src/commands/trace/mod.rs", "the same"),
+    ("crates/flashmoe/src/commands/eval/", "the same"),
+    ("crates/flashmoe/src/commands/score.rs", "the same"),
+    ("crates/flashmoe/src/commands/synth/shape.rs", "the same"),
+];
+
 struct Source {
     /// Relative to the workspace, with forward slashes.
     path: String,
@@ -66,6 +82,7 @@ const RULES: &[Rule] = &[
     dependencies_point_down,
     rooms_point_down,
     indexed,
+    opens_regular_files,
 ];
 
 fn short_enough(source: &Source) -> Breaches {
@@ -193,6 +210,31 @@ fn indexed(source: &Source) -> Breaches {
     })
 }
 
+/// A pipe in the place of a data file would hold a thread for ever: data files are opened by `open_regular` and
+/// `read_regular`.
+fn opens_regular_files(source: &Source) -> Breaches {
+    let inside = source.path.starts_with("crates/") && source.path.contains("/src/");
+    let tests = source.path.ends_with("/tests.rs") || source.path.contains("/tests/");
+    let allowed = PLAIN_OPENS.iter().any(|(place, _)| source.path.starts_with(place));
+    if !inside || tests || allowed || !source.has_extension(&["rs"]) {
+        return Vec::new();
+    }
+    let code = source.text.split("#[cfg(test)]\n").next().unwrap_or_default();
+    let forms = ["File::open(", "File::options(", "fs::read(", "fs::read_to_string("];
+    let lines = code.lines().enumerate();
+    let complaint = |(index, line): (usize, &str)| {
+        let form = forms.iter().find(|form| line.contains(**form))?;
+        // A method of another type, such as `MappedFile::open`.
+        let own = line
+            .split(form)
+            .next()
+            .is_some_and(|before| before.ends_with(|letter: char| letter.is_ascii_alphanumeric()));
+        let what = "use open_regular or read_regular of store::io::platform";
+        (!own).then(|| format!("{}: {form} waits at a pipe: {what}", index + 1))
+    };
+    lines.filter_map(complaint).collect()
+}
+
 fn numbered(source: &Source, complaint: impl Fn(&str) -> Option<String>) -> Breaches {
     let complaints = source.text.lines().enumerate();
     complaints
@@ -278,6 +320,10 @@ fn every_rule_catches_a_breach() {
         (
             indexed,
             source("docs/decisions.md", "## Index\n\n- 2026-11-21 One\n\n## One\n\n## Other\n"),
+        ),
+        (
+            opens_regular_files,
+            source("crates/server/src/a.rs", "let file = std::fs::File::open(path)?;\n"),
         ),
     ];
     for (index, (rule, source)) in breaches.iter().enumerate() {

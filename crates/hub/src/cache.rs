@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::SystemTime;
 
+use store::io::platform::{Links, open_regular};
+
 use crate::error::HubError;
 use crate::name::{ModelName, Quant};
 use crate::select::{Selection, part_of, quant_of};
@@ -300,7 +302,7 @@ fn list_snapshot(name: &ModelName, snapshot: &Path, found: &mut Vec<Cached>) {
 fn snapshot_of(repository: &Path) -> Option<PathBuf> {
     let snapshots = repository.join("snapshots");
     let mut commit = String::new();
-    if let Ok(file) = fs::File::open(repository.join("refs/main")) {
+    if let Ok(file) = open_regular(&repository.join("refs/main"), Links::Refused) {
         // A file that is no commit names nothing.
         let _ = file.take(64).read_to_string(&mut commit);
         let commit = commit.trim();
@@ -367,7 +369,7 @@ fn missing_of_checkpoint(snapshot: &Path, files: &[Entry]) -> Option<String> {
 
 /// The files that an index names; `None` when it cannot be read, which opening it will explain.
 fn shards_of_index(path: &Path) -> Option<BTreeSet<String>> {
-    let file = fs::File::open(path).ok()?;
+    let file = open_regular(path, Links::Followed).ok()?;
     let mut text = String::new();
     file.take(INDEX_BYTES_MAX).read_to_string(&mut text).ok()?;
     let value: serde_json::Value = serde_json::from_str(&text).ok()?;

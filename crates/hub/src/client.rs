@@ -7,6 +7,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use store::io::platform::{Links, read_regular};
 use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
@@ -82,10 +83,8 @@ impl Hub {
             .user_agent(concat!("flashmoe/", env!("CARGO_PKG_VERSION")));
         let mut roots = None;
         if let Some(file) = &settings.certificates {
-            let mut pem = Vec::new();
-            let opened = std::fs::File::open(file);
-            let read = opened.and_then(|it| it.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut pem));
-            read.map_err(|error| HubError::io(file, "read", error))?;
+            let read = read_regular(file, Links::Followed, CERTIFICATES_BYTES_MAX);
+            let pem = read.map_err(|error| HubError::io(file, "read", error))?;
             let certificates: Vec<_> = parse_pem(&pem)
                 .filter_map(|item| match item {
                     Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -207,8 +206,10 @@ impl Hub {
                 call = call.header(header::RANGE, format!("bytes={first}-{last}"));
             }
             let response = call.call().map_err(|error| {
+                let lasting = speaks_no_tls(&error);
                 let reason = store::shown::message(error).to_string();
-                Trouble::Passing(HubError::Network { url: shown_url(&url), reason }, None)
+                let error = HubError::Network { url: shown_url(&url), reason };
+                if lasting { Trouble::Final(error) } else { Trouble::Passing(error, None) }
             })?;
             let status = response.status();
             if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
@@ -330,6 +331,11 @@ fn tls(roots: Option<RootCerts>) -> TlsConfig {
         Some(roots) => builder.root_certs(roots).build(),
         None => builder.build(),
     }
+}
+
+/// Whether what answers speaks no TLS, or has a certificate that is not trusted: another attempt meets the same.
+fn speaks_no_tls(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// Scheme, host and port.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::http::{StatusCode, header};
 
@@ -110,7 +110,8 @@ impl Hub {
         Ok(Pulled { snapshot, model, fetched: fetched.into_inner() })
     }
 
-    /// Fetches a segment. What came before a failure is in `bytes`; attempts count from the last new byte.
+    /// Fetches a segment. What came before a failure is in `bytes`; attempts count anew once so many bytes came since
+    /// the last time as the slowest connection brings: one byte with every attempt is no progress.
     fn fetch(
         &self,
         name: &ModelName,
@@ -120,7 +121,8 @@ impl Hub {
         segments: &Segments<'_>,
         stop: &AtomicBool,
     ) -> Result<(), HubError> {
-        let (mut failures, mut best) = (0, 0);
+        let (mut failures, mut best, mut since) = (0, 0, Instant::now());
+        let slowest = self.settings.limits.slowest as f64;
         while (bytes.len() as u64) < segment.length {
             if segments.has_failed() {
                 return Err(HubError::Interrupted);
@@ -129,8 +131,9 @@ impl Hub {
                 continue;
             };
             *locked(&segment.job.url) = None;
-            if bytes.len() > best {
-                (best, failures) = (bytes.len(), 0);
+            let new = (bytes.len() - best) as f64;
+            if new > 0.0 && new >= slowest * since.elapsed().as_secs_f64() {
+                (best, failures, since) = (bytes.len(), 0, Instant::now());
             }
             failures += 1;
             self.settle(trouble, failures, stop)?;

@@ -2,10 +2,11 @@
 //! HF_TOKEN_PATH, HF_ENDPOINT, HF_HUB_OFFLINE; and the limits that a hub is held to.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use store::io::platform::HOME;
+use store::io::platform::{HOME, Links, read_regular};
 
 use crate::error::HubError;
 
@@ -145,7 +146,9 @@ fn token_file(file: &Path) -> Result<Option<(String, String)>, HubError> {
         let reason = format!("is {length} bytes long, which no token is");
         return Err(HubError::Setting { name: file.display().to_string(), reason });
     }
-    let text = std::fs::read_to_string(file).map_err(|error| HubError::io(file, "read", error))?;
+    let bytes = read_regular(file, Links::Followed, TOKEN_BYTES_MAX);
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|error| HubError::io(file, "read", error))?;
     Ok(Some((text.trim().to_owned(), file.display().to_string())))
 }
 

@@ -129,3 +129,22 @@ fn a_pipe_in_the_place_of_a_blob_is_not_waited_at() {
     let told = pull(&test, root.path()).unwrap_err().to_string();
     assert!(told.contains("it is no file"), "{told}");
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_reference_or_an_index_is_not_waited_at() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = snapshot(root.path());
+    fs::write(folder.join("config.json"), "{}").unwrap();
+    let refs = root.path().join("models--acme--tiny/refs");
+    fs::create_dir_all(&refs).unwrap();
+    let index = folder.join("model.safetensors.index.json");
+    for pipe in [refs.join("main"), index] {
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+    }
+    fs::write(folder.join("model-00001-of-00002.safetensors"), "x").unwrap();
+    let cache = Cache::new(root.path());
+    assert_eq!(cache.list().unwrap().len(), 1);
+    assert!(matches!(cache.find(&name("acme/tiny")), Found::Part(_)));
+    assert!(!cache.files(&name("acme/tiny")).is_empty());
+}

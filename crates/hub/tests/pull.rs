@@ -185,6 +185,18 @@ fn a_hub_that_dawdles_is_not_waited_for() {
 }
 
 #[test]
+fn one_new_byte_an_attempt_is_no_progress() {
+    let test = TestHub::start(files());
+    let folder = tempfile::tempdir().unwrap();
+    test.order(vec![Fault::Cut(1); 2000]);
+    let mut settings = settings(&test, folder.path());
+    settings.limits.slowest = 1 << 20;
+    let error = pull(settings).unwrap_err();
+    assert!(matches!(error, HubError::Network { .. }), "{error}");
+    assert!(test.asked().len() < 100, "{} requests", test.asked().len());
+}
+
+#[test]
 fn the_token_goes_to_the_hub_and_nowhere_else() {
     let test = TestHub::start(files());
     *test.state.token.lock().unwrap() = Some("hf_secret".to_owned());

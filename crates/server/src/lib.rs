@@ -26,5 +26,7 @@ mod tokens;
 pub mod understanding;
 pub mod work;
 
-pub use http::{Identify, Limits, ServeError, ServeOptions, Server, Stopper, System};
+pub use http::{
+    Identify, Limits, ServeError, ServeOptions, Server, Stopper, System, check_descriptors,
+};
 pub use log::{Level, Line, Log};

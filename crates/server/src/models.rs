@@ -104,6 +104,7 @@ pub(crate) fn health(loading: &Loading, phase: Phase) -> Response<Answer> {
             "a file of the model changed while it was served; restart the server"
         }
         Failing::DeviceLost => "the GPU was lost; restart the server",
+        Failing::Broken => "the engine failed again and again; the server ends, restart it",
         Failing::Ended => "the engine's thread has ended; restart the server",
     }
     .into();
@@ -117,14 +118,14 @@ fn unavailable(body: &Value) -> Response<Answer> {
 }
 
 /// That the process is worth keeping: it loads, or its engine's thread gave a sign of life within `silence`, be it from
-/// the midst of a layer. 503 is for a supervisor to restart it.
-pub(crate) fn live(loading: &Loading, silence: Duration) -> Response<Answer> {
+/// the midst of a layer, and no request has been `preparing` for longer. 503 is for a supervisor to restart it.
+pub(crate) fn live(loading: &Loading, preparing: Duration, silence: Duration) -> Response<Answer> {
     let Some(worker) = loading.worker() else {
         let body = json!({ "status": "loading", "percent": loading.percent() });
         return Answer::json(StatusCode::OK, &body);
     };
-    let silent = worker.silence();
-    let ended = worker.status().failing == Some(Failing::Ended);
+    let silent = worker.silence().max(preparing);
+    let ended = matches!(worker.status().failing, Some(Failing::Broken | Failing::Ended));
     let alive = silent <= silence && !ended;
     let status = if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = match (alive, ended) {

@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use store::timeline::{Event, Recorder, Recording, Track};
 
-use crate::http::{Answer, ApiError, Kind};
+use crate::http::{Answer, ApiError, Desk, Kind};
 
 /// Seconds, if the request does not say.
 const SECONDS: f64 = 10.0;
@@ -18,7 +18,10 @@ const SECONDS: f64 = 10.0;
 const SECONDS_MAX: f64 = 60.0;
 
 /// Records for as long as `query` says and answers with what happened. A client that leaves ends it.
-pub(crate) async fn response(query: Option<&str>) -> Result<Response<Answer>, ApiError> {
+pub(crate) async fn response(
+    query: Option<&str>,
+    aside: &Desk,
+) -> Result<Response<Answer>, ApiError> {
     let seconds = seconds(query)?;
     let recorder = Recorder::start().ok_or_else(|| {
         let message = "another recording is under way; ask again when it is over";
@@ -26,9 +29,7 @@ pub(crate) async fn response(query: Option<&str>) -> Result<Response<Answer>, Ap
     })?;
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     let recording = recorder.stop();
-    let written = tokio::task::spawn_blocking(move || trace(&recording).to_string()).await;
-    let text =
-        written.map_err(|_| ApiError::new(Kind::Server, "the recording could not be written"))?;
+    let text = aside.run(move || trace(&recording).to_string()).await?;
     Ok(Answer::whole(StatusCode::OK, "application/json", text))
 }
 

@@ -48,6 +48,43 @@ pub fn path(path: &Path) -> Shown<std::path::Display<'_>> {
     Shown { value: path.display(), characters: usize::MAX, quotes: false }
 }
 
+/// A text for a terminal, whole and on as many lines as it has: what is no character, tab or end of a line is escaped.
+/// What a model writes is somebody else's words, and must not set a title, a clipboard or colours.
+pub fn for_terminal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => out.push(character),
+            other if is_unprintable(other) => out.extend(other.escape_default()),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// JSON on one line whose strings have no character that must not reach a terminal: each is written as its number.
+pub fn json(value: &impl Display) -> String {
+    let text = value.to_string();
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_unprintable(character) {
+            // As JSON writes them: characters beyond 16 bits in two halves.
+            let mut halves = [0; 2];
+            for half in character.encode_utf16(&mut halves) {
+                out.push_str(&format!("\\u{half:04x}"));
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// Whether a text has characters that must not reach a terminal.
+pub fn is_printable(text: &str) -> bool {
+    !text.chars().any(is_unprintable)
+}
+
 impl<T: Display> Display for Shown<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quotes = self.quotes;
@@ -100,7 +137,9 @@ fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{200b}'..='\u{200f}'
+            '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}'
                 | '\u{feff}'
@@ -129,6 +168,20 @@ mod tests {
         assert_eq!(shown(&long).to_string(), format!("{exact}... (100000 bytes)"));
         assert_eq!(quoted(&long).to_string(), format!("\"{exact}...\" (100000 bytes)"));
         assert!(message("\u{1b}".repeat(1 << 20)).to_string().len() < 10 * MESSAGE_CHARACTERS);
+    }
+
+    #[test]
+    fn an_answer_cannot_command_a_terminal() {
+        let hostile = "a\tb\nc\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\u{61c}\r\u{7f}é";
+        let shown = for_terminal(hostile);
+        let escaped = r"\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\u{61c}\r\u{7f}";
+        assert_eq!(shown, format!("a\tb\nc{escaped}é"));
+        assert!(!is_printable(hostile) && is_printable("é"));
+        let value = serde_json::json!({ "name": "x\u{202e}\u{e0001}\u{9b}\u{1b}" });
+        let written = json(&value);
+        assert!(is_printable(&written), "{written}");
+        let read: serde_json::Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(read, value);
     }
 
     #[test]

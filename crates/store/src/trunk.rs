@@ -28,7 +28,9 @@ use crate::format::{Checkpoint, Extent, FileId, FormatError, PartSum, record_che
 use crate::io::FileChange;
 use crate::io::guard::GuardedMap;
 use crate::io::identity::Identity;
-use crate::io::platform::{FileExt, forget_pages, open_uncached, want_huge_pages};
+use crate::io::platform::{
+    FileExt, Links, forget_pages, open_regular, open_uncached, want_huge_pages,
+};
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +106,7 @@ struct MappedFile {
 
 impl MappedFile {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open_regular(path, Links::Followed)?;
         let identity = Identity::of(&file)?;
         let map = GuardedMap::new(&file)?;
         Ok(Self { path: path.to_owned(), file, identity, map })
@@ -372,7 +374,7 @@ impl<'a> Reader<'a> {
             let opened = match open_uncached(path) {
                 Ok(file) => (piece.file, file, true),
                 // A file system without direct reads.
-                Err(_) => (piece.file, File::open(path).map_err(failed)?, false),
+                Err(_) => (piece.file, open_regular(path, Links::Followed).map_err(failed)?, false),
             };
             self.file = Some(opened);
         }
@@ -387,7 +389,7 @@ impl<'a> Reader<'a> {
                 return Ok(());
             }
             // Some file systems take the flag and refuse the read; the buffered one tells the real cause.
-            let file = File::open(path).map_err(failed)?;
+            let file = open_regular(path, Links::Followed).map_err(failed)?;
             self.file = Some((piece.file, file, false));
         }
         let (_, file, _) = self.file.as_ref().expect("opened above");

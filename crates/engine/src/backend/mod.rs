@@ -205,6 +205,17 @@ pub trait Backend {
 
     /// Everything counted about experts since the model was loaded.
     fn counters(&self) -> StoreCounters;
+
+    /// Makes the device as good as new after a panic out of any of its operations: the batch in progress is forgotten,
+    /// and every sequence but those of `live`, which no operation of that batch may have changed. What was suspended
+    /// stays.
+    ///
+    /// # Errors
+    /// The device cannot tell what the panic left behind: it must not be used any more.
+    fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
+        let _ = live;
+        Err(EngineError::Request("this device cannot go on after a panic".to_owned()))
+    }
 }
 
 /// What needs no device.

@@ -325,6 +325,20 @@ impl Sequences {
         std::mem::take(&mut self.marked)
     }
 
+    /// Forgets the batch in progress and its marks, and all sequences but those of `live`, which that batch did not
+    /// change: what is left after a panic. What was suspended stays.
+    pub(crate) fn recover(&mut self, live: &[SequenceId]) {
+        self.spans.clear();
+        self.marks.clear();
+        self.marked.clear();
+        for place in 0..self.places.len() {
+            let sequence = SequenceId(place as u32);
+            if !live.contains(&sequence) {
+                self.remove(sequence);
+            }
+        }
+    }
+
     /// Puts the batch aside: its tokens, and the residual stream between two layers.
     pub(crate) fn suspend(&mut self, tokens: Vec<u32>, residual: Vec<f32>) -> Suspended {
         Suspended { spans: self.spans.clone(), tokens, residual, marks: self.take_pending() }

@@ -86,6 +86,13 @@ pub enum TextError {
         /// Message with line number, or the limit that was passed.
         problem: String,
     },
+    /// The process that runs the chat template was lost: it could not be started, it was ended, or it did not answer in
+    /// time. The conversation need not be at fault.
+    #[error("chat template: {}", message(problem))]
+    TemplateLost {
+        /// What became of it.
+        problem: String,
+    },
     /// A message of the conversation is not acceptable.
     #[error("messages[{index}]{}: {}", shown(field), message(problem))]
     Message {

@@ -10,6 +10,8 @@
 //! encodable and every id a fixed string of bytes. `truncation` and `padding` of the file are not
 //! applied, as in transformers, where they are set per call.
 
+use store::io::platform::{Links, read_regular};
+
 use super::control::ControlTokens;
 use super::decode::{DecodeStream, TokenTable};
 use super::file::{self, Parts};
@@ -40,7 +42,7 @@ impl Tokenizer {
         let read = |source| TextError::Read { path: path.display().to_string(), source };
         let length = std::fs::metadata(path).map_err(read)?.len();
         file::check_length(length)?;
-        Self::from_bytes(&std::fs::read(path).map_err(read)?)
+        Self::from_bytes(&read_regular(path, Links::Followed, length).map_err(read)?)
     }
 
     /// Loads the content of a tokenizer.json.

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use clap::CommandFactory;
 use store::io::platform::HOME;
+use store::shown;
 
 use crate::arguments::{Arguments, ConfigCommand};
 use crate::configuration::{self, Origin};
@@ -17,7 +18,7 @@ pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()>
             let (path, exists) =
                 place.ok_or_else(|| Failure::usage(format!("{HOME} is not set")))?;
             let note = if exists { "" } else { " (not there yet)" };
-            writeln!(out, "{}{note}", path.display()).map_err(Failure::io)?;
+            writeln!(out, "{}{note}", shown::path(&path)).map_err(Failure::io)?;
         }
         ConfigCommand::Show { command, all } => {
             let mut program = Arguments::command();
@@ -31,6 +32,7 @@ pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()>
                     false => setting.values.join(", "),
                 };
                 let (name, origin) = (setting.name, setting.origin);
+                let values = shown::line(values).to_string();
                 writeln!(out, "{name:<24} {values:<24} {origin}").map_err(Failure::io)?;
             }
         }

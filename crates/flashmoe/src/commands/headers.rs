@@ -4,8 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hub::{Hub, ModelName, Selection};
-use tempfile::TempDir;
+use hub::{Hub, ModelName, Scratch, Selection};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -16,7 +15,7 @@ pub(crate) struct Headers {
     pub(crate) path: PathBuf,
     /// Bytes that were fetched.
     pub(crate) fetched: u64,
-    _folder: TempDir,
+    _folder: Scratch,
 }
 
 impl Headers {
@@ -27,7 +26,7 @@ impl Headers {
         selection: &Selection,
         interrupt: &Interrupt,
     ) -> Result<Self> {
-        let folder = tempfile::tempdir().map_err(Failure::io)?;
+        let folder = hub.cache().scratch().map_err(Failure::hub)?;
         let fetched = hub.headers(name, selection, folder.path(), interrupt.flag());
         let fetched = fetched.map_err(Failure::hub)?;
         let first = selection.files.first().filter(|_| selection.quant.is_some());

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE_MS: &str = "3600000";
 /// For servers without a key; the clients insist on one.
 const ANY_KEY: &str = "none";
+/// Longest name of a model.
+const NAME_BYTES_MAX: usize = 256;
 /// Context below which agents' own prompts leave no room to work.
 const CONTEXT_MIN: u64 = 48 << 10;
 
@@ -297,10 +299,15 @@ fn ask(url: &str, key: Option<&str>) -> Result<Served> {
     let foreign = || anyhow!("what answers at {url} is not flashmoe");
     let body: Value = serde_json::from_str(body).map_err(|_| foreign())?;
     let model = &body["data"][0];
+    let name = model["id"].as_str().ok_or_else(foreign)?;
+    if name.len() > NAME_BYTES_MAX || !store::shown::is_printable(name) {
+        let name = store::shown::quoted(name);
+        return Err(anyhow!("the server calls its model {name}, which no client takes"));
+    }
     Ok(Served {
         url: url.to_owned(),
         key: key.unwrap_or(ANY_KEY).to_owned(),
-        model: model["id"].as_str().ok_or_else(foreign)?.to_owned(),
+        model: name.to_owned(),
         context: model["context_length"].as_u64().ok_or_else(foreign)?,
     })
 }
@@ -366,7 +373,11 @@ mod tests {
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1/", listener.local_addr().unwrap());
-        let answers = ["HTTP/1.0 401 x\r\n\r\n", "HTTP/1.0 200 x\r\n\r\n{}", "SSH-2.0", ""];
+        let escape = r#"HTTP/1.0 200 x
+
+{"data":[{"id":"a\u001b]0;b\u0007","context_length":9}]}"#;
+        let escape = &*Box::leak(escape.replace("x\n\n", "x\r\n\r\n").into_boxed_str());
+        let answers = ["HTTP/1.0 401 x\r\n\r\n", "HTTP/1.0 200 x\r\n\r\n{}", "SSH-2.0", "", escape];
         let thread = std::thread::spawn(move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -375,10 +386,15 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        for expected in
-            ["wants its key", "is not flashmoe", "no server answers", "no server answers"]
-        {
+        for expected in [
+            "wants its key",
+            "is not flashmoe",
+            "no server answers",
+            "no server answers",
+            "no client",
+        ] {
             let error = ask(&url, Some("k")).unwrap_err().to_string();
+            assert!(store::shown::is_printable(&error), "{error:?}");
             assert!(error.contains(expected), "{error}");
         }
         thread.join().unwrap();

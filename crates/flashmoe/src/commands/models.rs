@@ -22,7 +22,7 @@ pub(crate) fn list(arguments: &ListArguments, out: &mut dyn Write) -> Result<()>
     let models = cache.list().map_err(Failure::hub)?;
     if arguments.json {
         let rows: Vec<_> = models.iter().map(row).collect();
-        writeln!(out, "{}", json!(rows)).map_err(Failure::io)?;
+        writeln!(out, "{}", shown::json(&json!(rows))).map_err(Failure::io)?;
         return Ok(());
     }
     if models.is_empty() {
@@ -105,7 +105,8 @@ pub(crate) fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()>
         let models: Vec<_> = found.iter().map(row).collect();
         let files: Vec<_> =
             files.iter().map(|(path, bytes)| json!({"path": path, "bytes": bytes})).collect();
-        writeln!(out, "{}", json!({"models": models, "files": files})).map_err(Failure::io)?;
+        let all = shown::json(&json!({"models": models, "files": files}));
+        writeln!(out, "{all}").map_err(Failure::io)?;
         return Ok(());
     }
     let mut text = table(&found);

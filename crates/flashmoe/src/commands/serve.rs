@@ -25,6 +25,8 @@ use crate::supervisor::Supervisor;
 
 /// Longest file of keys or of a system prompt.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Panics of the engine within a minute that a server does not survive.
+const PANICS_MAX: usize = 3;
 /// Reading so many bytes takes a while: it is told.
 const TOLD_BYTES: u64 = 1 << 30;
 
@@ -107,6 +109,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
                 bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
             shared: shared_options(arguments, &plan, &name)?,
+            panics: PANICS_MAX,
             log: log.clone(),
         };
         let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);
@@ -130,6 +133,11 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     };
     loading.finish(Arc::clone(&worker) as Arc<dyn server::work::Worker>);
     stop_at_signals(stopper, supervisor.clone())?;
+    if serving.is_finished() {
+        return ended(serving);
+    }
+    server::check_descriptors().map_err(failure)?;
+    crate::failure::serves();
     let together = match plan.backend.sequences {
         1 => "one conversation at a time".to_owned(),
         count => format!("{count} conversations at a time"),
@@ -307,7 +315,10 @@ fn memory(plan: &Plan) -> Vec<(String, u64)> {
 
 fn failure(error: ServeError) -> Failure {
     match error {
-        ServeError::Listen { .. } => Failure::io(error),
+        ServeError::Listen { .. } | ServeError::Threads(_) | ServeError::Descriptors(_) => {
+            Failure::io(error)
+        }
+        ServeError::Broken => Failure::Run(error.into()),
         other => Failure::usage(other.to_string()),
     }
 }

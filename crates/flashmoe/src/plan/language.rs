@@ -21,7 +21,9 @@ impl LanguageBeside {
             source.check().map_err(|error| Failure::model(error.into()))?;
         }
         let (checkpoint, vocabulary) = (plan.checkpoint.clone(), plan.config.vocabulary);
-        Ok(Self(std::thread::spawn(move || load(&checkpoint, vocabulary))))
+        let thread = std::thread::Builder::new().name("language".to_owned());
+        let thread = thread.spawn(move || load(&checkpoint, vocabulary));
+        Ok(Self(thread.map_err(Failure::io)?))
     }
 
     /// Waits for it.

@@ -4,10 +4,11 @@
 //! body's limits, the fields, the template, the length of the prompt. So a status is always true, and a stream
 //! that has begun can only fail for reasons that are not the client's.
 //!
-//! Reading a body of JSON and making its prompt can take a tenth of a second, so both run on threads for such
+//! Reading a body of JSON and making its prompt can take a tenth of a second, so both run on a thread for such
 //! work (`prepare`), one request at a time, because each may take as much memory as the server has planned for that;
 //! what runs on the few threads that serve connections takes microseconds.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 
 use super::answer::Answer;
 use super::body::{read, too_large};
+use super::desk::Desk;
 use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
 use super::follow::{Trace, given_id};
@@ -45,7 +47,7 @@ use crate::log::{Level, Line};
 use crate::metrics::Outside;
 use crate::protocol::{Defaults, Envelope, Gathered, Protocol, Understand, near_miss};
 use crate::throttle::Throttle;
-use crate::work::{Conversation, Job, Loading, Owner, Preparing, Prompt, Worker};
+use crate::work::{Conversation, Failing, Job, Loading, Owner, Preparing, Prompt, Worker};
 use crate::{
     chat, completions, messages, metrics, models, ollama, responses, temperature, timeline, tokens,
 };
@@ -80,22 +82,27 @@ pub(crate) struct App {
     /// Where bodies are counted, and what is kept of them.
     room: Room,
     preparation: Preparation,
+    /// For what takes a moment and is no request's preparation.
+    aside: Arc<Desk>,
 }
 
 impl App {
+    /// # Errors
+    /// The system has no threads to give.
     pub(crate) fn new(
         options: &ServeOptions,
         worker: Arc<Loading>,
         identify: Arc<dyn Identify>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let guard = Guard::new(options);
         let started_s = identify.now_s();
         let log = Arc::new(Throttle::new(options.log.clone()));
         let (limits, heartbeats) = (options.limits, Arc::default());
         let room = Room::new(limits.requests_bytes);
-        let preparation = Preparation::default();
+        let preparation = Preparation::start()?;
+        let aside = Arc::new(Desk::start("aside")?);
         let closing = watch::Sender::new(false);
-        Self {
+        Ok(Self {
             worker,
             guard,
             limits,
@@ -107,7 +114,8 @@ impl App {
             closing,
             room,
             preparation,
-        }
+            aside,
+        })
     }
 
     /// Ends every answer that is still running, each with its protocol's error.
@@ -123,6 +131,12 @@ impl App {
     /// Requests that were taken and are not answered to their end.
     pub(crate) fn requests(&self) -> usize {
         self.room.requests()
+    }
+
+    /// Whether the engine is not usable any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        let worker = self.worker.worker();
+        worker.is_some_and(|worker| worker.status().failing == Some(Failing::Broken))
     }
 
     /// Logs what the server does by itself.
@@ -269,14 +283,20 @@ impl App {
         match route {
             Route::Asset(asset) => Ok(asset.response(&head.headers)),
             Route::Health => Ok(models::health(&self.worker, self.drain.phase())),
-            Route::Live => Ok(models::live(&self.worker, self.limits.silence)),
-            Route::Metrics => self.blocking(|app| Ok(app.metrics())).await,
+            Route::Live => {
+                let preparing = self.preparation.busy_for();
+                Ok(models::live(&self.worker, preparing, self.limits.silence))
+            }
+            Route::Metrics => {
+                let app = self.clone();
+                self.aside.run(move || app.metrics()).await
+            }
             Route::Models => Ok(models::list(&self.worker, self.started_s)),
             Route::Model(id) => models::one(&self.worker, &id, self.started_s),
             Route::Props => Ok(models::props(&**self.worker()?)),
             Route::Slots => Ok(models::slots(&**self.worker()?)),
             Route::Status => Ok(metrics::status(&self.worker)),
-            Route::Trace => timeline::response(head.uri.query()).await,
+            Route::Trace => timeline::response(head.uri.query(), &self.aside).await,
             Route::Loads => Ok(metrics::loads(&self.worker)),
             Route::ServerInfo => Ok(metrics::server_info(&self.worker)),
             Route::ModelInfo => Ok(metrics::model_info(&self.worker)),
@@ -367,7 +387,8 @@ impl App {
             let first = jobs.next().ok_or_else(no_prompt)?;
             let submitted = worker.submit(first);
             let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
-            let ticket = one_after_another(Arc::clone(worker), ticket, jobs.collect());
+            let aside = Arc::clone(&app.aside);
+            let ticket = one_after_another(Arc::clone(worker), aside, ticket, jobs.collect());
             Ok((request, envelope, ticket, received.warning.take()))
         };
         let ((request, envelope, ticket, warning), share) =
@@ -453,15 +474,6 @@ impl App {
             seed: self.identify.seed(),
             session: client.session.clone(),
         }
-    }
-
-    async fn blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        let app = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&app)).await;
-        done.unwrap_or_else(|_| Err(ApiError::new(Kind::Server, "the request could not be read")))
     }
 }
 

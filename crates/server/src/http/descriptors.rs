@@ -1,5 +1,7 @@
 //! How many connections the system lets the process have, and what it says when there are no more.
 
+use super::options::ServeError;
+
 /// Descriptors for everything but connections: shards of checkpoints, rings, timers.
 #[cfg(unix)]
 const OTHER_DESCRIPTORS: u64 = 1024;
@@ -27,6 +29,30 @@ pub(super) fn raise_limit(connections: usize) -> usize {
     let Some(most) = getrlimit(Resource::Nofile).current else { return connections };
     let most = most - OTHER_DESCRIPTORS.min(most / 2);
     connections.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
+}
+
+/// What a connection and the process of a chat template take.
+#[cfg(unix)]
+const NEEDED: usize = 8;
+
+/// Says whether a connection could be taken now.
+///
+/// # Errors
+/// Too few files may be open.
+#[cfg(unix)]
+pub fn check_descriptors() -> Result<(), ServeError> {
+    let more = (0..NEEDED).map(|_| rustix::io::dup(std::io::stderr()));
+    let all: Result<Vec<_>, _> = more.collect();
+    all.map(drop).map_err(|error| ServeError::Descriptors(error.into()))
+}
+
+/// As on Unix: handles have no limit there.
+///
+/// # Errors
+/// None.
+#[cfg(windows)]
+pub fn check_descriptors() -> Result<(), ServeError> {
+    Ok(())
 }
 
 /// As on Unix.

@@ -226,6 +226,7 @@ impl From<PrepareError> for ApiError {
             PrepareError::Conversation(_) => {
                 Self::new(Kind::InvalidRequest, message).at("messages")
             }
+            PrepareError::Template(_) => Self::new(Kind::Server, message),
             PrepareError::NoTemplate => Self::new(Kind::InvalidRequest, message),
             PrepareError::TooLong { prompt, context, counted } => {
                 too_long(message, prompt, context, counted)
@@ -259,7 +260,7 @@ impl From<JobError> for ApiError {
         match error {
             JobError::ShuttingDown => Self::new(Kind::Unavailable, message),
             JobError::SlowClient(_) => Self::new(Kind::Timeout, message),
-            JobError::Engine(_) => Self::new(Kind::Server, message),
+            JobError::Engine(_) | JobError::Panicked => Self::new(Kind::Server, message),
             JobError::Request { field, .. } => Self::new(Kind::InvalidRequest, message).at(field),
         }
     }

@@ -27,8 +27,6 @@ use crate::work::{Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
 const SERVING_THREADS: usize = 2;
-/// Threads that read bodies and make prompts.
-const READING_THREADS: usize = 4;
 /// Headers of a request; hyper's own limit.
 const HEADERS_MAX: usize = 100;
 /// Bytes of a socket that are read ahead; the library's own limit is twelve times this, for each connection.
@@ -101,7 +99,7 @@ impl Server {
     /// Serves until it is stopped, from before the worker is there.
     ///
     /// # Errors
-    /// Threads that cannot be started.
+    /// Threads that cannot be started, or an engine that is not usable any more.
     pub fn run(self, worker: Arc<Loading>) -> Result<(), ServeError> {
         self.run_loading(worker, Arc::new(System))
     }
@@ -127,15 +125,19 @@ impl Server {
         worker: Arc<Loading>,
         identify: Arc<dyn Identify>,
     ) -> Result<(), ServeError> {
+        room_for_threads(SERVING_THREADS).map_err(ServeError::Threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
-            .max_blocking_threads(READING_THREADS)
             .thread_name("flashmoe-http")
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
         let connections = descriptors::raise_limit(self.options.limits.connections);
-        let app = Arc::new(App::new(&self.options, worker, identify));
+        let app = {
+            let _inside = runtime.enter();
+            App::new(&self.options, worker, identify).map_err(ServeError::Threads)?
+        };
+        let app = Arc::new(app);
         let result = runtime.block_on(self.serve(app, connections));
         runtime.shutdown_background();
         result
@@ -150,6 +152,7 @@ impl Server {
         let ended = watch::Sender::new(false);
         let mut drained = std::pin::pin!(drain(Arc::clone(&app), self.stop.subscribe(), limits));
         let mut log_due = tokio::time::interval(LOG_INTERVAL);
+        let mut broken = false;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -157,6 +160,10 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 _ = log_due.tick() => {
                     app.tell_log();
+                    if !broken && app.is_broken() {
+                        broken = true;
+                        self.stop.send_replace(true);
+                    }
                     continue;
                 }
             };
@@ -196,8 +203,27 @@ impl Server {
         let all = u32::try_from(connections).unwrap_or(u32::MAX);
         let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
         app.tell_log();
-        Ok(())
+        if broken { Err(ServeError::Broken) } else { Ok(()) }
     }
+}
+
+/// Says whether the system gives so many threads: the runtime would panic without them.
+fn room_for_threads(count: usize) -> std::io::Result<()> {
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(std::sync::Mutex::new(held));
+    let mut threads = Vec::new();
+    let mut made = Ok(());
+    for _ in 0..count {
+        let held = Arc::clone(&held);
+        let wait = move || _ = held.lock().map(|held| held.recv());
+        match std::thread::Builder::new().name("room".to_owned()).spawn(wait) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => made = Err(error),
+        }
+    }
+    drop(hold);
+    threads.into_iter().for_each(|thread| _ = thread.join());
+    made
 }
 
 /// Waits for the stop, then until what was taken is done, or has had its time.

@@ -8,6 +8,7 @@ mod answer;
 mod app;
 mod body;
 mod descriptors;
+mod desk;
 mod drain;
 mod error;
 mod follow;
@@ -25,12 +26,14 @@ mod stream;
 mod told;
 mod whole;
 
+pub use descriptors::check_descriptors;
 pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, ServeError, ServeOptions};
 
 pub(crate) use answer::Answer;
 pub(crate) use body::object;
+pub(crate) use desk::Desk;
 pub(crate) use drain::Phase;
 pub(crate) use error::{ApiError, Kind};
 pub(crate) use options::VALUES_MAX;

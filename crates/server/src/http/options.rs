@@ -168,6 +168,12 @@ pub enum ServeError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// The engine is not usable any more, so the server has ended.
+    #[error("the engine failed again and again, so the server has ended; the lines above say why")]
+    Broken,
+    /// There are too few descriptors to take connections.
+    #[error("too few files may be open to take connections: raise the limit (ulimit -n): {0}")]
+    Descriptors(std::io::Error),
     /// The threads that serve cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(std::io::Error),

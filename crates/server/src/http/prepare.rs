@@ -4,14 +4,16 @@
 //! one request, so one is in work; the others wait here with their bodies, which are counted (`room`). A client
 //! that goes away leaves its place in the line at once, and what is in work for it ends at the next look.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
 
 use super::body::object;
-use super::error::{ApiError, Kind};
+use super::desk::Desk;
+use super::error::ApiError;
 use super::room::Share;
 
 /// Bodies from this size on are worth looking for memory to give back.
@@ -32,17 +34,9 @@ impl Received {
     }
 }
 
-/// Where requests are prepared.
+/// Where requests are prepared: on a thread of its own, which is made with the server.
 #[derive(Debug)]
-pub(super) struct Preparation {
-    turn: Arc<Semaphore>,
-}
-
-impl Default for Preparation {
-    fn default() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)) }
-    }
-}
+pub(super) struct Preparation(Desk);
 
 /// Says that the client has gone when the future that waits for it is dropped.
 #[derive(Default)]
@@ -55,6 +49,14 @@ impl Drop for Leaving {
 }
 
 impl Preparation {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub(super) fn start() -> io::Result<Self> {
+        Ok(Self(Desk::start("prepare")?))
+    }
+
     /// Runs `work` when it is this request's turn; `work` may ask whether its client has gone. The share of the room
     /// comes back with the result.
     pub(super) async fn run<T: Send + 'static>(
@@ -62,22 +64,24 @@ impl Preparation {
         mut received: Received,
         work: impl FnOnce(&mut Received, &dyn Fn() -> bool) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Share), ApiError> {
-        let failed = || ApiError::new(Kind::Server, "the request could not be read");
-        let turn = self.turn.clone().acquire_owned().await.map_err(|_| failed())?;
         let leaving = Leaving::default();
         let gone = Arc::clone(&leaving.0);
-        let done = tokio::task::spawn_blocking(move || {
+        let done = self.0.run(move || {
             let large = received.bytes.len() > LARGE_BYTES;
             let result = work(&mut received, &|| gone.load(Ordering::Relaxed));
             received.bytes = Vec::new();
             if large {
                 store::heap::give_back();
             }
-            drop(turn);
             result.map(|value| (value, received.share))
         });
-        let result = done.await.map_err(|_| failed());
+        let result = done.await;
         drop(leaving);
         result?
+    }
+
+    /// How long the request in work has been prepared.
+    pub(super) fn busy_for(&self) -> Duration {
+        self.0.busy_for()
     }
 }

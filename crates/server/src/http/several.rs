@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::desk::Desk;
 use crate::work::{Event, Job, JobError, Refusal, Ticket, Worker};
 
 /// Events between the jobs and the stream: what a slow reader holds back is held by the job's own outbox.
@@ -16,7 +17,12 @@ const EVENTS: usize = 16;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The events of `first`, then those of the jobs in `rest`; each end but the last becomes [`Event::Next`].
-pub(super) fn one_after_another(worker: Arc<dyn Worker>, first: Ticket, rest: Vec<Job>) -> Ticket {
+pub(super) fn one_after_another(
+    worker: Arc<dyn Worker>,
+    aside: Arc<Desk>,
+    first: Ticket,
+    rest: Vec<Job>,
+) -> Ticket {
     if rest.is_empty() {
         return first;
     }
@@ -34,7 +40,7 @@ pub(super) fn one_after_another(worker: Arc<dyn Worker>, first: Ticket, rest: Ve
             let submitted = tokio::select! {
                 biased;
                 () = sender.closed() => return,
-                submitted = submit(&worker, job) => submitted,
+                submitted = submit(&worker, &aside, job) => submitted,
             };
             ticket = match submitted {
                 Ok(ticket) => ticket,
@@ -68,11 +74,11 @@ async fn forward(ticket: &mut Ticket, sender: &mpsc::Sender<Event>, last: bool) 
 }
 
 /// Submits a job, again and again while the queue is full.
-async fn submit(worker: &Arc<dyn Worker>, job: Job) -> Result<Ticket, JobError> {
+async fn submit(worker: &Arc<dyn Worker>, aside: &Desk, job: Job) -> Result<Ticket, JobError> {
     loop {
         let (worker, job) = (Arc::clone(worker), job.clone());
         // Limits of the answer are checked, which takes a moment.
-        let submitted = tokio::task::spawn_blocking(move || worker.submit(job)).await;
+        let submitted = aside.run(move || worker.submit(job)).await;
         match submitted {
             Ok(Ok(ticket)) => return Ok(ticket),
             Ok(Err(Refusal::QueueFull { .. })) => tokio::time::sleep(AGAIN).await,

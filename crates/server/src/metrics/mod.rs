@@ -98,6 +98,8 @@ fn write_status(page: &mut Exposition, status: &Status) {
         |page: &mut Exposition, name, help, value: u64| page.single(name, "counter", help, value);
     count(page, "prompt_tokens_total", "Prompt tokens computed.", status.prompt_tokens);
     count(page, "generation_tokens_total", "Tokens generated.", status.generated_tokens);
+    let panics = "Panics of the engine; each ended the requests that were at work.";
+    count(page, "engine_panics_total", panics, status.panics);
     count(page, "requests_refused_total", "Refused: the queue was full.", status.refused);
     page.labelled("requests_completed_total", "Ended, by reason.", "reason", &status.finished);
     page.labelled("requests_cancelled_total", "Cancelled, by stage.", "stage", &status.cancelled);

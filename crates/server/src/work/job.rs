@@ -321,6 +321,9 @@ pub enum JobError {
     /// The engine failed: a read, a device, damaged weights.
     #[error("{0}")]
     Engine(String),
+    /// The engine panicked while it worked for this job.
+    #[error("the engine failed while it worked for this request; nothing of it is left, try again")]
+    Panicked,
     /// What the client asked for cannot be gone on with: its constraint and its biases leave no token.
     #[error("{field}: {problem}")]
     Request {
@@ -343,6 +346,9 @@ pub enum PrepareError {
     /// A message or a template variable that the template does not take.
     #[error("{0}")]
     Conversation(String),
+    /// The template's process was lost: nobody knows whether the conversation is at fault.
+    #[error("{0}")]
+    Template(String),
     /// The model has no chat template.
     #[error("this model has no chat template")]
     NoTemplate,

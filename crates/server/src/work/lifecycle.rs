@@ -9,9 +9,11 @@ use store::cache::{ReadCause, StoreError};
 use store::timeline;
 
 use super::active::{Active, Doing, Fault};
+use super::blame::told;
+use super::keeping::note_disk;
 use super::prefix::{Found, Miss, Place, shared_tokens};
 use super::queue::Waiting;
-use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING, note_disk};
+use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING};
 use super::{Event, Failing, Finish, FinishReason, JobError, Priority, Stage};
 use crate::log::Level;
 
@@ -19,6 +21,7 @@ impl Scheduler {
     /// Ends jobs whose clients have gone, wherever they are, and delivers what others have not read.
     pub(super) fn forget_gone(&mut self) {
         for index in (0..self.active.len()).rev() {
+            self.works_for(&[index]);
             let active = &mut self.active[index];
             active.outbox.flush();
             if active.outbox.is_closed() {
@@ -28,6 +31,7 @@ impl Scheduler {
                 self.cancel(index, true);
             }
         }
+        self.at_work.clear();
         self.draining.retain_mut(|outbox| {
             !outbox.flush() && !outbox.is_closed() && outbox.stuck_for() < SLOW_CLIENT
         });
@@ -47,7 +51,9 @@ impl Scheduler {
                 waiting
             };
             let Some(waiting) = waiting else { return };
+            self.in_hand = Some(waiting.outbox.sender());
             self.start(waiting);
+            self.in_hand = None;
         }
     }
 
@@ -93,8 +99,9 @@ impl Scheduler {
             Ok(sequence) => sequence,
             Err(error) => {
                 self.note_failing(&error);
+                self.shared.log(Level::Error, &format!("{id}: failed: {error}"));
                 let mut outbox = waiting.outbox;
-                outbox.send(Event::Failed(JobError::Engine(error.to_string())));
+                outbox.send(Event::Failed(told(&error, &id)));
                 self.draining.push(outbox);
                 return;
             }
@@ -163,17 +170,18 @@ impl Scheduler {
 
     /// Takes a job out of the running ones and frees its sequence.
     pub(super) fn remove(&mut self, index: usize) -> Active {
-        let active = self.active.remove(index);
+        // Both may panic: until then the job is where its client is found.
+        let active = &self.active[index];
+        if let Doing::Prefill(Some(chunk)) = &active.doing {
+            self.engine.give_up(&chunk.pass);
+        }
+        self.engine.drop_sequence(active.sequence);
         self.on_device = match self.on_device {
             Some(current) if current == index => None,
             Some(current) if current > index => Some(current - 1),
             other => other,
         };
-        if let Doing::Prefill(Some(chunk)) = &active.doing {
-            self.engine.give_up(&chunk.pass);
-        }
-        self.engine.drop_sequence(active.sequence);
-        active
+        self.active.remove(index)
     }
 
     /// Ends an answer that is complete.
@@ -181,8 +189,10 @@ impl Scheduler {
         self.keep(index, Place::Turn);
         let counters = self.engine.counters();
         let mut active = self.remove(index);
+        self.in_hand = Some(active.outbox.sender());
         self.status.failing = self.status.failing.filter(|failing| *failing != Failing::LastJob);
         let finish = active.finish(reason, &counters);
+        self.in_hand = None;
         for (kind, count) in active.repairs().iter().filter(|(_, count)| *count > 0) {
             *self.status.tool_repairs.entry(kind).or_default() += count;
         }
@@ -264,16 +274,17 @@ impl Scheduler {
     pub(super) fn fail(&mut self, index: usize, fault: &Fault) {
         *self.status.finished.entry("error").or_default() += 1;
         let mut active = self.remove(index);
-        let error = match fault {
+        let (id, error, cause) = match fault {
             Fault::Engine(error) => {
                 self.note_failing(error);
-                JobError::Engine(error.to_string())
+                (&active.job.id, told(error, &active.job.id), error.to_string())
             }
             Fault::Request { field, problem } => {
-                JobError::Request { field, problem: problem.clone() }
+                let error = JobError::Request { field, problem: problem.clone() };
+                (&active.job.id, error.clone(), error.to_string())
             }
         };
-        self.shared.log(Level::Error, &format!("{}: failed: {error}", active.job.id));
+        self.shared.log(Level::Error, &format!("{id}: failed: {cause}"));
         active.outbox.send(Event::Failed(error));
         self.draining.push(active.outbox);
     }
@@ -285,11 +296,25 @@ impl Scheduler {
             EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
         );
         let lost = matches!(error, EngineError::Gpu(GpuError::Lost(_)));
+        self.note(if changed {
+            Failing::FileChanged
+        } else if lost {
+            Failing::DeviceLost
+        } else {
+            Failing::LastJob
+        });
+    }
+
+    /// Notes that requests fail; what lasts until a restart is not replaced by less.
+    pub(super) fn note(&mut self, failing: Failing) {
         let failing = match self.status.failing {
-            Some(lasting @ (Failing::FileChanged | Failing::DeviceLost)) => lasting,
-            _ if changed => Failing::FileChanged,
-            _ if lost => Failing::DeviceLost,
-            _ => Failing::LastJob,
+            Some(Failing::Broken) => Failing::Broken,
+            Some(lasting @ (Failing::FileChanged | Failing::DeviceLost))
+                if failing != Failing::Broken =>
+            {
+                lasting
+            }
+            _ => failing,
         };
         self.status.failing = Some(failing);
         // Before the client hears of its error: one that asks for the health then is told.

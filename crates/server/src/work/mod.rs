@@ -6,15 +6,18 @@
 
 mod active;
 mod answer;
+mod blame;
 mod disk;
 mod guide;
 mod histogram;
 mod job;
+mod keeping;
 mod lifecycle;
 mod loading;
 mod lock;
 mod outbox;
 mod owner;
+mod panics;
 mod prefix;
 mod queue;
 mod scheduler;

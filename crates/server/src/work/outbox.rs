@@ -28,6 +28,11 @@ impl Outbox {
         Self { sender, held: VecDeque::new(), stuck: None }
     }
 
+    /// Another way to the same client.
+    pub(super) fn sender(&self) -> mpsc::Sender<Event> {
+        self.sender.clone()
+    }
+
     /// True when the client has gone.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()

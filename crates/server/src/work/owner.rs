@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use store::io::platform::private;
+use store::io::platform::{Links, open_no_link, private, read_regular};
 
 /// Whose request it is: the holder of a key, or everybody where kept prompts are shared.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -51,6 +51,8 @@ impl Domain {
 pub(super) struct Salt([u8; SALT_BYTES]);
 
 const SALT_BYTES: usize = 32;
+/// More than any salt has: a longer file is damaged.
+const NOTE_BYTES_MAX: u64 = 4096;
 /// How often, and how long apart, a common salt is looked at that is not whole.
 const SALT_ATTEMPTS: usize = 20;
 const SALT_PATIENCE: Duration = Duration::from_millis(100);
@@ -72,7 +74,7 @@ impl Salt {
     /// # Errors
     /// The file can be neither read nor written.
     pub(super) fn at(path: &Path) -> io::Result<(Self, bool)> {
-        let found = match fs::read(path) {
+        let found = match read_regular(path, Links::Refused, NOTE_BYTES_MAX) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -85,7 +87,8 @@ impl Salt {
         let salt = Self::random()?;
         let aside = path.with_extension("new");
         let mut options = OpenOptions::new();
-        let mut file = private(options.write(true).create(true).truncate(true)).open(&aside)?;
+        let mut file =
+            open_no_link(private(options.write(true).create(true).truncate(true)), &aside)?;
         file.write_all(&salt.0)?;
         file.sync_all()?;
         fs::rename(&aside, path)?;
@@ -100,7 +103,7 @@ impl Salt {
     pub(super) fn common(path: &Path) -> io::Result<Self> {
         let salt = Self::random()?;
         let mut options = OpenOptions::new();
-        match private(options.write(true).create_new(true)).open(path) {
+        match open_no_link(private(options.write(true).create_new(true)), path) {
             Ok(mut file) => {
                 file.write_all(&salt.0)?;
                 file.sync_all()?;
@@ -111,7 +114,8 @@ impl Salt {
         }
         // Another server may be writing it just now.
         for _ in 0..SALT_ATTEMPTS {
-            if let Ok(salt) = <[u8; SALT_BYTES]>::try_from(fs::read(path)?) {
+            let found = read_regular(path, Links::Refused, NOTE_BYTES_MAX)?;
+            if let Ok(salt) = <[u8; SALT_BYTES]>::try_from(found) {
                 return Ok(Self(salt));
             }
             std::thread::sleep(SALT_PATIENCE);

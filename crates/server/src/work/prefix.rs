@@ -210,6 +210,12 @@ impl PrefixCache {
         true
     }
 
+    /// Gives up all entries.
+    pub(super) fn forget(&mut self) {
+        self.counters.evicted += self.entries.len() as u64;
+        self.entries.clear();
+    }
+
     /// Gives up entries until `room` says that there is enough; false when it never is.
     pub(super) fn make_room(
         &mut self,

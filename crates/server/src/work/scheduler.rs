@@ -10,18 +10,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::EngineError;
-use engine::backend::{Cancel, Room, Run};
+use engine::backend::{Cancel, Run, SequenceId};
 use engine::engine::Engine;
 use engine::sampling::Sampled;
 use engine::text::Language;
 use store::timeline;
+use tokio::sync::mpsc;
 
 use super::active::{Active, Chunk, Doing, Fault};
-use super::disk::{DiskStatus, DiskTier, Level};
+use super::disk::{DiskTier, Level};
 use super::outbox::Outbox;
+use super::panics::{Panics, Round};
 use super::prefix::{Place, PrefixCache};
 use super::shared::Shared;
-use super::{Event, FinishReason, JobError, PrefixStatus, Status};
+use super::{Event, FinishReason, JobError, Status};
 
 /// Tokens between snapshots on the way through a long prompt.
 const WAY_TOKENS: usize = 4096;
@@ -64,11 +66,6 @@ impl Cancel for Abandoned<'_> {
     }
 }
 
-/// Tells the status what the folders hold.
-pub(super) fn note_disk(prefix: &mut PrefixStatus, [local, shared]: [DiskStatus; 2]) {
-    (prefix.disk, prefix.shared) = (local, shared);
-}
-
 /// Everything that the engine's thread owns.
 pub(super) struct Scheduler {
     pub(super) engine: Engine,
@@ -87,6 +84,11 @@ pub(super) struct Scheduler {
     /// Prefill time since the last decode step, and that step's time.
     since_step: Duration,
     step_time: Duration,
+    /// Sequences of the jobs that the thread works for: a panic ends these.
+    pub(super) at_work: Vec<SequenceId>,
+    /// The way to the client of a job that is between queue, sequence and end.
+    pub(super) in_hand: Option<mpsc::Sender<Event>>,
+    pub(super) panics: Panics,
     pub(super) status: Status,
     pub(super) published: Option<Instant>,
     /// Tokens per second of the last prefill.
@@ -101,6 +103,7 @@ impl Scheduler {
         context: usize,
         sequences: usize,
         disk: Option<DiskTier>,
+        panics: Panics,
     ) -> Self {
         Self {
             engine,
@@ -116,33 +119,23 @@ impl Scheduler {
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            at_work: Vec::with_capacity(sequences),
+            in_hand: None,
+            panics,
             status: Status { sequences, ..Status::default() },
             published: None,
             usual_rate: None,
         }
     }
 
-    /// Works until the server stops.
+    /// Works until the server stops, or the engine is not usable any more.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
-            self.shared.beat();
-            self.shared.tell_log();
-            self.forget_gone();
-            self.admit();
-            let worked = self.turn();
-            if let Some(disk) = &self.disk {
-                disk.set_busy(worked);
-            }
-            if self.publish(!worked) {
-                // Another server may have to go on from here at any time.
-                self.spill(Level::Shared);
-            }
-            self.idle_since = if worked { None } else { self.idle_since.or(Some(Instant::now())) };
-            if !worked {
-                if self.idle_since.is_some_and(|since| since.elapsed() > SPILL_AFTER) {
-                    self.spill(Level::Local);
-                }
-                self.shared.wait(if self.draining.is_empty() { IDLE } else { DELIVERY });
+            match self.guarded_round() {
+                Round::Worked => {}
+                Round::Idle if self.draining.is_empty() => self.shared.wait(IDLE),
+                Round::Idle => self.shared.wait(DELIVERY),
+                Round::Lost => return self.give_up_all(),
             }
         }
         for index in (0..self.active.len()).rev() {
@@ -158,6 +151,27 @@ impl Scheduler {
             outbox.flush();
         }
         self.spill_all();
+    }
+
+    /// Lets jobs come and go and does one piece of work; false when there is none.
+    pub(super) fn round(&mut self) -> bool {
+        self.shared.beat();
+        self.shared.tell_log();
+        self.forget_gone();
+        self.admit();
+        let worked = self.turn();
+        if let Some(disk) = &self.disk {
+            disk.set_busy(worked);
+        }
+        if self.publish(!worked) {
+            // Another server may have to go on from here at any time.
+            self.spill(Level::Shared);
+        }
+        self.idle_since = if worked { None } else { self.idle_since.or(Some(Instant::now())) };
+        if self.idle_since.is_some_and(|since| since.elapsed() > SPILL_AFTER) {
+            self.spill(Level::Local);
+        }
+        worked
     }
 
     /// Does one piece of work; false when there is none.
@@ -253,6 +267,7 @@ impl Scheduler {
 
     /// Runs one layer of a prompt, beginning a chunk or ending one where it is due.
     fn prefill_layer(&mut self, index: usize) {
+        self.works_for(&[index]);
         let started = Instant::now();
         let tokens = match &self.active[index].doing {
             Doing::Prefill(Some(chunk)) => chunk.tokens as u64,
@@ -420,75 +435,9 @@ impl Scheduler {
         true
     }
 
-    /// Keeps a snapshot of where a job's sequence is.
-    pub(super) fn keep(&mut self, index: usize, place: Place) {
-        let active = &self.active[index];
-        let (sequence, side) = (active.sequence, active.is_side());
-        let length = self.engine.sequence_length(sequence);
-        let tokens = &active.tokens[..length];
-        let backend = self.engine.backend();
-        let replays = length <= active.prompt() || backend.answers_replay();
-        if !active.job.cache_prompt || backend.cut_tokens() != 1 || !replays || length == 0 {
-            return;
-        }
-        let domain = active.domain;
-        if !self.prefix.has(domain, tokens) {
-            let pages = backend.snapshot_pages(sequence, length);
-            if !self.make_room(side, |room| room.states > 0 && room.pages >= pages) {
-                return;
-            }
-        }
-        let (active, backend) = (&self.active[index], self.engine.backend());
-        let tokens = &active.tokens[..length];
-        let Ok(snapshot) = backend.snapshot(sequence, self.prefix.base(domain, tokens)) else {
-            return;
-        };
-        let session = active.job.session.as_deref();
-        self.prefix.insert(domain, tokens, snapshot, place, side, session);
-        self.active[index].kept = (length, Instant::now());
-    }
-
-    /// Hands the latest snapshot that a folder does not have yet to the thread that writes there.
-    fn spill(&mut self, level: Level) {
-        let Some(disk) = self.disk.as_ref().filter(|disk| disk.has(level)) else { return };
-        for (level, domain, tokens) in disk.given_back() {
-            self.prefix.not_stored(level, domain, &tokens);
-        }
-        self.prefix.spill(level, 1, &mut |domain, tokens, snapshot| {
-            disk.offer(level, domain, tokens, snapshot)
-        });
-    }
-
-    /// Has everything written that is not on disk yet, and waits for that.
-    fn spill_all(mut self) {
-        let Some(disk) = self.disk.take() else { return };
-        disk.hurry();
-        for (level, domain, tokens) in disk.given_back() {
-            self.prefix.not_stored(level, domain, &tokens);
-        }
-        for level in Level::ALL.into_iter().filter(|&level| disk.has(level)) {
-            self.prefix.spill(level, usize::MAX, &mut |domain, tokens, snapshot| {
-                disk.push(level, domain, tokens, snapshot);
-                true
-            });
-        }
-        note_disk(&mut self.status.prefix, disk.finish());
-        self.shared.publish(&self.status);
-    }
-
-    /// Gives up entries until there is enough room; false when there never is. What waits to be written holds room
-    /// as well.
-    pub(super) fn make_room(&mut self, side: bool, enough: impl Fn(Room) -> bool) -> bool {
-        let backend = self.engine.backend();
-        if self.prefix.make_room(side, &enough, || backend.room()) {
-            return true;
-        }
-        self.disk.as_ref().is_some_and(DiskTier::release)
-            && self.prefix.make_room(side, &enough, || backend.room())
-    }
-
     /// One token of every answer, computed together.
     fn step(&mut self, answers: &[usize]) {
+        self.works_for(answers);
         let started = Instant::now();
         let pages = answers.len() * self.engine.backend().batch_pages(1);
         self.make_room(false, |room| room.pages >= pages);
@@ -583,6 +532,7 @@ impl Scheduler {
                 }
             };
             let active = &mut self.active[index];
+            let sequence = active.sequence;
             let first = active.is_silent();
             let (reason, time) = active.accept(sampled, &top, self.context);
             self.status.generated_tokens += 1;
@@ -591,6 +541,8 @@ impl Scheduler {
             if let Some(reason) = reason {
                 self.finish(index, reason);
             }
+            // Its token is taken: a panic over the next one is not its own.
+            self.at_work.retain(|other| *other != sequence);
         }
     }
 }

@@ -88,6 +88,8 @@ pub enum Failing {
     FileChanged,
     /// The GPU was lost: nothing is computed until a restart.
     DeviceLost,
+    /// The engine panicked again and again, or could not recover from a panic: the server ends.
+    Broken,
     /// The engine's thread has ended.
     Ended,
 }
@@ -125,6 +127,8 @@ pub struct Status {
     pub cancelled: BTreeMap<&'static str, u64>,
     /// Deviations in tool calls that were put right, by kind ([`engine::text::Repairs`]).
     pub tool_repairs: BTreeMap<&'static str, u64>,
+    /// Panics of the engine; each ended the jobs that were at work.
+    pub panics: u64,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Parts of prompts that were processed, each one pass through all layers.

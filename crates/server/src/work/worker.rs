@@ -20,6 +20,7 @@ use super::guide::Guide;
 use super::lock::hold;
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::owner::Salt;
+use super::panics::Panics;
 use super::scheduler::Scheduler;
 use super::shared::Shared;
 use super::{
@@ -44,6 +45,8 @@ pub struct WorkerOptions {
     pub disk: Option<DiskOptions>,
     /// A folder of several servers, below that one; `None` for none.
     pub shared: Option<SharedOptions>,
+    /// Panics of the engine within a minute from which on the server ends.
+    pub panics: usize,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -81,8 +84,9 @@ struct StopAtEnd(Arc<Shared>);
 
 impl Drop for StopAtEnd {
     fn drop(&mut self) {
+        let asked = self.0.is_stopping();
         self.0.begin_to_stop();
-        self.0.status().failing = Some(Failing::Ended);
+        self.0.status().failing = Some(if asked { Failing::Ended } else { Failing::Broken });
         // Clients that wait are told that nothing will come: their channels close.
         drop(self.0.queue().drain());
     }
@@ -98,7 +102,8 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, disk, shared, log } = options;
+        let WorkerOptions { model, context, sequences, queue, system, disk, shared, panics, log } =
+            options;
         let folders = (disk, shared);
         let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
@@ -109,7 +114,8 @@ impl EngineWorker {
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
-            Scheduler::new(engine, words, for_thread, context, sequences, disk).run();
+            let panics = Panics::new(panics);
+            Scheduler::new(engine, words, for_thread, context, sequences, disk, panics).run();
         })?;
         let options = ServedModel { model, context, vocabulary, queue, system };
         let ends = &language.end_tokens;
@@ -196,6 +202,7 @@ impl EngineWorker {
                 PrepareError::TooMuchText { bytes, most, context, counted: all }
             }
             TextError::Gone => PrepareError::Gone,
+            lost @ TextError::TemplateLost { .. } => PrepareError::Template(lost.to_string()),
             other => PrepareError::Conversation(other.to_string()),
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::backend::Backend;
 use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
 use engine::engine::Engine;
 use engine::model::Model;
@@ -28,6 +29,19 @@ use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
 use store::trunk::LoadMode;
 
+/// A backend on the heap, as the engine takes it.
+pub(crate) type Device = Box<dyn Backend + Send>;
+
+/// Puts another backend before one; nothing by default.
+#[derive(Clone, Default)]
+pub(crate) struct Between(pub(crate) Option<Arc<dyn Fn(Device) -> Device + Send + Sync>>);
+
+impl std::fmt::Debug for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Between").field(&self.0.is_some()).finish()
+    }
+}
+
 /// How a worker is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -43,6 +57,10 @@ pub(crate) struct Setting {
     /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
     pub(crate) slow: Option<Arc<AtomicU64>>,
     pub(crate) log: Log,
+    /// What stands between the engine and the processor's backend.
+    pub(crate) between: Between,
+    /// Panics of the engine within a minute that the server does not survive.
+    pub(crate) panics: usize,
 }
 
 impl Default for Setting {
@@ -58,6 +76,8 @@ impl Default for Setting {
             shared: None,
             slow: None,
             log: Log::default(),
+            between: Between::default(),
+            panics: 3,
         }
     }
 }
@@ -113,7 +133,12 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let compute = Compute::new(options).unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
-    start(Engine::new(config, model, Box::new(backend), setting.chunk), setting)
+    let device: Device = Box::new(backend);
+    let device = match &setting.between.0 {
+        Some(between) => between(device),
+        None => device,
+    };
+    start(Engine::new(config, model, device, setting.chunk), setting)
 }
 
 /// A worker over an engine that has the setting's limits, with the demo model's words.
@@ -134,6 +159,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         system: None,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
+        panics: setting.panics,
         log: setting.log.clone(),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()

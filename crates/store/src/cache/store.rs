@@ -132,6 +132,15 @@ impl ExpertStore {
         self.mapped().map_or(Ok(()), MappedExperts::check_files)
     }
 
+    /// Says whether the bookkeeping is whole. A panic that has cut a change of it short ends the store's service: it
+    /// may name the wrong slot.
+    ///
+    /// # Errors
+    /// [`StoreError::Interrupted`].
+    pub fn check_bookkeeping(&self) -> Result<(), StoreError> {
+        self.shared.whole()
+    }
+
     /// Everything counted since the store was opened.
     pub fn counters(&self) -> StoreCounters {
         let state = self.shared.lock();

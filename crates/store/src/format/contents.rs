@@ -5,7 +5,7 @@
 //! there is a note of the last time, a file that has its length and times has its sum.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
 use super::{Checkpoint, CheckpointFile, PackInfo};
-use crate::io::platform::{forget_pages, private};
+use crate::io::platform::{Links, forget_pages, open_no_link, open_regular, private, read_regular};
 use crate::shown;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -21,6 +21,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 const FORGET_BYTES: u64 = 64 << 20;
 /// Files that a note knows at most.
 const NOTED: usize = 4096;
+/// Each takes a line of two numbers of sixteen digits.
+const NOTE_BYTES_MAX: u64 = 34 * NOTED as u64;
 
 impl Checkpoint {
     /// Bytes that [`Checkpoint::contents`] reads, where nothing is noted.
@@ -87,7 +89,8 @@ struct Noted {
 impl Noted {
     /// Lines of two numbers, sixteen digits each; others do not count.
     fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap_or_default();
+        let text = read_regular(path, Links::Refused, NOTE_BYTES_MAX).unwrap_or_default();
+        let text = String::from_utf8(text).unwrap_or_default();
         let number = |word: Option<&str>| u64::from_str_radix(word?, 16).ok();
         let pair = |line: &str| {
             let mut words = line.split(' ');
@@ -119,7 +122,7 @@ impl Noted {
         let aside: PathBuf = path.with_extension(format!("{}.new", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
-        let mut file = private(&mut options).open(&aside)?;
+        let mut file = open_no_link(private(&mut options), &aside)?;
         let lines = self.sums.iter().map(|(identity, sum)| format!("{identity:016x} {sum:016x}\n"));
         file.write_all(lines.collect::<String>().as_bytes())?;
         fs::rename(&aside, path)
@@ -127,7 +130,7 @@ impl Noted {
 }
 
 fn read_sum(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path, Links::Followed)?;
     let mut hasher = XxHash3_64::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut at, mut kept_from) = (0, 0);

@@ -14,7 +14,9 @@ use crate::arena::{HugePages, PAGE_BYTES, SlotArena, Target};
 use crate::format::{CheckpointFile, FileId};
 use crate::io::Outcome;
 use crate::io::identity::{FileChange, Identity};
-use crate::io::platform::{FileExt, HANDLES_PER_FILE, forget_pages, open_uncached};
+use crate::io::platform::{
+    FileExt, HANDLES_PER_FILE, Links, forget_pages, open_regular, open_uncached,
+};
 
 /// Whether reads bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl FileSet {
                 continue;
             }
             let name = |cause| (known.path.clone(), cause);
-            let buffered = File::open(&known.path).map_err(name)?;
+            let buffered = open_regular(&known.path, Links::Followed).map_err(name)?;
             let identity = Identity::of(&buffered).map_err(name)?;
             if identity.length() != known.length {
                 let cause = format!(
@@ -84,7 +86,7 @@ impl FileSet {
             all_direct &= handle.is_some();
             let again = || match handle {
                 Some(_) => open_uncached(&known.path),
-                None => File::open(&known.path),
+                None => open_regular(&known.path, Links::Followed),
             };
             let more: io::Result<Vec<File>> = (1..HANDLES_PER_FILE).map(|_| again()).collect();
             let more = more.map_err(name)?;

@@ -25,9 +25,11 @@ use thiserror::Error;
 use twox_hash::XxHash3_64;
 
 use crate::format::{Projection, ProjectionShape};
-use crate::io::platform::{self, FileExt};
+use crate::io::platform::{self, FileExt, Links};
 use crate::record::Piece;
 
+/// Longest tokenizer.json.
+const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that a thread makes before it writes them.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Written bytes after which a file is brought to the disk, so that the end does not wait for the
@@ -71,6 +73,11 @@ pub enum GenerateError {
     /// The caller asked to stop.
     #[error("stopped")]
     Stopped,
+}
+
+/// The tokenizer that a model is generated with.
+fn tokenizer_bytes(path: &Path) -> Result<Vec<u8>, GenerateError> {
+    platform::read_regular(path, Links::Followed, TOKENIZER_BYTES_MAX).map_err(failed(path))
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> GenerateError + '_ {
@@ -281,7 +288,7 @@ fn fill_folder(
     }
     let mut small = (output.finish)(&checksums);
     if let Some(path) = &model.tokenizer {
-        small.insert(0, ("tokenizer.json".to_owned(), fs::read(path).map_err(failed(path))?));
+        small.insert(0, ("tokenizer.json".to_owned(), tokenizer_bytes(path)?));
     }
     // The last one (a pack's manifest) is what makes the folder a checkpoint.
     for (name, bytes) in small {

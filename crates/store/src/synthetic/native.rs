@@ -126,7 +126,7 @@ fn segments(owner: Owner, spans: &MatrixSpans) -> impl Iterator<Item = Segment> 
 
 fn copied(model: &GeneratedModel) -> Result<Vec<Copied>, GenerateError> {
     let Some(path) = &model.tokenizer else { return Ok(Vec::new()) };
-    let bytes = std::fs::read(path).map_err(super::failed(path))?;
+    let bytes = super::tokenizer_bytes(path)?;
     Ok(vec![Copied {
         name: "tokenizer.json".to_owned(),
         bytes: bytes.len() as u64,

@@ -96,6 +96,14 @@ impl MixtureScratch {
         }
     }
 
+    /// Fills what a layer computes with NaN: a layer that reads what it has not written shows it.
+    pub(super) fn spoil(&mut self) {
+        let Self { router_logits, factors, gate, up, activated, both, out, sum, .. } = self;
+        for buffer in [router_logits, factors, gate, up, activated, both, out, sum] {
+            buffer.fill(f32::NAN);
+        }
+    }
+
     /// Bytes that [`MixtureScratch::new`] will hold.
     pub(super) fn bytes(config: &ModelConfig, options: &CpuOptions) -> usize {
         let (tokens, moe, rows) = (options.batch_tokens, &config.moe, Self::rows(options));

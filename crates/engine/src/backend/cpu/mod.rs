@@ -11,6 +11,7 @@ mod dense;
 mod latent;
 mod mixture;
 mod ops;
+mod recover;
 mod registers;
 mod requirements;
 mod shared;
@@ -317,5 +318,9 @@ impl Backend for CpuBackend {
 
     fn counters(&self) -> StoreCounters {
         self.experts.counters()
+    }
+
+    fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
+        self.run_recover(live)
     }
 }

@@ -31,6 +31,11 @@ impl Registers {
         Register::widths(config).iter().sum::<usize>() * capacity * size_of::<f32>()
     }
 
+    /// Fills all of them with NaN: an operation that reads what its batch has not written shows it.
+    pub(super) fn spoil(&mut self) {
+        self.buffers.iter_mut().for_each(|buffer| buffer.fill(f32::NAN));
+    }
+
     /// Makes the rows of a batch of `tokens` visible.
     pub(super) fn resize(&mut self, tokens: usize) {
         self.tokens = tokens;

@@ -86,7 +86,7 @@ impl Processes {
     }
 
     fn fresh(&self) -> Result<Process, TextError> {
-        let process = Process::spawn(self).map_err(|error| TextError::TemplateFailed {
+        let process = Process::spawn(self).map_err(|error| TextError::TemplateLost {
             problem: format!("its process cannot be started: {error}; free some resources"),
         })?;
         let head = Head {
@@ -166,7 +166,9 @@ impl Ended {
     fn into_error(self, memory_bytes: u64) -> TextError {
         let problem = match self {
             Self::Late => {
-                format!("did not finish within {} s and was ended", TEMPLATE_TIME.as_secs())
+                let seconds = TEMPLATE_TIME.as_secs();
+                let problem = format!("did not finish within {seconds} s and was ended");
+                return TextError::TemplateLost { problem };
             }
             Self::Gone(words) if words.contains("overflowed its stack") => format!(
                 "nests deeper than {} MiB of stack hold; its process was ended",
@@ -178,7 +180,10 @@ impl Ended {
                     memory_bytes >> 20
                 )
             }
-            Self::Gone(status) => format!("its process was ended: {status}"),
+            Self::Gone(status) => {
+                let problem = format!("its process was ended: {status}");
+                return TextError::TemplateLost { problem };
+            }
         };
         TextError::TemplateFailed { problem }
     }

@@ -6,9 +6,11 @@
 mod input;
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use engine::text::{Message, Role};
+use store::io::platform::{Links, read_regular};
 
 use crate::account::Account;
 use crate::arguments::{ByteSize, RunArguments};
@@ -16,6 +18,9 @@ use crate::failure::{Failure, in_words};
 use crate::progress::{complain, say};
 use crate::terminal::Terminal;
 use input::{Input, Typed};
+
+/// Longest file of a conversation.
+const SAVED_BYTES_MAX: u64 = 64 << 20;
 
 const HELP: &str = "\
 /help            this list
@@ -252,6 +257,7 @@ impl Chat {
 
 /// Reads a conversation that `/save` wrote.
 fn load(path: &str) -> Result<Vec<Message>> {
-    let values: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(path)?)?;
+    let bytes = read_regular(Path::new(path), Links::Followed, SAVED_BYTES_MAX)?;
+    let values: Vec<serde_json::Value> = serde_json::from_slice(&bytes)?;
     Ok(Message::from_openai(&values)?)
 }

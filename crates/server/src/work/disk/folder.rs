@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::backend::Snapshot;
-use store::io::platform::{create_private_folder, space};
+use store::io::platform::{Links, create_private_folder, open_regular, read_regular, space};
 
 use super::super::owner::{Domain, Salt};
 use super::format::{
@@ -32,6 +32,8 @@ pub(super) const PURGED: &str = "purged";
 /// The day's bytes, in the folder above.
 const WRITTEN: &str = "written";
 const DAY_SECONDS: u64 = 86_400;
+/// Longest of the small files.
+pub(super) const NOTE_BYTES_MAX: u64 = 4096;
 
 /// A snapshot that is there.
 #[derive(Debug)]
@@ -238,10 +240,7 @@ impl Folder {
         self.uses += 1;
         let known = &mut self.files[index];
         known.used = self.uses;
-        // For the next server and for `flashmoe cache`.
-        if let Ok(file) = File::options().write(true).open(&known.path) {
-            let _ = file.set_modified(SystemTime::now());
-        }
+        format::touch(&known.path);
         let (pages, path) = (known.pages.clone(), known.path.clone());
         let pages = pages.into_iter().map(|key| (self.page_path(key), key));
         Some(format::Pieces::new(self.options.fingerprint, domain, tokens, pages, path))
@@ -393,7 +392,9 @@ impl Folder {
     /// Bytes of the day. Those of a day to come were written while the clock was wrong, and count as today's: the drive
     /// has them in any case, and the note gets today's date with the next file.
     fn written_today(&self) -> u64 {
-        let text = fs::read_to_string(self.options.folder.join(WRITTEN)).unwrap_or_default();
+        let path = self.options.folder.join(WRITTEN);
+        let text = read_regular(&path, Links::Refused, NOTE_BYTES_MAX).unwrap_or_default();
+        let text = String::from_utf8(text).unwrap_or_default();
         let mut words = text.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
         match (words.next(), words.next()) {
             (Some(day), Some(bytes)) if day >= today() => bytes,
@@ -428,7 +429,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
 
 /// Whether a server uses a model's folder.
 pub(super) fn in_use(folder: &Path) -> io::Result<bool> {
-    match File::open(folder.join(LOCK)) {
+    match open_regular(&folder.join(LOCK), Links::Refused) {
         Ok(lock) => try_lock(&lock).map(|free| !free),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -456,7 +457,7 @@ pub(super) fn is_kept(path: &Path) -> bool {
 
 /// Empties a model's folder under its lock; false when a server has that.
 fn purge_unused(folder: &Path) -> io::Result<bool> {
-    let lock = File::open(folder.join(LOCK))?;
+    let lock = open_regular(&folder.join(LOCK), Links::Refused)?;
     if !try_lock(&lock)? {
         return Ok(false);
     }

@@ -2,9 +2,10 @@
 //!
 //! A snapshot's full pages of keys and values are functions of the tokens before their end, so each is a file of its
 //! own that all snapshots of a conversation, and of its branches, share; the snapshot's file has the tokens, the
-//! page that is not full, and the recurrent state. A page is found by a hash chained over its domain (the owner's, see
-//! `owner`), its tokens and those before it; the tokens themselves are compared when it is read. All
-//! numbers are little-endian.
+//! page that is not full, and the recurrent state. A page is found by a hash (128 bits of SHA-256) chained over its
+//! domain (the owner's, see `owner`), its tokens and those before it; the tokens themselves are compared when it is
+//! read. A file of another format is not found, and the next server that opens its folder removes it. All numbers are
+//! little-endian.
 //!
 //! Page: magic `FMKVPAGE`, format u32, zero u32, fingerprint u64, bytes u64, parent's key 2 x u64 (the domain for the
 //! first), the page's token ids u32 each; keys and values; XXH3 of all before, u64.
@@ -18,9 +19,11 @@ use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use engine::backend::{PAGE_TOKENS, Snapshot};
-use store::io::platform::{self, forget_pages, open_no_link, private};
+use sha2::{Digest, Sha256};
+use store::io::platform::{self, Links, forget_pages, open_no_link, open_regular, private};
 use twox_hash::XxHash3_64;
 
 use super::super::owner::Domain;
@@ -28,7 +31,7 @@ use super::at;
 
 const PAGE_MAGIC: [u8; 8] = *b"FMKVPAGE";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"FMPREFIX";
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const SNAPSHOT_HEADER: usize = 56;
 const PAGE_HEADER: usize = 48 + PAGE_TOKENS * 4;
 const CHECKSUM_BYTES: usize = 8;
@@ -47,16 +50,28 @@ pub(super) const ASIDE_SUFFIX: &str = "new";
 /// What a page or a whole snapshot is found by: a hash of all tokens up to its end.
 pub(super) type Key = [u64; 2];
 
-/// The key of `tokens` after those of `parent`.
-fn chained(fingerprint: u64, parent: Key, tokens: &[u32]) -> Key {
-    let half = |seed: u64| {
-        let mut hash = XxHash3_64::with_seed(fingerprint ^ seed);
-        hash.write(&parent[0].to_le_bytes());
-        hash.write(&parent[1].to_le_bytes());
-        tokens.iter().for_each(|token| hash.write(&token.to_le_bytes()));
-        hash.finish()
-    };
-    [half(0), half(0x9E37_79B9_7F4A_7C15)]
+/// What a key is of. A page's is never a snapshot's, whatever their tokens.
+#[derive(Clone, Copy)]
+enum Kind {
+    Page,
+    Snapshot,
+}
+
+/// The key of `tokens` after those of `parent`: half of SHA-256, so that no two prompts that anyone can find have the
+/// same. Whoever may write to a shared folder could otherwise have another prompt answered from rows of their own.
+fn chained(kind: Kind, fingerprint: u64, parent: Key, tokens: &[u32]) -> Key {
+    let mut hash = Sha256::new();
+    hash.update(match kind {
+        Kind::Page => PAGE_MAGIC,
+        Kind::Snapshot => SNAPSHOT_MAGIC,
+    });
+    for word in [u64::from(FORMAT), fingerprint, parent[0], parent[1], tokens.len() as u64] {
+        hash.update(word.to_le_bytes());
+    }
+    tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+    let digest = hash.finalize();
+    let (words, _) = digest.as_chunks::<8>();
+    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
 }
 
 /// Keys of the full pages of `tokens` in `domain`, then that of all of them.
@@ -65,7 +80,7 @@ pub(super) fn keys(fingerprint: u64, domain: Domain, tokens: &[u32]) -> (Vec<Key
     let mut parent = domain.0;
     let mut keys = Vec::with_capacity(pages.len());
     for page in pages {
-        parent = chained(fingerprint, parent, page);
+        parent = chained(Kind::Page, fingerprint, parent, page);
         keys.push(parent);
     }
     (keys, whole(fingerprint, parent, rest))
@@ -73,7 +88,7 @@ pub(super) fn keys(fingerprint: u64, domain: Domain, tokens: &[u32]) -> (Vec<Key
 
 /// The key of a snapshot: of the tokens of its last page, which is not full, after those of the full pages.
 pub(super) fn whole(fingerprint: u64, parent: Key, rest: &[u32]) -> Key {
-    chained(!fingerprint, parent, rest)
+    chained(Kind::Snapshot, fingerprint, parent, rest)
 }
 
 /// A file's name.
@@ -149,6 +164,8 @@ impl Write for Output<'_> {
 pub(super) enum There {
     /// It is opened as it is.
     Keep,
+    /// It is opened as it is; one that is not there is an error.
+    Expect,
     /// It is emptied.
     Empty,
     /// It is an error.
@@ -159,13 +176,21 @@ pub(super) enum There {
 /// others could still write to the folder.
 pub(super) fn open_to_write(path: &Path, there: There) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    private(options.write(true).create(true));
+    private(options.write(true).create(there != There::Expect));
     options.create_new(there == There::Refuse);
     let file = open_no_link(&mut options, path)?;
     if there == There::Empty {
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+/// Notes that a file was used now, for the next server and for `flashmoe cache`.
+pub(super) fn touch(path: &Path) {
+    // One that is gone is found so later.
+    if let Ok(file) = open_to_write(path, There::Expect) {
+        let _ = file.set_modified(SystemTime::now());
+    }
 }
 
 /// Writes a file at `path` or nothing. Its name until it is whole is its own: another server may write the same.
@@ -259,7 +284,7 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 
 /// Domain and tokens of a snapshot's file, whose length must be what its header says.
 pub(super) fn read_tokens(path: &Path, fingerprint: u64) -> io::Result<(Domain, Arc<[u32]>)> {
-    let mut file = BufReader::new(File::open(path)?);
+    let mut file = BufReader::new(open_regular(path, Links::Refused)?);
     let length = file.get_ref().metadata()?.len();
     let SnapshotHeader { tokens, rest, domain } = snapshot_header(&mut file, fingerprint)?;
     if length != (SNAPSHOT_HEADER + tokens * 4 + CHECKSUM_BYTES) as u64 + rest {
@@ -365,7 +390,7 @@ impl Pieces {
     fn open(&mut self, piece: Piece) -> io::Result<()> {
         let (Piece::Page { path, ids, .. } | Piece::Rest { path, ids }) = &piece;
         self.last.clone_from(path);
-        let file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+        let file = BufReader::with_capacity(BUFFER_BYTES, open_regular(path, Links::Refused)?);
         let mut input = Summed { file, hash: XxHash3_64::new() };
         let bytes = match &piece {
             Piece::Page { parent, .. } => {
@@ -417,7 +442,13 @@ impl Read for Pieces {
 
 /// Reads all of a file of either kind and checks it against itself. What is wrong with it, if anything is.
 pub(super) fn check_file(path: &Path) -> io::Result<Result<u64, &'static str>> {
-    let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+    let opened = match open_regular(path, Links::Refused) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Ok(Err("no regular file lies there"));
+        }
+        opened => opened?,
+    };
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, opened);
     let length = file.get_ref().metadata()?.len();
     let mut magic = [0; 8];
     if length < (SNAPSHOT_HEADER + CHECKSUM_BYTES) as u64 {
@@ -451,7 +482,7 @@ pub(super) fn check_file(path: &Path) -> io::Result<Result<u64, &'static str>> {
 /// Tokens that a snapshot's header tells, whatever its fingerprint.
 pub(super) fn token_count(path: &Path) -> io::Result<usize> {
     let mut header = [0; SNAPSHOT_HEADER];
-    File::open(path)?.read_exact(&mut header)?;
+    open_regular(path, Links::Refused)?.read_exact(&mut header)?;
     let fingerprint = words(&header)(16);
     snapshot_header(&mut header.as_slice(), fingerprint).map(|header| header.tokens)
 }

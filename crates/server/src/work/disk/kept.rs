@@ -9,10 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use store::io::platform::{Links, read_regular};
 use store::shown::{self, path, quoted};
 use thiserror::Error;
 
-use super::folder::{ABOUT, PURGED, in_use, is_kept, model_folders};
+use super::folder::{ABOUT, NOTE_BYTES_MAX, PURGED, in_use, is_kept, model_folders};
 use super::format::{
     ASIDE_SUFFIX, Key, PAGE_SUFFIX, SNAPSHOT_SUFFIX, There, check_file, key_of, keys,
     open_to_write, read_tokens, token_count,
@@ -141,7 +142,8 @@ pub fn list(folder: &Path, model: Option<&str>) -> Result<Vec<KeptModel>, KeptEr
 
 fn look(folder: &Path) -> Result<KeptModel, KeptError> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let model = fs::read_to_string(folder.join(ABOUT)).unwrap_or_default();
+    let about = read_regular(&folder.join(ABOUT), Links::Refused, NOTE_BYTES_MAX);
+    let model = String::from_utf8_lossy(&about.unwrap_or_default()).into_owned();
     let mut kept = KeptModel {
         folder: folder.to_owned(),
         model: model.trim().to_owned(),

@@ -1,19 +1,20 @@
 //! The engine's end of what outlives the server: a folder of its own, one that servers share, or both.
 //!
-//! What the engine reads is what a prompt waits for, so it is read on the engine's thread; all that is written is
-//! written by a thread for each folder.
+//! What the engine reads is what a prompt waits for. The server's own folder is read on the engine's thread; a shared
+//! one may stop answering, so it has a thread that is waited for with a deadline (`shared/reader`). All that is written
+//! is written by a thread for each folder.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use engine::backend::{Backend, Snapshot};
 
 use super::super::owner::{Domain, Salt};
 use super::folder::Folder;
-use super::format::Pieces;
 use super::local::Local;
-use super::shared::SharedFolder;
+use super::shared::{Reader, SharedFolder};
 use super::writer::{Counts, Log, Shelf, Writer};
 use super::{DiskOptions, SharedOptions};
 
@@ -30,6 +31,9 @@ impl Level {
     /// The nearer first.
     pub(in crate::work) const ALL: [Self; 2] = [Self::Local, Self::Shared];
 }
+
+/// How long the end of the server waits for what is written to a shared folder.
+const FAREWELL: Duration = Duration::from_secs(30);
 
 /// A folder and the thread that writes to it.
 struct Tier<S: Shelf> {
@@ -50,7 +54,9 @@ impl<S: Shelf> Tier<S> {
     /// Waits until all is written.
     fn close(&mut self) {
         self.writer.close();
-        if let Some(thread) = self.thread.take() {
+        // A file system over a network may hold the thread for ever.
+        let ended = S::WAITS || self.writer.ended_within(FAREWELL);
+        if let Some(thread) = self.thread.take().filter(|_| ended) {
             // A writer that panicked has reported itself; what it wrote is whole or not there.
             let _ = thread.join();
         }
@@ -79,6 +85,8 @@ impl<S: Shelf> Drop for Tier<S> {
 pub(in crate::work) struct DiskTier {
     local: Option<Tier<Local>>,
     shared: Option<Tier<SharedFolder>>,
+    /// Of the shared folder.
+    reader: Option<Reader>,
 }
 
 /// Numbers of a folder.
@@ -116,7 +124,9 @@ impl DiskTier {
         let shared = shared
             .map(|options| Tier::start(SharedFolder::open(options)?, "share-prompts", boxed()));
         let (local, shared) = (local.transpose()?, shared.transpose()?);
-        Ok((local.is_some() || shared.is_some()).then_some(Self { local, shared }))
+        let source = shared.as_ref().map(|it: &Tier<SharedFolder>| Arc::clone(&it.writer.shelf));
+        let reader = source.map(|source| Reader::start(source)).transpose()?;
+        Ok((local.is_some() || shared.is_some()).then_some(Self { local, shared, reader }))
     }
 
     /// The salt of the domains: where folders are shared, the one that all servers have.
@@ -136,8 +146,8 @@ impl DiskTier {
         let local = self.local.as_ref();
         let local = local.and_then(|it| it.writer.shelf.folder().find(domain, prompt, more_than));
         let more_than = local.unwrap_or(more_than);
-        let shared = self.shared.as_ref();
-        let shared = shared.and_then(|it| it.writer.shelf.find(domain, prompt, more_than));
+        let asked = self.reader.as_ref().map(|it| it.find(domain, prompt, more_than));
+        let shared = asked.and_then(|found| found.inspect_err(|error| self.note(error)).ok()?);
         let shared = shared.map(|length| (Level::Shared, length));
         shared.or(local.map(|length| (Level::Local, length)))
     }
@@ -154,28 +164,40 @@ impl DiskTier {
         beat: &dyn Fn(),
     ) -> Option<Snapshot> {
         let tokens = &prompt[..length];
-        let read = |pieces: &mut Pieces, backend: &mut dyn Backend| {
-            let snapshot = backend.read_snapshot(length, &mut Beating(pieces, beat));
-            snapshot.and_then(|snapshot| pieces.finish().map(|()| snapshot))
-        };
         match level {
             Level::Local => {
                 let local = self.local.as_mut()?;
                 let mut pieces = local.writer.shelf.folder().pieces(domain, tokens)?;
-                let snapshot = read(&mut pieces, backend);
+                let snapshot = backend.read_snapshot(length, &mut Beating(&mut pieces, beat));
+                let snapshot = snapshot.and_then(|it| pieces.finish().map(|()| it));
                 local.restored += u64::from(snapshot.is_ok());
                 let rejected = |_| local.writer.shelf.folder().reject(pieces.last());
                 snapshot.map_err(rejected).ok()
             }
             Level::Shared => {
                 let shared = self.shared.as_mut()?;
-                let mut pieces = shared.writer.shelf.pieces(domain, tokens);
-                let snapshot = read(&mut pieces, backend);
+                let snapshot = self.reader.as_ref()?.read(domain, tokens).and_then(|mut stream| {
+                    let snapshot =
+                        backend.read_snapshot(length, &mut Beating(&mut stream, beat))?;
+                    stream.finish().map(|()| snapshot)
+                });
                 shared.restored += u64::from(snapshot.is_ok());
-                let refused = |error| shared.writer.shelf.refuse(pieces.last(), &error);
-                snapshot.map_err(refused).ok()
+                // What is wrong with a file the thread that read it has noted.
+                let silent = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+                snapshot
+                    .inspect_err(|it| {
+                        if silent(it) {
+                            shared.writer.shelf.note(it)
+                        }
+                    })
+                    .ok()
             }
         }
+    }
+
+    /// Counts a failure of the shared folder.
+    fn note(&self, error: &io::Error) {
+        self.shared.iter().for_each(|shared| shared.writer.shelf.note(error));
     }
 
     /// Whether there is such a folder.
@@ -275,9 +297,9 @@ impl DiskTier {
 }
 
 /// Sends keep-alives while something is read that may come over a network.
-struct Beating<'a>(&'a mut Pieces, &'a dyn Fn());
+struct Beating<'a, R>(&'a mut R, &'a dyn Fn());
 
-impl Read for Beating<'_> {
+impl<R: Read> Read for Beating<'_, R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         (self.1)();
         self.0.read(bytes)

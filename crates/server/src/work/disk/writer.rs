@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::backend::Snapshot;
@@ -111,7 +111,7 @@ struct Work {
 
 /// What the engine's thread and the one that writes share.
 pub(super) struct Writer<S> {
-    pub(super) shelf: S,
+    pub(super) shelf: Arc<S>,
     /// Flags and whole snapshots, each changed by itself.
     work: Mutex<Work>,
     changed: Condvar,
@@ -121,7 +121,7 @@ pub(super) struct Writer<S> {
 impl<S: Shelf> Writer<S> {
     pub(super) fn new(shelf: S, log: Log) -> Self {
         let (work, changed) = (Mutex::default(), Condvar::new());
-        Self { shelf, work, changed, log }
+        Self { shelf: Arc::new(shelf), work, changed, log }
     }
 
     /// Takes a snapshot to be written; false when too many wait.
@@ -200,6 +200,20 @@ impl<S: Shelf> Writer<S> {
         (work.hurry, work.closing) = (true, true);
         drop(work);
         self.changed.notify_all();
+    }
+
+    /// Waits until the thread has ended, no longer than `patience`; false when it has not.
+    pub(super) fn ended_within(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut work = hold(&self.work);
+        while !work.gone {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            work = wait_for(&self.changed, work, left);
+        }
+        true
     }
 
     /// The thread's work.

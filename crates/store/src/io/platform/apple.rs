@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Pages;
 
 pub(super) fn open_uncached(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+    let file = super::unix::open_with(OFlags::empty(), path)?;
     uncached(&file)?;
     Ok(file)
 }

@@ -12,8 +12,7 @@ use rustix::mm::MapFlags;
 use super::Pages;
 
 pub(super) fn open_uncached(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+    super::unix::open_with(OFlags::DIRECT, path)
 }
 
 pub(super) fn create_uncached(path: &Path) -> io::Result<File> {

@@ -29,7 +29,7 @@ use unix as family;
 use {windows as system, windows as family};
 
 use std::fs::{File, FileType, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use memmap2::{Mmap, MmapMut};
@@ -95,6 +95,42 @@ pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
 /// The system does not say.
 pub(crate) fn is_regular(file: &File) -> io::Result<bool> {
     family::is_regular(file)
+}
+
+/// Whether a link in the place of a file is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// As in folders that are the user's: those of models are full of links.
+    Followed,
+    /// In folders that are the program's own, where no link belongs.
+    Refused,
+}
+
+/// Opens a regular file for reading, and nothing else: a pipe or a device in its place is an error at once, where a
+/// plain open would wait for the other end. Every data file is opened so.
+///
+/// # Errors
+/// The file cannot be opened. [`io::ErrorKind::InvalidData`] where something else lies in its place.
+pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
+    family::open_regular(path, links)
+}
+
+/// Reads a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As [`open_regular`], or more bytes: [`io::ErrorKind::FileTooLarge`].
+pub fn read_regular(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path, links)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(bytes)
+}
+
+/// What is said of a pipe, a device or a folder where a file should be.
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "no regular file lies there")
 }
 
 /// Opens a file with `options`, not through a link that lies in its place, and without waiting at a pipe.
@@ -261,6 +297,42 @@ mod tests {
     fn a_null_device_is_no_regular_file() {
         let device = File::open(if cfg!(windows) { "NUL" } else { "/dev/null" }).unwrap();
         assert!(!is_regular(&device).unwrap());
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_none_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"bytes").unwrap();
+        for links in [Links::Followed, Links::Refused] {
+            assert_eq!(read_regular(&path, links, 5).unwrap(), b"bytes");
+            let longer = read_regular(&path, links, 4).unwrap_err();
+            assert_eq!(longer.kind(), io::ErrorKind::FileTooLarge);
+            let folder = open_regular(folder.path(), links);
+            assert!(folder.is_err(), "a folder");
+        }
+        #[cfg(unix)]
+        {
+            let [pipe, link] = ["pipe", "link"].map(|name| folder.path().join(name));
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &pipe,
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+                0,
+            )
+            .unwrap();
+            for links in [Links::Followed, Links::Refused] {
+                let refused = open_regular(&pipe, links).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+            }
+            assert!(open_uncached(&pipe).is_err());
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            assert!(open_regular(&link, Links::Refused).is_err());
+            let opened = open_regular(&link, Links::Followed).unwrap();
+            let flags = rustix::fs::fcntl_getfl(&opened).unwrap();
+            assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "reads may wait for a disk");
+        }
     }
 
     #[test]

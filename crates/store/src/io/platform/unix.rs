@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, statvfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Access, Facts, Space};
+use super::{Access, Facts, Links, Space};
 
 pub use std::os::unix::fs::FileExt;
 
@@ -67,6 +67,23 @@ fn flags(flags: OFlags) -> i32 {
 pub(super) fn open_without_waiting(path: &Path) -> io::Result<File> {
     let options = OFlags::NONBLOCK | OFlags::NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags(options)).open(path)
+}
+
+pub(super) fn open_regular(path: &Path, links: Links) -> io::Result<File> {
+    open_with(if links == Links::Refused { OFlags::NOFOLLOW } else { OFlags::empty() }, path)
+}
+
+/// Opens a regular file for reading with further flags, without waiting at a pipe.
+pub(super) fn open_with(further: OFlags, path: &Path) -> io::Result<File> {
+    let options = OFlags::NONBLOCK | OFlags::NOCTTY | further;
+    let file = OpenOptions::new().read(true).custom_flags(flags(options)).open(path)?;
+    if !is_regular(&file)? {
+        return Err(super::not_regular());
+    }
+    // The flag is for the open alone: some reads, those of a ring among them, come back early with it.
+    let now = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, now - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 pub(super) fn is_regular(file: &File) -> io::Result<bool> {

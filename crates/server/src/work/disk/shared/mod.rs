@@ -8,10 +8,11 @@
 //! is used; what is gone, stale or cut short is a miss. The fingerprint is of the model's contents, because
 //! times of files differ between hosts.
 
+mod reader;
 mod sweep;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 use engine::backend::{PAGE_TOKENS, Snapshot};
 use store::io::platform::create_private_folder;
 
+pub(super) use self::reader::Reader;
+use self::reader::{Source, Taken};
 use self::sweep::sweep;
 use super::super::lock::hold;
 use super::super::owner::{Domain, Salt};
@@ -119,7 +122,7 @@ impl SharedFolder {
     }
 
     /// Tokens of the longest snapshot of `domain` that `prompt` can go on from, if it saves more than `more_than`.
-    pub(super) fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
+    fn longest(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
         let fingerprint = self.options.fingerprint;
         // At least one token is left to be computed.
         let most = prompt.len().checked_sub(1)?;
@@ -158,7 +161,7 @@ impl SharedFolder {
     }
 
     /// The files of the snapshot of `tokens`, as one stream.
-    pub(super) fn pieces(&self, domain: Domain, tokens: &[u32]) -> Pieces {
+    fn pieces(&self, domain: Domain, tokens: &[u32]) -> Pieces {
         let fingerprint = self.options.fingerprint;
         let (pages, key) = format::keys(fingerprint, domain, tokens);
         let parent = pages.last().copied().unwrap_or(domain.0);
@@ -170,7 +173,7 @@ impl SharedFolder {
 
     /// What was found wrong with a file: a damaged one is removed, so that it is written again; one that is gone or
     /// cannot be read was a miss.
-    pub(super) fn refuse(&self, path: &Path, error: &io::Error) {
+    fn refuse(&self, path: &Path, error: &io::Error) {
         use io::ErrorKind::{InvalidData, UnexpectedEof};
         if matches!(error.kind(), InvalidData | UnexpectedEof) {
             self.rejected.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +183,8 @@ impl SharedFolder {
         }
     }
 
-    fn note(&self, error: &io::Error) {
+    /// Counts a failure of the file system; it was a miss.
+    pub(super) fn note(&self, error: &io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
@@ -218,6 +222,30 @@ impl SharedFolder {
         let bytes = sweep(&self.options.folder, most - more)?;
         *hold(&self.usage) = Usage { swept: Some(Instant::now()), bytes, written: 0 };
         Ok(bytes + more <= most)
+    }
+}
+
+impl Source for SharedFolder {
+    fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize> {
+        self.longest(domain, prompt, more_than)
+    }
+
+    fn read(
+        &self,
+        domain: Domain,
+        tokens: &[u32],
+        take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
+    ) -> io::Result<()> {
+        let mut pieces = self.pieces(domain, tokens);
+        let given = loop {
+            match take(&mut pieces) {
+                Ok(Taken::Part) => {}
+                Ok(Taken::Nothing) => break pieces.finish(),
+                Ok(Taken::GivenUp) => return Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        given.inspect_err(|error| self.refuse(pieces.last(), error))
     }
 }
 
@@ -303,9 +331,7 @@ fn touch(path: &Path) {
     let now = SystemTime::now();
     let used = fs::metadata(path).and_then(|file| file.modified());
     let old = |used| now.duration_since(used).is_ok_and(|age| age >= TOUCH_AGE);
-    if used.is_ok_and(old)
-        && let Ok(file) = File::options().write(true).open(path)
-    {
-        let _ = file.set_modified(now);
+    if used.is_ok_and(old) {
+        format::touch(path);
     }
 }

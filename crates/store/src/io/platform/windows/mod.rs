@@ -29,7 +29,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
-use super::{Facts, Space};
+use super::{Facts, Links, Space};
 
 pub use job::Job;
 pub(super) use security::{access, create_private_folder, has_owner_of};
@@ -167,6 +167,16 @@ pub(super) fn special_kind(_kind: &FileType) -> &'static str {
 
 pub(super) fn open_without_waiting(path: &Path) -> io::Result<File> {
     File::open(path)
+}
+
+pub(super) fn open_regular(path: &Path, links: Links) -> io::Result<File> {
+    let file = match links {
+        Links::Followed => File::open(path)?,
+        Links::Refused => {
+            open_with(OpenOptions::new().read(true), FILE_FLAG_OPEN_REPARSE_POINT, path)?
+        }
+    };
+    if is_regular(&file)? { Ok(file) } else { Err(super::not_regular()) }
 }
 
 pub(super) fn is_regular(file: &File) -> io::Result<bool> {

@@ -1,0 +1,114 @@
+//! A folder of the cache for what a process needs while it runs: what a killed one leaves is removed by the next.
+//!
+//! Each folder is locked by the process that made it, so that a folder without a lock is nobody's any more.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use store::io::platform::{Links, create_private_folder, open_no_link, open_regular};
+
+use crate::cache::Cache;
+use crate::error::HubError;
+
+/// In the cache, where programs of the hub look for no models.
+const FOLDER: &str = ".locks/.scratch";
+/// In each folder.
+const LOCK: &str = ".lock";
+/// Names that are tried.
+const ATTEMPTS: u32 = 1000;
+
+/// A folder that goes when this is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Scratch {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _next_time = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Cache {
+    /// A folder of this process, after those of killed ones are removed.
+    ///
+    /// # Errors
+    /// The cache cannot be written to.
+    pub fn scratch(&self) -> Result<Scratch, HubError> {
+        let folder = self.root().join(FOLDER);
+        let failed = |error| HubError::io(&folder, "create", error);
+        create_private_folder(&folder).map_err(failed)?;
+        for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
+            remove_if_left(&entry.path());
+        }
+        for attempt in 0..ATTEMPTS {
+            let path = folder.join(format!("{}-{attempt}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(failed(error)),
+            }
+            let mut options = OpenOptions::new();
+            let lock = open_no_link(options.write(true).create_new(true), &path.join(LOCK));
+            let lock = lock.map_err(failed)?;
+            // Another process may have taken it for one that was left.
+            if lock.try_lock().is_ok() && path.is_dir() {
+                return Ok(Scratch { path, _lock: lock });
+            }
+        }
+        Err(failed(io::Error::from(io::ErrorKind::AlreadyExists)))
+    }
+}
+
+/// Removes a folder whose process is gone.
+fn remove_if_left(path: &Path) {
+    match open_regular(&path.join(LOCK), Links::Refused) {
+        Ok(lock) => {
+            if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+                return;
+            }
+        }
+        // Just made, or left before it was locked: an empty one goes in any case.
+        Err(_) => {
+            let _full = fs::remove_dir(path);
+            return;
+        }
+    }
+    let _next_time = fs::remove_dir_all(path);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::new(root.path());
+        let first = cache.scratch().unwrap();
+        fs::write(first.path().join("config.json"), "{}").unwrap();
+        let left = root.path().join(FOLDER).join("1-0");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        fs::write(left.join("model.safetensors"), "sparse").unwrap();
+        let second = cache.scratch().unwrap();
+        assert!(!left.exists(), "its process is gone");
+        assert!(first.path().join("config.json").exists(), "its process is here");
+        assert_ne!(first.path(), second.path());
+        let paths = [first.path().to_owned(), second.path().to_owned()];
+        drop((first, second));
+        assert!(!paths.iter().any(|path| path.exists()));
+        assert!(cache.list().unwrap().is_empty(), "it is no model");
+    }
+}

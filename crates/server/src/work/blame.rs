@@ -1,0 +1,38 @@
+//! What a client is told of a failure of the engine: of which kind it is, and under which name the server's log has the
+//! rest. Files, folders and addresses of the machine are the operator's.
+
+use engine::EngineError;
+use engine::backend::gpu::GpuError;
+use store::cache::{ReadCause, StoreError};
+
+use super::JobError;
+
+/// The kind of a failure; `None` where its own words are of the request alone.
+fn kind(error: &EngineError) -> Option<&'static str> {
+    Some(match error {
+        EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. }) => {
+            "a file of the model changed while it was served"
+        }
+        EngineError::Store(StoreError::Read { .. }) => "an expert of the model could not be read",
+        EngineError::Store(_) => "the cache of experts failed",
+        EngineError::Trunk(_) => "the weights of the model could not be read",
+        EngineError::Gpu(GpuError::Lost(_)) => "the GPU was lost",
+        EngineError::Gpu(_) | EngineError::Cuda(_) => "the GPU failed",
+        EngineError::Format(_)
+        | EngineError::Config { .. }
+        | EngineError::Tensor { .. }
+        | EngineError::Compute(_) => "the model cannot be used",
+        EngineError::Request(_)
+        | EngineError::Sampling { .. }
+        | EngineError::NotFinite { .. }
+        | EngineError::Cancelled => return None,
+    })
+}
+
+/// A failure in the words that the client of job `id` gets.
+pub(super) fn told(error: &EngineError, id: &str) -> JobError {
+    JobError::Engine(match kind(error) {
+        Some(kind) => format!("{kind}; the server's log has the cause under {id}"),
+        None => error.to_string(),
+    })
+}

@@ -1,0 +1,294 @@
+//! Reading from the shared folder, on a thread of its own: a file system over a network can stop answering, and the
+//! engine's thread works for every client.
+//!
+//! The engine waits for an answer, and for each part of a file, no longer than [`STALL`], and for a whole snapshot no
+//! longer than its bytes take at [`RATE`]; then it is a miss. While the thread is still held by what was given up,
+//! there is nothing to wait for: everything is a miss at once.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::super::super::owner::Domain;
+
+/// Longest time without a part of an answer.
+pub(super) const STALL: Duration = Duration::from_secs(2);
+/// Bytes that come in a second at the least.
+const RATE: f64 = 1e6;
+/// Bytes of a part.
+const PART_BYTES: usize = 1 << 18;
+/// Parts that wait for the engine.
+const PARTS: usize = 8;
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::work::disk) enum Taken {
+    /// It is on its way.
+    Part,
+    /// There was none: all is given.
+    Nothing,
+    /// The engine does not wait any more.
+    GivenUp,
+}
+
+/// Where snapshots are found and read from.
+pub(in crate::work::disk) trait Source: Send + Sync + 'static {
+    /// Tokens of the longest snapshot that `prompt` can go on from, if it saves more than `more_than`.
+    fn find(&self, domain: Domain, prompt: &[u32], more_than: usize) -> Option<usize>;
+
+    /// Gives the bytes of a snapshot of `tokens` to `take`, part by part, until there is none or it was given up.
+    ///
+    /// # Errors
+    /// A file that is gone, damaged or cannot be read; it was noted.
+    fn read(
+        &self,
+        domain: Domain,
+        tokens: &[u32],
+        take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
+    ) -> io::Result<()>;
+}
+
+enum Order {
+    Find { domain: Domain, prompt: Vec<u32>, more_than: usize, found: Sender<Option<usize>> },
+    Read { domain: Domain, tokens: Vec<u32>, parts: SyncSender<Part> },
+}
+
+enum Part {
+    Bytes(Vec<u8>),
+    /// All was given, and every checksum is right; or why not.
+    End(io::Result<()>),
+}
+
+/// The engine's end of the thread.
+pub(in crate::work::disk) struct Reader {
+    orders: Sender<Order>,
+    /// The thread has an order that it has not ended.
+    busy: Arc<AtomicBool>,
+}
+
+impl Reader {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub(in crate::work::disk) fn start(source: Arc<dyn Source>) -> io::Result<Self> {
+        let (orders, taken) = channel::<Order>();
+        let busy = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&busy);
+        // The end does not wait for it: the file system may hold it.
+        let thread = std::thread::Builder::new().name("read-shared".to_owned());
+        thread.spawn(move || {
+            for order in taken {
+                carry_out(&*source, order, &its);
+            }
+        })?;
+        Ok(Self { orders, busy })
+    }
+
+    /// Gives the thread an order; false while it has another.
+    fn order(&self, order: Order) -> bool {
+        !self.busy.swap(true, Ordering::Acquire) && self.orders.send(order).is_ok()
+    }
+
+    /// As [`Source::find`], within [`STALL`].
+    ///
+    /// # Errors
+    /// The file system does not answer.
+    pub(in crate::work::disk) fn find(
+        &self,
+        domain: Domain,
+        prompt: &[u32],
+        more_than: usize,
+    ) -> io::Result<Option<usize>> {
+        let (found, answer) = channel();
+        let prompt = prompt.to_vec();
+        if !self.order(Order::Find { domain, prompt, more_than, found }) {
+            return Err(no_answer());
+        }
+        answer.recv_timeout(STALL).map_err(|_| no_answer())
+    }
+
+    /// The bytes of a snapshot of `tokens`.
+    ///
+    /// # Errors
+    /// The file system does not answer.
+    pub(in crate::work::disk) fn read(&self, domain: Domain, tokens: &[u32]) -> io::Result<Stream> {
+        let (parts, coming) = sync_channel(PARTS);
+        let tokens = tokens.to_vec();
+        if !self.order(Order::Read { domain, tokens, parts }) {
+            return Err(no_answer());
+        }
+        let begun = Instant::now();
+        Ok(Stream { coming, part: Vec::new(), at: 0, bytes: 0, begun, ended: false })
+    }
+}
+
+fn carry_out(source: &dyn Source, order: Order, busy: &AtomicBool) {
+    // Before the last word: whoever has that may give the next order.
+    let free = || busy.store(false, Ordering::Release);
+    match order {
+        Order::Find { domain, prompt, more_than, found } => {
+            let longest = source.find(domain, &prompt, more_than);
+            free();
+            let _given_up = found.send(longest);
+        }
+        Order::Read { domain, tokens, parts } => {
+            let mut take = |input: &mut dyn Read| {
+                let mut part = Vec::with_capacity(PART_BYTES);
+                input.take(PART_BYTES as u64).read_to_end(&mut part)?;
+                if part.is_empty() {
+                    return Ok(Taken::Nothing);
+                }
+                let sent = parts.send(Part::Bytes(part));
+                Ok(sent.map_or(Taken::GivenUp, |()| Taken::Part))
+            };
+            let end = source.read(domain, &tokens, &mut take);
+            free();
+            let _given_up = parts.send(Part::End(end));
+        }
+    }
+}
+
+/// What is said when the file system holds the thread for too long.
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the file system of the shared folder does not answer")
+}
+
+/// The bytes of a snapshot on their way from the thread.
+pub(in crate::work::disk) struct Stream {
+    coming: Receiver<Part>,
+    part: Vec<u8>,
+    /// Bytes of the part that were taken.
+    at: usize,
+    /// Bytes of all parts so far.
+    bytes: u64,
+    begun: Instant,
+    ended: bool,
+}
+
+impl Stream {
+    /// Waits for the next part; false after the last one.
+    fn next(&mut self) -> io::Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let allowed = STALL + Duration::from_secs_f64(self.bytes as f64 / RATE);
+        let left = allowed.saturating_sub(self.begun.elapsed()).min(STALL);
+        match self.coming.recv_timeout(left) {
+            Ok(Part::Bytes(part)) => {
+                self.bytes += part.len() as u64;
+                (self.part, self.at) = (part, 0);
+                Ok(true)
+            }
+            Ok(Part::End(end)) => {
+                self.ended = true;
+                end.map(|()| false)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                self.ended = true;
+                Err(no_answer())
+            }
+        }
+    }
+
+    /// Checks that nothing is left and that every checksum was right. Nothing may be used before.
+    ///
+    /// # Errors
+    /// Bytes that are left, or what the thread met.
+    pub(in crate::work::disk) fn finish(&mut self) -> io::Result<()> {
+        if self.at < self.part.len() || self.next()? {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.part.len() && !self.next()? {
+            return Ok(0);
+        }
+        let count = buffer.len().min(self.part.len() - self.at);
+        buffer[..count].copy_from_slice(&self.part[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A folder whose file system answers when it is let.
+    struct Hung(Mutex<Receiver<()>>, usize);
+
+    impl Source for Hung {
+        fn find(&self, _: Domain, prompt: &[u32], _: usize) -> Option<usize> {
+            let _let = self.0.lock().unwrap().recv();
+            Some(prompt.len())
+        }
+
+        fn read(
+            &self,
+            _: Domain,
+            _: &[u32],
+            take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
+        ) -> io::Result<()> {
+            let bytes = vec![7; self.1];
+            let mut left = bytes.as_slice();
+            while take(&mut left)? == Taken::Part {
+                let _let = self.0.lock().unwrap().recv();
+            }
+            Ok(())
+        }
+    }
+
+    fn hung(bytes: usize) -> (Reader, Sender<()>) {
+        let (allow, allowed) = channel();
+        (Reader::start(Arc::new(Hung(Mutex::new(allowed), bytes))).unwrap(), allow)
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_answer_is_a_miss_and_costs_its_time_once() {
+        let (reader, allow) = hung(0);
+        let begun = Instant::now();
+        let missed = reader.find(Domain([1, 2]), &[3], 0).unwrap_err();
+        assert_eq!(missed.kind(), io::ErrorKind::TimedOut);
+        assert!((STALL..2 * STALL).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        assert!(reader.find(Domain([1, 2]), &[3], 0).is_err());
+        assert!(reader.read(Domain([1, 2]), &[3]).is_err());
+        assert!(begun.elapsed() < STALL / 2, "it is known to hang");
+        drop(allow);
+        while reader.find(Domain([1, 2]), &[3], 0).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(reader.find(Domain([1, 2]), &[3, 4], 0).unwrap(), Some(2), "it answers again");
+    }
+
+    #[test]
+    fn a_file_that_stops_in_its_midst_is_a_miss() {
+        let (reader, allow) = hung(3 * PART_BYTES);
+        let mut stream = reader.read(Domain([1, 2]), &[3]).unwrap();
+        let mut bytes = vec![0; PART_BYTES];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, vec![7; PART_BYTES]);
+        assert_eq!(stream.read(&mut bytes).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop((stream, allow));
+        let mut stream = loop {
+            match reader.read(Domain([1, 2]), &[3]) {
+                Ok(stream) => break stream,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 3 * PART_BYTES);
+        stream.finish().unwrap();
+    }
+}

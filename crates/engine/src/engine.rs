@@ -94,12 +94,12 @@ impl Engine {
 
     /// Forgets a sequence.
     pub fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.backend.drop_sequence(sequence);
+        self.backend.sequences_mut().remove(sequence);
     }
 
     /// Tokens that a sequence holds.
     pub fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.backend.sequence_length(sequence)
+        self.backend.sequences().length(sequence)
     }
 
     /// Runs a batch through the model; [`Engine::logits`] then answers for its tokens. It is a step of answers
@@ -114,7 +114,7 @@ impl Engine {
         self.forward_with(runs, purpose, cancel, &mut |_| {})
     }
 
-    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::mark`]). No other may be in
+    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::sequences_mut`]). No other may be in
     /// progress, but those put aside.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Engine {
     pub fn start(&mut self, runs: &[Run<'_>], marks: &[usize]) -> Result<Pass, EngineError> {
         self.begin(runs, Purpose::Prompt)?;
         for &run in marks {
-            self.backend.mark(run)?;
+            self.backend.sequences_mut().mark(run)?;
         }
         self.backend.embed(self.model.embedding);
         Ok(Pass { layers: 0, aside: None })

@@ -27,7 +27,7 @@ pub use crate::model::register::Register;
 use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, TableId, VectorId};
 
-pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Snapshot, Suspended};
+pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, Suspended};
 
 /// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,47 +81,21 @@ pub trait Backend {
     /// # Errors
     /// All sequences that the plan allows exist already.
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
-    /// Forgets a sequence and frees its state.
-    fn drop_sequence(&mut self, sequence: SequenceId);
-    /// Tokens that the sequence holds.
-    fn sequence_length(&self, sequence: SequenceId) -> usize;
+    /// What is known of the sequences without asking the device.
+    fn sequences(&self) -> &Sequences;
+    /// As [`Backend::sequences`], to change it.
+    fn sequences_mut(&mut self) -> &mut Sequences;
 
-    /// The point where the sequence is. `base` is an earlier point of the same tokens, if there is one: what it
-    /// holds need not be held twice.
+    /// The point where the sequence is.
     ///
     /// # Errors
-    /// There is no room ([`Backend::room`]), or the device failed.
-    fn snapshot(
-        &mut self,
-        sequence: SequenceId,
-        base: Option<&Snapshot>,
-    ) -> Result<Snapshot, EngineError>;
+    /// There is no room, or the device failed.
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
     /// Sets `sequence` to a point of any sequence of this backend; what it held is forgotten.
     ///
     /// # Errors
     /// The device failed.
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
-    /// What can still be held.
-    fn room(&self) -> Room;
-    /// Pages that `tokens` more of a sequence may take from the room while they are computed.
-    fn batch_pages(&self, tokens: usize) -> usize {
-        tokens / PAGE_TOKENS + 2
-    }
-    /// Pages that a snapshot of a sequence takes once it has `length` tokens, beside those it shares.
-    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        let _ = (sequence, length);
-        0
-    }
-    /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
-    /// [`Snapshot::write_rest`] wrote. There must be room for its pages and state.
-    ///
-    /// # Errors
-    /// What `input` reports, no room, or a device that keeps no snapshots.
-    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        let _ = (length, input);
-        Err(std::io::Error::other("this device keeps no snapshots"))
-    }
-
     /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
     /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
     fn cut_tokens(&self) -> usize {
@@ -157,16 +131,6 @@ pub trait Backend {
     fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
         let _ = layers;
     }
-    /// Asks for a snapshot of a sequence at the end of one run of the batch just begun, for which
-    /// [`Backend::room`] must have a state. Several runs of a batch may belong to one sequence: they continue each
-    /// other. Only where [`Backend::cut_tokens`] is 1.
-    ///
-    /// # Errors
-    /// There is no room, or the device cannot.
-    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        let _ = run;
-        Err(EngineError::Request("this device cannot mark a place inside a batch".to_owned()))
-    }
     /// The batch in progress, or one put aside, stops before `layer`: what was read ahead for that is not needed.
     fn give_up(&mut self, layer: LayerId) {
         let _ = layer;
@@ -180,11 +144,6 @@ pub trait Backend {
     }
     /// Ends the batch: its tokens are now part of their sequences.
     fn commit(&mut self);
-    /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    fn take_marks(&mut self) -> Vec<Snapshot> {
-        Vec::new()
-    }
-
     /// `Residual` = rows of `table` for the batch's tokens.
     fn embed(&mut self, table: MatrixId);
     /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of
@@ -256,6 +215,66 @@ pub trait Backend {
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         let _ = live;
         Err(EngineError::Request("this device cannot go on after a panic".to_owned()))
+    }
+}
+
+/// What needs no device.
+impl dyn Backend + '_ {
+    /// Forgets a sequence and frees its state.
+    pub fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.sequences_mut().remove(sequence);
+    }
+
+    /// Tokens that the sequence holds.
+    pub fn sequence_length(&self, sequence: SequenceId) -> usize {
+        self.sequences().length(sequence)
+    }
+
+    /// [`Backend::take_snapshot`]. `base` is an earlier point of the same tokens, if there is one: what it holds need
+    /// not be held twice.
+    ///
+    /// # Errors
+    /// There is no room, or the device failed.
+    pub fn snapshot(
+        &mut self,
+        sequence: SequenceId,
+        base: Option<&Snapshot>,
+    ) -> Result<Snapshot, EngineError> {
+        let _ = base;
+        self.take_snapshot(sequence)
+    }
+
+    /// What can still be held.
+    pub fn room(&self) -> Room {
+        self.sequences().room()
+    }
+
+    /// Pages that `tokens` more of a sequence may take from the room while they are computed.
+    pub fn batch_pages(&self, tokens: usize) -> usize {
+        self.sequences().batch_pages(tokens)
+    }
+
+    /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.
+    pub fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        self.sequences().snapshot_pages(sequence, length)
+    }
+
+    /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
+    /// [`Snapshot::write_rest`] wrote. There must be room for its pages and state.
+    ///
+    /// # Errors
+    /// What `input` reports, or no room.
+    pub fn read_snapshot(
+        &mut self,
+        length: usize,
+        input: &mut dyn Read,
+    ) -> std::io::Result<Snapshot> {
+        self.sequences().read(length, input)
+    }
+
+    /// The snapshots that were asked for in the batch that has ended, in the order asked.
+    pub fn take_marks(&mut self) -> Vec<Snapshot> {
+        self.sequences_mut().take_marks()
     }
 }
 

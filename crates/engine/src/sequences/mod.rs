@@ -105,10 +105,12 @@ struct Place {
     pages: Vec<SharedPage>,
     /// Position of the first row of the place's windows.
     base: usize,
+    /// A sequence was here and nobody has asked since.
+    ended: bool,
 }
 
 /// All sequences of a backend, and what snapshots of them are made of.
-pub(crate) struct Sequences {
+pub struct Sequences {
     layout: Arc<SequenceLayout>,
     context: usize,
     shares_pages: bool,
@@ -164,15 +166,21 @@ impl Sequences {
         };
         memory.clear(&self.fixed_regions(free)).map_err(Into::into)?;
         self.held.succeed(free);
-        self.places[free] = Place { length: Some(0), ..Place::default() };
+        let place = &mut self.places[free];
+        (place.length, place.base) = (Some(0), 0);
         Ok(SequenceId(free as u32))
     }
 
     /// Forgets a sequence.
     pub(crate) fn remove(&mut self, sequence: SequenceId) {
         let place = &mut self.places[sequence.place()];
-        place.length = None;
+        (place.length, place.ended) = (None, true);
         place.pages.clear();
+    }
+
+    /// Whether a sequence has been forgotten at a place since this was last asked.
+    pub(crate) fn take_ended(&mut self, place: usize) -> bool {
+        std::mem::take(&mut self.places[place].ended)
     }
 
     /// Whether there is such a sequence.

@@ -135,7 +135,7 @@ impl Snapshot {
         pages * self.page_bytes() + self.state_bytes()
     }
 
-    /// Writes one of the pages; where it is not full, zeros behind its last row. [`super::Backend::read_snapshot`] of an
+    /// Writes one of the pages; where it is not full, zeros behind its last row. `read_snapshot` of an
     /// equal backend reads all full ones, in order, then what [`Snapshot::write_rest`] wrote.
     ///
     /// # Errors

@@ -19,7 +19,6 @@ mod state;
 mod streams;
 mod tiled;
 
-use std::io::Read;
 use std::sync::Arc;
 
 pub use kernels::KvType;
@@ -39,7 +38,8 @@ pub use self::state::KvGrowth;
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::{
-    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended,
+    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Run, SequenceId, Sequences, Snapshot,
+    Suspended,
 };
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
@@ -202,19 +202,15 @@ impl Backend for CpuBackend {
         sequences.create(memory)
     }
 
-    fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.sequences.remove(sequence);
+    fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
-    fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.sequences.length(sequence)
+    fn sequences_mut(&mut self) -> &mut Sequences {
+        &mut self.sequences
     }
 
-    fn snapshot(
-        &mut self,
-        sequence: SequenceId,
-        _base: Option<&Snapshot>,
-    ) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         let (sequences, memory) = self.sequences.split();
         sequences.snapshot(memory, sequence)
     }
@@ -222,22 +218,6 @@ impl Backend for CpuBackend {
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         let (sequences, memory) = self.sequences.split();
         sequences.restore(memory, sequence, snapshot)
-    }
-
-    fn room(&self) -> Room {
-        self.sequences.room()
-    }
-
-    fn batch_pages(&self, tokens: usize) -> usize {
-        self.sequences.batch_pages(tokens)
-    }
-
-    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences.snapshot_pages(sequence, length)
-    }
-
-    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        self.sequences.read(length, input)
     }
 
     fn cut_tokens(&self) -> usize {
@@ -267,10 +247,6 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.sequences.mark(run)
-    }
-
     fn check_files(&self) -> Result<(), EngineError> {
         self.weights.check()?;
         Ok(self.experts.check_files()?)
@@ -287,10 +263,6 @@ impl Backend for CpuBackend {
 
     fn give_up(&mut self, layer: LayerId) {
         self.forget_ahead(layer);
-    }
-
-    fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {

@@ -1,7 +1,7 @@
 //! Device memory of models with compressed attention and several residual streams: sizes, what sequences keep, scratch.
 //!
-//! A sequence's state and pages have the layout of the processor (`sequences/compressed_layout.rs`), pages one after the
-//! other in the sequence's place: a snapshot is a copy of them.
+//! A sequence's state and pages have the layout of the processor (`sequences/compressed_layout.rs`), pages one after
+//! the other in the sequence's place: a snapshot is a copy of them.
 
 use cuda::launch::{self, Rotation, SequenceRows, StoredRows, Streams, TokenPlaces};
 use cuda::{CudaError, Device, DeviceBuffer, Span};

@@ -46,7 +46,7 @@ impl Growth {
     }
 
     /// The sequence at a place has ended.
-    pub(super) fn end(&mut self, place: usize) {
+    fn end(&mut self, place: usize) {
         self.pages.end(place);
         self.ended = true;
     }
@@ -104,6 +104,11 @@ impl CudaBackend {
         wanted: impl Iterator<Item = (usize, usize)>,
     ) -> Result<(), EngineError> {
         let Some(growth) = &mut self.growth else { return Ok(()) };
+        for place in 0..self.options.sequences {
+            if self.sequences.take_ended(place) {
+                growth.end(place);
+            }
+        }
         wanted.for_each(|(place, tokens)| growth.pages.need(place, tokens));
         let missing = growth.pages.missing().len() * growth.buffers;
         let idle = if std::mem::take(&mut growth.ended) { growth.pages.idle() } else { Vec::new() };

@@ -38,7 +38,6 @@ mod weights;
 mod windows;
 
 use std::cell::Cell;
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -64,7 +63,7 @@ use self::step::Steps;
 pub use self::weights::check_model;
 use self::weights::{check_encodings, check_limits, load_trunk};
 use self::windows::Windows;
-use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
@@ -233,22 +232,15 @@ impl Backend for CudaBackend {
         sequences.create(&mut memory)
     }
 
-    fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.sequences.remove(sequence);
-        if let Some(growth) = &mut self.growth {
-            growth.end(sequence.place());
-        }
+    fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
-    fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.sequences.length(sequence)
+    fn sequences_mut(&mut self) -> &mut Sequences {
+        &mut self.sequences
     }
 
-    fn snapshot(
-        &mut self,
-        sequence: SequenceId,
-        _base: Option<&Snapshot>,
-    ) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.settle()?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
@@ -256,22 +248,6 @@ impl Backend for CudaBackend {
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
         self.return_to(sequence, snapshot)
-    }
-
-    fn room(&self) -> Room {
-        self.sequences.room()
-    }
-
-    fn batch_pages(&self, tokens: usize) -> usize {
-        self.sequences.batch_pages(tokens)
-    }
-
-    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences.snapshot_pages(sequence, length)
-    }
-
-    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        self.sequences.read(length, input)
     }
 
     /// Chunk kernels compute each token in an order that knows nothing of the tokens beside it.
@@ -300,16 +276,8 @@ impl Backend for CudaBackend {
         self.read_given(layers);
     }
 
-    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.sequences.mark(run)
-    }
-
     fn commit(&mut self) {
         self.end_batch();
-    }
-
-    fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {

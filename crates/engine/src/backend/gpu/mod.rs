@@ -26,7 +26,6 @@ mod speed;
 mod step;
 mod windows;
 
-use std::io::Read;
 use std::sync::Arc;
 
 use gpu::op::{embedding, product};
@@ -53,7 +52,7 @@ pub use self::requirements::{
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
-use super::{Backend, Cancel, Purpose, Register, Room, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Product, Program, Stage};
@@ -206,19 +205,15 @@ impl Backend for GpuBackend {
         self.sequences.create(&mut memory)
     }
 
-    fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.sequences.remove(sequence);
+    fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
-    fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.sequences.length(sequence)
+    fn sequences_mut(&mut self) -> &mut Sequences {
+        &mut self.sequences
     }
 
-    fn snapshot(
-        &mut self,
-        sequence: SequenceId,
-        _base: Option<&Snapshot>,
-    ) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.settle()?;
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
@@ -230,22 +225,6 @@ impl Backend for GpuBackend {
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
         self.sequences.restore(&mut memory, sequence, snapshot)
-    }
-
-    fn room(&self) -> Room {
-        self.sequences.room()
-    }
-
-    fn batch_pages(&self, tokens: usize) -> usize {
-        self.sequences.batch_pages(tokens)
-    }
-
-    fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences.snapshot_pages(sequence, length)
-    }
-
-    fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot> {
-        self.sequences.read(length, input)
     }
 
     fn answers_replay(&self) -> bool {
@@ -297,10 +276,6 @@ impl Backend for GpuBackend {
         Ok(())
     }
 
-    fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.sequences.mark(run)
-    }
-
     fn check_files(&self) -> Result<(), EngineError> {
         self.settle()?;
         Ok(self.residency.store().check_files()?)
@@ -315,10 +290,6 @@ impl Backend for GpuBackend {
 
     fn give_up(&mut self, layer: LayerId) {
         self.residency.store().forget_ahead(layer);
-    }
-
-    fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.sequences.take_marks()
     }
 
     fn embed(&mut self, table: MatrixId) {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use server::work::{EngineWorker, Loading, Worker};
 use server::{ServeOptions, Server};
 
-use crate::net::{Room, worker};
+use crate::net::{Room, no_panic, worker};
 use crate::random::Random;
 use crate::target::Target;
 
@@ -43,6 +43,7 @@ pub(crate) fn aborts() -> Target {
             }
             compare(address, &mut random);
             idle(&worker);
+            no_panic(&worker);
         }),
     }
 }

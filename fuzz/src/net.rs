@@ -13,7 +13,7 @@ use engine::text::{Language, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
-use server::work::{EngineWorker, ModelCard, WorkerOptions};
+use server::work::{EngineWorker, ModelCard, Worker as _, WorkerOptions};
 use store::cache::{ExpertStore, StorageMode, StoreOptions};
 use store::format::Checkpoint;
 use store::trunk::LoadMode;
@@ -64,6 +64,11 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
     Ok(Engine::new(config, model, Box::new(backend), CHUNK))
 }
 
+/// A panic of the engine ends a request, not the process: its count is what a target asks for.
+pub(crate) fn no_panic(worker: &EngineWorker) {
+    assert_eq!(worker.status().panics, 0, "the engine panicked");
+}
+
 /// A worker over the small net `case` with the demo model's tokenizer and template.
 pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
     let checkpoint = store::format::open(&crate::target::golden(case)).expect("a committed model");
@@ -86,6 +91,8 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         system: None,
         disk: None,
         shared: None,
+        // `no_panic` finds the first one.
+        panics: usize::MAX,
         log: Log::default(),
     };
     EngineWorker::start(engine, Arc::new(language), options).expect("a worker starts")

@@ -215,7 +215,7 @@ impl Engine {
                 return Err(EngineError::Cancelled);
             }
             let _span = timeline::span(name, number);
-            let done = self.backend.run(layer, stage, cancel);
+            let done = self.backend.run_stage(layer, stage, cancel);
             begun = Clock::add(sum, begun);
             done?;
         }

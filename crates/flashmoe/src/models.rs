@@ -8,7 +8,7 @@ use hub::{Cache, Cached, Found, Hub, ModelName, Settings};
 use store::format::{Checkpoint, FormatError};
 use store::shown::{self, quoted};
 
-use crate::arguments::{Command, DoctorArguments, TraceCommand};
+use crate::arguments::{Command, DoctorArguments, InspectArguments, TraceCommand};
 use crate::commands::download;
 use crate::failure::Failure;
 use crate::progress::say;
@@ -56,7 +56,7 @@ pub(crate) fn locate_all(command: Option<&mut Command>) -> Result<()> {
             }
             (&mut arguments.model.model, Absent::Pull)
         }
-        Command::Inspect(arguments) | Command::Verify(arguments) => {
+        Command::Inspect(InspectArguments { path: arguments, .. }) | Command::Verify(arguments) => {
             (&mut arguments.model, Absent::Refuse)
         }
         Command::Pack(arguments) => (&mut arguments.source, Absent::Refuse),

@@ -34,6 +34,7 @@ const CLOSED_ROOMS: &[(&str, &str)] = &[
     ("crates/engine/src/residency/", "crate::backend"),
     ("crates/engine/src/residency/", "use cuda::"),
     ("crates/engine/src/residency/", "use gpu::"),
+    ("crates/engine/src/model/", "crate::backend"),
 ];
 
 /// Places of the sources that open files in other ways than `open_regular`, and why.

@@ -132,7 +132,7 @@ fn a_panic_ends_its_job_in_a_model_with_several_streams() {
 }
 
 #[test]
-fn a_panic_while_a_kept_prompt_is_read_ends_its_job() {
+fn a_panic_while_a_kept_prompt_is_restored_ends_its_job() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Some(DiskOptions::new(folder.path().join("kept"), 7, 1 << 30));
     let question = "word ".repeat(120);
@@ -150,7 +150,7 @@ fn a_panic_while_a_kept_prompt_is_read_ends_its_job() {
         let setting = Setting { disk: disk.clone(), ..setting(&trip, None) };
         let setting = Setting { chunk: Setting::default().chunk, ..setting };
         let second = worker(&setting);
-        trip.arm("read_snapshot", when, 0);
+        trip.arm("restore", when, 0);
         let ended = ask(&second, long(&second));
         assert_eq!(ended.error, Some(JobError::Panicked.to_string()), "{when:?}");
         let next = ask(&second, long(&second));

@@ -13,6 +13,7 @@
 pub mod cpu;
 pub mod cuda;
 pub mod gpu;
+mod prepared;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, TableId, VectorId};
 
 pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, Suspended};
+pub use prepared::Listing;
 
 /// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +156,12 @@ pub trait Backend {
     ///
     /// # Errors
     /// An expert could not be read, the router produced no finite number, or [`EngineError::Cancelled`].
-    fn run(&mut self, layer: LayerId, stage: Stage, cancel: &dyn Cancel)
-    -> Result<(), EngineError>;
+    fn run_stage(
+        &mut self,
+        layer: LayerId,
+        stage: Stage,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError>;
 
     /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).
     ///

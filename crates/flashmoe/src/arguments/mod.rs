@@ -86,7 +86,7 @@ pub(crate) enum Command {
     /// Look at, check or remove the prompts that servers keep on disk
     Cache(CacheArguments),
     /// What a model is: shapes, encodings, sizes
-    Inspect(PathArguments),
+    Inspect(InspectArguments),
     /// Make a native pack: one aligned, checksummed record per expert
     Pack(PackArguments),
     /// Check every checksum of a native pack
@@ -210,6 +210,16 @@ pub(crate) struct PathArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `flashmoe inspect`
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    #[command(flatten)]
+    pub(crate) path: PathArguments,
+    /// Print the operations of each layer, and what they become on each device
+    #[arg(long)]
+    pub(crate) program: bool,
 }
 
 /// `flashmoe plan`

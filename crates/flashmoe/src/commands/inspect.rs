@@ -15,24 +15,38 @@ use serde_json::json;
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
 
-use crate::arguments::{ByteSize, PathArguments};
+use super::program;
+use crate::arguments::{ByteSize, InspectArguments};
 use crate::failure::Failure;
 use crate::requantisation;
 
-pub(crate) fn inspect(arguments: &PathArguments, out: &mut dyn Write) -> Result<()> {
-    let model = &arguments.model;
+pub(crate) fn inspect(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
+    let model = &arguments.path.model;
     let checkpoint = crate::models::open(model)?;
     let blame = || model.display().to_string();
     let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
     // What lacks a tensor cannot run: better said here than after a long copy.
     let mut catalog = Catalog::new(&checkpoint);
-    Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
-    expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-    if arguments.json {
-        writeln!(out, "{}", as_json(&checkpoint, &config)).map_err(Failure::io)?;
+    let declared = Model::declare(&config, &mut catalog);
+    let declared = declared.map_err(Failure::engine).with_context(blame)?;
+    let shapes =
+        expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
+    let mut rows = Vec::new();
+    if arguments.program {
+        rows = program::rows(&config, &declared.program, &catalog, &shapes);
+    }
+    if arguments.path.json {
+        let mut found = as_json(&checkpoint, &config);
+        if arguments.program {
+            found["program"] = program::as_json(&rows);
+        }
+        writeln!(out, "{found}").map_err(Failure::io)?;
         return Ok(());
     }
-    let text = describe(&checkpoint, &config);
+    let text = match arguments.program {
+        true => program::describe(&rows),
+        false => describe(&checkpoint, &config),
+    };
     out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
 }

@@ -14,6 +14,7 @@ mod manual;
 mod models;
 mod pack;
 mod plan;
+mod program;
 mod pull;
 mod run;
 mod score;

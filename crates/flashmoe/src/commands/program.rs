@@ -1,6 +1,6 @@
 //! `flashmoe inspect --program`: the operations of a model's layers, and what they become on each device.
 
-use engine::backend::{cuda, gpu};
+use engine::backend::{Listing, cuda, gpu};
 use engine::model::config::ModelConfig;
 use engine::model::program::Program;
 use engine::weights::Catalog;
@@ -25,19 +25,16 @@ struct Device {
     launches: Result<Vec<String>, String>,
 }
 
-/// The launches of all layers by kind of batch, or why a device refuses the model.
-type Launches = Result<Vec<(&'static str, Vec<Vec<String>>)>, String>;
-
-/// The launches of one layer on a device.
-fn of_layer(device: &str, launches: &Launches, layer: usize) -> Vec<Device> {
-    match launches {
+/// The launches of one layer on a device, by kind of batch, or why the device refuses the model.
+fn of_layer(device: &str, listings: &Result<Vec<Listing>, String>, layer: usize) -> Vec<Device> {
+    match listings {
         Err(refusal) => vec![Device { name: device.to_owned(), launches: Err(refusal.clone()) }],
-        Ok(kinds) => {
-            let of_kind = |(kind, layers): &(&str, Vec<Vec<String>>)| {
-                let name = format!("{device}, {kind}");
-                Device { name, launches: Ok(layers[layer].clone()) }
+        Ok(listings) => {
+            let of_kind = |listing: &Listing| {
+                let name = format!("{device}, {}", listing.batch);
+                Device { name, launches: Ok(listing.layers[layer].clone()) }
             };
-            kinds.iter().map(of_kind).collect()
+            listings.iter().map(of_kind).collect()
         }
     }
 }

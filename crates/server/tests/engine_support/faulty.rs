@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, dead_code, reason = "a failure here is a failed test")]
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::EngineError;
-use engine::backend::{Backend, Cancel, Purpose, Room, Run, SequenceId, Snapshot, Suspended};
+use engine::backend::{Backend, Cancel, Purpose, Run, SequenceId, Sequences, Snapshot, Suspended};
 use engine::model::program::{Program, Stage};
 use engine::sampling::{Ranked, Wanted};
 use engine::weights::{MatrixId, TableId, VectorId};
@@ -139,18 +138,15 @@ macro_rules! questions {
 impl Backend for Faulty {
     operations! {
         fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
-        fn drop_sequence(&mut self, sequence: SequenceId);
-        fn snapshot(&mut self, sequence: SequenceId, base: Option<&Snapshot>) -> Result<Snapshot, EngineError>;
+        fn sequences_mut(&mut self) -> &mut Sequences;
+        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
         fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
-        fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> std::io::Result<Snapshot>;
         fn suspend(&mut self) -> Option<Suspended>;
         fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
         fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
         fn expect_given(&mut self, layers: &[(LayerId, TableId)]);
-        fn mark(&mut self, run: usize) -> Result<(), EngineError>;
         fn give_up(&mut self, layer: LayerId);
         fn commit(&mut self);
-        fn take_marks(&mut self) -> Vec<Snapshot>;
         fn embed(&mut self, table: MatrixId);
         fn logits(&mut self, tokens: &[usize], norm: VectorId, head: MatrixId) -> Result<&mut [f32], EngineError>;
         fn most_likely(&mut self, token: usize, norm: VectorId, head: MatrixId) -> Option<Result<u32, EngineError>>;
@@ -158,10 +154,7 @@ impl Backend for Faulty {
     }
 
     questions! {
-        fn sequence_length(&self, sequence: SequenceId) -> usize;
-        fn room(&self) -> Room;
-        fn batch_pages(&self, tokens: usize) -> usize;
-        fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize;
+        fn sequences(&self) -> &Sequences;
         fn cut_tokens(&self) -> usize;
         fn answers_replay(&self) -> bool;
         fn check_files(&self) -> Result<(), EngineError>;
@@ -173,7 +166,7 @@ impl Backend for Faulty {
     }
 
     /// The operations of the stage one by one, each as a program of its own.
-    fn run(
+    fn run_stage(
         &mut self,
         layer: LayerId,
         stage: Stage,
@@ -191,7 +184,7 @@ impl Backend for Faulty {
             self.inner.prepare(Arc::new(one));
             let name = op.name();
             self.trip.at(name, When::Before);
-            self.inner.run(layer, stage, &Asked(cancel, &self.trip, name))?;
+            self.inner.run_stage(layer, stage, &Asked(cancel, &self.trip, name))?;
             self.trip.at(name, When::After);
         }
         Ok(())

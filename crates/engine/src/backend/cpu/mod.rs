@@ -281,7 +281,7 @@ impl Backend for CpuBackend {
         self.program = program;
     }
 
-    fn run(
+    fn run_stage(
         &mut self,
         layer: LayerId,
         stage: Stage,

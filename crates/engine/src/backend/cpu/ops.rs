@@ -14,7 +14,7 @@ impl CpuBackend {
     /// Runs one operation of a layer.
     ///
     /// # Errors
-    /// As [`crate::backend::Backend::run`].
+    /// As [`crate::backend::Backend::run_stage`].
     pub(super) fn run_op(
         &mut self,
         layer: LayerId,

@@ -9,12 +9,13 @@ use cuda::{ExpertShapes, Matrix};
 use store::LayerId;
 use store::format::ProjectionShape;
 
-use super::super::Register;
+use super::super::prepared::Prepared;
+use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::ModelConfig;
 use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
-use crate::model::program::{LayerProgram, Op, Product, Program, Refusal, Stage};
+use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
 use crate::weights::{Catalog, MatrixId, VectorId};
 
@@ -100,7 +101,7 @@ impl Launch {
     }
 }
 
-/// What the table asks of a model, beside its operations.
+/// What the table asks of a model, in addition to its operations.
 pub(super) struct Facts<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) device: &'a dyn StepDevice,
@@ -220,44 +221,12 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
     }
 }
 
-/// The launches of a list of operations.
-fn launches(mut ops: &[Op], kind: Kind, layer: LayerId, facts: &Facts<'_>) -> Vec<Launch> {
-    let mut launches = Vec::new();
-    while let [op, rest @ ..] = ops {
-        let (launch, left) = match kind {
-            Kind::Chunk => (Launch::Plain(op.clone()), rest),
-            Kind::Step => {
-                let (launch, count) = first(ops, layer, facts);
-                (launch, &ops[count..])
-            }
-        };
-        launches.push(launch);
-        ops = left;
-    }
-    launches
-}
-
-/// The launches of a model, by kind of batch, layer and stage.
-#[derive(Default)]
-pub(super) struct Prepared {
-    kinds: [Vec<[Vec<Launch>; 2]>; Kind::ALL.len()],
-}
-
-impl Prepared {
-    pub(super) fn new(program: &Program, facts: &Facts<'_>) -> Self {
-        let layers = |kind| {
-            let of = |(index, layer): (usize, &LayerProgram)| {
-                let id = LayerId(index as u16);
-                Stage::ALL.map(|stage| launches(layer.stage(stage), kind, id, facts))
-            };
-            program.layers.iter().enumerate().map(of).collect()
-        };
-        Self { kinds: Kind::ALL.map(layers) }
-    }
-
-    pub(super) fn of(&self, kind: Kind, layer: LayerId, stage: Stage) -> &[Launch] {
-        &self.kinds[kind as usize][layer.index()][stage as usize]
-    }
+/// The launches of a model.
+pub(super) fn prepare(program: &Program, facts: &Facts<'_>) -> Prepared<Launch> {
+    Prepared::new(program, &Kind::ALL, |kind, layer, ops| match kind {
+        Kind::Step => first(ops, layer, facts),
+        Kind::Chunk => (Launch::Plain(ops[0].clone()), 1),
+    })
 }
 
 /// The launches of each layer in words, by kind of batch, on a device with fused kernels, where experts' pieces are
@@ -267,7 +236,7 @@ pub fn describe(
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
     program: &Program,
-) -> Vec<(&'static str, Vec<Vec<String>>)> {
+) -> Vec<Listing> {
     let matrices = catalog.matrices();
     let matrices = matrices.map(|(rows, columns, encoding)| Matrix::shape(encoding, rows, columns));
     let matrices: Vec<_> = matrices.collect();
@@ -284,13 +253,7 @@ pub fn describe(
         experts: &of_experts,
         guess: &|_| None,
     };
-    let prepared = Prepared::new(program, &facts);
-    let of_kind = |kind: Kind| {
-        let layers = prepared.kinds[kind as usize].iter();
-        let layers = layers.map(|stages| stages.iter().flatten().map(Launch::describe).collect());
-        (kind.name(), layers.collect())
-    };
-    Kind::ALL.map(of_kind).to_vec()
+    prepare(program, &facts).listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
 /// Whether the kernels compute an operation of a layer: all of them do. An operation that is added is decided here.

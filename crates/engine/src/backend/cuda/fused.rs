@@ -8,7 +8,8 @@ use cuda::launch::{
 use cuda::{CudaError, Span};
 use store::LayerId;
 
-use super::fuse::{Facts, FusedShared, Prepared};
+use super::super::prepared::Prepared;
+use super::fuse::{self, Facts, FusedShared, Launch};
 use super::{CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
 use crate::model::program::{Product, Program};
@@ -16,7 +17,7 @@ use crate::weights::{MatrixId, VectorId};
 
 impl CudaBackend {
     /// Turns operations into launches, as [`super::fuse`] says.
-    pub(super) fn prepare_program(&self, program: &Program) -> Prepared {
+    pub(super) fn prepare_program(&self, program: &Program) -> Prepared<Launch> {
         let facts = Facts {
             config: &self.config,
             device: self.stream.device(),
@@ -30,7 +31,7 @@ impl CudaBackend {
                 Some(self.matrix(router))
             },
         };
-        Prepared::new(program, &facts)
+        fuse::prepare(program, &facts)
     }
 
     /// The normed residual stream as the input of products.

@@ -54,7 +54,7 @@ use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
 pub use self::fuse::describe;
-use self::fuse::{Kind, Prepared};
+use self::fuse::{Kind, Launch};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
@@ -63,6 +63,7 @@ use self::step::Steps;
 pub use self::weights::check_model;
 use self::weights::{check_encodings, check_limits, load_trunk};
 use self::windows::Windows;
+use super::prepared::Prepared;
 use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -95,7 +96,7 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, EngineError> {
 pub struct CudaBackend {
     config: ModelConfig,
     /// The launches of the model's layers.
-    prepared: Arc<Prepared>,
+    prepared: Arc<Prepared<Launch>>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
@@ -293,7 +294,7 @@ impl Backend for CudaBackend {
         self.prepared = Arc::new(self.prepare_program(&program));
     }
 
-    fn run(
+    fn run_stage(
         &mut self,
         layer: LayerId,
         stage: Stage,
@@ -301,7 +302,7 @@ impl Backend for CudaBackend {
     ) -> Result<(), EngineError> {
         let prepared = Arc::clone(&self.prepared);
         let kind = if self.single { Kind::Step } else { Kind::Chunk };
-        let mut launches = prepared.of(kind, layer, stage).iter();
+        let mut launches = prepared.of(kind as usize, layer, stage).iter();
         launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 

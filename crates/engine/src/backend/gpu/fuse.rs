@@ -8,11 +8,12 @@ use gpu::Planes;
 use gpu::op::packing::Packing;
 use gpu::op::{fused, gated_product};
 
-use super::super::Register;
+use super::super::prepared::Prepared;
+use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig};
 use crate::model::mixture::Mixture;
-use crate::model::program::{LayerProgram, Op, Product, Program, Refusal, Stage};
+use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::rope::Pairs;
 use crate::model::router::Score;
 use crate::weights::{Catalog, MatrixId, VectorId};
@@ -104,7 +105,7 @@ pub(super) fn alike(shapes: &[Shape]) -> bool {
         && shapes.iter().all(|shape| *shape == first)
 }
 
-/// What the table asks of a model, beside its operations.
+/// What the table asks of a model, in addition to its operations.
 pub(super) struct Facts<'a> {
     pub(super) config: &'a ModelConfig,
     /// The shape of each matrix.
@@ -172,58 +173,20 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
     }
 }
 
-/// The launches of a list of operations.
-fn launches(mut ops: &[Op], kind: Kind, facts: &Facts<'_>) -> Vec<Launch> {
-    let mut launches = Vec::new();
-    while !ops.is_empty() {
-        let (launch, count) = first(ops, kind, facts);
-        launches.push(launch);
-        ops = &ops[count..];
-    }
-    launches
-}
-
-/// The launches of a model, by kind of batch, layer and stage.
-#[derive(Default)]
-pub(super) struct Prepared {
-    kinds: [Vec<[Vec<Launch>; 2]>; Kind::ALL.len()],
-}
-
-impl Prepared {
-    pub(super) fn new(program: &Program, facts: &Facts<'_>) -> Self {
-        let layers = |kind| {
-            let layers = program.layers.iter();
-            let of = |layer: &LayerProgram| {
-                Stage::ALL.map(|stage| launches(layer.stage(stage), kind, facts))
-            };
-            layers.map(of).collect()
-        };
-        Self { kinds: Kind::ALL.map(layers) }
-    }
-
-    pub(super) fn of(&self, kind: Kind, layer: usize, stage: Stage) -> &[Launch] {
-        &self.kinds[kind as usize][layer][stage as usize]
-    }
+/// The launches of a model.
+pub(super) fn prepare(program: &Program, facts: &Facts<'_>) -> Prepared<Launch> {
+    Prepared::new(program, &Kind::ALL, |kind, _, ops| first(ops, kind, facts))
 }
 
 /// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
-pub fn describe(
-    config: &ModelConfig,
-    catalog: &Catalog<'_>,
-    program: &Program,
-) -> Vec<(&'static str, Vec<Vec<String>>)> {
+pub fn describe(config: &ModelConfig, catalog: &Catalog<'_>, program: &Program) -> Vec<Listing> {
     let shape = |(_, columns, encoding)| {
         let packing = Packing::of(encoding).expect("a model that was checked");
         Shape { packing, columns }
     };
     let shapes: Vec<_> = catalog.matrices().map(shape).collect();
-    let prepared = Prepared::new(program, &Facts { config, shape: &|id| shapes[id.index()] });
-    let of_kind = |kind: Kind| {
-        let layers = prepared.kinds[kind as usize].iter();
-        let layers = layers.map(|stages| stages.iter().flatten().map(Launch::describe).collect());
-        (kind.name(), layers.collect())
-    };
-    Kind::ALL.map(of_kind).to_vec()
+    let prepared = prepare(program, &Facts { config, shape: &|id| shapes[id.index()] });
+    prepared.listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
 /// Whether the kernels compute an operation of a layer, as the model has it.
@@ -241,7 +204,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
             Err(Refusal::form(op, "with scaled frequencies (yarn)"))
         }
         Op::AddBias { .. } if attention.head_norms => {
-            Err(Refusal::form(op, "beside norms of heads"))
+            Err(Refusal::form(op, "together with norms of heads"))
         }
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
@@ -300,7 +263,7 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
             return Err("with a shared expert without a gate");
         }
         if moe.router.bias || moe.biases || clamped {
-            return Err("with a shared expert beside biases or clamped activations");
+            return Err("with a shared expert and biases or clamped activations");
         }
     }
     if (moe.biases || clamped) && !of_experts {

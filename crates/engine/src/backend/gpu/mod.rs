@@ -41,7 +41,7 @@ use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
-use self::fuse::{Facts, Prepared, Shape};
+use self::fuse::{Facts, Launch, Shape, prepare};
 use self::places::{Places, Span};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
@@ -52,6 +52,7 @@ pub use self::requirements::{
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
+use super::prepared::Prepared;
 use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -75,7 +76,7 @@ pub const BATCH_LIMIT: usize = 32768;
 pub struct GpuBackend {
     config: ModelConfig,
     /// The launches of the model's layers.
-    prepared: Arc<Prepared>,
+    prepared: Arc<Prepared<Launch>>,
     options: GpuOptions,
     /// The GPU, its slots, and which record is where.
     residency: Residency<GpuSlots>,
@@ -309,17 +310,17 @@ impl Backend for GpuBackend {
     fn prepare(&mut self, program: Arc<Program>) {
         let shape = |id: MatrixId| Shape::from(self.trunk.matrix(id.index()));
         let facts = Facts { config: &self.config, shape: &shape };
-        self.prepared = Arc::new(Prepared::new(&program, &facts));
+        self.prepared = Arc::new(prepare(&program, &facts));
     }
 
-    fn run(
+    fn run_stage(
         &mut self,
         layer: LayerId,
         stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
         let prepared = Arc::clone(&self.prepared);
-        let mut launches = prepared.of(self.kind(), layer.index(), stage).iter();
+        let mut launches = prepared.of(self.kind() as usize, layer, stage).iter();
         launches.try_for_each(|launch| self.launch(layer, launch, cancel))
     }
 

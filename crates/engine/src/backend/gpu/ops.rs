@@ -25,7 +25,7 @@ impl GpuBackend {
     /// Runs a launch of a layer. Those that cannot report a failure leave it to the next one that can.
     ///
     /// # Errors
-    /// As [`crate::backend::Backend::run`].
+    /// As [`crate::backend::Backend::run_stage`].
     pub(super) fn launch(
         &mut self,
         layer: LayerId,

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::text::{
+use text::{
     ChatTemplate, ControlTokens, Message, RenderOptions, Role, TemplateHost, TemplateTokens,
     TextError, Tokenizer,
 };

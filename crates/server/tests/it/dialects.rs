@@ -6,11 +6,11 @@
 
 use crate::support;
 
-use engine::text::{AnswerEvent, AnswerParser, Dialect};
 use serde_json::{Value, json};
 use server::work::{Event, FinishReason, Piece};
 use support::transcripts::{self, Scenario, scenario};
 use support::{finish, say};
+use text::{AnswerEvent, AnswerParser, Dialect};
 
 fn tools() -> Vec<Value> {
     vec![
@@ -183,7 +183,7 @@ fn every_dialect_is_the_same_in_every_protocol() {
         let mut parser = AnswerParser::new(*dialect, &tools(), *opens);
         let mut events = parser.push(text);
         events.extend(parser.finish());
-        let message = engine::text::collect(&events);
+        let message = text::collect(&events);
         (message.reasoning, message.content, message.tool_calls)
     };
     let expected = said("qwen_xml");

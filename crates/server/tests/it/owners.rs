@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::sampling::Xoshiro256;
 use engine_support::{Setting, ask, collect, conversation, job, wait_until, worker};
 use serde_json::json;
 use served::Served;
 use server::ServeOptions;
 use server::work::{DiskOptions, Job, Owner, Prompt, Worker};
 use support::{Reply, Scripted, Serving, finish, say, text};
+use text::sampling::Xoshiro256;
 
 /// One hybrid family and one of attention alone, which can be left at any token and so tells the most.
 const FAMILIES: [&str; 2] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf"];

@@ -4,11 +4,11 @@ use crate::support;
 
 use std::time::Duration;
 
-use engine::text::Role;
 use serde_json::{Value, json};
 use server::work::{CallConstraint, Constraint, FinishReason, JobError, Priority, Refusal};
 use support::sse::{merged, messages_whole};
 use support::{Reply, Scripted, Serving, finish, say, text};
+use text::Role;
 
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";

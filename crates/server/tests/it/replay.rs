@@ -3,10 +3,10 @@
 
 use crate::engine_support;
 
-use engine::text::{Message, Role, ToolCall};
 use engine_support::{Setting, ask, conversation, job, worker};
 use serde_json::{Map, Value, json};
 use server::work::{CallConstraint, Constraint, Event, FinishReason, OutputRules, Worker};
+use text::{Message, Role, ToolCall};
 
 #[test]
 fn the_turn_after_a_call_goes_on_from_the_call() {

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use engine::sampling::{SamplingOptions, Xoshiro256};
 use engine_support::{Outcome, Setting, ask, collect, worker};
 use server::work::{DiskOptions, EngineWorker, Job, Priority, Prompt, SharedOptions, Worker};
+use text::sampling::{SamplingOptions, Xoshiro256};
 
 const CONTEXT: usize = 600;
 const VOCABULARY: u64 = 60;

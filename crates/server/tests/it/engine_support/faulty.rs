@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::EngineError;
 use engine::backend::{Backend, Cancel, Purpose, Run, SequenceId, Sequences, Snapshot, Suspended};
 use engine::model::program::{Program, Stage};
-use engine::sampling::{Ranked, Wanted};
 use engine::weights::{MatrixId, TableId, VectorId};
 use store::LayerId;
 use store::cache::StoreCounters;
+use text::sampling::{Ranked, Wanted};
 
 use crate::engine_support::{Between, Device};
 

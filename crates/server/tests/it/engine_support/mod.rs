@@ -15,7 +15,6 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::{Language, Message, Role, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
@@ -26,6 +25,7 @@ use server::work::{
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
 use store::trunk::LoadMode;
+use text::{Language, Message, Role, TemplateHost};
 
 /// A backend on the heap, as the engine takes it.
 pub(crate) type Device = Box<dyn Backend + Send>;

@@ -79,7 +79,9 @@ impl Server {
         for _ in 0..600 {
             let (status, body) = self.post(CHAT, &question.to_string());
             if status == 200 {
-                let body: Value = serde_json::from_str(&body).unwrap();
+                // An answer that takes long comes in chunks.
+                let value = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]);
+                let body: Value = serde_json::from_str(value.unwrap_or(&body)).unwrap();
                 return body["choices"][0]["message"].to_string();
             }
             assert_eq!(status, 429, "{body}");

@@ -9,7 +9,7 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::{Language, TemplateHost};
+use engine::text::{Language, OnFull, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
@@ -89,6 +89,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         sequences: room.sequences,
         queue: 64,
         system: None,
+        on_full: OnFull::Stop,
         disk: None,
         shared: None,
         // `no_panic` finds the first one.

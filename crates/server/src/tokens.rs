@@ -3,6 +3,7 @@
 //! llama.cpp sends `content` and reads `tokens` and `content`; vLLM sends `prompt` or `messages` and reads `count`,
 //! `max_model_len` and `prompt`. Both are answered at once, so that a client of either need not know which it asks.
 
+use engine::text::OnFull;
 use serde_json::{Map, Value, json};
 
 use crate::http::ApiError;
@@ -21,8 +22,11 @@ pub(crate) fn tokenize(
     let prompt = match fields.string("content")?.or(fields.string("prompt")?) {
         Some(text) => text_prompt(worker, &fields, text, preparing)?,
         None if fields.get("messages").is_some() => {
-            let request = chat::Request::parse(body, defaults)?;
-            worker.prepare(&request.draft().conversation, preparing)?
+            let mut request = chat::Request::parse(body, defaults)?;
+            // All turns are asked for, also where an answer would leave some out.
+            let conversation = &mut request.draft_mut().conversation;
+            conversation.on_full = Some(OnFull::Stop);
+            worker.prepare(conversation, preparing)?
         }
         None => return Err(fields.error("content", "is missing; prompt or messages will do")),
     };

@@ -17,7 +17,7 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::{Language, Message, Role, TemplateHost};
+use engine::text::{Language, Message, OnFull, Role, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
@@ -157,6 +157,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         sequences: setting.sequences,
         queue: setting.queue,
         system: None,
+        on_full: OnFull::Stop,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
         panics: setting.panics,

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::text::OnFull;
 use serde_json::Value;
 use server::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Loading, ModelCard, Piece,
@@ -120,7 +121,8 @@ impl Worker for Scripted {
             return Err(PrepareError::TooLong { prompt: count, context: CONTEXT, counted: true });
         }
         let tokens: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
-        Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
+        let dropped_turns = if conversation.on_full == Some(OnFull::DropOldest) { 3 } else { 0 };
+        Ok(Prompt { tokens: tokens.into(), dropped_turns, ..Prompt::default() })
     }
 
     fn prepare_text(&self, text: &str, _: Preparing<'_>) -> Result<Prompt, PrepareError> {
@@ -263,6 +265,7 @@ pub(crate) fn finish(reason: FinishReason) -> Event {
             elapsed: Duration::from_millis(600),
         },
         seed: 7,
+        dropped_turns: 0,
         logprobs: Vec::new(),
     }))
 }

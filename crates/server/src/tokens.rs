@@ -3,8 +3,8 @@
 //! llama.cpp sends `content` and reads `tokens` and `content`; vLLM sends `prompt` or `messages` and reads `count`,
 //! `max_model_len` and `prompt`. Both are answered at once, so that a client of either need not know which it asks.
 
-use engine::text::OnFull;
 use serde_json::{Map, Value, json};
+use text::OnFull;
 
 use crate::http::ApiError;
 use crate::protocol::{Defaults, Fields, Understand};

@@ -18,7 +18,7 @@ mod values;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use engine::text::OnFull;
+use text::OnFull;
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use engine::text::OnFull;
 use server::Level;
+use text::OnFull;
 
 use super::values::on_full;
 use super::{Age, ByteSize, ModelArguments, SamplingArguments};

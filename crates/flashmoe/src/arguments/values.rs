@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use engine::text::OnFull;
 use store::shown::quoted;
+use text::OnFull;
 
 /// A number of bytes, written `6G`, `512MiB`, `1.5g` or `4096`; units are powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use engine::generate::Finish;
-use engine::text::{Message, OnFull, Role};
 use serde_json::json;
+use text::{Message, OnFull, Role};
 
 use super::chat;
 use crate::account::Account;

@@ -1,8 +1,8 @@
 //! The request: every field is honoured, refused by name, or is one that asks for nothing.
 
-use engine::sampling::TOP_LOGPROBS_MAX;
-use engine::text::OnFull;
 use serde_json::{Map, Value};
+use text::OnFull;
+use text::sampling::TOP_LOGPROBS_MAX;
 
 use super::text::Echo;
 use crate::http::ApiError;

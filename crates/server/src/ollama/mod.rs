@@ -13,9 +13,9 @@ pub(crate) use chat::Request as Chat;
 pub(crate) use generate::Request as Generate;
 pub(crate) use lists::{running, show, tags};
 
-use engine::text::OnFull;
 use serde_json::{Map, Value, json};
 use store::shown::quoted;
+use text::OnFull;
 
 use crate::calendar::rfc3339;
 use crate::http::{ApiError, EventWriter, Frames};

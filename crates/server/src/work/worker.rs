@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
 use engine::routing::Heat;
-use engine::text::{
+use text::constraint::{ConstraintError, Grammars, Rule};
+use text::{
     EncodeLimit, Fitted, Language, Message, OnFull, RenderOptions, Role, Room, TextError, Thinking,
     fit,
 };

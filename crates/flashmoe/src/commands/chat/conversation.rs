@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use engine::text::{Message, Role};
 use store::io::platform::{Links, read_regular};
+use text::{Message, Role};
 
 /// Longest file of a conversation.
 const SAVED_BYTES_MAX: u64 = 64 << 20;

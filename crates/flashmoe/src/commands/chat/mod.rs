@@ -10,7 +10,7 @@ mod input;
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
-use engine::text::{Message, OnFull, Role};
+use text::{Message, OnFull, Role};
 
 use crate::account::Account;
 use crate::arguments::{ByteSize, RunArguments};

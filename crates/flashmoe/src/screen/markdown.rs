@@ -5,10 +5,9 @@
 //! from a marker to its end, but no longer than to the end of the line or [`HELD_MAX`] bytes; a marker without its end is
 //! text. Whatever pieces a text comes in, the same is shown. Tables and formulas stay as they are.
 
+use super::ends::{End, HELD_MAX, code_end, emphasis_end};
 use super::wrap::{Style, Wrap};
 
-/// Bytes within which the end of bold text or of code must come.
-const HELD_MAX: usize = 400;
 /// Characters of a line's indentation that are looked at.
 const INDENT_MAX: usize = 40;
 /// What a backslash takes its meaning from.
@@ -278,7 +277,7 @@ impl Markdown {
                 }
                 let end = match first {
                     '`' => code_end(rest, run, ended),
-                    _ => self.emphasis_end(rest, run, ended),
+                    _ => emphasis_end(self.before, rest, run, ended),
                 };
                 match end {
                     End::At(end) => {
@@ -315,45 +314,6 @@ impl Markdown {
         self.before = text.chars().next_back();
         Done(bytes)
     }
-
-    /// Where the stars are that end what `run` stars begin, if they begin anything: `2 * 3`, `2**3` and `***` do not.
-    fn emphasis_end(&self, rest: &str, run: usize, ended: bool) -> End {
-        let next = rest[run..].chars().next();
-        let inside = self.before.is_some_and(|it| it.is_ascii_alphanumeric());
-        if run > 3 || inside || next.is_none_or(char::is_whitespace) {
-            return End::None;
-        }
-        let (line, complete) = window(rest, ended);
-        let (mut at, mut before) = (run, '*');
-        while let Some(character) = line.get(at..).and_then(|it| it.chars().next()) {
-            match character {
-                '\n' => return End::None,
-                '\\' => at += 1 + line[at + 1..].chars().next().map_or(0, char::len_utf8),
-                '`' => {
-                    let length = line[at..].len() - line[at..].trim_start_matches('`').len();
-                    match code_end(&line[at..], length, complete) {
-                        End::At(end) => at += end + length,
-                        End::None => at += length,
-                        End::Unknown => return End::Unknown,
-                    }
-                }
-                '*' => {
-                    let length = line[at..].len() - line[at..].trim_start_matches('*').len();
-                    if at + length == line.len() && !complete {
-                        return End::Unknown;
-                    }
-                    let closes = length == run || (length == 3 && run < 3);
-                    if closes && !before.is_whitespace() {
-                        return End::At(at + length - run);
-                    }
-                    at += length;
-                }
-                other => at += other.len_utf8(),
-            }
-            before = character;
-        }
-        if complete { End::None } else { End::Unknown }
-    }
 }
 
 /// Blanks that a text begins with, as far as they are looked at.
@@ -365,45 +325,6 @@ fn blanks(text: &str) -> usize {
 fn settled(text: &str, ended: bool) -> Option<usize> {
     let blanks = blanks(text);
     (ended || blanks < text.len() || blanks > INDENT_MAX).then_some(blanks)
-}
-
-/// Where something ends.
-enum End {
-    /// At this byte.
-    At(usize),
-    /// Nowhere: it is text.
-    None,
-    /// What follows will tell.
-    Unknown,
-}
-
-/// As much of a text as is looked at, and whether more of it would change nothing.
-fn window(rest: &str, ended: bool) -> (&str, bool) {
-    match rest.len() >= HELD_MAX {
-        true => (&rest[..rest.floor_char_boundary(HELD_MAX)], true),
-        false => (rest, ended),
-    }
-}
-
-/// Where the mark is that ends the code which `run` marks begin.
-fn code_end(rest: &str, run: usize, ended: bool) -> End {
-    let (line, complete) = window(rest, ended);
-    let mut at = run.min(line.len());
-    while let Some(found) = line[at..].find(['`', '\n']) {
-        at += found;
-        let length = line[at..].len() - line[at..].trim_start_matches('`').len();
-        if length == 0 {
-            return End::None;
-        }
-        if at + length == line.len() && !complete {
-            return End::Unknown;
-        }
-        if length == run {
-            return End::At(at);
-        }
-        at += length;
-    }
-    if complete { End::None } else { End::Unknown }
 }
 
 /// Code without the blank on each side that sets it apart from its marks.

@@ -1,6 +1,7 @@
 //! What answers look like: on a terminal their Markdown is rendered and lines end between words, anywhere else bytes go
 //! out as they are.
 
+mod ends;
 mod markdown;
 mod wrap;
 

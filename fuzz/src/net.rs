@@ -16,7 +16,7 @@ use server::work::{EngineWorker, ModelCard, Worker as _, WorkerOptions};
 use store::cache::{ExpertStore, StorageMode, StoreOptions};
 use store::format::Checkpoint;
 use store::trunk::LoadMode;
-use text::{Language, TemplateHost};
+use text::{Language, OnFull, TemplateHost};
 
 use crate::target::root;
 
@@ -89,6 +89,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         sequences: room.sequences,
         queue: 64,
         system: None,
+        on_full: OnFull::Stop,
         disk: None,
         shared: None,
         // `no_panic` finds the first one.

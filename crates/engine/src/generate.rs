@@ -13,8 +13,10 @@ use text::sampling::Sampler;
 pub enum Finish {
     /// The model produced an end token.
     End,
-    /// The token limit or the end of the context was reached.
+    /// The token limit was reached.
     Length,
+    /// The end of the context was reached.
+    Full,
     /// The caller asked to stop.
     Stopped,
 }
@@ -109,7 +111,7 @@ pub fn generate(
             return Ok(Finish::Stopped);
         }
         if position == limits.context {
-            return Ok(Finish::Length);
+            return Ok(Finish::Full);
         }
         engine.forward(&[Run { sequence, tokens: &[token] }], cancel)?;
         last = 0;

@@ -15,6 +15,7 @@ mod progress;
 mod prompt;
 mod requantisation;
 mod sampling;
+mod screen;
 mod signals;
 mod speed;
 mod state;

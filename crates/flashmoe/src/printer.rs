@@ -1,7 +1,7 @@
 //! Tokens of an answer to text: thinking set apart from the answer, stop strings held back.
 //!
-//! On a terminal, thinking is dim under a heading, and control characters of an answer are shown instead of sent.
-//! Anywhere else only the answer goes out, unless both are asked for: then thinking has an opening and a closing mark.
+//! On a terminal, thinking is dim under a heading. Anywhere else only the answer goes out, unless both are asked for: then
+//! thinking has an opening and a closing mark. How text looks is [`Screen`]'s.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -10,6 +10,7 @@ use anyhow::Result;
 use text::{AnswerEvent, AnswerParser, AnswerReader, Language, Message, StopStrings, collect};
 
 use crate::failure::Failure;
+use crate::screen::{Screen, has_colour};
 
 /// How thinking looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl ThinkingStyle {
             Self::Hidden => "",
             Self::Marked => "<think>\n",
             Self::Headed => "Thinking:\n",
-            Self::Dim => "\x1b[2mThinking\n",
+            Self::Dim => "Thinking\n",
         }
     }
 
@@ -50,22 +51,16 @@ impl ThinkingStyle {
             Self::Hidden => "",
             Self::Marked => "\n</think>\n\n",
             Self::Headed => "\n\nAnswer:\n",
-            Self::Dim => "\x1b[0m\n\n",
+            Self::Dim => "\n\n",
         }
     }
-}
-
-/// Whether a terminal is to be sent colours (https://no-color.org).
-fn has_colour() -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Prints one answer as it comes.
 pub(crate) struct AnswerPrinter<'a> {
     language: &'a Language,
     reader: AnswerReader,
-    out: &'a mut dyn Write,
+    screen: Screen<'a>,
     style: ThinkingStyle,
     events: Vec<AnswerEvent>,
     /// Thinking was begun, and its end was not printed.
@@ -73,8 +68,6 @@ pub(crate) struct AnswerPrinter<'a> {
     /// The next text follows a closing mark: its blank beginning is left out.
     closed: bool,
     printed: bool,
-    /// Standard output is a terminal: what a model writes must not command it. Elsewhere bytes stay as they are.
-    guarded: bool,
 }
 
 impl<'a> AnswerPrinter<'a> {
@@ -96,13 +89,12 @@ impl<'a> AnswerPrinter<'a> {
         Ok(Self {
             language,
             reader: AnswerReader::new(language.tokenizer.stream(), parser, stops),
-            out,
+            screen: Screen::new(out, language.template.is_some()),
             style,
             events: Vec::new(),
             thinking: false,
             closed: false,
             printed: false,
-            guarded: std::io::stdout().is_terminal(),
         })
     }
 
@@ -127,20 +119,22 @@ impl<'a> AnswerPrinter<'a> {
                     // An empty thinking block gets no heading.
                     if !text.is_empty() {
                         if !std::mem::replace(&mut self.thinking, true) {
-                            self.write(self.style.opening())?;
+                            self.screen.thinking(self.style.opening())?;
                         }
-                        self.write_answer(text)?;
+                        self.screen.thinking(text)?;
+                        self.printed = true;
                     }
                 }
                 AnswerEvent::Text(text) => {
                     if std::mem::take(&mut self.thinking) {
-                        self.write(self.style.closing())?;
+                        self.screen.mark(self.style.closing())?;
                         self.closed = true;
                     }
                     let text = if self.closed { text.trim_start_matches('\n') } else { text };
                     if !text.is_empty() {
                         self.closed = false;
-                        self.write_answer(text)?;
+                        self.screen.answer(text)?;
+                        self.printed = true;
                     }
                 }
                 // Without tools on offer there are no calls: what looks like one is text.
@@ -151,30 +145,18 @@ impl<'a> AnswerPrinter<'a> {
         Ok(())
     }
 
-    /// Writes what the model said.
-    fn write_answer(&mut self, text: &str) -> Result<()> {
-        match self.guarded {
-            true => self.write(&store::shown::for_terminal(text)),
-            false => self.write(text),
-        }
-    }
-
-    fn write(&mut self, text: &str) -> Result<()> {
-        self.printed = true;
-        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
-        Ok(written.map_err(Failure::io)?)
-    }
-
     /// Prints what was held back and gives the whole answer.
     pub(crate) fn finish(mut self) -> Result<Message> {
         let events = self.reader.finish();
         self.print(events)?;
         if std::mem::take(&mut self.thinking) {
             // The answer ended in its thinking: the marks are closed all the same.
-            self.write(self.style.closing().trim_end_matches("Answer:\n").trim_end_matches('\n'))?;
+            let closing = self.style.closing().trim_end_matches("Answer:\n");
+            self.screen.mark(closing.trim_end_matches('\n'))?;
         }
+        self.screen.finish()?;
         if self.printed {
-            self.write("\n")?;
+            self.screen.mark("\n")?;
         }
         let mut message = collect(&self.events);
         message.content = message.content.trim().to_owned();

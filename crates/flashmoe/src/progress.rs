@@ -5,10 +5,12 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressStyle};
 use store::shown;
 
 use crate::arguments::ByteSize;
+use crate::screen::{width, wrapped};
 
 /// What a progress counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,13 @@ pub(crate) fn say(line: &str) {
     }
 }
 
+/// [`say`] of a list: an entry and what it means, from column `columns` on.
+pub(crate) fn say_entry(entry: &str, meaning: &str, columns: usize) {
+    if !QUIET.load(Ordering::Relaxed) {
+        write_line(&format!("{entry:columns$}{meaning}"), columns);
+    }
+}
+
 /// As [`say`], where it was asked for with `-v`.
 pub(crate) fn tell(line: &str) {
     if VERBOSE.load(Ordering::Relaxed) {
@@ -135,7 +144,14 @@ pub(crate) fn tell(line: &str) {
 
 /// As [`say`], for what is said even with `--quiet`: the reason of a failure.
 pub(crate) fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", shown::line(line));
+    write_line(line, 0);
+}
+
+/// Writes a line that ends between words where it is too long for a terminal, and goes on below column `hang`.
+fn write_line(line: &str, hang: usize) {
+    let columns = std::io::stderr().is_terminal().then(|| width(&Term::stderr())).flatten();
+    let _ =
+        writeln!(std::io::stderr(), "{}", wrapped(&shown::line(line).to_string(), columns, hang));
 }
 
 /// Writes a line of JSON to standard error, whole: it is escaped already.

@@ -18,14 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The prompt that `typed` and standard input make together; `None` for a chat.
 pub(crate) fn prompt(typed: Option<&str>) -> Result<Option<String>> {
     match typed {
+        // An empty prompt asks for nothing: a chat.
         None => Ok(None),
+        Some("") if !has_input() => Ok(None),
         Some("-") => Ok(Some(standard_input()?)),
         Some(typed) if has_input() => {
             let text = standard_input()?;
             let text = text.trim_end();
-            Ok(Some(match text.is_empty() {
-                true => typed.to_owned(),
-                false => format!("{typed}\n\n{text}"),
+            Ok(Some(match (typed.is_empty(), text.is_empty()) {
+                (_, true) => typed.to_owned(),
+                (true, false) => text.to_owned(),
+                (false, false) => format!("{typed}\n\n{text}"),
             }))
         }
         Some(typed) => Ok(Some(typed.to_owned())),

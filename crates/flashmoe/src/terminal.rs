@@ -6,11 +6,13 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::generate::Listeners;
+use engine::generate::{Finish, Listeners};
 use engine::session::{AnswerOptions, AnswerReport, Session};
 use text::{
-    ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings, TextError,
+    ChatPrompt, ChatTemplate, EncodeLimit, Fitted, Language, Message, OnFull, RenderOptions, Role,
+    Room, StopStrings, TextError, fit,
 };
+use thiserror::Error;
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -27,6 +29,58 @@ const TEMPLATE_TOKENS: usize = 512;
 /// A prompt that is too long is counted up to so many times the context.
 const COUNTED_CONTEXTS: usize = 4;
 
+/// An answer and what it took.
+pub(crate) struct Answered {
+    pub(crate) message: Message,
+    pub(crate) report: AnswerReport,
+    /// The oldest turns that its prompt does not have.
+    pub(crate) dropped_turns: usize,
+}
+
+impl Answered {
+    /// Whether the end of the context ended it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.report.finish == Some(Finish::Full)
+    }
+
+    /// What is said under an answer that was cut off in a context of so many tokens.
+    pub(crate) fn cut(&self, context: usize) -> Option<String> {
+        let tokens = self.report.answer_tokens;
+        let thought = self.message.content.is_empty();
+        match self.report.finish {
+            Some(Finish::Full) => {
+                let thought = if thought { ", the answer ended in its thinking" } else { "" };
+                Some(format!("context full: {context} of {context} tokens{thought}"))
+            }
+            Some(Finish::Length) if thought => Some(format!(
+                "the answer ended in its thinking, after {tokens} tokens: see --max-tokens, --think=false"
+            )),
+            Some(Finish::Length) => {
+                Some(format!("the answer was cut after {tokens} tokens: see --max-tokens"))
+            }
+            Some(Finish::End | Finish::Stopped) | None => None,
+        }
+    }
+}
+
+/// A prompt that does not fit the context.
+#[derive(Debug, Error)]
+#[error("{what} {tokens} tokens, the context {context}: shorten it or raise --context")]
+pub(crate) struct TooLong {
+    /// With its verb.
+    what: &'static str,
+    /// As far as they were counted.
+    tokens: String,
+    context: usize,
+}
+
+impl TooLong {
+    /// Whether this is why there is no answer.
+    pub(crate) fn is(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref(), Some(Failure::Run(reason)) if reason.is::<Self>())
+    }
+}
+
 /// Everything that a conversation on the terminal needs.
 pub(crate) struct Terminal {
     pub(crate) plan: Plan,
@@ -35,6 +89,8 @@ pub(crate) struct Terminal {
     pub(crate) session: Session,
     /// In place of the temperature of the arguments, once a chat has set one.
     pub(crate) temperature: Option<f32>,
+    /// What happens where the conversation does not fit the context.
+    pub(crate) on_full: OnFull,
     pub(crate) interrupt: Interrupt,
 }
 
@@ -64,7 +120,7 @@ impl Terminal {
             let language = language.joined()?;
             let gone = || interrupt.is_set();
             if raw.is_some() {
-                let asked = Asked { think: arguments.think, raw: arguments.raw };
+                let asked = Asked::of(arguments, arguments.think, arguments.on_full);
                 prepare(&language, plan.backend.context, asked, messages, raw, &gone)?;
             }
             (language, plan.load()?)
@@ -85,7 +141,8 @@ impl Terminal {
             ));
         }
         let session = Session::new(&mut loaded.engine).map_err(Failure::engine)?;
-        Ok(Self { plan, loaded, language, session, temperature: None, interrupt })
+        let on_full = arguments.on_full;
+        Ok(Self { plan, loaded, language, session, temperature: None, on_full, interrupt })
     }
 
     /// Tokens of `messages` as the template renders them for an answer.
@@ -96,7 +153,9 @@ impl Terminal {
         }
         let context = self.plan.backend.context;
         let limit = EncodeLimit::NONE;
-        Ok(render(&self.language, context, template, messages, think, limit)?.tokens.len())
+        let prompt = render(&self.language, template, messages, think, limit);
+        let prompt = prompt.map_err(|error| refused(context, error, messages, OnFull::Stop))?;
+        Ok(prompt.tokens.len())
     }
 
     /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
@@ -108,14 +167,19 @@ impl Terminal {
         messages: &[Message],
         raw: Option<&str>,
         out: &mut dyn Write,
-    ) -> Result<(Message, AnswerReport)> {
+    ) -> Result<Answered> {
         self.interrupt.reset();
         let interrupt = self.interrupt.clone();
         let gone = move || interrupt.is_set();
         let context = self.plan.backend.context;
-        let asked = Asked { think, raw: arguments.raw };
+        let asked = Asked::of(arguments, think, self.on_full);
         let prepared = prepare(&self.language, context, asked, messages, raw, &gone)?;
-        let Prepared { tokens: prompt, marked, opens_reasoning } = prepared;
+        let Prepared { tokens: prompt, marked, opens_reasoning, dropped_turns } = prepared;
+        match dropped_turns {
+            0 => {}
+            1 => say("the context is full: the oldest turn is left out"),
+            count => say(&format!("the context is full: the {count} oldest turns are left out")),
+        }
         let mut options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
         if let Some(temperature) = self.temperature {
             options.temperature = temperature;
@@ -177,7 +241,7 @@ impl Terminal {
             },
             Err(error) => return Err(Failure::engine(error).into()),
         };
-        Ok((printer.finish()?, report))
+        Ok(Answered { message: printer.finish()?, report, dropped_turns })
     }
 }
 
@@ -187,6 +251,14 @@ struct Asked {
     think: Option<bool>,
     /// Nothing: the prompt is fed as it is.
     raw: bool,
+    room: Room,
+}
+
+impl Asked {
+    fn of(arguments: &RunArguments, think: Option<bool>, on_full: OnFull) -> Self {
+        let room = Room { on_full, answer: arguments.max_tokens };
+        Self { think, raw: arguments.raw, room }
+    }
 }
 
 /// A prompt in tokens.
@@ -195,6 +267,7 @@ struct Prepared {
     /// Its first tokens that are worth returning to.
     marked: usize,
     opens_reasoning: bool,
+    dropped_turns: usize,
 }
 
 /// Tokens of `messages` by the template, or of `raw` where there is none, as far as a context holds them.
@@ -211,14 +284,20 @@ fn prepare(
     let template = language.template.as_ref().filter(|_| !asked.raw);
     Ok(match (template, raw) {
         (Some(template), _) => {
-            let prompt = render(language, context, template, messages, asked.think, limit)?;
-            let marked = prompt.turns.last().copied().unwrap_or(0);
-            Prepared { tokens: prompt.tokens, marked, opens_reasoning: prompt.opens_reasoning }
+            let render = &mut |messages: &[Message], limit: EncodeLimit<'_>| {
+                render(language, template, messages, asked.think, limit)
+            };
+            let fitted = fit(messages, asked.room, limit, render);
+            let Fitted { prompt, dropped: dropped_turns } =
+                fitted.map_err(|error| refused(context, error, messages, asked.room.on_full))?;
+            let ChatPrompt { tokens, turns, opens_reasoning, .. } = prompt;
+            let marked = turns.last().copied().unwrap_or(0);
+            Prepared { tokens, marked, opens_reasoning, dropped_turns }
         }
         (None, Some(text)) => {
             let ids = language.encode_within(text, limit);
-            let tokens = ids.map_err(|error| refused(context, error))?;
-            Prepared { tokens, marked: 0, opens_reasoning: false }
+            let tokens = ids.map_err(|error| refused(context, error, messages, OnFull::Stop))?;
+            Prepared { tokens, marked: 0, opens_reasoning: false, dropped_turns: 0 }
         }
         (None, None) => return Err(no_template().into()),
     })
@@ -226,31 +305,34 @@ fn prepare(
 
 fn render(
     language: &Language,
-    context: usize,
     template: &ChatTemplate,
     messages: &[Message],
     think: Option<bool>,
     limit: EncodeLimit<'_>,
-) -> Result<ChatPrompt> {
+) -> Result<ChatPrompt, TextError> {
     let options = RenderOptions {
         add_generation_prompt: true,
         enable_thinking: think,
         ..RenderOptions::default()
     };
     let none = &mut |_: &Message| None;
-    let prompt = language.render_within(template, messages, &[], &options, none, limit);
-    prompt.map_err(|error| refused(context, error).into())
+    language.render_within(template, messages, &[], &options, none, limit)
 }
 
-fn refused(context: usize, error: TextError) -> Failure {
+/// Why `messages` are no prompt.
+fn refused(context: usize, error: TextError, messages: &[Message], on_full: OnFull) -> Failure {
     match error {
         TextError::Gone => Failure::Interrupted,
         TextError::TooManyTokens { tokens, all } => {
             let more = if all { "" } else { "more than " };
-            let reason = format!(
-                "the prompt has {more}{tokens} tokens, the context {context}: shorten it or raise --context"
-            );
-            Failure::Run(anyhow::anyhow!(reason))
+            let turns = messages.iter().filter(|message| message.role == Role::User).count();
+            let what = match (on_full, turns) {
+                (_, 0 | 1) => "the prompt has",
+                (OnFull::Stop, _) => "the conversation has",
+                (OnFull::DropOldest, _) => "the system prompt and the last turn alone have",
+            };
+            let tokens = format!("{more}{tokens}");
+            Failure::Run(TooLong { what, tokens, context }.into())
         }
         other => Failure::Run(other.into()),
     }

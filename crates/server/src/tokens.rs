@@ -4,6 +4,7 @@
 //! `max_model_len` and `prompt`. Both are answered at once, so that a client of either need not know which it asks.
 
 use serde_json::{Map, Value, json};
+use text::OnFull;
 
 use crate::http::ApiError;
 use crate::protocol::{Defaults, Fields, Understand};
@@ -21,8 +22,11 @@ pub(crate) fn tokenize(
     let prompt = match fields.string("content")?.or(fields.string("prompt")?) {
         Some(text) => text_prompt(worker, &fields, text, preparing)?,
         None if fields.get("messages").is_some() => {
-            let request = chat::Request::parse(body, defaults)?;
-            worker.prepare(&request.draft().conversation, preparing)?
+            let mut request = chat::Request::parse(body, defaults)?;
+            // All turns are asked for, also where an answer would leave some out.
+            let conversation = &mut request.draft_mut().conversation;
+            conversation.on_full = Some(OnFull::Stop);
+            worker.prepare(conversation, preparing)?
         }
         None => return Err(fields.error("content", "is missing; prompt or messages will do")),
     };

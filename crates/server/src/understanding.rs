@@ -136,6 +136,7 @@ fn answer() -> Vec<Event> {
             timings: Timings { queued: second, prefill: second, decode: second },
             experts: Experts::default(),
             seed: 7,
+            dropped_turns: 0,
             logprobs: Vec::new(),
         })),
     ]

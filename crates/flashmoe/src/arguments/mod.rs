@@ -18,6 +18,7 @@ mod values;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use text::OnFull;
 
 pub(crate) use bench::{BenchArguments, OutputChoice};
 pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};
@@ -35,6 +36,7 @@ pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
+use values::on_full;
 pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size};
 
 /// The version with its commit.
@@ -172,6 +174,10 @@ pub(crate) struct RunArguments {
     /// Do not print the thinking block
     #[arg(long)]
     pub(crate) hide_thinking: bool,
+    /// When the conversation does not fit the context: `stop` refuses it, `drop-oldest` leaves out its oldest turns,
+    /// never the system prompt or the last turn, and says so
+    #[arg(long, value_name = "WHAT", default_value_t = OnFull::Stop, value_parser = on_full())]
+    pub(crate) on_full: OnFull,
     /// Print hits, bytes read and speed after each answer
     #[arg(long)]
     pub(crate) stats: bool,

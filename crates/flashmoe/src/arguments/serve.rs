@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use server::Level;
+use text::OnFull;
 
+use super::values::on_full;
 use super::{Age, ByteSize, ModelArguments, SamplingArguments};
 
 /// Requests that may wait, unless said otherwise.
@@ -61,6 +63,10 @@ pub(crate) struct ServeArguments {
     /// Requests that may wait; further ones are refused
     #[arg(long, value_name = "N", default_value_t = QUEUE_DEFAULT)]
     pub(crate) queue: usize,
+    /// When a conversation does not fit the context, unless its request says so (`on_full`): `stop` refuses it,
+    /// `drop-oldest` leaves out its oldest turns, never the system prompt or the last turn, and says so in the answer
+    #[arg(long, value_name = "WHAT", default_value_t = OnFull::Stop, value_parser = on_full())]
+    pub(crate) on_full: OnFull,
     /// Points of earlier prompts to return to (default: what a sixteenth of the memory holds)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=4096))]
     pub(crate) snapshots: Option<u16>,

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::shown::quoted;
+use text::OnFull;
 
 /// A number of bytes, written `6G`, `512MiB`, `1.5g` or `4096`; units are powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +33,11 @@ impl FromStr for ByteSize {
         }
         Ok(Self(bytes as u64))
     }
+}
+
+/// What happens at a full context, by its names.
+pub(crate) fn on_full() -> impl TypedValueParser<Value = OnFull> {
+    PossibleValuesParser::new(OnFull::NAMES).try_map(|name| name.parse::<OnFull>())
 }
 
 /// A size of memory. A bare small number was meant in another unit.

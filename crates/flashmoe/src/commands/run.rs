@@ -4,9 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use engine::generate::Finish;
-use engine::session::AnswerReport;
 use serde_json::json;
-use text::{Message, Role};
+use text::{Message, OnFull, Role};
 
 use super::chat;
 use crate::account::Account;
@@ -14,9 +13,13 @@ use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::progress::say;
 use crate::prompt;
-use crate::terminal::Terminal;
+use crate::terminal::{Answered, Terminal};
 
 pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
+    if arguments.raw && arguments.on_full == OnFull::DropOldest {
+        let reason = "--on-full drop-oldest needs turns; a prompt with --raw has none";
+        return Err(Failure::usage(reason).into());
+    }
     let prompt = prompt::prompt(arguments.prompt.as_deref())?;
     if prompt.is_none() && arguments.json {
         return Err(Failure::usage("--json needs a prompt: a chat has no one answer").into());
@@ -42,30 +45,28 @@ fn one_answer(
     let think = arguments.think;
     let mut nowhere = std::io::sink();
     let shown: &mut dyn Write = if arguments.json { &mut nowhere } else { out };
-    let (message, report) = terminal.answer(arguments, think, messages, Some(prompt), shown)?;
+    let answered = terminal.answer(arguments, think, messages, Some(prompt), shown)?;
     if arguments.json {
-        let object = as_json(terminal, &message, &report);
+        let object = as_json(terminal, &answered);
         writeln!(out, "{object}").map_err(Failure::io)?;
     }
     if arguments.stats {
-        say(&account.line(&terminal.loaded.engine, &report));
+        say(&account.line(&terminal.loaded.engine, &answered.report));
     }
-    if message.content.is_empty() && report.finish == Some(Finish::Length) {
-        let tokens = report.answer_tokens;
-        say(&format!(
-            "the answer ended in its thinking, after {tokens} tokens: see --max-tokens, --think=false"
-        ));
+    if let Some(cut) = answered.cut(terminal.plan.backend.context) {
+        say(&cut);
     }
-    match report.finish {
+    match answered.report.finish {
         Some(_) => Ok(()),
         None => Err(Failure::Interrupted.into()),
     }
 }
 
-fn as_json(terminal: &Terminal, message: &Message, report: &AnswerReport) -> serde_json::Value {
+fn as_json(terminal: &Terminal, answered: &Answered) -> serde_json::Value {
+    let Answered { message, report, .. } = answered;
     let finish = match report.finish {
         Some(Finish::End) => "end",
-        Some(Finish::Length) => "length",
+        Some(Finish::Length | Finish::Full) => "length",
         Some(Finish::Stopped) => "stop",
         None => "interrupted",
     };

@@ -99,6 +99,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
             sequences: plan.backend.sequences,
             queue: arguments.queue,
             system,
+            on_full: arguments.on_full,
             disk: arguments.cache_disk.clone().map(|folder| DiskOptions {
                 folder,
                 fingerprint: fingerprint(&plan),

@@ -1,6 +1,7 @@
 //! The request: every field is honoured, refused by name, or is one that asks for nothing.
 
 use serde_json::{Map, Value};
+use text::OnFull;
 use text::sampling::TOP_LOGPROBS_MAX;
 
 use super::text::Echo;
@@ -47,6 +48,10 @@ impl Request {
         let vocabulary = defaults.vocabulary;
         let mut draft = Draft::new(&fields, defaults)?;
         draft.output.raw = true;
+        if draft.conversation.on_full == Some(OnFull::DropOldest) {
+            let problem = "a text has no turns to leave out; use /v1/chat/completions";
+            return Err(fields.error("on_full", problem));
+        }
         draft.max_tokens = match fields.integer("max_tokens")? {
             Some(0) => Some(0),
             None => Some(MAX_TOKENS),

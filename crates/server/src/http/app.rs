@@ -462,6 +462,14 @@ impl App {
         received.warning = near_miss(&body);
         drop(body);
         let prompts = request.prepare(&**self.worker()?, preparing)?;
+        let dropped: usize = prompts.iter().map(|prompt| prompt.dropped_turns).sum();
+        if dropped > 0 {
+            let turns = if dropped == 1 { "oldest turn was" } else { "oldest turns were" };
+            let full = format!("the context is full: {dropped} {turns} left out");
+            received.warning = Some(
+                received.warning.take().map_or(full.clone(), |first| format!("{first}; {full}")),
+            );
+        }
         Ok((request, prompts))
     }
 

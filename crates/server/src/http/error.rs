@@ -228,7 +228,8 @@ impl From<PrepareError> for ApiError {
             }
             PrepareError::Template(_) => Self::new(Kind::Server, message),
             PrepareError::NoTemplate => Self::new(Kind::InvalidRequest, message),
-            PrepareError::TooLong { prompt, context, counted } => {
+            PrepareError::TooLong { prompt, context, counted }
+            | PrepareError::LastTurnTooLong { prompt, context, counted } => {
                 too_long(message, prompt, context, counted)
             }
             PrepareError::TooMuchText { context, .. } => too_long(message, context, context, false),

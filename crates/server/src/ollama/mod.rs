@@ -15,6 +15,7 @@ pub(crate) use lists::{running, show, tags};
 
 use serde_json::{Map, Value, json};
 use store::shown::quoted;
+use text::OnFull;
 
 use crate::calendar::rfc3339;
 use crate::http::{ApiError, EventWriter, Frames};
@@ -42,6 +43,9 @@ fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<Draft, ApiError
         _ => options.token_limit("num_predict")?,
     };
     draft.set_stop(options.strings("stop")?, "options.stop")?;
+    if let (None, Some(truncate)) = (draft.conversation.on_full, fields.boolean("truncate")?) {
+        draft.conversation.on_full = Some(if truncate { OnFull::DropOldest } else { OnFull::Stop });
+    }
     draft.constraint = match fields.get("format") {
         None => None,
         Some(Value::String(text)) if text.is_empty() => None,
@@ -120,6 +124,9 @@ fn add_end(object: &mut Value, finish: &Finish) {
     object["prompt_eval_duration"] = nanoseconds(times.prefill).into();
     object["eval_count"] = usage.completion.into();
     object["eval_duration"] = nanoseconds(times.decode).into();
+    if finish.dropped_turns > 0 {
+        object["dropped_turns"] = finish.dropped_turns.into();
+    }
 }
 
 /// How an answer's text, thinking and calls are put into an object.

@@ -9,7 +9,9 @@ import { Thinking } from "/thinking.js";
 const SLICE = 65_536;
 
 function figuresText({ usage, timings, x_io: io }) {
+  const dropped = timings.dropped_turns;
   return [
+    ...(dropped ? [`context full: ${dropped} oldest ${dropped === 1 ? "turn" : "turns"} left out`] : []),
     `${usage.completion_tokens} tokens`,
     `${timings.predicted_per_second.toFixed(1)} tok/s`,
     `first after ${((timings.queued_ms + timings.prompt_ms) / 1000).toFixed(1)} s`,

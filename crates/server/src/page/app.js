@@ -4,6 +4,7 @@ import { showChats } from "/chats.js";
 import { Composer, emptyDraft, joined } from "/composer.js";
 import { element } from "/dom.js";
 import { Follow } from "/follow.js";
+import { showFullness } from "/fullness.js";
 import { clearNotice, notice } from "/notice.js";
 import { Options } from "/options.js";
 import { closeOver, setUpPanels } from "/panels.js";
@@ -55,6 +56,7 @@ const composer = new Composer((text, files) => {
 
 const options = new Options(() => {
   if (current.chat.messages.length) current.keep();
+  showFullness(current.chat);
 });
 
 function refresh() {
@@ -64,6 +66,7 @@ function refresh() {
     if (session !== current && !session.running && !text && !files.length) sessions.delete(id);
   }
   element("stop").hidden = !current.running;
+  showFullness(current.chat);
   element("send").hidden = current.running;
   document.title = current.chat.messages.length ? `${store.titleOf(current.chat)} - flashmoe` : "flashmoe";
   showChats(current.chat.id, running, { open, rename, remove });

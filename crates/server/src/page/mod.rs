@@ -47,7 +47,7 @@ macro_rules! asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-static ASSETS: [Asset; 31] = [
+static ASSETS: [Asset; 32] = [
     Asset {
         path: "/",
         content_type: "text/html; charset=utf-8",
@@ -64,6 +64,7 @@ static ASSETS: [Asset; 31] = [
     asset!("composer.js", SCRIPT),
     asset!("dom.js", SCRIPT),
     asset!("follow.js", SCRIPT),
+    asset!("fullness.js", SCRIPT),
     asset!("heat.js", SCRIPT),
     asset!("inline.js", SCRIPT),
     asset!("key.js", SCRIPT),

@@ -13,6 +13,7 @@ function summaryOf(settings) {
   if (settings.top_p != null) parts.push(`top_p ${settings.top_p}`);
   if (settings.max_tokens != null) parts.push(`at most ${settings.max_tokens} tokens`);
   if (settings.tools) parts.push("example tools");
+  if (settings.drop_oldest) parts.push("oldest turns are left out");
   return parts.join(", ");
 }
 
@@ -50,6 +51,7 @@ export class Options {
     for (const name of NUMBERS) element(name).value = settings[name] ?? "";
     element("thinking").value = settings.thinking ?? "";
     element("use-tools").checked = settings.tools ?? false;
+    element("drop-oldest").checked = settings.drop_oldest ?? false;
     element("options-summary").textContent = summaryOf(settings);
   }
 
@@ -63,6 +65,7 @@ export class Options {
     for (const name of NUMBERS) set(name, element(name).value === "" ? "" : Number(element(name).value));
     set("thinking", element("thinking").value);
     set("tools", element("use-tools").checked);
+    set("drop_oldest", element("drop-oldest").checked);
     element("options-summary").textContent = summaryOf(settings);
   }
 

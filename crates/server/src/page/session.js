@@ -4,6 +4,7 @@
 import { AnswerTurn } from "/answer.js";
 import { emptyDraft, joined } from "/composer.js";
 import { button, make } from "/dom.js";
+import { isFull } from "/fullness.js";
 import { announce, notice } from "/notice.js";
 import * as store from "/store.js";
 import { answer } from "/stream.js";
@@ -227,6 +228,7 @@ export class Session {
   figures(turn, { usage, timings, x_io }) {
     const { message, thinking } = turn;
     message.figures = { usage, timings, x_io };
+    if (message.cut && isFull(message.figures)) message.cut = "The answer was cut off: the context is full.";
     const counted = usage.completion_tokens_details?.reasoning_tokens;
     if (thinking.begun !== null && counted) thinking.tokens = counted;
   }

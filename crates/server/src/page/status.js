@@ -126,6 +126,9 @@ async function forever() {
   setTimeout(forever, interval);
 }
 
+/// Most tokens of a conversation; null before the server has said it.
+export const contextTokens = () => last?.now.model.context ?? null;
+
 /// Begins to ask, and never ends.
 export function watchServer() {
   setUpHeat();

@@ -41,7 +41,9 @@ export async function* answer(request, signal) {
     });
     if (!response.ok) {
       const refusal = await response.json().catch(() => null);
-      throw new Error(refusal?.error?.message ?? `The server refuses with status ${response.status}.`);
+      const problem = refusal?.error?.message ?? `The server refuses with status ${response.status}.`;
+      const full = refusal?.error?.code === "context_length_exceeded";
+      throw new Error(full ? `${problem}. Options can leave out the oldest turns.` : problem);
     }
     for await (const { data, comment, done } of events(response.body)) {
       if (done) ended = true;

@@ -40,5 +40,6 @@ export function request({ id, messages, settings }) {
   }
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   if (settings.tools) body.tools = exampleTools;
+  if (settings.drop_oldest) body.on_full = "drop-oldest";
   return body;
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use store::shown::quoted;
 use text::sampling::{SamplingError, SamplingOptions};
-use text::{StopStrings, TextError};
+use text::{OnFull, StopStrings, TextError};
 
 use super::{Choice, Fields, weight};
 use crate::http::{ApiError, Kind};
@@ -80,9 +80,11 @@ impl Draft {
         };
         read_sampling(options, &mut sampling, defaults.vocabulary)?;
         let hint = fields.string("session_id")?.or(fields.string("prompt_cache_key")?);
+        let conversation =
+            Conversation { on_full: read_on_full(fields)?, ..Conversation::default() };
         Ok(Self {
             model,
-            conversation: Conversation::default(),
+            conversation,
             sampling,
             max_tokens: None,
             thinking_budget: None,
@@ -178,6 +180,12 @@ impl Draft {
             cache_prompt: self.cache_prompt,
         }
     }
+}
+
+/// What happens where the conversation does not fit the context.
+fn read_on_full(fields: &Fields<'_>) -> Result<Option<OnFull>, ApiError> {
+    let named = fields.string("on_full")?.map(str::parse::<OnFull>);
+    named.transpose().map_err(|problem| fields.error("on_full", problem))
 }
 
 fn read_sampling(

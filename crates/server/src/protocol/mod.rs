@@ -51,7 +51,9 @@ pub(crate) trait Understand: Send + Sized + 'static {
         worker: &dyn Worker,
         preparing: Preparing<'_>,
     ) -> Result<Vec<Prompt>, ApiError> {
-        Ok(vec![worker.prepare(&self.draft().conversation, preparing)?])
+        let draft = self.draft_mut();
+        draft.conversation.answer_tokens = draft.max_tokens;
+        Ok(vec![worker.prepare(&draft.conversation, preparing)?])
     }
 
     /// Memory, roughly, that is kept until the request is answered.

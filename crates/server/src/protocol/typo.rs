@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 /// Fields of all protocols: what one knows is no slip in another.
-const KNOWN: [&str; 69] = [
+const KNOWN: [&str; 71] = [
     "audio",
     "background",
     "best_of",
@@ -35,6 +35,7 @@ const KNOWN: [&str; 69] = [
     "min_p",
     "modalities",
     "model",
+    "on_full",
     "options",
     "output_config",
     "parallel_tool_calls",
@@ -73,6 +74,7 @@ const KNOWN: [&str; 69] = [
     "top_k",
     "top_logprobs",
     "top_p",
+    "truncate",
     "truncation",
     "user",
     "verbosity",

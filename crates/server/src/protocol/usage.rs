@@ -21,13 +21,13 @@ pub(crate) fn logprob_entries(tokens: &[TokenLogprob]) -> Vec<Value> {
     tokens.iter().map(entry).collect()
 }
 
-/// `timings`: counts, milliseconds and tokens per second of prompt and answer.
+/// `timings`: counts, milliseconds and tokens per second of prompt and answer; `dropped_turns` where turns were left out.
 pub(crate) fn timings_json(finish: &Finish) -> Value {
     let usage = &finish.usage;
     let computed = usage.prompt.saturating_sub(usage.cached);
     // The first token comes out of the prompt's last step.
     let decoded = usage.completion.saturating_sub(1);
-    json!({
+    let mut timings = json!({
         "queued_ms": milliseconds(finish.timings.queued),
         "cache_n": usage.cached,
         "prompt_n": computed,
@@ -37,7 +37,11 @@ pub(crate) fn timings_json(finish: &Finish) -> Value {
         "predicted_ms": milliseconds(finish.timings.decode),
         "predicted_per_second": rate(decoded as f64, finish.timings.decode),
         "seed": finish.seed,
-    })
+    });
+    if finish.dropped_turns > 0 {
+        timings["dropped_turns"] = finish.dropped_turns.into();
+    }
+    timings
 }
 
 /// `x_io`: experts found in memory and read, bytes, and the share of the time that computation waited.

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value, json};
 use store::shown::quoted;
 use text::sampling::TOP_LOGPROBS_MAX;
-use text::{Message, Role, arrange_system};
+use text::{Message, OnFull, Role, arrange_system};
 
 use super::{Form, history};
 use crate::http::ApiError;
@@ -35,6 +35,7 @@ impl Request {
         messages.extend(history::read(&fields)?);
         draft.conversation.messages = arrange_system(messages);
         draft.max_tokens = fields.token_limit("max_output_tokens")?;
+        read_truncation(&fields, &mut draft)?;
         let reasoning = fields.object("reasoning")?;
         let mut summary = false;
         if let Some(reasoning) = &reasoning {
@@ -73,6 +74,21 @@ fn refuse_unsupported(fields: &Fields<'_>) -> Result<(), ApiError> {
     if fields.get("prompt").is_some() {
         return Err(fields.error("prompt", "templates are not stored here; use instructions"));
     }
+    Ok(())
+}
+
+/// The protocol's own name for what `on_full` says, which wins.
+fn read_truncation(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
+    let on_full = match fields.string("truncation")? {
+        None => return Ok(()),
+        Some("auto") => OnFull::DropOldest,
+        Some("disabled") => OnFull::Stop,
+        Some(other) => {
+            let problem = format!("{} is not one of auto, disabled", quoted(other));
+            return Err(fields.error("truncation", problem));
+        }
+    };
+    draft.conversation.on_full.get_or_insert(on_full);
     Ok(())
 }
 
@@ -158,6 +174,7 @@ fn echo(fields: &Fields<'_>, draft: &Draft) -> Map<String, Value> {
         ("text", given("text", json!({ "format": { "type": "text" } }))),
         ("tool_choice", given("tool_choice", json!("auto"))),
         ("tools", given("tools", json!([]))),
+        ("truncation", given("truncation", json!("disabled"))),
         ("top_p", json!(draft.sampling.top_p)),
         ("user", given("user", Value::Null)),
     ];

@@ -375,6 +375,7 @@ impl Active {
                 elapsed: self.started.elapsed(),
             },
             seed: self.sampler.options().seed,
+            dropped_turns: self.job.prompt.dropped_turns,
             logprobs: self.answer.take_logprobs(),
         };
         self.outbox.send(Event::Finished(Box::new(finish.clone())));

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use text::Message;
 use text::constraint::SCHEMA_FIELD;
 use text::sampling::SamplingOptions;
+use text::{Message, OnFull};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -29,6 +29,10 @@ pub struct Conversation {
     pub thinking: Option<bool>,
     /// Further variables of the template (`chat_template_kwargs`).
     pub template_variables: Map<String, Value>,
+    /// What happens where it does not fit the context; `None` leaves it to the server.
+    pub on_full: Option<OnFull>,
+    /// Most tokens of the answer, where the request has a limit: dropping turns makes room for them.
+    pub answer_tokens: Option<usize>,
 }
 
 /// A prompt, ready to run.
@@ -43,6 +47,8 @@ pub struct Prompt {
     pub thinking_open: bool,
     /// The prompt ends after a thinking block that the template closed.
     pub thinking_closed: bool,
+    /// The oldest turns of the conversation that were left out, because the context is full.
+    pub dropped_turns: usize,
 }
 
 /// How important a job is.
@@ -311,6 +317,8 @@ pub struct Finish {
     pub experts: Experts,
     /// The seed that was used: the same seed and request give the same answer.
     pub seed: u64,
+    /// The oldest turns of the conversation that were left out, because the context is full.
+    pub dropped_turns: usize,
     /// Log-probabilities of tokens after the last piece, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
 }
@@ -359,6 +367,19 @@ pub enum PrepareError {
     )]
     TooLong {
         /// Tokens of the prompt, as far as they were counted.
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+        /// All were counted.
+        counted: bool,
+    },
+    /// More tokens than the context has, without any of the turns that may be left out.
+    #[error(
+        "the system prompt and the last turn alone have {}{prompt} tokens, the context {context}",
+        if *counted { "" } else { "more than " }
+    )]
+    LastTurnTooLong {
+        /// Tokens of both, as far as they were counted.
         prompt: usize,
         /// Tokens of the context.
         context: usize,

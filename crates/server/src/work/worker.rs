@@ -11,7 +11,10 @@ use std::time::Duration;
 use engine::engine::Engine;
 use engine::routing::Heat;
 use text::constraint::{ConstraintError, Grammars, Rule};
-use text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Thinking};
+use text::{
+    EncodeLimit, Fitted, Language, Message, OnFull, RenderOptions, Role, Room, TextError, Thinking,
+    fit,
+};
 use tokio::sync::mpsc;
 
 use super::active;
@@ -41,6 +44,8 @@ pub struct WorkerOptions {
     pub queue: usize,
     /// System prompt of conversations that bring none.
     pub system: Option<String>,
+    /// What happens where a conversation does not fit the context, unless its request says so.
+    pub on_full: OnFull,
     /// Where snapshots outlive the worker; `None` for nowhere.
     pub disk: Option<DiskOptions>,
     /// A folder of several servers, below that one; `None` for none.
@@ -77,6 +82,7 @@ struct ServedModel {
     vocabulary: usize,
     queue: usize,
     system: Option<String>,
+    on_full: OnFull,
 }
 
 /// Marks the worker as stopped when its thread ends, however it ends.
@@ -102,9 +108,9 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, disk, shared, panics, log } =
-            options;
-        let folders = (disk, shared);
+        let WorkerOptions { model, context, sequences, queue, system, on_full, .. } = options;
+        let (panics, log) = (options.panics, options.log);
+        let folders = (options.disk, options.shared);
         let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
@@ -117,7 +123,7 @@ impl EngineWorker {
             let panics = Panics::new(panics);
             Scheduler::new(engine, words, for_thread, context, sequences, disk, panics).run();
         })?;
-        let options = ServedModel { model, context, vocabulary, queue, system };
+        let options = ServedModel { model, context, vocabulary, queue, system, on_full };
         let ends = &language.end_tokens;
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
         let grammars = grammars.map(Arc::new);
@@ -234,10 +240,21 @@ impl Worker for EngineWorker {
             messages.to_mut().insert(0, Message::new(Role::System, system.as_str()));
         }
         let sampled = &mut |message: &Message| self.shared.turns().find(message);
-        let limit = self.limit(preparing);
-        let prompt =
-            self.language.render_within(template, &messages, tools, &options, sampled, limit);
-        let prompt = prompt.map_err(|error| self.refused(error))?;
+        let render = &mut |messages: &[Message], limit: EncodeLimit<'_>| {
+            self.language.render_within(template, messages, tools, &options, sampled, limit)
+        };
+        // Who counts tokens asks for those of all turns.
+        let on_full = conversation.on_full.unwrap_or(self.options.on_full);
+        let on_full = if preparing.count { OnFull::Stop } else { on_full };
+        let room = Room { on_full, answer: conversation.answer_tokens };
+        let fitted = fit(&messages, room, self.limit(preparing), render);
+        let Fitted { prompt, dropped: dropped_turns } = fitted.map_err(|error| match error {
+            TextError::TooManyTokens { tokens, all } if on_full == OnFull::DropOldest => {
+                let context = self.options.context;
+                PrepareError::LastTurnTooLong { prompt: tokens, context, counted: all }
+            }
+            other => self.refused(other),
+        })?;
         if let Ok(grammars) = &self.grammars
             && !preparing.count
         {
@@ -254,7 +271,7 @@ impl Worker for EngineWorker {
         let tokens = prompt.tokens.into();
         let thinking_open = prompt.thinking == Thinking::Open;
         let thinking_closed = prompt.thinking == Thinking::Closed;
-        self.fitting(Prompt { tokens, boundaries, thinking_open, thinking_closed })
+        self.fitting(Prompt { tokens, boundaries, thinking_open, thinking_closed, dropped_turns })
     }
 
     fn prepare_text(&self, text: &str, preparing: Preparing<'_>) -> Result<Prompt, PrepareError> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use server::work::{CallConstraint, Constraint, FinishReason, JobError, Priority, Refusal};
 use support::sse::{merged, messages_whole};
 use support::{Reply, Scripted, Serving, finish, say, text};
-use text::Role;
+use text::{OnFull, Role};
 
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
@@ -439,4 +439,63 @@ fn the_billing_header_is_not_part_of_the_prompt() {
     }
     assert_eq!(seen[0], seen[1]);
     assert_eq!((seen[0][0].role, seen[0][0].content.as_str()), (Role::System, "Be brief."));
+}
+
+#[test]
+fn a_request_says_what_happens_at_a_full_context() {
+    use OnFull::{DropOldest, Stop};
+    let worker = Scripted::new(hello());
+    let serving = Serving::start(worker.clone());
+    let own = |field: &str, value: Value| json!({ field: value });
+    for (path, extra, expected) in [
+        (CHAT, json!({}), None),
+        (CHAT, own("on_full", json!("stop")), Some(Stop)),
+        (CHAT, own("on_full", json!("drop-oldest")), Some(DropOldest)),
+        (MESSAGES, own("on_full", json!("drop-oldest")), Some(DropOldest)),
+        (RESPONSES, own("on_full", json!("drop-oldest")), Some(DropOldest)),
+        (RESPONSES, own("truncation", json!("auto")), Some(DropOldest)),
+        (RESPONSES, own("truncation", json!("disabled")), Some(Stop)),
+        (RESPONSES, json!({ "truncation": "auto", "on_full": "stop" }), Some(Stop)),
+        ("/api/chat", own("truncate", json!(true)), Some(DropOldest)),
+        ("/api/chat", own("truncate", json!(false)), Some(Stop)),
+        ("/api/chat", json!({ "truncate": false, "on_full": "drop-oldest" }), Some(DropOldest)),
+    ] {
+        let limit = if path == RESPONSES { "max_output_tokens" } else { "max_tokens" };
+        let extra = merged(extra, own(limit, json!(30)).as_object().unwrap());
+        let response = serving.post(path, &body(path, extra.clone()));
+        assert_eq!(response.status, 200, "{path} {extra}: {}", response.body);
+        let conversation = worker.last_conversation();
+        assert_eq!(conversation.on_full, expected, "{path} {extra}");
+        if path != "/api/chat" {
+            assert_eq!(conversation.answer_tokens, Some(30), "{path}");
+        }
+        let told = response.header("x-warning");
+        let dropped = "the context is full: 3 oldest turns were left out";
+        assert_eq!(told, (expected == Some(DropOldest)).then_some(dropped), "{path} {extra}");
+        assert_eq!(worker.last_job().prompt.dropped_turns, 3 * usize::from(told.is_some()));
+    }
+    // Both things are said in one header.
+    let both = json!({ "on_full": "drop-oldest", "temprature": 1 });
+    let response = serving.post(CHAT, &body(CHAT, both));
+    let told = response.header("x-warning").unwrap();
+    assert!(told.contains("temperature?; the context is full"), "{told}");
+    for (path, extra, words) in [
+        (
+            CHAT,
+            own("on_full", json!("shift")),
+            "on_full: \"shift\" is not one of stop, drop-oldest",
+        ),
+        (CHAT, own("on_full", json!(true)), "on_full: must be a string"),
+        (RESPONSES, own("truncation", json!("first")), "truncation: \"first\" is not one of"),
+        ("/api/chat", own("truncate", json!("yes")), "truncate: must be true or false"),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "messages": null, "on_full": "drop-oldest" }),
+            "no turns",
+        ),
+    ] {
+        let response = serving.post(path, &body(path, extra.clone()));
+        assert_eq!(response.status, 400, "{path} {extra}");
+        assert!(response.body.replace("\\\"", "\"").contains(words), "{}", response.body);
+    }
 }

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
 use server::work::{
-    Constraint, FinishReason, Job, OutputRules, Priority, Refusal, RunningJob, Worker,
+    Constraint, Conversation, FinishReason, Job, OutputRules, PrepareError, Preparing, Priority,
+    Refusal, RunningJob, Worker,
 };
+use text::OnFull;
 
 const SYSTEM: &str = "You are a helpful assistant who answers briefly and politely.";
 
@@ -328,4 +330,51 @@ fn stopping_ends_every_job_with_a_word() {
     }
     let late = worker.submit(job(&worker, &conversation("", &["Count."]), 3));
     assert!(matches!(late, Err(Refusal::ShuttingDown)));
+}
+
+#[test]
+fn a_full_context_goes_on_without_its_oldest_turns_where_that_is_asked_for() {
+    let worker = worker(&Setting { context: 300, ..Setting::default() });
+    let told: Vec<String> = (0..31).map(|turn| format!("{turn} {}", long_text(4))).collect();
+    let turns: Vec<&str> = told.iter().map(String::as_str).collect();
+    let mut asked = conversation(SYSTEM, &turns);
+    asked.answer_tokens = Some(24);
+    let refused = worker.prepare(&asked, Preparing::PATIENT).unwrap_err();
+    assert!(matches!(refused, PrepareError::TooLong { context: 300, .. }), "{refused}");
+    asked.on_full = Some(OnFull::DropOldest);
+    let prompt = worker.prepare(&asked, Preparing::PATIENT).unwrap();
+    assert!(prompt.tokens.len() + 24 <= 300, "{} tokens", prompt.tokens.len());
+    let dropped = prompt.dropped_turns;
+    assert!((1..15).contains(&dropped), "{dropped}");
+    // It is the prompt of what is left, and the system prompt is part of that.
+    let kept = conversation(SYSTEM, &turns[2 * dropped..]);
+    assert_eq!(worker.prepare(&kept, Preparing::PATIENT).unwrap().tokens, prompt.tokens);
+    let first = ask(&worker, job(&worker, &asked, 2));
+    assert_eq!(first.finish.unwrap().dropped_turns, dropped);
+    // Most turns go on from the one before: their beginning is the same.
+    let lengths = (15..31).step_by(2).map(|length| {
+        let asked = Conversation { messages: asked.messages[..=length].to_vec(), ..asked.clone() };
+        (worker.prepare(&asked, Preparing::PATIENT).unwrap().dropped_turns, asked)
+    });
+    let lengths: Vec<(usize, Conversation)> = lengths.collect();
+    let mut changes: Vec<usize> = lengths.iter().map(|(dropped, _)| *dropped).collect();
+    assert!(changes.is_sorted(), "{changes:?}");
+    changes.dedup();
+    assert!(changes.len() <= 4, "{changes:?}");
+    let pair = lengths.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].0 > 0).unwrap();
+    let [before, after] =
+        [&pair[0].1, &pair[1].1].map(|asked| ask(&worker, job(&worker, asked, 2)));
+    let prompt = before.finish.unwrap().usage.prompt;
+    assert!(after.cached() + 40 > prompt, "{} of {prompt}", after.cached());
+    // Who counts is told of all turns.
+    let counting = Preparing { count: true, gone: &|| false };
+    let counted = worker.prepare(&asked, counting).unwrap_err();
+    assert!(matches!(counted, PrepareError::TooLong { prompt, .. } if prompt > 300), "{counted}");
+    // What cannot be dropped does not fit: the figures are its own.
+    let long = long_text(200);
+    let mut last = conversation(SYSTEM, &["Hi.", "Hi.", &long]);
+    last.on_full = Some(OnFull::DropOldest);
+    let refused = worker.prepare(&last, Preparing::PATIENT).unwrap_err();
+    let figures = matches!(refused, PrepareError::LastTurnTooLong { prompt, context: 300, counted: true } if prompt > 300);
+    assert!(figures && refused.to_string().contains("the last turn alone"), "{refused}");
 }

@@ -17,6 +17,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{Behavior, Config, Context, Editor, Helper};
 
+use super::commands::completions;
 use crate::failure::Failure;
 use crate::progress::say;
 
@@ -25,11 +26,6 @@ const HISTORY_LENGTH: usize = 1000;
 
 /// Begins and ends a message of several lines.
 const QUOTES: &str = "\"\"\"";
-/// The commands that Tab completes.
-const COMMANDS: [&str; 12] = [
-    "/help", "/stats", "/regen", "/undo", "/temp", "/think", "/ctx", "/system", "/save", "/load",
-    "/bye", "/quit",
-];
 
 /// Completes commands.
 pub(super) struct Commands;
@@ -54,12 +50,6 @@ impl Hinter for Commands {
 impl Highlighter for Commands {}
 impl Validator for Commands {}
 impl Helper for Commands {}
-
-/// The commands that begin with `typed`.
-fn completions(typed: &str) -> Vec<String> {
-    let begins = |command: &&&str| typed.starts_with('/') && command.starts_with(typed);
-    COMMANDS.iter().filter(begins).map(|command| format!("{command} ")).collect()
-}
 
 /// What was typed.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,6 +96,15 @@ impl Input {
     /// Whether somebody types.
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal { .. })
+    }
+
+    /// Whether who types agrees; `None` where nobody is there to be asked.
+    pub(super) fn confirms(&mut self, question: &str) -> Result<Option<bool>> {
+        if !self.is_terminal() {
+            return Ok(None);
+        }
+        let answer = self.line(&format!("{question} [y/N] "))?;
+        Ok(Some(matches!(answer, Typed::Message(word) if matches!(word.trim(), "y" | "Y" | "yes"))))
     }
 
     /// The next message.
@@ -248,13 +247,6 @@ mod tests {
         let message = |text: &str| Typed::Message(text.to_owned());
         let expected = vec![message("one\n\n  two"), message("three"), message("four")];
         assert_eq!(read_all("\"\"\"one\n\n  two\n\"\"\"\n\"\"\"three\"\"\"\nfour"), expected);
-    }
-
-    #[test]
-    fn tab_completes_commands_alone() {
-        assert_eq!(completions("/re"), ["/regen "]);
-        assert_eq!(completions("/t"), ["/temp ", "/think "]);
-        assert!(completions("re").is_empty());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use server::work::{
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
 use store::trunk::LoadMode;
-use text::{Language, Message, Role, TemplateHost};
+use text::{Language, Message, OnFull, Role, TemplateHost};
 
 /// A backend on the heap, as the engine takes it.
 pub(crate) type Device = Box<dyn Backend + Send>;
@@ -155,6 +155,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         sequences: setting.sequences,
         queue: setting.queue,
         system: None,
+        on_full: OnFull::Stop,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
         panics: setting.panics,

@@ -20,6 +20,7 @@ use server::work::{
     Usage, Worker,
 };
 use server::{Identify, ServeOptions, Server, Stopper};
+use text::OnFull;
 use tokio::sync::mpsc;
 
 /// Most words of a conversation.
@@ -119,7 +120,8 @@ impl Worker for Scripted {
             return Err(PrepareError::TooLong { prompt: count, context: CONTEXT, counted: true });
         }
         let tokens: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
-        Ok(Prompt { tokens: tokens.into(), ..Prompt::default() })
+        let dropped_turns = if conversation.on_full == Some(OnFull::DropOldest) { 3 } else { 0 };
+        Ok(Prompt { tokens: tokens.into(), dropped_turns, ..Prompt::default() })
     }
 
     fn prepare_text(&self, text: &str, _: Preparing<'_>) -> Result<Prompt, PrepareError> {
@@ -262,6 +264,7 @@ pub(crate) fn finish(reason: FinishReason) -> Event {
             elapsed: Duration::from_millis(600),
         },
         seed: 7,
+        dropped_turns: 0,
         logprobs: Vec::new(),
     }))
 }

@@ -110,6 +110,9 @@ fn a_pipe_is_added_to_the_prompt() {
     assert_eq!(tokens("-", "Hello\n\nsome file"), both);
     let answer = json(&[&base[..], &["Hello"]].concat(), "");
     assert!(answer["answer_tokens"].as_u64().unwrap() <= 8 && answer["finish"].is_string());
+    let seed = u64::MAX.to_string();
+    let seeded = json(&[&base[..], &["--temp", "1", "--seed", &seed, "Hello"]].concat(), "");
+    assert_eq!(seeded["seed"], u64::MAX, "what was used can be given again");
 }
 
 #[test]

@@ -73,11 +73,7 @@ impl Draft {
         }
         let priority = if model.ends_with(SIDE_SUFFIX) { Priority::Side } else { Priority::Normal };
         let mut sampling = defaults.sampling;
-        sampling.seed = match options.integer("seed")? {
-            // llama.cpp's clients send -1 for a random one.
-            None | Some(-1) => defaults.seed,
-            Some(seed) => seed.cast_unsigned(),
-        };
+        sampling.seed = options.seed("seed")?.unwrap_or(defaults.seed);
         read_sampling(options, &mut sampling, defaults.vocabulary)?;
         let hint = fields.string("session_id")?.or(fields.string("prompt_cache_key")?);
         Ok(Self {

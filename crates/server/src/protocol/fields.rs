@@ -92,6 +92,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A seed: any 64-bit integer, with a sign or without; -1 is for a random one, as llama.cpp's clients say it.
+    pub(crate) fn seed(&self, field: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(field).map(|value| (value.as_u64(), value)) {
+            Some((Some(seed), _)) => Ok(Some(seed)),
+            _ => Ok(self.integer(field)?.filter(|&seed| seed != -1).map(i64::cast_unsigned)),
+        }
+    }
+
     /// A number of tokens: positive, or -1 for as many as there is room for.
     pub(crate) fn token_limit(&self, field: &str) -> Result<Option<usize>, ApiError> {
         match self.integer(field)? {

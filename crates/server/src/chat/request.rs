@@ -2,10 +2,10 @@
 //!
 //! What becomes of fields that are not read here stands in `protocol::known`.
 
-use engine::sampling::TOP_LOGPROBS_MAX;
-use engine::text::Message;
 use serde_json::Value;
 use store::shown::quoted;
+use text::Message;
+use text::sampling::TOP_LOGPROBS_MAX;
 
 use crate::http::ApiError;
 use crate::protocol::{

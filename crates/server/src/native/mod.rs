@@ -36,7 +36,7 @@ pub(crate) struct Infill {
 /// What both kinds read alike: how much, and how many alternatives.
 fn read_form(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     if let Some(alternatives) = fields.integer("n_probs")?.filter(|&count| count > 0) {
-        let most = engine::sampling::TOP_LOGPROBS_MAX;
+        let most = text::sampling::TOP_LOGPROBS_MAX;
         let known = u8::try_from(alternatives).ok().filter(|&count| usize::from(count) <= most);
         let wrong = || fields.error("n_probs", format!("must be from 0 to {most}"));
         draft.top_logprobs = Some(known.ok_or_else(wrong)?);

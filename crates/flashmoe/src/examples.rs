@@ -106,7 +106,7 @@ mod tests {
         let path = folder.path().join(NAME);
         assert!(Examples::read(&path).expect("is none").examples.is_empty());
         let long = format!("{{\"about\": \"{}\"}}", "x".repeat(TEXT_MAX + 1));
-        let many = format!("{{\"examples\": [{}]}}", vec!["{\"text\": \"a\"}"; 9].join(","));
+        let many = format!("{{\"examples\": [{}]}}", ["{\"text\": \"a\"}"; 9].join(","));
         for text in ["", "{", "[]", "{\"abuot\": 1}", "{\"examples\": [1]}", &long, &many] {
             std::fs::write(&path, text).expect("is written");
             let error = Examples::read(&path).expect_err("is refused").to_string();

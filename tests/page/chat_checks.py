@@ -12,12 +12,18 @@ def contents(request):
 
 
 def greets_and_sends_an_example(tab, fake):
-    assert tab.is_visible(".greeting") and tab.locator(".examples button").count() >= 3
+    until(lambda: tab.locator(".examples button").count() == 3, message="the model's examples are not shown")
+    assert "A scripted model answers." in tab.inner_text(".greeting")
     example = tab.inner_text(".examples button >> nth=1")
     tab.click(".examples button >> nth=1")
     tab.idle()
     assert tab.turns() == [["You", example], ["flashmoe", "An answer."]]
     assert contents(fake.requests[-1]) == [("user", example)]
+    assert "tools" not in fake.requests[-1]
+    tab.new()
+    tab.click(".examples button >> nth=2")
+    tab.idle()
+    assert fake.requests[-1]["tools"], "the example is about tools"
 
 
 def renders_markdown_as_it_streams(tab, fake):
@@ -162,9 +168,12 @@ def follows_only_at_the_end(tab, fake):
     tab.send("long", wait=False)
     scroller = "document.getElementById('conversation')"
     until(lambda: tab.evaluate(f"{scroller}.scrollTop") > 200, message="it does not follow")
-    tab.evaluate(f"{scroller}.scrollTop = 40")
+    tab.hover("#conversation")
+    tab.mouse.wheel(0, -160)
+    tab.wait_for_timeout(300)
+    stays = tab.evaluate(f"{scroller}.scrollTop")
     tab.wait_for_timeout(800)
-    assert tab.evaluate(f"{scroller}.scrollTop") == 40, "the reader is torn away"
+    assert tab.evaluate(f"{scroller}.scrollTop") == stays, "the reader is torn away"
     tab.click("#jump")
     until(lambda: tab.is_hidden("#jump"))
     tab.idle()
@@ -175,6 +184,45 @@ def follows_only_at_the_end(tab, fake):
     with tab.chats() as chats:
         chats.get_by_text("long", exact=True).click()
     until(lambda: tab.evaluate(f"{scroller}.scrollTop") > 200, message="a conversation is not opened at its end")
+
+
+def follows_when_the_thinking_folds(tab, fake):
+    scroller = "document.getElementById('conversation')"
+    for number in range(6):
+        # Taller than the window while it is thought, shorter after, and text at once.
+        fake.say(text="\n\n".join(f"Part {part}." for part in range(12 + number)), thinking="One line.\n" * 60, piece=40)
+        tab.send(f"story {number}")
+        left = tab.evaluate(f"{scroller}.scrollHeight - {scroller}.scrollTop - {scroller}.clientHeight")
+        assert left < 2 and tab.is_hidden("#jump"), f"answer {number} ends {left} px below"
+    # The browser moves the page up by itself, and it has grown again before that is said.
+    fake.say(text=LONG, piece=12, pause=0.01)
+    tab.send("long", wait=False)
+    height = "document.querySelector('.turn:last-child .markdown')?.offsetHeight ?? 0"
+    until(lambda: tab.evaluate(height) > 300, message="there is no answer")
+    tab.evaluate("""() => {
+        const view = document.getElementById("conversation");
+        const last = document.querySelector(".turn:last-child .markdown");
+        last.style.display = "none";
+        void view.scrollTop;
+        last.style.display = "";
+    }""")
+    tab.idle()
+    left = tab.evaluate(f"{scroller}.scrollHeight - {scroller}.scrollTop - {scroller}.clientHeight")
+    assert left < 2 and tab.is_hidden("#jump"), left
+
+
+def says_what_is_over_in_sentences(tab, fake):
+    fake.say(refusal="the prompt has 604 tokens, the context 600")
+    tab.send("too long")
+    assert "the context 600. The message is back in the box." in tab.notice(), tab.notice()
+    fake.say(text="Yes.", thinking="So it is. ")
+    tab.send("short")
+    figures = tab.inner_text(".figures")
+    assert "\u00a0tokens" in figures, figures
+    said = tab.inner_text(".thinking summary")
+    tab.reload()
+    tab.wait_for_selector(".thinking summary")
+    assert tab.inner_text(".thinking summary") == said
 
 
 def shows_thinking_as_it_runs(tab, fake):
@@ -330,7 +378,8 @@ def shows_what_is_waited_for(tab, fake):
     assert 0 < tab.evaluate("document.querySelector('progress').value") <= 4000
     tab.idle()
     assert tab.is_hidden(".prefill")
-    assert "first after 1.2 s" in tab.inner_text(".figures") and "9.5 tok/s" in tab.inner_text(".figures")
+    figures = tab.inner_text(".figures").replace("\u00a0", " ")
+    assert "first after 1.2 s" in figures and "9.5 tok/s" in figures
 
 
 def storage_that_is_full_is_said(tab, fake):
@@ -401,7 +450,8 @@ CHECKS = [
     greets_and_sends_an_example, renders_markdown_as_it_streams, copies_code_and_answers, takes_no_markup_from_the_model,
     regenerates, edits_a_message, deletes_and_undoes, stopping_keeps_the_part,
     stopping_before_the_answer_gives_the_message_back, a_failed_message_comes_back,
-    a_broken_answer_is_kept_as_far_as_it_came, follows_only_at_the_end, shows_thinking_as_it_runs,
+    a_broken_answer_is_kept_as_far_as_it_came, follows_only_at_the_end, follows_when_the_thinking_folds,
+    says_what_is_over_in_sentences, shows_thinking_as_it_runs,
     keeps_several_conversations, settings_belong_to_a_conversation, attaches_text_files, labels_example_tools,
     a_reload_keeps_the_part, answers_while_another_conversation_is_open, says_when_an_answer_was_cut,
     shows_what_is_waited_for, storage_that_is_full_is_said, damaged_storage_is_said,

@@ -101,7 +101,10 @@ class Fake:
                  "misses": 700 * self.polls, "wait_s": 0.21 * self.polls}
         return {
             "model": {"id": "scripted-35b-a3b", "context": 4096, "layers": LAYERS, "experts": EXPERTS,
-                      "experts_per_token": 8, "bytes": 1, "approximations": []},
+                      "experts_per_token": 8, "bytes": 1, "approximations": [], "about": "A scripted model answers.",
+                      "examples": [{"text": "What is 255 factored?", "tools": False},
+                                   {"text": "Tell me a story.", "tools": False},
+                                   {"text": "What is the weather in Oslo?", "tools": True}]},
             "loaded_percent": 100, "queued": 0, "sequences": 1,
             "running": [{"id": "one", "stage": "decode", "prompt": 30, "processed": 30, "cached": 20, "generated": 7,
                          "eta_s": None}] * self.active,

@@ -5,6 +5,7 @@ mod account;
 mod arguments;
 mod commands;
 mod configuration;
+mod examples;
 mod failure;
 mod interrupt;
 mod models;

@@ -1,10 +1,10 @@
 //! The local endpoint: requests of clients in, streamed answers of a model out.
 //!
 //! [`work`] runs the model: it prepares prompts, queues jobs, decodes several sequences together and keeps
-//! what was computed for the next turn; it is synchronous, on threads of its own. The protocols (`chat`, `completions`,
-//! `responses`, `messages`, `ollama`) are state machines without I/O: a JSON object becomes a job, its events become
-//! frames. They speak to the work room through the [`work::Worker`] trait alone, over bounded channels, and never see a
-//! tensor. `http` has the sockets and everything that keeps strangers out.
+//! what was computed for the next turn; it is synchronous, on threads of its own. The protocols (`chat`,
+//! `completions`, `responses`, `messages`, `ollama`, `native`) are state machines without I/O: a JSON object becomes
+//! a job, its events become frames. They speak to the work room through the [`work::Worker`] trait alone, over
+//! bounded channels, and never see a tensor. `http` has the sockets and everything that keeps strangers out.
 #![forbid(unsafe_code)]
 
 mod calendar;
@@ -15,6 +15,7 @@ mod log;
 mod messages;
 mod metrics;
 mod models;
+mod native;
 mod ollama;
 mod page;
 mod protocol;

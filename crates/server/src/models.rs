@@ -156,6 +156,9 @@ pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
                 "repeat_penalty": sampling.repetition_penalty,
             },
         },
+        "chat_template": card.chat_template,
+        "bos_token": card.bos_token,
+        "eos_token": card.eos_token,
         "modalities": { "vision": false, "audio": false },
         "approximations": card.approximations,
         "build_info": concat!("flashmoe ", env!("CARGO_PKG_VERSION")),
@@ -163,10 +166,12 @@ pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
     Answer::json(StatusCode::OK, &body)
 }
 
-/// Jobs that hold a sequence.
+/// Sequences: those that hold a job, and idle ones.
 pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     let context = worker.context_length();
-    let jobs = worker.status().running;
+    let status = worker.status();
+    let jobs = status.running;
+    let idle = jobs.len()..status.sequences;
     let slot = |(index, job): (usize, &crate::work::RunningJob)| {
         json!({
             "id": index,
@@ -181,7 +186,15 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
             "eta_s": job.eta.map(|eta| eta.as_secs_f64()),
         })
     };
-    let slots: Value = jobs.iter().enumerate().map(slot).collect();
+    let idle = idle.map(|index| {
+        json!({
+            "id": index,
+            "n_ctx": context,
+            "is_processing": false,
+            "state": "idle",
+        })
+    });
+    let slots: Value = jobs.iter().enumerate().map(slot).chain(idle).collect();
     Answer::json(StatusCode::OK, &slots)
 }
 

@@ -1,4 +1,4 @@
-//! `/tokenize` and `/detokenize`, with the fields of llama.cpp's server and of vLLM's.
+//! `/tokenize`, `/detokenize` and `/apply-template`, with the fields of llama.cpp's server and of vLLM's.
 //!
 //! llama.cpp sends `content` and reads `tokens` and `content`; vLLM sends `prompt` or `messages` and reads `count`,
 //! `max_model_len` and `prompt`. Both are answered at once, so that a client of either need not know which it asks.
@@ -6,10 +6,10 @@
 use serde_json::{Map, Value, json};
 use text::OnFull;
 
+use crate::chat;
 use crate::http::ApiError;
-use crate::protocol::{Defaults, Fields, Understand};
+use crate::protocol::{Defaults, Fields, Understand, token_ids};
 use crate::work::{PrepareError, Preparing, Prompt, Worker};
-use crate::{chat, completions};
 
 /// The tokens of a text or of a conversation.
 pub(crate) fn tokenize(
@@ -22,7 +22,7 @@ pub(crate) fn tokenize(
     let prompt = match fields.string("content")?.or(fields.string("prompt")?) {
         Some(text) => text_prompt(worker, &fields, text, preparing)?,
         None if fields.get("messages").is_some() => {
-            let mut request = chat::Request::parse(body, defaults)?;
+            let mut request = chat::Request::parse(&fields, defaults)?;
             // All turns are asked for, also where an answer would leave some out.
             let conversation = &mut request.draft_mut().conversation;
             conversation.on_full = Some(OnFull::Stop);
@@ -76,6 +76,19 @@ fn text_prompt(
     })
 }
 
+/// The text of a conversation's prompt, in the words of llama.cpp's server.
+pub(crate) fn apply_template(
+    worker: &dyn Worker,
+    body: &Map<String, Value>,
+    defaults: Defaults,
+    preparing: Preparing<'_>,
+) -> Result<Value, ApiError> {
+    let request = chat::Request::parse(&Fields::of(body), defaults)?;
+    let prompt = worker.prepare(&request.draft().conversation, preparing)?;
+    let bytes: Vec<u8> = prompt.tokens.iter().flat_map(|&id| worker.token_bytes(id)).collect();
+    Ok(json!({ "prompt": String::from_utf8_lossy(&bytes) }))
+}
+
 /// The text of tokens.
 pub(crate) fn detokenize(
     worker: &dyn Worker,
@@ -84,7 +97,7 @@ pub(crate) fn detokenize(
 ) -> Result<Value, ApiError> {
     let fields = Fields::of(body);
     let items = fields.list("tokens")?.ok_or_else(|| fields.error("tokens", "is missing"))?;
-    let tokens = completions::tokens("tokens", items, vocabulary)?;
+    let tokens = token_ids("tokens", items, vocabulary)?;
     let bytes: Vec<u8> = tokens.iter().flat_map(|&token| worker.token_bytes(token)).collect();
     let text = String::from_utf8_lossy(&bytes);
     Ok(json!({ "content": text, "prompt": text }))

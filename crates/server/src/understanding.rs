@@ -10,15 +10,17 @@ use serde_json::{Map, Value};
 use text::sampling::SamplingOptions;
 
 use crate::http::{ApiError, EventWriter, Frames, VALUES_MAX, object, shape};
-use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};
+use crate::protocol::{Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, judge};
 use crate::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Owner, Piece, Preparing, Prompt,
     Timings, Usage, Worker,
 };
-use crate::{chat, completions, messages, ollama, responses, tokens};
+use crate::{chat, completions, messages, native, ollama, responses, tokens};
 
 /// Vocabulary of the model that is not there.
 const VOCABULARY: usize = 1000;
+/// Its context.
+const CONTEXT: usize = 4096;
 
 /// A body that was understood.
 #[derive(Clone, Debug)]
@@ -54,9 +56,11 @@ pub fn understand(path: &str, body: &[u8]) -> Result<Understood, Refused> {
             "/responses" => answered::<responses::Request>(&body),
             "/messages" => answered::<messages::Request>(&body),
             "/completions" => answered::<completions::Request>(&body),
+            "/completion" => answered::<native::Completion>(&body),
+            "/infill" => answered::<native::Infill>(&body),
             "/api/chat" => answered::<ollama::Chat>(&body),
             "/api/generate" => answered::<ollama::Generate>(&body),
-            _ => Ok(understood(messages::Count::parse(&body, defaults())?.draft())),
+            _ => Ok(understood(messages::Count::parse(&Fields::of(&body), defaults())?.draft())),
         }
     };
     read().map_err(|error: ApiError| refused(&error, path))
@@ -83,7 +87,7 @@ fn refused(error: &ApiError, path: &str) -> Refused {
 
 fn defaults() -> Defaults {
     let sampling = SamplingOptions::default();
-    Defaults { sampling, vocabulary: VOCABULARY, seed: 7, session: None }
+    Defaults { sampling, vocabulary: VOCABULARY, context: CONTEXT, seed: 7, session: None }
 }
 
 fn understood(draft: &Draft) -> Understood {
@@ -98,7 +102,9 @@ fn understood(draft: &Draft) -> Understood {
 }
 
 fn answered<P: Protocol>(body: &Map<String, Value>) -> Result<Understood, ApiError> {
-    let request = P::parse(body, defaults())?;
+    let fields = Fields::of(body);
+    let request = P::parse(&fields, defaults())?;
+    judge(&fields)?;
     let mut understood = understood(request.draft());
     let model = request.draft().model.clone();
     let id = format!("{}1", P::ID_PREFIX);

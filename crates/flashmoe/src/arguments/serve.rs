@@ -51,7 +51,8 @@ pub(crate) struct ServeArguments {
     /// Name that a `Host` header may have, beside those of this machine; `*` allows all (may be repeated)
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
-    /// Origin of web pages that may call the server, such as https://example.org (may be repeated)
+    /// Origin of web pages that may call the server, such as https://example.org (may be repeated); pages that this
+    /// machine serves to itself may, while --host is a loopback address
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
     /// Name of the model that clients see (default: the folder's)

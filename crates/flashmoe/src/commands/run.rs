@@ -13,6 +13,7 @@ use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::progress::say;
 use crate::prompt;
+use crate::sampling::sampling_options;
 use crate::terminal::{Answered, Terminal};
 
 pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Result<()> {
@@ -47,7 +48,8 @@ fn one_answer(
     let shown: &mut dyn Write = if arguments.json { &mut nowhere } else { out };
     let answered = terminal.answer(arguments, think, messages, Some(prompt), shown)?;
     if arguments.json {
-        let object = as_json(terminal, &answered);
+        let seed = sampling_options(&arguments.sampling, &terminal.plan.checkpoint)?.seed;
+        let object = as_json(terminal, &answered, seed);
         writeln!(out, "{object}").map_err(Failure::io)?;
     }
     if arguments.stats {
@@ -62,7 +64,7 @@ fn one_answer(
     }
 }
 
-fn as_json(terminal: &Terminal, answered: &Answered) -> serde_json::Value {
+fn as_json(terminal: &Terminal, answered: &Answered, seed: u64) -> serde_json::Value {
     let Answered { message, report, .. } = answered;
     let finish = match report.finish {
         Some(Finish::End) => "end",
@@ -77,6 +79,7 @@ fn as_json(terminal: &Terminal, answered: &Answered) -> serde_json::Value {
         "finish": finish,
         "prompt_tokens": report.prompt_tokens + report.reused_tokens,
         "answer_tokens": report.answer_tokens,
+        "seed": seed,
         "prefill_seconds": report.prefill_time.as_secs_f64(),
         "decode_seconds": report.decode_time.as_secs_f64(),
         "approximations": terminal.plan.approximations(),

@@ -10,11 +10,12 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, WorkerOptions};
-use server::{Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
-use store::format::SourceKind;
+use server::{Level, Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
+use store::format::{Checkpoint, SourceKind};
 use store::shown;
 
 use crate::arguments::{LogFormat, ServeArguments};
+use crate::examples::Examples;
 use crate::failure::Failure;
 use crate::plan::language::LanguageBeside;
 use crate::plan::load::Tell;
@@ -78,7 +79,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         None => plan.routing(),
     };
     // What is served is known before the weights are there: clients are told how far it is.
-    let card = card(arguments, &plan, sampling);
+    let card = card(arguments, &plan, sampling)?;
     let (name, context) = (card.id.clone(), plan.backend.context);
     let loading = Arc::new(Loading::new(card.clone()));
     let stopper = server.stopper();
@@ -143,7 +144,18 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         1 => "one conversation at a time".to_owned(),
         count => format!("{count} conversations at a time"),
     };
-    writeln!(out, "{name} ({together}, {context} tokens of context) at http://{address}")
+    let pages = match arguments.allow_origin.as_slice() {
+        [] => "other hosts' web pages need --allow-origin".to_owned(),
+        allowed => format!("also for web pages of {}", allowed.join(", ")),
+    };
+    let line = Line {
+        level: Level::Info,
+        text: format!(
+            "{name} ({together}, {context} tokens of context, {pages}) at http://{address}"
+        ),
+        fields: vec![("url", format!("http://{address}").into())],
+    };
+    writeln!(out, "{}", written(arguments.log_format, &line))
         .and_then(|()| out.flush())
         .map_err(Failure::io)?;
     supervisor.ready();
@@ -157,12 +169,21 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
 fn log(arguments: &ServeArguments) -> Log {
     let format = arguments.log_format;
     Log::new(arguments.log_level, move |line: &Line| {
-        let now = SystemTime::now();
+        let text = written(format, line);
         match format {
-            LogFormat::Text => say(&line.text_at(now)),
-            LogFormat::Json => say_json(&line.json_at(now)),
+            LogFormat::Text => say(&text),
+            LogFormat::Json => say_json(&text),
         }
     })
+}
+
+/// A line of the log with the time.
+fn written(format: LogFormat, line: &Line) -> String {
+    let now = SystemTime::now();
+    match format {
+        LogFormat::Text => line.text_at(now),
+        LogFormat::Json => line.json_at(now),
+    }
 }
 
 /// The keys of the command line and of the file.
@@ -277,7 +298,7 @@ fn card(
     arguments: &ServeArguments,
     plan: &Plan,
     sampling: text::sampling::SamplingOptions,
-) -> ModelCard {
+) -> Result<ModelCard> {
     let checkpoint = &plan.checkpoint;
     let folder = arguments.model.model.canonicalize();
     let folder = folder.unwrap_or_else(|_| arguments.model.model.clone());
@@ -291,7 +312,8 @@ fn card(
             files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
         }
     };
-    ModelCard {
+    let Examples { about, examples } = Examples::of(checkpoint)?;
+    Ok(ModelCard {
         id: arguments.served_name.clone().or(folder).unwrap_or_else(|| "model".to_owned()),
         family: plan.config.family.model_type().to_owned(),
         context: plan.backend.context,
@@ -300,10 +322,41 @@ fn card(
         experts: plan.config.moe.experts,
         experts_per_token: plan.backend.top_k,
         bytes,
+        parameters: parameters(checkpoint),
+        encoding: encoding(checkpoint),
+        chat_template: checkpoint.chat_template.clone().unwrap_or_default(),
+        bos_token: special_token(checkpoint, "bos_token"),
+        eos_token: special_token(checkpoint, "eos_token"),
         memory: memory(plan),
         sampling,
         approximations: plan.approximations(),
-    }
+        about,
+        examples,
+    })
+}
+
+/// Weights, routed experts included.
+fn parameters(checkpoint: &Checkpoint) -> u64 {
+    let trunk = checkpoint.tensors.values().map(|it| it.shape.iter().product::<usize>() as u64);
+    let layers = checkpoint.experts.iter().flatten();
+    let experts = layers.map(|layer| {
+        let one: usize = layer.shapes.iter().map(|shape| shape.rows * shape.columns).sum();
+        (one * layer.experts.len()) as u64
+    });
+    trunk.chain(experts).sum()
+}
+
+/// How routed experts are written, which is most of a model.
+fn encoding(checkpoint: &Checkpoint) -> String {
+    let first = checkpoint.experts.iter().flatten().next();
+    first.map(|layer| layer.shapes[0].encoding.label()).unwrap_or_default()
+}
+
+/// The text of a special token by its name in tokenizer_config.json.
+fn special_token(checkpoint: &Checkpoint, name: &str) -> String {
+    let token = checkpoint.tokenizer_config.as_ref().and_then(|config| config.get(name));
+    let text = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+    text.unwrap_or_default().to_owned()
 }
 
 /// Memory as planned.

@@ -40,6 +40,9 @@ impl Serving {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // A line of the log: it has a time, and says what web pages need.
+        assert!(line.starts_with("20") && line.contains("Z info "), "{line}");
+        assert!(line.contains("--allow-origin"), "{line}");
         let address = line.trim().rsplit("http://").next().unwrap().to_owned();
         assert!(address.contains(':'), "the server said: {line}");
         Self { child, address }

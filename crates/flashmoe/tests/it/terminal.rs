@@ -103,7 +103,7 @@ fn typed(columns: u16, home: &Path, arguments: &[&str], lines: &[&str]) -> Strin
     let (sender, seen) = std::sync::mpsc::channel();
     std::thread::spawn(move || read_on(controller, |piece| drop(sender.send(piece.to_vec()))));
     let mut text = String::new();
-    let mut wait_for_prompt = |number: usize, text: &mut String| {
+    let wait_for_prompt = |number: usize, text: &mut String| {
         // The editor turns pastes on with each prompt.
         while text.matches("\x1b[?2004h").count() < number {
             let piece = seen.recv_timeout(std::time::Duration::from_secs(200));
@@ -169,6 +169,9 @@ fn a_pipe_is_added_to_the_prompt() {
     assert_eq!(tokens("-", "Hello\n\nsome file"), both);
     let answer = json(&[&base[..], &["Hello"]].concat(), "");
     assert!(answer["answer_tokens"].as_u64().unwrap() <= 8 && answer["finish"].is_string());
+    let seed = u64::MAX.to_string();
+    let seeded = json(&[&base[..], &["--temp", "1", "--seed", &seed, "Hello"]].concat(), "");
+    assert_eq!(seeded["seed"], u64::MAX, "what was used can be given again");
 }
 
 #[test]

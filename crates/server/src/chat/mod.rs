@@ -10,12 +10,12 @@ mod stream;
 
 pub(crate) use request::Request;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::http::ApiError;
 use crate::protocol::{
-    Defaults, Draft, Envelope, Gathered, Protocol, Understand, experts_json, logprob_entries,
-    timings_json,
+    Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, experts_json,
+    logprob_entries, timings_json,
 };
 use crate::work::{Finish, FinishReason, TokenLogprob};
 
@@ -33,8 +33,8 @@ fn object(envelope: &Envelope, kind: &str) -> Value {
 }
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        Self::read(body, defaults)
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Self::read(fields, defaults)
     }
 
     fn draft(&self) -> &Draft {
@@ -48,7 +48,6 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "chatcmpl-";
-    const SCHEMA_FIELD: &'static str = "response_format.json_schema.schema";
     type Writer = stream::ChunkWriter;
 
     fn streams(&self) -> bool {

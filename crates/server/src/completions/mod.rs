@@ -9,13 +9,13 @@ mod request;
 mod stream;
 mod text;
 
-pub(crate) use request::{Request, tokens};
+pub(crate) use request::Request;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::http::ApiError;
 use crate::protocol::{
-    Defaults, Draft, Envelope, Gathered, Protocol, Understand, experts_json, timings_json,
+    Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, experts_json, timings_json,
 };
 use crate::work::{Finish, FinishReason, Preparing, Prompt, Usage, Worker};
 
@@ -29,8 +29,8 @@ fn object(envelope: &Envelope) -> Value {
 }
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        Self::read(body, defaults)
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Self::read(fields, defaults)
     }
 
     fn draft(&self) -> &Draft {
@@ -56,7 +56,6 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "cmpl-";
-    const SCHEMA_FIELD: &'static str = "response_format.json_schema.schema";
     type Writer = stream::TextWriter;
 
     fn streams(&self) -> bool {

@@ -1,12 +1,12 @@
 //! The request: every field is honoured, refused by name, or is one that asks for nothing.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use text::OnFull;
 use text::sampling::TOP_LOGPROBS_MAX;
 
 use super::text::Echo;
 use crate::http::ApiError;
-use crate::protocol::{Defaults, Draft, Fields, kind};
+use crate::protocol::{Defaults, Draft, Fields, kind, response_format, token_ids};
 use crate::work::{PrepareError, Preparing, Prompt, Worker};
 
 /// The protocol's default, unlike that of conversations, which go to their end.
@@ -27,7 +27,9 @@ pub(crate) enum Given {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) draft: Draft,
-    pub(super) stream: bool,
+    pub(crate) stream: bool,
+    /// It says how many tokens the answer may have.
+    pub(crate) limited: bool,
     pub(super) include_usage: bool,
     prompts: Vec<Given>,
     suffix: Option<String>,
@@ -42,26 +44,29 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(super) fn read(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        let fields = Fields::of(body);
-        refuse_unsupported(&fields)?;
+    pub(crate) fn read(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        refuse_unsupported(fields)?;
         let vocabulary = defaults.vocabulary;
-        let mut draft = Draft::new(&fields, defaults)?;
+        let mut draft = Draft::new(fields, defaults)?;
         draft.output.raw = true;
         if draft.conversation.on_full == Some(OnFull::DropOldest) {
             let problem = "a text has no turns to leave out; use /v1/chat/completions";
             return Err(fields.error("on_full", problem));
         }
+        let limits = ["max_tokens", "n_predict", "max_new_tokens"];
+        let limited = limits.iter().any(|name| fields.get(name).is_some());
         draft.max_tokens = match fields.integer("max_tokens")? {
             Some(0) => Some(0),
-            None => Some(MAX_TOKENS),
             Some(_) => fields.token_limit("max_tokens")?,
+            None if limited => draft.max_tokens,
+            None => Some(MAX_TOKENS),
         };
+        draft.set_format(response_format(fields)?)?;
         draft.set_stop(fields.strings("stop")?, "stop")?;
-        draft.top_logprobs = read_logprobs(&fields)?;
+        draft.top_logprobs = read_logprobs(fields)?;
         let repeats = fields.boolean("echo")?.unwrap_or(false);
         draft.prompt_logprobs = repeats && draft.top_logprobs.is_some();
-        let prompts = read_prompts(&fields, vocabulary)?;
+        let prompts = read_prompts(fields, vocabulary)?;
         let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
         if suffix.is_some()
             && (repeats || prompts.iter().any(|one| matches!(one, Given::Tokens(_))))
@@ -72,6 +77,7 @@ impl Request {
         let include_usage = options.map(|options| options.boolean("include_usage")).transpose()?;
         Ok(Self {
             draft,
+            limited,
             stream: fields.boolean("stream")?.unwrap_or(false),
             include_usage: include_usage.flatten().unwrap_or(false),
             prompts,
@@ -139,18 +145,10 @@ fn at(field: &'static str) -> impl Fn(PrepareError) -> ApiError {
 }
 
 fn refuse_unsupported(fields: &Fields<'_>) -> Result<(), ApiError> {
-    for field in ["n", "best_of"] {
-        if let Some(n) = fields.integer(field)?.filter(|&n| n != 1) {
-            return Err(fields.error(field, format!("is {n}; one answer to a prompt is served")));
-        }
-    }
-    for field in ["response_format", "tools", "messages"] {
+    for field in ["tools", "messages"] {
         if fields.get(field).is_some() {
             return Err(fields.error(field, "is not supported; use /v1/chat/completions"));
         }
-    }
-    if fields.get("prompt_embeds").is_some() {
-        return Err(fields.error("prompt_embeds", "is not supported; send text or token ids"));
     }
     Ok(())
 }
@@ -174,7 +172,7 @@ fn read_prompts(fields: &Fields<'_>, vocabulary: usize) -> Result<Vec<Given>, Ap
         other => return Err(fields.error("prompt", format!("{form}, not {}", kind(other)))),
     };
     if items.first().is_some_and(Value::is_number) {
-        return Ok(vec![Given::Tokens(tokens("prompt", items, vocabulary)?)]);
+        return Ok(vec![Given::Tokens(token_ids("prompt", items, vocabulary)?)]);
     }
     if items.is_empty() || items.len() > PROMPTS_MAX {
         let problem = format!("has {} prompts; 1 to {PROMPTS_MAX} can be sent", items.len());
@@ -183,21 +181,9 @@ fn read_prompts(fields: &Fields<'_>, vocabulary: usize) -> Result<Vec<Given>, Ap
     let one = |(index, item): (usize, &Value)| match item {
         Value::String(text) => Ok(Given::Text(text.clone())),
         Value::Array(ids) => {
-            tokens(&format!("prompt[{index}]"), ids, vocabulary).map(Given::Tokens)
+            token_ids(&format!("prompt[{index}]"), ids, vocabulary).map(Given::Tokens)
         }
         _ => Err(wrong()),
-    };
-    items.iter().enumerate().map(one).collect()
-}
-
-/// Token ids of a vocabulary.
-pub(crate) fn tokens(path: &str, items: &[Value], vocabulary: usize) -> Result<Vec<u32>, ApiError> {
-    let one = |(index, item): (usize, &Value)| {
-        let id = item.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.filter(|&id| (id as usize) < vocabulary).ok_or_else(|| {
-            let problem = format!("is no token: the vocabulary has {vocabulary}");
-            ApiError::field(format!("{path}[{index}]"), problem)
-        })
     };
     items.iter().enumerate().map(one).collect()
 }

@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONNECTION, CONTENT_ENCODING,
-    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT, VARY,
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
@@ -28,6 +26,8 @@ use tokio::sync::watch;
 
 use super::answer::Answer;
 use super::body::{read, too_large};
+use super::client::{Asked, Client, request_id};
+use super::cors;
 use super::desk::Desk;
 use super::drain::{Drain, Phase};
 use super::error::{ApiError, Kind};
@@ -45,26 +45,22 @@ use super::told::{Ending, Told};
 use super::whole::whole;
 use crate::log::{Level, Line};
 use crate::metrics::Outside;
-use crate::protocol::{Defaults, Envelope, Gathered, Protocol, Understand, near_miss};
+use crate::protocol::{
+    Defaults, Envelope, Fields, Gathered, Protocol, SIDE_SUFFIX, Understand, judge,
+};
 use crate::throttle::Throttle;
-use crate::work::{Conversation, Failing, Job, Loading, Owner, Preparing, Prompt, Worker};
+use crate::work::{Conversation, Failing, Job, Loading, Owner, Preparing, Prompt, Ticket, Worker};
 use crate::{
-    chat, completions, messages, metrics, models, ollama, responses, temperature, timeline, tokens,
+    chat, completions, messages, metrics, models, native, ollama, responses, temperature, timeline,
+    tokens,
 };
 
-/// What a browser may send when it asks first.
-const CORS_HEADERS: &str = "authorization, content-type, x-api-key, anthropic-version, \
-                            anthropic-beta, anthropic-dangerous-direct-browser-access, \
-                            x-session-id, x-request-id, traceparent, tracestate, \
-                            x-stainless-arch, x-stainless-lang, x-stainless-os, \
-                            x-stainless-package-version, x-stainless-retry-count, \
-                            x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout";
 /// Says which field of a request was ignored although another was meant.
 const WARNING: HeaderName = HeaderName::from_static("x-warning");
+/// What ollama's clients put behind a name.
+const LATEST: &str = ":latest";
 /// Longest key of a conversation that is given back.
 const SESSION_BYTES_MAX: usize = 256;
-/// Bytes of a client's name that count.
-const CLIENT_BYTES_MAX: usize = 200;
 
 /// All that requests share.
 pub(crate) struct App {
@@ -161,7 +157,8 @@ impl App {
         B: Body<Data = Bytes> + Send,
     {
         let started = Instant::now();
-        let id = format!("req_{}", self.identify.identifier());
+        let identifier = self.identify.identifier();
+        let id = request_id(&identifier);
         let given = given_id(request.headers()).map(str::to_owned);
         let trace = Trace::of(request.headers());
         let shape = shape(request.uri().path());
@@ -178,14 +175,18 @@ impl App {
                 Err(ApiError::new(Kind::InvalidRequest, message))
             }
         };
-        let (mut response, origin) = match admitted {
+        let (result, origin) = match admitted {
             Ok(origin) => {
                 let origin = origin.map(str::to_owned);
-                let result = self.clone().answer(request, peer, origin.is_some(), seen).await;
-                (result.unwrap_or_else(|error| error.response(shape, &id)), origin)
+                let asked = Asked { peer, foreign: origin.is_some(), identifier };
+                (self.clone().answer(request, asked, seen).await, origin)
             }
-            Err(error) => (error.response(shape, &id), None),
+            Err(error) => (Err(error), None),
         };
+        let reason = result.as_ref().err().map(|error| error.message().to_owned());
+        let mut response = result.unwrap_or_else(|error| error.response(shape, &id));
+        let warning = response.headers().get("x-warning").and_then(|it| it.to_str().ok());
+        let warning = warning.map(str::to_owned);
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&id) {
             headers.insert("request-id", id);
@@ -198,12 +199,7 @@ impl App {
             headers.insert("traceparent", parent);
         }
         if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(&origin).ok()) {
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            let exposed = HeaderValue::from_static(
-                "request-id, x-request-id, x-session-id, x-warning, retry-after, traceparent",
-            );
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
-            headers.insert(VARY, HeaderValue::from_static("origin"));
+            cors::allow(headers, origin);
         }
         if framing != Framing::Plain || self.drain.phase() == Phase::Closed {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -222,7 +218,14 @@ impl App {
             let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let cut = if ending.cut { ", cut" } else { "" };
             let took = ms(ending.took);
-            let text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
+            let mut text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
+            for (what, said) in [("", &reason), ("warning: ", &warning)] {
+                if let Some(said) = said {
+                    text.push_str(": ");
+                    text.push_str(what);
+                    text.push_str(said);
+                }
+            }
             let mut fields = vec![
                 ("id", id.into()),
                 ("client", peer.to_string().into()),
@@ -233,6 +236,8 @@ impl App {
                 ("ms", took.into()),
                 ("cut", ending.cut.into()),
             ];
+            fields.extend(reason.map(|reason| ("reason", reason.into())));
+            fields.extend(warning.map(|warning| ("warning", warning.into())));
             fields.extend(given.map(|given| ("x_request_id", given.into())));
             fields.extend(trace.map(|trace| ("trace_id", format!("{:032x}", trace.id).into())));
             log.line(Line { level, text, fields });
@@ -243,17 +248,17 @@ impl App {
     async fn answer<B>(
         self: Arc<Self>,
         request: Request<B>,
-        peer: IpAddr,
-        foreign: bool,
+        asked: Asked,
         seen: Arc<Seen>,
     ) -> Result<Response<Answer>, ApiError>
     where
         B: Body<Data = Bytes> + Send,
     {
         let (head, body) = request.into_parts();
+        let Asked { peer, foreign, .. } = asked;
         self.guard.check_host(head.version, &head.uri, &head.headers)?;
         if head.method == Method::OPTIONS {
-            return Ok(preflight(foreign));
+            return Ok(cors::preflight(foreign));
         }
         let route = route(&head.method, head.uri.path())?;
         if !matches!(route, Route::Asset(_)) {
@@ -263,7 +268,7 @@ impl App {
             true => Owner::everybody(),
             false => self.guard.check_key(&head.headers)?,
         };
-        let client = Client::of(&head.headers, peer, owner);
+        let client = Client::of(&head.headers, peer, owner, asked.identifier);
         if route.is_work() && self.drain.phase() == Phase::Closed {
             return Err(ApiError::new(Kind::Unavailable, "the server is shutting down"));
         }
@@ -338,6 +343,19 @@ impl App {
                 let tokens = self.preparation.run(received, tokenize).await?.0;
                 Ok(Answer::json(StatusCode::OK, &tokens))
             }
+            Route::ApplyTemplate => {
+                let (received, app) = (bytes.await?, self.clone());
+                let apply = move |received: &mut Received, gone: &dyn Fn() -> bool| {
+                    let body = received.object(app.limits.body_values)?;
+                    let preparing = Preparing { count: false, gone };
+                    let defaults = app.defaults(&client);
+                    tokens::apply_template(&**app.worker()?, &body, defaults, preparing)
+                };
+                let prompt = self.preparation.run(received, apply).await?.0;
+                Ok(Answer::json(StatusCode::OK, &prompt))
+            }
+            Route::Completion => self.generate::<native::Completion>(bytes.await?, client).await,
+            Route::Infill => self.generate::<native::Infill>(bytes.await?, client).await,
             Route::Detokenize => {
                 let (received, app) = (bytes.await?, self.clone());
                 let detokenize = move |received: &mut Received, _: &dyn Fn() -> bool| {
@@ -368,16 +386,20 @@ impl App {
                 named => named.to_owned(),
             };
             let envelope = Envelope {
-                id: format!("{}{}", P::ID_PREFIX, app.identify.identifier()),
+                id: format!("{}{}", P::ID_PREFIX, client.identifier),
                 created_s: app.identify.now_s(),
                 model,
                 prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             };
+            if let Some(body) = request.idle(&envelope) {
+                let answer = Answer::json(StatusCode::OK, &body);
+                return Ok((Understood::Answered(answer), received.warning.take()));
+            }
             received.share.set(request.kept_bytes() + further_bytes(&prompts))?;
             let mut jobs = prompts.into_iter().enumerate().map(|(index, prompt)| {
                 let id = match index {
-                    0 => envelope.id.clone(),
-                    _ => format!("{}-{index}", envelope.id),
+                    0 => client.id(),
+                    _ => format!("{}-{index}", client.id()),
                 };
                 let (name, owner) = (client.name.clone(), client.owner.clone());
                 let job = request.draft().clone().into_job(id, prompt, name, owner);
@@ -386,25 +408,31 @@ impl App {
             let worker = app.worker()?;
             let first = jobs.next().ok_or_else(no_prompt)?;
             let submitted = worker.submit(first);
-            let ticket = submitted.map_err(|refusal| refusal.with_schema_at(P::SCHEMA_FIELD))?;
+            let place = request.draft().place.as_deref();
+            let ticket = submitted.map_err(|refusal| match place {
+                Some(place) => refusal.with_constraint_at(place),
+                None => refusal,
+            })?;
             let aside = Arc::clone(&app.aside);
             let ticket = one_after_another(Arc::clone(worker), aside, ticket, jobs.collect());
-            Ok((request, envelope, ticket, received.warning.take()))
+            Ok((Understood::Queued { request, envelope, ticket }, received.warning.take()))
         };
-        let ((request, envelope, ticket, warning), share) =
-            self.preparation.run(received, prepare).await?;
+        let ((understood, warning), share) = self.preparation.run(received, prepare).await?;
         let closing = self.closing.subscribe();
-        let session = request.draft().session.clone();
-        if let Some(warning) = &warning {
-            self.log.say(Level::Warn, &format!("{}: {warning}", envelope.id));
-        }
-        let mut response = if request.streams() {
-            let heartbeats = Arc::clone(&self.heartbeats);
-            let writer = request.writer(envelope);
-            stream(ticket, writer, self.limits, heartbeats, closing, share)
-        } else {
-            let write = move |gathered: Gathered| request.body(&envelope, &gathered);
-            whole(ticket, closing, share, write).await?
+        let mut session = None;
+        let mut response = match understood {
+            Understood::Answered(answer) => answer,
+            Understood::Queued { request, envelope, ticket } => {
+                session.clone_from(&request.draft().session);
+                if request.streams() {
+                    let heartbeats = Arc::clone(&self.heartbeats);
+                    let writer = request.writer(envelope);
+                    stream(ticket, writer, self.limits, heartbeats, closing, share)
+                } else {
+                    let write = move |gathered: Gathered| request.body(&envelope, &gathered);
+                    whole(ticket, closing, share, write).await?
+                }
+            }
         };
         if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
             response.headers_mut().insert(WARNING, warning);
@@ -458,8 +486,12 @@ impl App {
         preparing: Preparing<'_>,
     ) -> Result<(P, Vec<Prompt>), ApiError> {
         let body = received.object(self.limits.body_values)?;
-        let mut request = P::parse(&body, self.defaults(client))?;
-        received.warning = near_miss(&body);
+        let fields = Fields::of(&body);
+        let mut request = P::parse(&fields, self.defaults(client))?;
+        let mut notes = std::mem::take(&mut request.draft_mut().notes);
+        notes.extend(judge(&fields)?);
+        notes.extend(self.other_model(&request.draft().model));
+        received.warning = (!notes.is_empty()).then(|| notes.join("; "));
         drop(body);
         let prompts = request.prepare(&**self.worker()?, preparing)?;
         let dropped: usize = prompts.iter().map(|prompt| prompt.dropped_turns).sum();
@@ -473,12 +505,23 @@ impl App {
         Ok((request, prompts))
     }
 
+    /// What is said of a model's name that is not the served one's: requests are answered all the same, because
+    /// clients have names of their own.
+    fn other_model(&self, name: &str) -> Option<String> {
+        let served = self.worker.model().id;
+        let plain = name.strip_suffix(SIDE_SUFFIX).unwrap_or(name);
+        let plain = plain.strip_suffix(LATEST).unwrap_or(plain);
+        let same = plain.is_empty() || plain == served;
+        (!same).then(|| format!("the model is {}, whatever name is asked for", shown(&served)))
+    }
+
     /// What a request leaves open.
     fn defaults(&self, client: &Client) -> Defaults {
         let card = self.worker.model();
         Defaults {
             sampling: card.sampling,
             vocabulary: card.vocabulary,
+            context: card.context,
             seed: self.identify.seed(),
             session: client.session.clone(),
         }
@@ -502,31 +545,12 @@ fn no_prompt() -> ApiError {
     ApiError::field("prompt", "is missing")
 }
 
-/// Who asks, as far as the scheduler cares.
-#[derive(Clone)]
-struct Client {
-    /// Clients take turns by this name.
-    name: String,
-    /// Which conversation, by a header.
-    session: Option<String>,
-    /// Whose kept prompts it may go on from.
-    owner: Owner,
-    /// The trace it is part of.
-    trace: Option<u128>,
-}
-
-impl Client {
-    fn of(headers: &HeaderMap, peer: IpAddr, owner: Owner) -> Self {
-        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let agent = text(&USER_AGENT).unwrap_or_default();
-        let agent: String = agent.chars().take(CLIENT_BYTES_MAX).collect();
-        let session = ["x-session-id", "session_id", "session-id", "x-claude-code-session-id"]
-            .into_iter()
-            .find_map(|name| text(&HeaderName::from_static(name)));
-        let trace = Trace::of(headers).map(|trace| trace.id);
-        let session = session.map(str::to_owned);
-        Self { name: format!("{peer} {agent}"), session, owner, trace }
-    }
+/// A request that was understood.
+enum Understood<P> {
+    /// Nothing is computed for it.
+    Answered(Response<Answer>),
+    /// Its job is queued.
+    Queued { request: P, envelope: Envelope, ticket: Ticket },
 }
 
 /// Bodies are JSON and not compressed. A wrong type is refused and not guessed: a browser sends
@@ -546,17 +570,4 @@ fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
         Kind::MediaType,
         "Content-Type must be application/json: with curl, add -H 'Content-Type: application/json'",
     ))
-}
-
-/// Says yes to a listed page and nothing to others; the guard has refused foreign ones already.
-fn preflight(foreign: bool) -> Response<Answer> {
-    let mut response = Answer::empty(StatusCode::NO_CONTENT);
-    if foreign {
-        let headers = response.headers_mut();
-        let methods = HeaderValue::from_static("GET, POST, OPTIONS");
-        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(CORS_HEADERS));
-        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    }
-    response
 }

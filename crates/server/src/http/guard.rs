@@ -1,7 +1,9 @@
 //! Who is let in: `Host`, `Origin` and keys, decided on the headers alone.
 //!
 //! A server on loopback is within reach of every web page that its user opens. Two things keep pages out. A page of
-//! another origin sends `Origin`, which must be the server's own or be listed. A page whose name was made to point to
+//! another origin sends `Origin`, which must be the server's own or be listed. Where the server is reached through
+//! loopback alone, pages that this machine serves to itself (`http://localhost:3000`) are let in as well: they come
+//! from programs that run here and could call the port without a browser. A page whose name was made to point to
 //! 127.0.0.1 (DNS rebinding) is of the same origin as far as its browser knows, but sends its own name as `Host`,
 //! which must be a name of this machine or be listed.
 //!
@@ -26,6 +28,8 @@ pub(crate) struct Guard {
     /// Lower-case names; `None` lets every name in.
     hosts: Option<Vec<String>>,
     origins: Vec<String>,
+    /// Pages of this machine may call: nobody else reaches the server.
+    local: bool,
     keys: Vec<String>,
     /// Kept prompts belong to everybody, whatever the key.
     shares: bool,
@@ -48,6 +52,7 @@ impl Guard {
         Self {
             hosts: (!any).then(hosts),
             origins: options.allowed_origins.clone(),
+            local: loopback,
             keys: options.keys.clone(),
             shares: options.share_prefixes,
         }
@@ -97,11 +102,18 @@ impl Guard {
         if self.origins.iter().any(|allowed| allowed == origin || allowed == "*") {
             return Ok(Some(origin));
         }
+        let authority = ["http://", "https://"].iter().find_map(|it| origin.strip_prefix(it));
+        let name = authority.and_then(host_name);
+        let is_local = name.is_some_and(|name| LOOPBACK_NAMES.contains(&name));
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let own = ["http://", "https://"].iter().any(|scheme| {
             origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host))
         });
-        if own && !host.is_empty() { Ok(None) } else { Err(refuse()) }
+        match (own && !host.is_empty(), self.local && is_local) {
+            (true, _) => Ok(None),
+            (false, true) => Ok(Some(origin)),
+            (false, false) => Err(refuse()),
+        }
     }
 
     /// Refuses what a page of another site has its browser ask for, where that has no `Origin`: images, scripts,
@@ -269,8 +281,25 @@ mod tests {
             |origin: &'static str| headers(&[("host", "localhost:8080"), ("origin", origin)]);
         assert_eq!(plain.check_origin(&headers(&[("host", "localhost")])), Ok(None));
         assert_eq!(plain.check_origin(&with("http://localhost:8080")), Ok(None));
-        for origin in ["http://evil.com", "null", "http://localhost:9090", "https://", "file://"] {
+        let foreign = [
+            "http://evil.com",
+            "null",
+            "https://",
+            "file://",
+            "http://localhost.evil.com",
+            "http://localhost:80@evil.com",
+            "http://127.0.0.1.evil.com:80",
+            "http://evil.com#localhost",
+            "chrome-extension://localhost",
+        ];
+        for origin in foreign {
             assert!(plain.check_origin(&with(origin)).is_err(), "{origin}");
+        }
+        // Pages of this machine, where no other machine reaches the server.
+        let open = guard(|options| options.address = ([0, 0, 0, 0], 8080).into());
+        for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:5173"] {
+            assert_eq!(plain.check_origin(&with(origin)), Ok(Some(origin)));
+            assert!(open.check_origin(&with(origin)).is_err(), "{origin}");
         }
         let listed = guard(|options| options.allowed_origins = vec!["https://chat.example".into()]);
         let request = with("https://chat.example");

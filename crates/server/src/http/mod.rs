@@ -7,6 +7,8 @@
 mod answer;
 mod app;
 mod body;
+mod client;
+mod cors;
 mod descriptors;
 mod desk;
 mod drain;

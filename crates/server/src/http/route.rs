@@ -28,6 +28,10 @@ pub(crate) enum Route {
     Completions,
     Tokenize,
     Detokenize,
+    ApplyTemplate,
+    /// A path of llama.cpp's own protocol.
+    Completion,
+    Infill,
     Version,
     Loads,
     ServerInfo,
@@ -50,6 +54,8 @@ impl Route {
                 | Self::Responses
                 | Self::Messages
                 | Self::Completions
+                | Self::Completion
+                | Self::Infill
                 | Self::Ollama(Place::Chat | Place::Generate)
         )
     }
@@ -95,6 +101,9 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/messages/count_tokens" => post(Route::CountTokens),
         "/tokenize" => post(Route::Tokenize),
         "/completions" => post(Route::Completions),
+        "/completion" => post(Route::Completion),
+        "/infill" => post(Route::Infill),
+        "/apply-template" => post(Route::ApplyTemplate),
         "/detokenize" => post(Route::Detokenize),
         "/version" | "/api/version" => get(Route::Version),
         "/loads" => get(Route::Loads),
@@ -111,12 +120,9 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" => {
             Err(not_supported("models are managed on the command line, not by clients"))
         }
-        "/rerank"
-        | "/infill"
-        | "/apply-template"
-        | "/audio/transcriptions"
-        | "/images/generations"
-        | "/responses/compact" => Err(not_supported("the endpoint is not supported")),
+        "/rerank" | "/audio/transcriptions" | "/images/generations" | "/responses/compact" => {
+            Err(not_supported("the endpoint is not supported"))
+        }
         other => match other.strip_prefix("/models/") {
             Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
             _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),

@@ -10,17 +10,18 @@ mod stream;
 
 pub(crate) use request::{Count, Request};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::http::ApiError;
 use crate::protocol::{
-    Defaults, Draft, Envelope, Gathered, Part, Protocol, Understand, experts_json, timings_json,
+    Defaults, Draft, Envelope, Fields, Gathered, Part, Protocol, Understand, experts_json,
+    timings_json,
 };
 use crate::work::{Finish, FinishReason};
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        Self::read(body, defaults)
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Self::read(fields, defaults)
     }
 
     fn draft(&self) -> &Draft {
@@ -34,7 +35,6 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "msg_";
-    const SCHEMA_FIELD: &'static str = "output_config.format.schema";
     type Writer = stream::BlockWriter;
 
     fn streams(&self) -> bool {

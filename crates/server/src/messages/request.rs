@@ -4,7 +4,7 @@
 //! few tokens to spend and none to think. Tools that Anthropic's servers would run are skipped, because
 //! agents offer them to everybody; so are `metadata`, `context_management`, `service_tier` and every beta.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use store::shown::quoted;
 
 use super::history;
@@ -22,15 +22,14 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(super) fn read(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        let fields = Fields::of(body);
-        let mut draft = Draft::new(&fields, defaults)?;
-        draft.conversation.messages = history::read(&fields)?;
-        draft.max_tokens = fields.token_limit("max_tokens")?;
+    pub(super) fn read(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        let mut draft = Draft::new(fields, defaults)?;
+        draft.conversation.messages = history::read(fields)?;
+        draft.max_tokens = fields.token_limit("max_tokens")?.or(draft.max_tokens);
         draft.set_stop(fields.strings("stop_sequences")?, "stop_sequences")?;
-        let show_thinking = read_thinking(&fields, &mut draft)?;
-        read_output(&fields, &mut draft)?;
-        read_tools(&fields, &mut draft)?;
+        let show_thinking = read_thinking(fields, &mut draft)?;
+        read_output(fields, &mut draft)?;
+        read_tools(fields, &mut draft)?;
         if let (None, Some(metadata)) = (&draft.session, fields.object("metadata")?) {
             // Claude Code's contains the session; others name a person, which is as good a hint.
             draft.session = metadata.string("user_id")?.map(str::to_owned);
@@ -45,8 +44,8 @@ impl Request {
 pub(crate) struct Count(Draft);
 
 impl Understand for Count {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        Request::read(body, defaults).map(|request| Self(request.draft))
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Request::read(fields, defaults).map(|request| Self(request.draft))
     }
 
     fn draft(&self) -> &Draft {
@@ -95,8 +94,8 @@ fn read_output(fields: &Fields<'_>, draft: &mut Draft) -> Result<(), ApiError> {
         "json_schema" => {
             let schema =
                 format.get("schema").ok_or_else(|| format.error("schema", "is missing"))?;
-            draft.constraint = Some(Constraint::JsonSchema(schema.clone()));
-            Ok(())
+            let constraint = Constraint::JsonSchema(schema.clone());
+            draft.set_format(Some((constraint, format.name("schema"))))
         }
         other => {
             Err(format.error("type", format!("{} is not supported; json_schema is", quoted(other))))

@@ -334,6 +334,9 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "wait_s": counters.stall_us as f64 / 1e6,
         })
     };
+    let examples = card.examples.iter();
+    let examples = examples.map(|one| json!({ "text": one.text, "tools": one.tools }));
+    let examples: serde_json::Value = examples.collect();
     let body = json!({
         "model": {
             "id": card.id,
@@ -343,6 +346,8 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "experts_per_token": card.experts_per_token,
             "bytes": card.bytes,
             "approximations": card.approximations,
+            "about": card.about,
+            "examples": examples,
         },
         "loaded_percent": loading.percent(),
         "queued": status.queued,

@@ -1,36 +1,35 @@
 //! `/api/chat`: a conversation. Its messages become those of chat completions, which templates take.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use text::Message;
 
-use super::{Form, LineWriter, read_draft, refuse_images, streams, whole};
+use super::{Form, LineWriter, loaded, read_draft, refuse_images, streams, whole};
 use crate::http::ApiError;
 use crate::protocol::{
     Choice, Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, check_tools,
     text_error, tool_of_function,
 };
+use crate::work::{Preparing, Prompt, Worker};
 
 /// A request as understood.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     draft: Draft,
     stream: bool,
+    /// There is no message; whether the model is to be unloaded.
+    idle: Option<bool>,
 }
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        let fields = Fields::of(body);
-        let mut draft = read_draft(&fields, defaults)?;
-        let messages =
-            fields.list("messages")?.ok_or_else(|| fields.error("messages", "is missing"))?;
-        if messages.is_empty() {
-            return Err(fields.error("messages", "must not be empty"));
-        }
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        let (mut draft, unloads) = read_draft(fields, defaults)?;
+        let messages = fields.list("messages")?.map(Vec::as_slice).unwrap_or_default();
+        let idle = messages.is_empty().then_some(unloads);
         let messages = messages.iter().enumerate().map(|(index, it)| openai(index, it));
         let messages = messages.collect::<Result<Vec<_>, _>>()?;
         draft.conversation.messages = Message::from_openai(&messages).map_err(text_error)?;
-        draft.set_tools(read_tools(&fields)?, &Choice::Auto, "tools")?;
-        Ok(Self { draft, stream: streams(&fields)? })
+        draft.set_tools(read_tools(fields)?, &Choice::Auto, "tools")?;
+        Ok(Self { draft, stream: streams(fields)?, idle })
     }
 
     fn draft(&self) -> &Draft {
@@ -39,6 +38,17 @@ impl Understand for Request {
 
     fn draft_mut(&mut self) -> &mut Draft {
         &mut self.draft
+    }
+
+    fn prepare(
+        &mut self,
+        worker: &dyn Worker,
+        preparing: Preparing<'_>,
+    ) -> Result<Vec<Prompt>, ApiError> {
+        match self.idle {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(vec![worker.prepare(&self.draft.conversation, preparing)?]),
+        }
     }
 }
 
@@ -91,7 +101,6 @@ impl Form for InMessage {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "chat-";
-    const SCHEMA_FIELD: &'static str = "format";
     type Writer = LineWriter<InMessage>;
 
     fn streams(&self) -> bool {
@@ -100,6 +109,10 @@ impl Protocol for Request {
 
     fn writer(self, envelope: Envelope) -> Self::Writer {
         LineWriter::new(envelope)
+    }
+
+    fn idle(&self, envelope: &Envelope) -> Option<Value> {
+        self.idle.map(|unloads| loaded::<InMessage>(envelope, unloads))
     }
 
     fn body(&self, envelope: &Envelope, gathered: &Gathered) -> Value {

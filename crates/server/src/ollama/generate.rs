@@ -1,9 +1,9 @@
 //! `/api/generate`: one prompt, as a turn of its user or, with `raw`, as it stands.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use text::{Message, Role, arrange_system};
 
-use super::{Form, LineWriter, read_draft, refuse, refuse_images, streams, whole};
+use super::{Form, LineWriter, loaded, read_draft, refuse_images, streams, whole};
 use crate::http::ApiError;
 use crate::protocol::{Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand};
 use crate::work::{PrepareError, Preparing, Prompt, Worker};
@@ -16,6 +16,10 @@ enum Given {
     Raw(String),
     /// What stands before a gap, and after it.
     Gap(String, String),
+    /// Nothing: the model is to be loaded, or to be unloaded.
+    Nothing {
+        unloads: bool,
+    },
 }
 
 /// A request as understood.
@@ -27,16 +31,15 @@ pub(crate) struct Request {
 }
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        let fields = Fields::of(body);
-        refuse_images(&fields)?;
-        refuse(&fields, &["template", "context"])?;
-        let mut draft = read_draft(&fields, defaults)?;
-        let prompt = fields.required_string("prompt")?;
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        refuse_images(fields)?;
+        let (mut draft, unloads) = read_draft(fields, defaults)?;
+        let prompt = fields.string("prompt")?.unwrap_or_default();
         let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
         let raw = fields.boolean("raw")?.unwrap_or(false);
         let given = match suffix {
             Some(suffix) => Given::Gap(prompt.to_owned(), suffix.to_owned()),
+            None if prompt.is_empty() => Given::Nothing { unloads },
             None if raw => Given::Raw(prompt.to_owned()),
             None => {
                 let system = fields.string("system")?.filter(|system| !system.is_empty());
@@ -47,11 +50,8 @@ impl Understand for Request {
                 Given::Turn
             }
         };
-        draft.output.raw = !matches!(given, Given::Turn);
-        if draft.output.raw && draft.constraint.is_some() {
-            return Err(fields.error("format", "needs a turn: not together with raw or suffix"));
-        }
-        Ok(Self { draft, stream: streams(&fields)?, given })
+        draft.output.raw = matches!(given, Given::Raw(_) | Given::Gap(..));
+        Ok(Self { draft, stream: streams(fields)?, given })
     }
 
     fn draft(&self) -> &Draft {
@@ -73,14 +73,19 @@ impl Understand for Request {
                 other => ApiError::from(other),
             }
         };
-        let prompt = match std::mem::replace(&mut self.given, Given::Turn) {
+        let prompt = match &self.given {
+            Given::Nothing { .. } => return Ok(Vec::new()),
             Given::Turn => worker.prepare(&self.draft.conversation, preparing)?,
-            Given::Raw(text) => worker.prepare_marked(&text, preparing).map_err(at("prompt"))?,
+            Given::Raw(text) => worker.prepare_marked(text, preparing).map_err(at("prompt"))?,
             Given::Gap(before, after) => {
-                let prompt = worker.prepare_infill(&before, &after, preparing);
+                let prompt = worker.prepare_infill(before, after, preparing);
                 prompt.map_err(at("suffix"))?
             }
         };
+        if !matches!(self.given, Given::Turn) {
+            // What was sent is not needed any more.
+            self.given = Given::Turn;
+        }
         Ok(vec![prompt])
     }
 }
@@ -99,7 +104,6 @@ impl Form for InObject {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "gen-";
-    const SCHEMA_FIELD: &'static str = "format";
     type Writer = LineWriter<InObject>;
 
     fn streams(&self) -> bool {
@@ -108,6 +112,13 @@ impl Protocol for Request {
 
     fn writer(self, envelope: Envelope) -> Self::Writer {
         LineWriter::new(envelope)
+    }
+
+    fn idle(&self, envelope: &Envelope) -> Option<Value> {
+        match self.given {
+            Given::Nothing { unloads } => Some(loaded::<InObject>(envelope, unloads)),
+            _ => None,
+        }
     }
 
     fn body(&self, envelope: &Envelope, gathered: &Gathered) -> Value {

@@ -20,9 +20,18 @@ fn details(card: &ModelCard) -> Value {
         "format": "safetensors",
         "family": card.family,
         "families": [card.family],
-        "parameter_size": "",
-        "quantization_level": "",
+        "parameter_size": billions(card.parameters),
+        "quantization_level": card.encoding,
     })
+}
+
+/// A number of weights as ollama writes it: `35.1B`, `44M`.
+fn billions(parameters: u64) -> String {
+    match parameters {
+        0 => String::new(),
+        1..1_000_000_000 => format!("{:.0}M", parameters as f64 / 1e6),
+        _ => format!("{:.1}B", parameters as f64 / 1e9),
+    }
 }
 
 fn entry(card: &ModelCard) -> Value {
@@ -60,6 +69,7 @@ pub(crate) fn show(loading: &Loading) -> Response<Answer> {
     let mut info = json!({
         "general.architecture": card.family,
         "general.basename": card.id,
+        "general.parameter_count": card.parameters,
     });
     info[format!("{}.context_length", card.family)] = card.context.into();
     info[format!("{}.block_count", card.family)] = card.layers.into();
@@ -68,7 +78,7 @@ pub(crate) fn show(loading: &Loading) -> Response<Answer> {
     let body = json!({
         "modelfile": "",
         "parameters": "",
-        "template": "",
+        "template": card.chat_template,
         "details": details(&card),
         "model_info": info,
         "capabilities": ["completion", "tools", "thinking"],

@@ -1,9 +1,9 @@
 //! ollama's own protocol: `/api/chat`, `/api/generate`, and the lists by which its clients find a model.
 //!
-//! Answers are streamed unless the request says otherwise, as lines of JSON. There are no comments in such a stream and
-//! clients parse every line, so a heartbeat is a piece of no text. Durations are nanoseconds. The fields that speak of
-//! loading and unloading models (`keep_alive`, `num_ctx` and the like) say nothing here: one model is served, as it
-//! was started.
+//! Answers are streamed unless the request says otherwise, as lines of JSON. There are no comments in such a stream
+//! and clients parse every line, so a heartbeat is a piece of no text. Durations are nanoseconds. One model is served,
+//! as it was started: requests to load and unload it are answered and change nothing, and `keep_alive` and `num_ctx`
+//! are answered in the header `x-warning` where they ask for what is not so.
 
 mod chat;
 mod generate;
@@ -14,12 +14,11 @@ pub(crate) use generate::Request as Generate;
 pub(crate) use lists::{running, show, tags};
 
 use serde_json::{Map, Value, json};
-use store::shown::quoted;
 use text::OnFull;
 
 use crate::calendar::rfc3339;
 use crate::http::{ApiError, EventWriter, Frames};
-use crate::protocol::{Call, Defaults, Draft, Envelope, Fields, Gathered};
+use crate::protocol::{Call, Defaults, Draft, Envelope, Fields, Gathered, read_thinking};
 use crate::work::{Constraint, Event, Finish, FinishReason};
 
 /// What is asked for.
@@ -33,33 +32,77 @@ pub(crate) enum Place {
 }
 
 /// What both kinds of request have: sampling in `options`, `format`, `think`.
-fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<Draft, ApiError> {
+///
+/// Second: whether the model is to be unloaded.
+fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<(Draft, bool), ApiError> {
     let empty = Map::new();
     let options = fields.object("options")?.unwrap_or_else(|| Fields::of(&empty));
+    let context = defaults.context;
     let mut draft = Draft::with_options(fields, &options, defaults)?;
+    let unloads = read_loading(fields, &options, context, &mut draft.notes)?;
     draft.max_tokens = match options.integer("num_predict")? {
         // -2 fills the context, -1 goes on for ever: both end where the context does.
         Some(-2) => None,
-        _ => options.token_limit("num_predict")?,
+        _ => options.token_limit("num_predict")?.or(draft.max_tokens),
     };
     draft.set_stop(options.strings("stop")?, "options.stop")?;
     if let (None, Some(truncate)) = (draft.conversation.on_full, fields.boolean("truncate")?) {
         draft.conversation.on_full = Some(if truncate { OnFull::DropOldest } else { OnFull::Stop });
     }
-    draft.constraint = match fields.get("format") {
+    let format = match fields.get("format") {
         None => None,
         Some(Value::String(text)) if text.is_empty() => None,
         Some(Value::String(text)) if text == "json" => Some(Constraint::JsonObject),
         Some(schema @ Value::Object(_)) => Some(Constraint::JsonSchema(schema.clone())),
         Some(_) => return Err(fields.error("format", "must be \"json\" or a JSON schema")),
     };
+    draft.set_format(format.map(|format| (format, "format".to_owned())))?;
+    read_thinking(fields, &mut draft)?;
     match fields.get("think") {
         None => {}
         Some(Value::Bool(think)) => draft.conversation.thinking = Some(*think),
         Some(Value::String(effort)) => draft.set_effort(effort, "think")?,
         Some(_) => return Err(fields.error("think", "must be true, false, or low, medium or high")),
     }
-    Ok(draft)
+    Ok((draft, unloads))
+}
+
+/// What ollama's fields about loading come to here: one model is served, as it was started. What was asked for and is
+/// not so is noted. True where a client asks for the model to be unloaded.
+fn read_loading(
+    fields: &Fields<'_>,
+    options: &Fields<'_>,
+    context: usize,
+    notes: &mut Vec<String>,
+) -> Result<bool, ApiError> {
+    if let Some(wanted) = options.token_limit("num_ctx")?.filter(|&wanted| wanted > context) {
+        let name = options.name("num_ctx");
+        notes.push(format!(
+            "{name}: the context has {context} tokens; {wanted} need a server that is started with --context {wanted}"
+        ));
+    }
+    let unloads = match fields.get("keep_alive") {
+        None => false,
+        Some(Value::Number(time)) => time.as_f64() == Some(0.0),
+        Some(Value::String(time)) => {
+            let digits = time.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+            digits.parse::<f64>().is_ok_and(|time| time == 0.0)
+        }
+        Some(_) => return Err(fields.error("keep_alive", "must be a number of seconds or a time")),
+    };
+    if unloads {
+        notes.push("keep_alive: the model stays loaded until the server ends".to_owned());
+    }
+    Ok(unloads)
+}
+
+/// The answer to a request without a prompt, by which clients have a model loaded or unloaded.
+fn loaded<F: Form>(envelope: &Envelope, unloads: bool) -> Value {
+    let mut object = object(envelope);
+    F::put(&mut object, "", "", json!([]));
+    object["done"] = true.into();
+    object["done_reason"] = if unloads { "unload" } else { "load" }.into();
+    object
 }
 
 /// Streams unless told otherwise.
@@ -75,23 +118,6 @@ fn refuse_images(fields: &Fields<'_>) -> Result<(), ApiError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The fields of a format that the model's own has, in words, for a field that cannot be honoured.
-fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<(), ApiError> {
-    for name in names {
-        let set = match fields.get(name) {
-            None => false,
-            Some(Value::String(text)) => !text.is_empty(),
-            Some(Value::Array(items)) => !items.is_empty(),
-            Some(_) => true,
-        };
-        if set {
-            let problem = format!("{} is not supported; use /api/chat", quoted(name));
-            return Err(fields.error(name, problem));
-        }
-    }
-    Ok(())
 }
 
 fn object(envelope: &Envelope) -> Value {

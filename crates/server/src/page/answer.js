@@ -8,17 +8,19 @@ import { Thinking } from "/thinking.js";
 /// What is shown of a text at once.
 const SLICE = 65_536;
 
+/// What an answer took. A figure is not broken between its number and its unit; nothing read is not mentioned.
 function figuresText({ usage, timings, x_io: io }) {
   const dropped = timings.dropped_turns;
-  return [
+  const parts = [
     ...(dropped ? [`context full: ${dropped} oldest ${dropped === 1 ? "turn" : "turns"} left out`] : []),
     `${usage.completion_tokens} tokens`,
     `${timings.predicted_per_second.toFixed(1)} tok/s`,
     `first after ${((timings.queued_ms + timings.prompt_ms) / 1000).toFixed(1)} s`,
     `${timings.cache_n} of ${usage.prompt_tokens} prompt tokens reused`,
     `${(100 * io.hit_ratio).toFixed(0)} % expert hits`,
-    `${(io.bytes_read / 1e9).toFixed(2)} GB read`,
-  ].join(" · ");
+    ...(io.bytes_read ? [`${(io.bytes_read / 1e9).toFixed(2)} GB read`] : []),
+  ];
+  return parts.map((part) => part.replaceAll(" ", "\u00a0")).join(" · ");
 }
 
 export class AnswerTurn {

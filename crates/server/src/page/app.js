@@ -20,10 +20,13 @@ let current = null;
 let unkept = null;
 
 const host = {
+  model: null,
   leaving: false,
   changed: () => refresh(),
   grown: (session) => { if (session === current) follow.grown(); },
   sent: (session) => { if (session === current) follow.toEnd(); },
+  /// The settings of a conversation were changed by one of its examples.
+  set: (session) => { if (session === current) options.show(session.chat.settings); },
   /// A problem is said once, not after every attempt.
   kept: (problem) => {
     if (problem && problem !== unkept) notice(`${problem} This conversation is not kept.`);
@@ -153,4 +156,7 @@ setUpPanels();
 const former = sessionStorage.getItem(OPEN) ?? store.list()[0]?.id;
 const chat = former && store.load(former);
 show(new Session(chat || store.create(), host));
-watchServer();
+watchServer((model) => {
+  host.model = model;
+  for (const session of sessions.values()) session.introduce();
+});

@@ -34,14 +34,15 @@ export class Composer {
     this.input = element("input");
     this.files = [];
     const chooser = element("files");
+    const touch = () => matchMedia("(pointer: coarse)").matches;
+    if (!touch()) this.input.placeholder = "Message (Enter sends, Shift+Enter begins a line)";
     element("form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.submit();
     });
     this.input.addEventListener("keydown", (event) => {
       // On a touch screen Enter is the only way to a new line.
-      const touch = matchMedia("(pointer: coarse)").matches;
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch) return;
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch()) return;
       event.preventDefault();
       this.submit();
     });

@@ -14,15 +14,9 @@ import { request } from "/wire.js";
 
 const ROUNDS = 8;
 const KEEP_EVERY = 3000;
-const EXAMPLES = [
-  "Explain in five sentences how a Mixture-of-Experts model answers a question.",
-  "Write a Python function that tells whether a number is prime, with three tests.",
-  "Compare SSD, memory and GPU memory in a table: size, speed, price.",
-  "What is 255 factored?",
-];
 
 export class Session {
-  /// `host` has `changed()`, called after every change of state; `kept(problem)`, after every attempt to keep the
+  /// `host` has `model`, what the server has said of it, or null; `changed()`, called after every change of state; `kept(problem)`, after every attempt to keep the
   /// conversation; `sent(session)` and `returned(session)`, around every answer; `grown(session)`; and `leaving`, true
   /// once the page is being left.
   constructor(chat, host) {
@@ -62,11 +56,27 @@ export class Session {
     }
   }
 
+  /// What is seen before the first message. Examples come with the model: others have none.
   greeting() {
-    const examples = EXAMPLES.map((text) => button(text, () => this.send(text, [])));
+    const { about, examples = [] } = this.host.model ?? {};
+    const asks = examples.map(({ text, tools }) => button(text, () => this.example(text, tools)));
     return make("div", { class: "greeting" }, make("h2", {}, "What would you like to ask?"),
+      ...(about ? [make("p", { class: "about" }, about)] : []),
       make("p", {}, "The model runs on the server that sent this page. Conversations are kept in this browser only."),
-      make("div", { class: "examples" }, ...examples));
+      make("div", { class: "examples" }, ...asks));
+  }
+
+  example(text, tools) {
+    if (tools) {
+      this.chat.settings.tools = true;
+      this.host.set(this);
+    }
+    this.send(text, []);
+  }
+
+  /// The server has said what it serves.
+  introduce() {
+    if (!this.chat.messages.length) this.draw();
   }
 
   userTurn(message) {
@@ -158,7 +168,8 @@ export class Session {
       this.draw();
       const back = draft ? " The message is back in the box." : "";
       if (draft) this.draft = joined(draft, this.draft);
-      notice(`${problem}${back}`);
+      // The server's messages end without a full stop.
+      notice(`${problem.replace(/[^.!?]$/, "$&.")}${back}`);
     }
     announce(problem ?? "The answer is complete.");
     chat.updated = Date.now();
@@ -230,6 +241,6 @@ export class Session {
     message.figures = { usage, timings, x_io };
     if (message.cut && isFull(message.figures)) message.cut = "The answer was cut off: the context is full.";
     const counted = usage.completion_tokens_details?.reasoning_tokens;
-    if (thinking.begun !== null && counted) thinking.tokens = counted;
+    if (thinking.begun !== null && counted) thinking.count(counted);
   }
 }

@@ -75,15 +75,18 @@ function showRates(now, before, seconds) {
 function showJobs(now) {
   const jobs = now.running.map((job) => {
     const eta = job.eta_s == null ? "" : `, ${Math.ceil(job.eta_s)} s left`;
+    const reused = job.cached ? ` (${job.cached} reused)` : "";
     const where = job.stage === "prefill"
-      ? `prompt ${job.processed} of ${job.prompt}${eta}`
-      : `${job.generated} tokens after ${job.prompt}`;
-    return make("div", { class: "job" }, `${job.stage}: ${where}${job.cached ? ` (${job.cached} reused)` : ""}`);
+      ? `Reading the prompt: ${job.processed} of ${job.prompt} tokens${reused}${eta}`
+      : `Answering: ${job.generated} tokens so far, after a prompt of ${job.prompt}${reused}`;
+    return make("div", { class: "job" }, where);
   });
   element("jobs").replaceChildren(...jobs);
   const waiting = now.queued ? `${now.queued} waiting. ` : "";
   const { tokens_reused: reused, tokens_computed: computed, snapshots } = now.prefix;
-  text("prefix", `${waiting}Prompt tokens: ${computed} computed, ${reused} reused; ${snapshots.length} snapshots.`);
+  const points = snapshots.length === 1 ? "1 point" : `${snapshots.length} points`;
+  const kept = snapshots.length ? ` ${points} of earlier prompts are kept.` : "";
+  text("prefix", `${waiting}Tokens of prompts: ${computed} computed, ${reused} reused.${kept}`);
 }
 
 /// Says in words that nothing is heard, and greys what was heard before; null when all is well.
@@ -98,13 +101,14 @@ function showTrouble(trouble, ...actions) {
   if (!trouble) element("banner-text").textContent = "";
 }
 
-async function refresh() {
+async function refresh(told) {
   const response = await call("/status", {}, { poll: true });
   if (!response.ok) throw new Error(`The server refuses to say how it is: status ${response.status}.`);
   const now = await response.json();
   const at = performance.now();
   const seconds = last ? (at - last.at) / 1000 : interval / 1000;
   const loading = now.loaded_percent < 100 ? ` (loading, ${now.loaded_percent} %)` : "";
+  if (!last) told(now.model);
   text("model", now.model.id + loading);
   text("approximations", now.model.approximations.join("; "));
   showRates(now, last?.now, seconds);
@@ -115,22 +119,22 @@ async function refresh() {
   last = { now, at };
 }
 
-async function forever() {
+async function forever(told) {
   try {
-    if (!document.hidden || !last) await refresh();
+    if (!document.hidden || !last) await refresh(told);
   } catch (error) {
     if (error instanceof KeyMissing) showTrouble("This server wants its key.", button("Enter the key", () => askForKey()));
     else if (error instanceof TypeError) showTrouble("The server does not answer, trying again.");
     else showTrouble(error.message);
   }
-  setTimeout(forever, interval);
+  setTimeout(() => forever(told), interval);
 }
 
 /// Most tokens of a conversation; null before the server has said it.
 export const contextTokens = () => last?.now.model.context ?? null;
 
-/// Begins to ask, and never ends.
-export function watchServer() {
+/// Begins to ask, and never ends. `told(model)` is called once, when the server has said what it serves.
+export function watchServer(told) {
   setUpHeat();
-  forever();
+  forever(told);
 }

@@ -44,6 +44,12 @@ export class Thinking {
       : `${this.stopped ? "Stopped thinking after" : "Thought for"} ${seconds} s (${count})`;
   }
 
+  /// Takes the server's count, which has tokens without text as well.
+  count(tokens) {
+    this.tokens = tokens;
+    this.say();
+  }
+
   paint() {
     if (!this.pending) return;
     const near = this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < 24;

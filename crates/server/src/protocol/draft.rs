@@ -5,13 +5,14 @@ use store::shown::quoted;
 use text::sampling::{SamplingError, SamplingOptions};
 use text::{OnFull, StopStrings, TextError};
 
-use super::{Choice, Fields, weight};
+use super::constraint::{self, Placed};
+use super::{Choice, Fields, bias, weight};
 use crate::http::{ApiError, Kind};
 use crate::work::{Constraint, Conversation, Job, OutputRules, Owner, Priority, Prompt};
 
 /// Suffix of a model's name that asks for low priority: clients let their user name a model for titles and
 /// summaries, and this is the one thing that they say about such requests.
-const SIDE_SUFFIX: &str = ":side";
+pub(crate) const SIDE_SUFFIX: &str = ":side";
 
 /// Longest name of a model: every event of an answer repeats it.
 const MODEL_BYTES_MAX: usize = 512;
@@ -20,6 +21,9 @@ const MODEL_BYTES_MAX: usize = 512;
 /// schemas of 900 properties, which take 5 MB each.
 const GRAMMAR_FACTOR: usize = 10;
 
+/// Most tokens that end an answer, besides those of the model.
+const STOP_TOKENS_MAX: usize = 64;
+
 /// What requests leave open.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
@@ -27,6 +31,8 @@ pub(crate) struct Defaults {
     pub(crate) sampling: SamplingOptions,
     /// Tokens in the vocabulary.
     pub(crate) vocabulary: usize,
+    /// Most tokens of a conversation.
+    pub(crate) context: usize,
     /// Drawn for this request.
     pub(crate) seed: u64,
     /// `x-session-id` of the request.
@@ -41,17 +47,25 @@ pub(crate) struct Draft {
     pub(crate) conversation: Conversation,
     pub(crate) sampling: SamplingOptions,
     pub(crate) max_tokens: Option<usize>,
+    /// Fewest tokens of the answer; all that there is room for where its end is to be ignored.
+    pub(crate) min_tokens: usize,
+    /// Tokens that end the answer, besides those of the model.
+    pub(crate) stop_tokens: Vec<u32>,
     /// Most tokens of thinking.
     pub(crate) thinking_budget: Option<usize>,
     pub(crate) stop: Vec<String>,
     pub(crate) output: OutputRules,
     pub(crate) constraint: Option<Constraint>,
+    /// The field that has the constraint.
+    pub(crate) place: Option<String>,
     pub(crate) top_logprobs: Option<u8>,
     /// Of the prompt's tokens too.
     pub(crate) prompt_logprobs: bool,
     pub(crate) priority: Priority,
     pub(crate) session: Option<String>,
     pub(crate) cache_prompt: bool,
+    /// What the client should know of its request, for the header `x-warning`.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Draft {
@@ -73,30 +87,41 @@ impl Draft {
         }
         let priority = if model.ends_with(SIDE_SUFFIX) { Priority::Side } else { Priority::Normal };
         let mut sampling = defaults.sampling;
-        sampling.seed = match options.integer("seed")? {
-            // llama.cpp's clients send -1 for a random one.
-            None | Some(-1) => defaults.seed,
-            Some(seed) => seed.cast_unsigned(),
-        };
+        sampling.seed = options.seed("seed")?.unwrap_or(defaults.seed);
         read_sampling(options, &mut sampling, defaults.vocabulary)?;
         let hint = fields.string("session_id")?.or(fields.string("prompt_cache_key")?);
         let conversation =
             Conversation { on_full: read_on_full(fields)?, ..Conversation::default() };
+        let (constraint, place) = constraint::of_others(options)?.unzip();
         Ok(Self {
             model,
             conversation,
             sampling,
-            max_tokens: None,
+            max_tokens: read_most(options)?,
+            min_tokens: read_least(options)?,
+            stop_tokens: read_stop_tokens(options, defaults.vocabulary)?,
             thinking_budget: None,
             stop: Vec::new(),
             output: OutputRules::default(),
-            constraint: None,
+            constraint,
+            place,
             top_logprobs: None,
             prompt_logprobs: false,
             priority,
             session: hint.map(str::to_owned).or(defaults.session),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+            notes: Vec::new(),
         })
+    }
+
+    /// Takes the format that a protocol's own field asks for.
+    pub(crate) fn set_format(&mut self, format: Option<Placed>) -> Result<(), ApiError> {
+        let Some((constraint, place)) = format else { return Ok(()) };
+        if let Some(other) = &self.place {
+            return Err(constraint::exclude(&place, other));
+        }
+        (self.constraint, self.place) = (Some(constraint), Some(place));
+        Ok(())
     }
 
     /// Takes stop strings, if there are not too many and none is empty or too long.
@@ -150,7 +175,9 @@ impl Draft {
     pub(crate) fn kept_bytes(&self) -> usize {
         let schema = match &self.constraint {
             Some(Constraint::JsonSchema(schema)) => weight(schema),
-            _ => 0,
+            Some(Constraint::Grammar(text) | Constraint::Regex(text)) => text.len(),
+            Some(Constraint::OneOf(texts)) => texts.iter().map(String::len).sum(),
+            None | Some(Constraint::JsonObject | Constraint::Tool(_)) => 0,
         };
         let tools: usize = self.output.tools.iter().map(weight).sum();
         let session = self.session.as_ref().map_or(0, String::len);
@@ -166,6 +193,8 @@ impl Draft {
             prompt,
             sampling: self.sampling,
             max_tokens: self.max_tokens,
+            min_tokens: self.min_tokens,
+            stop_tokens: self.stop_tokens,
             thinking_budget: self.thinking_budget,
             stop: self.stop,
             output: self.output,
@@ -186,6 +215,53 @@ impl Draft {
 fn read_on_full(fields: &Fields<'_>) -> Result<Option<OnFull>, ApiError> {
     let named = fields.string("on_full")?.map(str::parse::<OnFull>);
     named.transpose().map_err(|problem| fields.error("on_full", problem))
+}
+
+/// Most tokens of an answer under the names of others; 0 computes the prompt alone.
+fn read_most(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    for name in ["n_predict", "max_new_tokens"] {
+        match fields.integer(name)? {
+            None => {}
+            Some(0) => return Ok(Some(0)),
+            // -2 fills the context, which is where all answers end.
+            Some(-2) => return Ok(None),
+            Some(_) => return fields.token_limit(name),
+        }
+    }
+    Ok(None)
+}
+
+/// Fewest tokens of an answer.
+fn read_least(fields: &Fields<'_>) -> Result<usize, ApiError> {
+    let least = fields.integer("min_tokens")?.unwrap_or(0);
+    let wrong = |_| fields.error("min_tokens", format!("must be 0 or above, not {least}"));
+    let least = usize::try_from(least).map_err(wrong)?;
+    Ok(if fields.boolean("ignore_eos")?.unwrap_or(false) { usize::MAX } else { least })
+}
+
+fn read_stop_tokens(fields: &Fields<'_>, vocabulary: usize) -> Result<Vec<u32>, ApiError> {
+    let Some(items) = fields.list("stop_token_ids")? else { return Ok(Vec::new()) };
+    if items.len() > STOP_TOKENS_MAX {
+        let problem = format!("has {} entries, more than {STOP_TOKENS_MAX}", items.len());
+        return Err(fields.error("stop_token_ids", problem));
+    }
+    token_ids(&fields.name("stop_token_ids"), items, vocabulary)
+}
+
+/// Token ids of a vocabulary; `path` is the list's place in the request.
+pub(crate) fn token_ids(
+    path: &str,
+    items: &[Value],
+    vocabulary: usize,
+) -> Result<Vec<u32>, ApiError> {
+    let one = |(index, item): (usize, &Value)| {
+        let id = item.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.filter(|&id| (id as usize) < vocabulary).ok_or_else(|| {
+            let problem = format!("is no token: the vocabulary has {vocabulary}");
+            ApiError::field(format!("{path}[{index}]"), problem)
+        })
+    };
+    items.iter().enumerate().map(one).collect()
 }
 
 fn read_sampling(
@@ -214,22 +290,18 @@ fn read_sampling(
             sampling.top_k = usize::try_from(top_k).map_err(wrong)?;
         }
     }
-    if let Some(bias) = fields.object("logit_bias")? {
-        for (token, value) in bias.map() {
-            let id = token.parse::<u32>().ok().filter(|&id| (id as usize) < vocabulary);
-            let id = id.ok_or_else(|| {
-                bias.error(token, format!("is no token: the vocabulary has {vocabulary}"))
-            })?;
-            let amount = value.as_f64().filter(|amount| (-100.0..=100.0).contains(amount));
-            let amount =
-                amount.ok_or_else(|| bias.error(token, "must be a number from -100 to 100"))?;
-            // OpenAI's documentation: -100 is a ban.
-            let amount = if amount <= -100.0 { f32::NEG_INFINITY } else { amount as f32 };
-            sampling.logit_bias.push((id, amount));
+    for name in ["repeat_last_n", "penalty_last_n"] {
+        match fields.integer(name)? {
+            None => {}
+            Some(-1) => sampling.penalty_window = None,
+            Some(last) => {
+                let wrong = |_| fields.error(name, format!("must be -1 or above, not {last}"));
+                sampling.penalty_window = Some(usize::try_from(last).map_err(wrong)?);
+            }
         }
-        if bans_all(&sampling.logit_bias, vocabulary) {
-            return Err(fields.error("logit_bias", "excludes every token of the vocabulary"));
-        }
+    }
+    if fields.get("logit_bias").is_some() {
+        bias::read(fields, vocabulary, &mut sampling.logit_bias)?;
     }
     sampling.validate().map_err(|error| {
         let refusal = ApiError::new(Kind::InvalidRequest, error.to_string());
@@ -238,15 +310,6 @@ fn read_sampling(
             _ => refusal,
         }
     })
-}
-
-/// Whether no token is left.
-fn bans_all(biases: &[(u32, f32)], vocabulary: usize) -> bool {
-    let banned = biases.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY);
-    let mut banned: Vec<u32> = banned.map(|(id, _)| *id).collect();
-    banned.sort_unstable();
-    banned.dedup();
-    vocabulary > 0 && banned.len() == vocabulary
 }
 
 /// A conversation that the text room refuses, with its place as the parameter.

@@ -1,7 +1,11 @@
 //! Typed access to the fields of a JSON object, with the path of the field in every complaint.
 //!
 //! A field that is absent or null was not given. One of the wrong type is refused by name; numbers are not taken from
-//! strings. Unknown fields are never looked at.
+//! strings. What was asked for is remembered, so that no field of a request is passed over in silence (`unread`).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
@@ -13,17 +17,19 @@ pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
     /// Path of the object, with its final dot; empty for the body itself.
     path: String,
+    /// Full names of all fields that were asked for, in this object and those that it was found in.
+    read: Rc<RefCell<BTreeSet<String>>>,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn of(map: &'a Map<String, Value>) -> Self {
-        Self { map, path: String::new() }
+        Self { map, path: String::new(), read: Rc::default() }
     }
 
     /// A value at `path` that must be an object.
     pub(crate) fn at(value: &'a Value, path: &str) -> Result<Self, ApiError> {
         match value {
-            Value::Object(map) => Ok(Self { map, path: format!("{path}.") }),
+            Value::Object(map) => Ok(Self { map, path: format!("{path}."), read: Rc::default() }),
             other => Err(ApiError::field(path, format!("must be an object, not {}", kind(other)))),
         }
     }
@@ -38,7 +44,14 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn get(&self, field: &str) -> Option<&'a Value> {
-        self.map.get(field).filter(|value| !value.is_null())
+        let value = self.map.get(field).filter(|value| !value.is_null())?;
+        self.read.borrow_mut().insert(self.name(field));
+        Some(value)
+    }
+
+    /// Whether a field of this object was asked for.
+    pub(crate) fn was_read(&self, field: &str) -> bool {
+        self.read.borrow().contains(&self.name(field))
     }
 
     fn typed<T>(
@@ -69,7 +82,9 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn object(&self, field: &str) -> Result<Option<Fields<'a>>, ApiError> {
-        self.get(field).map(|value| Self::at(value, &self.name(field))).transpose()
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let object = Self::at(value, &self.name(field))?;
+        Ok(Some(Self { read: Rc::clone(&self.read), ..object }))
     }
 
     /// The object itself.
@@ -89,6 +104,14 @@ impl<'a> Fields<'a> {
             None => {
                 Err(self.error(field, format!("must be a 64-bit integer, not {}", shown(value))))
             }
+        }
+    }
+
+    /// A seed: any 64-bit integer, with a sign or without; -1 is for a random one, as llama.cpp's clients say it.
+    pub(crate) fn seed(&self, field: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(field).map(|value| (value.as_u64(), value)) {
+            Some((Some(seed), _)) => Ok(Some(seed)),
+            _ => Ok(self.integer(field)?.filter(|&seed| seed != -1).map(i64::cast_unsigned)),
         }
     }
 

@@ -3,23 +3,29 @@
 //! A protocol's folder turns its requests into a [`Draft`] and events or a [`Gathered`] answer into its own words.
 //! Nothing here knows which protocol it serves, and nothing does I/O.
 
+mod bias;
+mod constraint;
 mod draft;
 mod fields;
 mod gathered;
+mod known;
+mod thinking;
 mod tools;
-mod typo;
+mod unread;
 mod usage;
 mod weight;
 
-pub(crate) use draft::{Defaults, Draft, text_error};
+pub(crate) use constraint::response_format;
+pub(crate) use draft::{Defaults, Draft, SIDE_SUFFIX, text_error, token_ids};
 pub(crate) use fields::{Fields, kind};
 pub(crate) use gathered::{Call, Gathered, Part};
+pub(crate) use thinking::read_thinking;
 pub(crate) use tools::{Choice, check_tools, function_tool, tool_of_function};
-pub(crate) use typo::near_miss;
+pub(crate) use unread::judge;
 pub(crate) use usage::{experts_json, logprob_entries, timings_json};
 pub(crate) use weight::weight;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::http::{ApiError, EventWriter};
 use crate::work::{Preparing, Prompt, Worker};
@@ -38,8 +44,8 @@ pub(crate) struct Envelope {
 
 /// A request of a protocol, understood.
 pub(crate) trait Understand: Send + Sized + 'static {
-    /// Reads a body; every mistake is found here.
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError>;
+    /// Reads a body; every mistake is found here, but those of fields that are not read.
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError>;
 
     fn draft(&self) -> &Draft;
 
@@ -66,8 +72,6 @@ pub(crate) trait Understand: Send + Sized + 'static {
 pub(crate) trait Protocol: Understand {
     /// Of its answers' identifiers.
     const ID_PREFIX: &'static str;
-    /// Where a request has the schema of its answer.
-    const SCHEMA_FIELD: &'static str;
     type Writer: EventWriter;
 
     /// Whether the answer is streamed.
@@ -75,6 +79,11 @@ pub(crate) trait Protocol: Understand {
 
     /// Writes a streamed answer.
     fn writer(self, envelope: Envelope) -> Self::Writer;
+
+    /// The answer to a request that asks for no tokens: to have the model loaded, in ollama's protocol.
+    fn idle(&self, _: &Envelope) -> Option<Value> {
+        None
+    }
 
     /// Writes a whole answer.
     fn body(&self, envelope: &Envelope, gathered: &Gathered) -> Value;

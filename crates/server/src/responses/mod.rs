@@ -15,13 +15,14 @@ use serde_json::{Map, Value, json};
 
 use crate::http::ApiError;
 use crate::protocol::{
-    Defaults, Draft, Envelope, Gathered, Protocol, Understand, experts_json, timings_json, weight,
+    Defaults, Draft, Envelope, Fields, Gathered, Protocol, Understand, experts_json, timings_json,
+    weight,
 };
 use crate::work::{Finish, FinishReason};
 
 impl Understand for Request {
-    fn parse(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        Self::read(body, defaults)
+    fn parse(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        Self::read(fields, defaults)
     }
 
     fn draft(&self) -> &Draft {
@@ -41,7 +42,6 @@ impl Understand for Request {
 
 impl Protocol for Request {
     const ID_PREFIX: &'static str = "resp_";
-    const SCHEMA_FIELD: &'static str = "text.format.schema";
     type Writer = stream::ItemWriter;
 
     fn streams(&self) -> bool {

@@ -24,18 +24,17 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(super) fn read(body: &Map<String, Value>, defaults: Defaults) -> Result<Self, ApiError> {
-        let fields = Fields::of(body);
-        refuse_unsupported(&fields)?;
-        let mut draft = Draft::new(&fields, defaults)?;
+    pub(super) fn read(fields: &Fields<'_>, defaults: Defaults) -> Result<Self, ApiError> {
+        refuse_unsupported(fields)?;
+        let mut draft = Draft::new(fields, defaults)?;
         let mut messages = Vec::new();
         if let Some(instructions) = fields.string("instructions")?.filter(|text| !text.is_empty()) {
             messages.push(Message::new(Role::System, instructions));
         }
-        messages.extend(history::read(&fields)?);
+        messages.extend(history::read(fields)?);
         draft.conversation.messages = arrange_system(messages);
-        draft.max_tokens = fields.token_limit("max_output_tokens")?;
-        read_truncation(&fields, &mut draft)?;
+        draft.max_tokens = fields.token_limit("max_output_tokens")?.or(draft.max_tokens);
+        read_truncation(fields, &mut draft)?;
         let reasoning = fields.object("reasoning")?;
         let mut summary = false;
         if let Some(reasoning) = &reasoning {
@@ -44,33 +43,24 @@ impl Request {
             }
             summary = reasoning.string("summary")?.is_some_and(|summary| summary != "none");
         }
-        draft.constraint = read_format(&fields)?;
-        draft.set_tools(read_tools(&fields)?, &read_choice(&fields)?, "tool_choice")?;
+        draft.set_format(read_format(fields)?)?;
+        draft.set_tools(read_tools(fields)?, &read_choice(fields)?, "tool_choice")?;
         draft.output.parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
         let include = fields.strings("include")?;
         let included = |name: &str| include.iter().any(|item| item == name);
         if included("message.output_text.logprobs") {
-            draft.top_logprobs = Some(read_top_logprobs(&fields)?);
+            draft.top_logprobs = Some(read_top_logprobs(fields)?);
         }
         let form = Form {
             summary,
             encrypted: included("reasoning.encrypted_content"),
-            echo: echo(&fields, &draft),
+            echo: echo(fields, &draft),
         };
         Ok(Self { draft, stream: fields.boolean("stream")?.unwrap_or(false), form })
     }
 }
 
 fn refuse_unsupported(fields: &Fields<'_>) -> Result<(), ApiError> {
-    for field in ["previous_response_id", "conversation"] {
-        if fields.get(field).is_some() {
-            let problem = "responses are not stored here; send the whole conversation in input";
-            return Err(fields.error(field, problem));
-        }
-    }
-    if fields.boolean("background")?.unwrap_or(false) {
-        return Err(fields.error("background", "is not supported; stream the response"));
-    }
     if fields.get("prompt").is_some() {
         return Err(fields.error("prompt", "templates are not stored here; use instructions"));
     }
@@ -98,18 +88,18 @@ fn read_top_logprobs(fields: &Fields<'_>) -> Result<u8, ApiError> {
     top.ok_or_else(|| fields.error("top_logprobs", format!("must be from 0 to {TOP_LOGPROBS_MAX}")))
 }
 
-fn read_format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
+fn read_format(fields: &Fields<'_>) -> Result<Option<(Constraint, String)>, ApiError> {
     let text = fields.object("text")?;
     let Some(format) = text.map(|text| text.object("format")).transpose()?.flatten() else {
         return Ok(None);
     };
     match format.required_string("type")? {
         "text" => Ok(None),
-        "json_object" => Ok(Some(Constraint::JsonObject)),
+        "json_object" => Ok(Some((Constraint::JsonObject, format.name("type")))),
         "json_schema" => {
             let schema =
                 format.get("schema").ok_or_else(|| format.error("schema", "is missing"))?;
-            Ok(Some(Constraint::JsonSchema(schema.clone())))
+            Ok(Some((Constraint::JsonSchema(schema.clone()), format.name("schema"))))
         }
         other => {
             let problem = format!("{} is not one of text, json_object, json_schema", quoted(other));

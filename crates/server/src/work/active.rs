@@ -9,7 +9,7 @@ use engine::backend::SequenceId;
 use engine::engine::{Engine, Pass};
 use store::cache::StoreCounters;
 use text::constraint::ConstraintError;
-use text::sampling::{self, Sampled, Sampler, SamplingError};
+use text::sampling::{self, Mask, Sampled, Sampler, SamplingError};
 use text::{Language, Repairs, SampledTurn};
 
 use super::answer::Answer;
@@ -78,6 +78,10 @@ pub(super) struct Active {
     guide: Option<Guide>,
     /// Tokens that come next, whatever the model thinks: the end of thoughts that were too long.
     forced: VecDeque<u32>,
+    /// Tokens that end the answer.
+    ends: Vec<u32>,
+    /// All others, for an answer that must not end yet.
+    others: Option<Mask>,
     generated: usize,
     submitted: Instant,
     started: Instant,
@@ -118,7 +122,11 @@ impl Active {
         let now = Instant::now();
         let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
         sampler.set_prompt_tokens(job.prompt.tokens.len());
+        let ends: Vec<u32> = language.end_tokens.iter().chain(&job.stop_tokens).copied().collect();
+        let others = (job.min_tokens > 0).then(|| Mask::all(vocabulary).without(&ends));
         Self {
+            ends,
+            others,
             answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
             sampler,
             guide,
@@ -245,8 +253,13 @@ impl Active {
             Some(Guide::Rule(_)) => true,
             Some(Guide::Calls(watch)) => watch.in_call(),
         };
-        let free = !guided && self.forced.is_empty();
+        let free = !guided && self.forced.is_empty() && !self.goes_on();
         if free { engine.draw(row, &mut self.sampler) } else { None }
+    }
+
+    /// Whether the answer must not end yet.
+    fn goes_on(&self) -> bool {
+        self.generated < self.job.min_tokens
     }
 
     /// Draws the next token from its logits.
@@ -275,17 +288,25 @@ impl Active {
             }
             reason => Fault::Engine(EngineError::Sampling { position, reason }),
         };
+        let others = self.others.as_ref().filter(|_| self.goes_on());
         let (sampler, tokens) = (&mut self.sampler, &self.tokens);
         let sampled = match &mut self.guide {
             Some(Guide::Rule(constraint)) => {
                 let allowed = constraint.allowed().map_err(refused)?;
+                // What is complete ends, however short it is.
+                let going = others.map(|_| allowed.without(&self.ends));
+                let allowed = going.as_ref().filter(|going| !going.is_empty()).unwrap_or(allowed);
                 let sampled = sampler.sample_allowed(logits, tokens, Some(allowed));
                 let sampled = sampled.map_err(failed)?;
                 constraint.accept(sampled.token).map_err(refused)?;
                 sampled
             }
-            Some(Guide::Calls(watch)) => watch.sample(sampler, logits, tokens).map_err(failed)?,
-            None => sampler.sample(logits, tokens).map_err(failed)?,
+            Some(Guide::Calls(watch)) if watch.in_call() || others.is_none() => {
+                watch.sample(sampler, logits, tokens).map_err(failed)?
+            }
+            Some(Guide::Calls(_)) | None => {
+                sampler.sample_allowed(logits, tokens, others).map_err(failed)?
+            }
         };
         Ok((sampled, self.sampler.top_logprobs().to_vec()))
     }

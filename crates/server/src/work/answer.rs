@@ -19,6 +19,8 @@ pub(super) struct Answer {
     /// Watches the visible text; thinking and calls do not stop at a stop string.
     stop: StopStrings,
     stops: Vec<String>,
+    /// Tokens that end the answer, besides those of the model.
+    stop_tokens: Vec<u32>,
     one_call: bool,
     /// All of it is text.
     raw: bool,
@@ -44,6 +46,7 @@ impl Answer {
             parser,
             stop: StopStrings::new(job.stop.clone())?,
             stops: job.stop.clone(),
+            stop_tokens: job.stop_tokens.clone(),
             one_call: !job.output.parallel_tool_calls,
             raw: job.output.raw,
             ids: Vec::new(),
@@ -70,7 +73,9 @@ impl Answer {
         } else if Some(token) == closes {
             self.thinking = false;
         }
-        if self.language.end_tokens.binary_search(&token).is_ok() {
+        if self.language.end_tokens.binary_search(&token).is_ok()
+            || self.stop_tokens.contains(&token)
+        {
             self.reason = Some(FinishReason::Stop);
             return Vec::new();
         }

@@ -85,6 +85,12 @@ pub enum Constraint {
     JsonObject,
     /// One JSON value of this schema.
     JsonSchema(Value),
+    /// A text by this grammar in llama.cpp's notation.
+    Grammar(String),
+    /// A text that this regular expression matches.
+    Regex(String),
+    /// One of these texts.
+    OneOf(Vec<String>),
     /// A tool call.
     Tool(CallConstraint),
 }
@@ -109,6 +115,10 @@ pub struct Job {
     pub sampling: SamplingOptions,
     /// Most tokens to generate, thinking included; `None` goes to the end of the context.
     pub max_tokens: Option<usize>,
+    /// Fewest tokens to generate: before that nothing ends the answer, unless its constraint leaves nothing else.
+    pub min_tokens: usize,
+    /// Tokens that end the answer, besides those of the model.
+    pub stop_tokens: Vec<u32>,
     /// Most tokens of thinking: then the block is closed for the model, and it answers. `None` leaves it to the model.
     pub thinking_budget: Option<usize>,
     /// Texts that end the visible answer; they are not part of it.
@@ -143,6 +153,8 @@ impl Job {
             prompt,
             sampling: SamplingOptions::greedy(),
             max_tokens: None,
+            min_tokens: 0,
+            stop_tokens: Vec::new(),
             thinking_budget: None,
             stop: Vec::new(),
             output: OutputRules::default(),
@@ -456,9 +468,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The same with the schema called by its place in another protocol.
+    /// The same with the constraint called by its place in the request.
     #[must_use]
-    pub fn with_schema_at(self, place: &str) -> Self {
+    pub fn with_constraint_at(self, place: &str) -> Self {
         match self {
             Self::BadConstraint { field, problem } => Self::BadConstraint {
                 field: field.replacen(SCHEMA_FIELD, place, 1),
@@ -467,6 +479,15 @@ impl Refusal {
             other => other,
         }
     }
+}
+
+/// A question that a model answers well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Example {
+    /// The question.
+    pub text: String,
+    /// It is about calling tools.
+    pub tools: bool,
 }
 
 /// What is served.
@@ -488,6 +509,20 @@ pub struct ModelCard {
     pub experts_per_token: usize,
     /// Bytes of the checkpoint.
     pub bytes: u64,
+    /// Weights, routed experts included.
+    pub parameters: u64,
+    /// How most of the weights are written.
+    pub encoding: String,
+    /// The chat template's text; empty where there is none.
+    pub chat_template: String,
+    /// Texts of the tokens that begin a text and end an answer; empty where there is none.
+    pub bos_token: String,
+    /// See `bos_token`.
+    pub eos_token: String,
+    /// What its users should know before they ask it anything; empty for nothing.
+    pub about: String,
+    /// What can be asked of it, for a page that shows examples.
+    pub examples: Vec<Example>,
     /// Memory as planned, by what it is for, in bytes.
     pub memory: Vec<(String, u64)>,
     /// The sampling that the model recommends: defaults of requests.
@@ -530,6 +565,11 @@ pub trait Worker: Send + Sync + 'static {
         suffix: &str,
         preparing: Preparing<'_>,
     ) -> Result<Prompt, PrepareError>;
+
+    /// Whether the vocabulary has what [`Worker::prepare_infill`] needs.
+    fn fills_gaps(&self) -> bool {
+        true
+    }
 
     /// Tokens as a prompt.
     ///

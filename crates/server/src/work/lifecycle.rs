@@ -99,7 +99,7 @@ impl Scheduler {
             Ok(sequence) => sequence,
             Err(error) => {
                 self.note_failing(&error);
-                self.shared.log(Level::Error, &format!("{id}: failed: {error}"));
+                self.shared.log_job(Level::Error, &id, &format!("failed: {error}"));
                 let mut outbox = waiting.outbox;
                 outbox.send(Event::Failed(told(&error, &id)));
                 self.draining.push(outbox);
@@ -111,15 +111,15 @@ impl Scheduler {
             Ok(Found { snapshot }) => match self.engine.backend().restore(sequence, &snapshot) {
                 Ok(()) => cached = snapshot.length(),
                 Err(error) => {
-                    let line = format!("{id}: a snapshot was not restored: {error}");
-                    self.shared.log(Level::Warn, &line);
+                    let line = format!("a snapshot was not restored: {error}");
+                    self.shared.log_job(Level::Warn, &id, &line);
                 }
             },
             Err(Miss { reason, shared }) => {
                 self.prefix.count_full(reason);
-                self.shared.log(Level::Info, &format!(
-                    "{id}: prompt of {} tokens computed from the start: {reason} (first difference at token {shared})",
-                    waiting.job.prompt.tokens.len()
+                let tokens = waiting.job.prompt.tokens.len();
+                self.shared.log_job(Level::Debug, &id, &format!(
+                    "prompt of {tokens} tokens computed from the start: {reason} (first difference at token {shared})"
                 ));
             }
         }
@@ -217,10 +217,9 @@ impl Scheduler {
                 [("trace_high", high), ("trace_low", low), tokens],
             );
         }
-        self.shared.log(Level::Info, &format!(
-            "{}: {name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
+        self.shared.log_job(Level::Info, &active.job.id, &format!(
+            "{name}, prompt {} (cached {}), answer {} tokens, waited {:.1} s, prefill {:.1} s, decode {:.1} s, \
              expert hits {} of {}, read {:.2} GB",
-            active.job.id,
             usage.prompt,
             usage.cached,
             usage.completion,
@@ -255,8 +254,8 @@ impl Scheduler {
             self.keep_whole(index);
         }
         let mut active = self.remove(index);
-        let line = format!("{}: cancelled in {}", active.job.id, stage.name());
-        self.shared.log(Level::Info, &line);
+        let line = format!("cancelled in {}", stage.name());
+        self.shared.log_job(Level::Info, &active.job.id, &line);
         if self.shared.is_stopping() {
             active.outbox.send(Event::Failed(JobError::ShuttingDown));
             self.draining.push(active.outbox);
@@ -284,7 +283,7 @@ impl Scheduler {
                 (&active.job.id, error.clone(), error.to_string())
             }
         };
-        self.shared.log(Level::Error, &format!("{id}: failed: {cause}"));
+        self.shared.log_job(Level::Error, id, &format!("failed: {cause}"));
         active.outbox.send(Event::Failed(error));
         self.draining.push(active.outbox);
     }

@@ -28,9 +28,9 @@ mod worker;
 pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
-    CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
-    ModelCard, OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, Ticket,
-    Timings, TokenLogprob, TopLogprob, Usage, Worker,
+    CallConstraint, Constraint, Conversation, Event, Example, Experts, Finish, FinishReason, Job,
+    JobError, ModelCard, OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal,
+    Ticket, Timings, TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
 pub use owner::Owner;

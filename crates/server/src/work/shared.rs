@@ -9,7 +9,7 @@ use text::SampledTurns;
 use super::lock::{hold, wait_for};
 use super::queue::Queue;
 use super::{Failing, Status};
-use crate::log::{Level, Log};
+use crate::log::{Level, Line, Log};
 use crate::throttle::Throttle;
 
 /// Memory for answers with calls as they were sampled; a few hundred of usual length.
@@ -77,6 +77,12 @@ impl Shared {
 
     pub(super) fn log(&self, level: Level, line: &str) {
         self.log.say(level, line);
+    }
+
+    /// Logs what becomes of a job, under the id that its request has in the log.
+    pub(super) fn log_job(&self, level: Level, id: &str, text: &str) {
+        let text = format!("{id}: {text}");
+        self.log.line(Line { level, text, fields: vec![("id", id.into())] });
     }
 
     /// The engine's thread is at work, or waits for something that it looks at.

@@ -152,6 +152,7 @@ impl EngineWorker {
     /// What stands over a job's tokens, compiled on the caller's thread.
     fn guide(&self, job: &Job) -> Result<Option<Guide>, Refusal> {
         let thinking = match &job.prompt {
+            _ if job.output.raw => Thinking::Closed,
             prompt if prompt.thinking_open => Thinking::Open,
             prompt if prompt.thinking_closed => Thinking::Closed,
             _ => Thinking::Unopened,
@@ -164,6 +165,9 @@ impl EngineWorker {
             }
             Some(Constraint::JsonObject) => Rule::JsonObject,
             Some(Constraint::JsonSchema(schema)) => Rule::JsonSchema(schema.clone()),
+            Some(Constraint::Grammar(text)) => Rule::Grammar(text.clone()),
+            Some(Constraint::Regex(text)) => Rule::Regex(text.clone()),
+            Some(Constraint::OneOf(texts)) => Rule::OneOf(texts.clone()),
             Some(Constraint::Tool(which)) => Rule::Calls {
                 name: match which {
                     CallConstraint::Any => None,
@@ -179,6 +183,14 @@ impl EngineWorker {
         let grammars = self.grammars.as_ref().map_err(refused)?;
         let compiled = grammars.compile(&rule, &job.output.tools, thinking);
         compiled.map(|rule| Some(Guide::Rule(Box::new(rule)))).map_err(|error| refused(&error))
+    }
+
+    /// The control tokens around a gap, as far as the vocabulary has them.
+    fn infill_markers(&self) -> [Option<u32>; 3] {
+        INFILL_MARKERS.map(|text| {
+            let id = self.language.tokenizer.token_id(text);
+            id.filter(|&id| self.language.tokenizer.is_control(id))
+        })
     }
 
     fn fitting(&self, prompt: Prompt) -> Result<Prompt, PrepareError> {
@@ -293,12 +305,7 @@ impl Worker for EngineWorker {
         suffix: &str,
         preparing: Preparing<'_>,
     ) -> Result<Prompt, PrepareError> {
-        let marker = |text| {
-            let id = self.language.tokenizer.token_id(text);
-            id.filter(|&id| self.language.tokenizer.is_control(id))
-        };
-        let markers = INFILL_MARKERS.map(marker);
-        let [Some(before), Some(after), Some(middle)] = markers else {
+        let [Some(before), Some(after), Some(middle)] = self.infill_markers() else {
             let problem = format!("the vocabulary has no {}", INFILL_MARKERS.join(", "));
             return Err(PrepareError::Conversation(problem));
         };
@@ -308,6 +315,10 @@ impl Worker for EngineWorker {
         };
         let tokens = [vec![before], encode(prefix)?, vec![after], encode(suffix)?, vec![middle]];
         self.fitting(Prompt { tokens: tokens.concat().into(), ..Prompt::default() })
+    }
+
+    fn fills_gaps(&self) -> bool {
+        self.infill_markers().iter().all(Option::is_some)
     }
 
     fn prepare_tokens(&self, tokens: Vec<u32>) -> Result<Prompt, PrepareError> {

@@ -155,7 +155,6 @@ fn mistakes_name_their_field() {
         (json!({ "prompt": "a", "max_tokens": -2 }), "max_tokens"),
         (json!({ "prompt": [1], "suffix": "b" }), "suffix"),
         (json!({ "prompt": "a", "suffix": "b", "echo": true }), "suffix"),
-        (json!({ "prompt": "a", "response_format": { "type": "json_object" } }), "response_format"),
         (json!({ "prompt": "a", "prompt_embeds": "AAAA" }), "prompt_embeds"),
     ];
     for (body, field) in cases {
@@ -180,8 +179,6 @@ fn mistakes_name_their_field() {
         assert_eq!(serving.post("/detokenize", &body).status, 400);
     }
     let own = [
-        json!({}),
-        json!({ "messages": [] }),
         json!({ "messages": [{ "role": "user", "content": "a", "images": ["AAAA"] }] }),
         json!({ "messages": [5] }),
         json!({ "messages": [{ "role": "user", "content": "a" }], "format": 5 }),

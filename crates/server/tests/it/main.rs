@@ -7,6 +7,7 @@ mod closing;
 mod completions;
 mod dialects;
 mod draining;
+mod elsewhere;
 mod engine_support;
 mod golden;
 mod gpu_lost;

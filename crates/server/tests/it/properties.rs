@@ -162,8 +162,8 @@ fn without_names(path: &str, whole: Value, streamed: &str) -> Value {
         text[at..].split('"').next().unwrap().to_owned()
     };
     let streamed = id(streamed);
-    // The identifier before: the server counts two for each request, one of them the request's own.
-    let whole_id = format!("{:04}", streamed.parse::<u64>().unwrap() - 2);
+    // The identifier before: an answer has its request's.
+    let whole_id = format!("{:04}", streamed.parse::<u64>().unwrap() - 1);
     let text = whole.to_string();
     let names = ["rs_", "msg_"].iter().fold(text, |text, name| {
         text.replace(&format!("{name}{whole_id}"), &format!("{name}{streamed}"))

@@ -77,6 +77,42 @@ fn sampling_and_limits_reach_the_job() {
 }
 
 #[test]
+fn a_seed_that_was_printed_can_be_sent_back_to_every_protocol() {
+    let worker = Scripted::new(hello());
+    let serving = Serving::start(worker.clone());
+    let ollama = |seed: &Value| json!({ "options": { "seed": seed }, "stream": false });
+    for (sent, used) in [
+        (json!(0), 0),
+        (json!((1_u64 << 53) - 1), (1 << 53) - 1),
+        (json!(11_157_719_627_784_747_226_u64), 11_157_719_627_784_747_226),
+        (json!(u64::MAX), u64::MAX),
+        (json!(-2), u64::MAX - 1),
+        (json!(-1), 7),
+        (json!(null), 7),
+    ] {
+        let plain = json!({ "seed": sent });
+        let chat = json!({ "messages": [{ "role": "user", "content": "Go on." }] });
+        let ours = ollama(&sent);
+        let requests = [
+            (CHAT, body(CHAT, plain.clone())),
+            (RESPONSES, body(RESPONSES, plain.clone())),
+            (MESSAGES, body(MESSAGES, plain.clone())),
+            ("/v1/completions", merged(plain, json!({ "prompt": "a" }).as_object().unwrap())),
+            ("/api/chat", merged(chat, ours.as_object().unwrap())),
+            ("/api/generate", merged(json!({ "prompt": "a" }), ours.as_object().unwrap())),
+        ];
+        for (path, request) in requests {
+            let response = serving.post(path, &request);
+            assert_eq!(response.status, 200, "{path} {sent}: {}", response.body);
+            assert_eq!(worker.last_job().sampling.seed, used, "{path} {sent}");
+        }
+    }
+    let response = serving.post(CHAT, &body(CHAT, json!({ "seed": 1e30 })));
+    assert_eq!(response.status, 400);
+    assert_eq!(response.json()["error"]["param"], "seed");
+}
+
+#[test]
 fn tools_and_choices_mean_the_same_in_every_protocol() {
     let worker = Scripted::new(hello());
     let serving = Serving::start(worker.clone());
@@ -227,7 +263,7 @@ fn mistakes_are_refused_by_name() {
         (json!({ "n": 2 }), "n"),
         (json!({ "audio": {} }), "audio"),
         (json!({ "modalities": ["text", "audio"] }), "modalities"),
-        (json!({ "functions": [] }), "functions"),
+        (json!({ "functions": [{}] }), "functions"),
         (json!({ "temperature": "hot" }), "temperature"),
         (json!({ "temperature": -1 }), "temperature"),
         (json!({ "top_p": 0 }), "top_p"),
@@ -367,7 +403,7 @@ fn other_endpoints_answer() {
     assert_eq!(serving.get("/v1/models/other").status, 404);
     assert_eq!(serving.get("/health").json()["status"], "ok");
     assert_eq!(serving.get("/props").json()["default_generation_settings"]["n_ctx"], 1000);
-    assert_eq!(serving.get("/slots").json(), json!([]));
+    assert_eq!(serving.get("/slots").json()[1]["is_processing"], false);
     assert_eq!(serving.get("/status").json()["expert_heat"][1], json!([1, 2, 3, 4]));
     assert_eq!(
         serving.post("/tokenize", &json!({ "content": "a b c" })).json()["tokens"],

@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 use store::shown;
 
 use super::spelling::{after_trigger, filled, literal, opened, opened_any, quoted, text_until};
-use super::{ConstraintError, SCHEMA_FIELD, limits, references};
+use super::{ConstraintError, SCHEMA_FIELD, limits, plain, references};
 use crate::schema::{self, Types};
-use crate::{Body, CallForm, Dialect, Lead, Tokenizer};
+use crate::{Body, CallForm, Dialect, Lead, Thinking, Tokenizer};
 
 /// White space inside JSON: a blank, or a line break with its indentation. Unlimited white space is what small models
 /// at a high temperature lose themselves in.
@@ -29,6 +29,12 @@ pub enum Rule {
     JsonObject,
     /// A JSON value by a schema.
     JsonSchema(Value),
+    /// A text by a grammar in llama.cpp's notation, GBNF.
+    Grammar(String),
+    /// A text that a regular expression matches from its beginning to its end.
+    Regex(String),
+    /// One of some texts.
+    OneOf(Vec<String>),
     /// One call, or several where `parallel`, of the tool called `name` or of any.
     Calls {
         /// The tool; `None` leaves the choice to the model.
@@ -43,17 +49,24 @@ pub enum Rule {
     CallHead,
 }
 
-/// The grammar of a rule.
+/// The grammar of a rule. An answer that begins behind `thinking` that was closed has nothing before it.
 pub(super) fn of(
     rule: &Rule,
     tools: &[Value],
+    thinking: Thinking,
     dialect: Dialect,
     tokenizer: &Tokenizer,
 ) -> Result<String, ConstraintError> {
     let mut text = String::new();
     let form = dialect.calls();
-    let lead = lead(form, tokenizer);
+    let lead = lead(form, thinking, tokenizer);
     match rule {
+        Rule::Grammar(_) | Rule::Regex(_) | Rule::OneOf(_) => {
+            let body = plain::rules(rule)?;
+            // What is exact has line breaks where a template leaves them to the model, and not elsewhere.
+            let before = if thinking == Thinking::Closed { "" } else { lead.answer.as_str() };
+            let _ = writeln!(text, "start: {before} {}\n{}", plain::NAME, body);
+        }
         Rule::JsonObject => {
             let schema = by_grammar(json!({"type": "object"}), false);
             let _ = writeln!(text, "start: {} body\nbody: %json {schema}", lead.answer);
@@ -121,10 +134,14 @@ struct Leading {
     rules: String,
 }
 
-fn lead(form: &CallForm, tokenizer: &Tokenizer) -> Leading {
+fn lead(form: &CallForm, thinking: Thinking, tokenizer: &Tokenizer) -> Leading {
     if form.lead == Lead::Breaks {
         let lead = || "LEAD?".to_owned();
         return Leading { answer: lead(), call: lead(), rules: String::new() };
+    }
+    if thinking == Thinking::Closed {
+        // A prompt without a conversation has no channels.
+        return Leading { answer: String::new(), call: String::new(), rules: String::new() };
     }
     let before = literal("<|channel|>analysis<|message|>", tokenizer);
     let after = literal("<|end|><|start|>assistant", tokenizer);

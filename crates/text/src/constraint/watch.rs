@@ -80,7 +80,8 @@ impl Grammars {
     }
 
     fn call_rule(&self, rule: &Rule, tools: &[Value]) -> Option<Matcher> {
-        let text = grammar::of(rule, tools, self.dialect, &self.tokenizer).ok()?;
+        let text =
+            grammar::of(rule, tools, Thinking::Unopened, self.dialect, &self.tokenizer).ok()?;
         self.matcher(rule, text).ok()
     }
 }

@@ -16,6 +16,28 @@ impl Mask {
         Self { words: vec![0; vocabulary.div_ceil(32)] }
     }
 
+    /// A mask for `vocabulary` tokens that allows all.
+    pub fn all(vocabulary: usize) -> Self {
+        Self { words: vec![u32::MAX; vocabulary.div_ceil(32)] }
+    }
+
+    /// The same set without some tokens.
+    #[must_use]
+    pub fn without(&self, tokens: &[u32]) -> Self {
+        let mut words = self.words.clone();
+        for &token in tokens {
+            if let Some(word) = words.get_mut(token as usize / 32) {
+                *word &= !(1 << (token % 32));
+            }
+        }
+        Self { words }
+    }
+
+    /// Whether no token may be drawn.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
     /// Allows a token. Ids beyond the vocabulary are ignored: they have no logit.
     pub fn allow(&mut self, token: u32) {
         if let Some(word) = self.words.get_mut(token as usize / 32) {
@@ -76,5 +98,8 @@ mod tests {
         assert_eq!(mask.count(), 4);
         mask.set(&[5]);
         assert!(mask.allows(0) && mask.allows(2) && mask.count() == 2);
+        let mask = Mask::all(70).without(&[0, 69, 4000]);
+        assert!(!mask.allows(0) && mask.allows(1) && !mask.allows(69) && !mask.is_empty());
+        assert!(Mask::none(70).is_empty());
     }
 }

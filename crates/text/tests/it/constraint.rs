@@ -187,6 +187,128 @@ fn random_walks_make_calls() {
 }
 
 /// The scheduler's threads share grammars and pass constraints on.
+/// Whether an answer can be this text, token by token, and end there.
+fn can_be(rule: &Rule, text: &str) -> bool {
+    let tokenizer = tokenizer();
+    let grammars = grammars(Dialect::QwenXml);
+    let mut constraint = grammars.compile(rule, &[], Thinking::Closed).unwrap();
+    for token in tokenizer.encode(text).unwrap() {
+        if !constraint.allowed().unwrap().allows(token) {
+            return false;
+        }
+        constraint.accept(token).unwrap();
+    }
+    let end = end_tokens(&tokenizer)[0];
+    constraint.allowed().unwrap().allows(end)
+}
+
+/// llama.cpp's notation: rules, answers that they describe, and answers that they do not.
+const GRAMMARS: [(&str, &[&str], &[&str]); 8] = [
+    ("root ::= \"yes\" | \"no\"", &["yes", "no"], &["", "maybe", "yes ", "yesno", "\nyes"]),
+    (
+        "root ::= \"a\"{2,3} [^a-y\\n]* \"\\u00e9\"? # comment\n",
+        &["aa", "aaa", "aaz", "aaa\u{e9}", "aa0 1Z"],
+        &["a", "aaaa", "aab", "aa\n"],
+    ),
+    // One after another: a lexer that takes all it can would never come to the last letter.
+    ("root ::= x \"ab\"\nx ::= [a-c]+", &["cab", "ababab"], &["ab", "caba", "cabd"]),
+    // The same where rules lead back to themselves.
+    (
+        "root ::= \"(\" root \")\" | x \"ab\"\nx ::= [a-c]+",
+        &["cab", "((ababab))", "(aab)"],
+        &["((cab)", "(ab)", "(cabc)", "()"],
+    ),
+    // A word that another one begins with, and blanks that two rules may have.
+    (
+        "root ::= e \"\\n\"\ne ::= t (op t)*\nt ::= w | \"(\" e \")\" ws\n\
+         w ::= (\"null\" | [a-z]) ws\nop ::= [-+*/] ws\nws ::= [ \\t\\n]*",
+        &["a\n", "null + n\n", "(a*(b - null))\n\n", "n / u\n\n\n"],
+        &["nul\n", "a", "a +\n", "ab\n", "(a\n"],
+    ),
+    (
+        "root ::= object\nvalue ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n\
+         object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n\
+         array ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n\
+         string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" \
+         ([\"\\\\bfnrt] | \"u\" [0-9a-fA-F]{4}) )* \"\\\"\" ws\n\
+         number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n\
+         ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n",
+        &[
+            "{}",
+            "{\"a\": [1, -2.5e3, \"x\\\"y\\u00e9z\", {\"b\": null}], \"c\": true}",
+            "{\n  \"name\": \"A long value with, commas: and {braces}\"\n}",
+        ],
+        &["[]", "{\"a\" 1}", "{\"a\": 01}", "{\"a\": nul}", "{\"a\": \"\n\"}", "{\"a\": 1"],
+    ),
+    // Left recursion, and a rule that is empty.
+    ("root ::= root \"+\" n | n\nn ::= e [0-9]\ne ::=", &["1", "1+2+3"], &["+1", "1+", "12"]),
+    (
+        "root ::= (\"- \" [^\\n]+ \"\\n\")+",
+        &["- one\n", "- a - b\n- c\n"],
+        &["- \n", "one\n", "- a"],
+    ),
+];
+
+#[test]
+fn grammars_of_llama_cpp_describe_the_same_answers_here() {
+    for (grammar, right, wrong) in GRAMMARS {
+        let rule = Rule::Grammar(grammar.to_owned());
+        for text in right {
+            assert!(can_be(&rule, text), "{grammar}\nshould be able to be {text:?}");
+        }
+        for text in wrong {
+            assert!(!can_be(&rule, text), "{grammar}\ncannot be {text:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_and_regular_expressions_are_about_the_whole_answer() {
+    let one_of = |texts: &[&str]| Rule::OneOf(texts.iter().map(|&text| text.to_owned()).collect());
+    let regex = |text: &str| Rule::Regex(text.to_owned());
+    for (rule, right, wrong) in [
+        (one_of(&["yes", "no \"way\"", "n"]), &["yes", "no \"way\"", "n"][..], &["no", "yes!"][..]),
+        (regex(r"^\d{4}-\d{2}$"), &["2026-11"], &["2026-1", " 2026-11", "2026-11 "]),
+        (regex(r"(a/b|c\/d)+"), &["a/bc/d"], &["a", "ab"]),
+        (regex("one\ntwo"), &["one\ntwo"], &["one two"]),
+        (regex(r"costs \$"), &["costs $"], &["costs "]),
+    ] {
+        for text in right {
+            assert!(can_be(&rule, text), "{rule:?} should be able to be {text:?}");
+        }
+        for text in wrong {
+            assert!(!can_be(&rule, text), "{rule:?} cannot be {text:?}");
+        }
+    }
+    let grammars = grammars(Dialect::QwenXml);
+    let chain: String = (0..300).map(|rule| format!("a{rule} ::= a{} \"x\"\n", rule + 1)).collect();
+    let doubling: String =
+        (0..40).map(|rule| format!("b{rule} ::= b{0} b{0}\n", rule + 1)).collect();
+    for (rule, words) in [
+        (regex("("), "regex"),
+        (regex("^$"), "is empty"),
+        (regex("(?=a)b"), ""),
+        (regex(&"a".repeat(20_000)), "more than 16384"),
+        (one_of(&[]), "needs texts"),
+        (one_of(&["a", ""]), "none of them empty"),
+        (Rule::Grammar("root ::= a".to_owned()), "there is no rule"),
+        (Rule::Grammar(format!("root ::= a0\n{chain}a300 ::= \"y\"")), "lead to each other"),
+    ] {
+        let error = grammars.compile(&rule, &[], Thinking::Closed).unwrap_err();
+        assert!(error.is_client_mistake(), "{rule:?}: {error}");
+        assert!(error.to_string().contains(words), "{rule:?}: {error}");
+    }
+    // What grows beyond measure is refused or served within the limits, soon.
+    let began = std::time::Instant::now();
+    for text in [
+        format!("root ::= b0\n{doubling}b40 ::= \"y\""),
+        format!("root ::= \"(\" root \")\" | b0\n{doubling}b40 ::= [a-z]"),
+    ] {
+        let _either = grammars.compile(&Rule::Grammar(text), &[], Thinking::Closed).is_ok();
+    }
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
 #[test]
 fn grammars_are_shared_and_constraints_are_sent() {
     fn shared<T: Send + Sync>() {}

@@ -58,6 +58,7 @@ fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
         kv_type,
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
+        round_tokens: 1,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();

@@ -469,6 +469,7 @@ fn backend_options(
             Some(DeltaChoice::Chunked) => DeltaForm::Chunked,
         },
         top_k,
+        round_tokens: 1,
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {

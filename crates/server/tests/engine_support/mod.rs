@@ -127,6 +127,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         kv_type: config.trained_kv_type().unwrap_or(KvType::F16),
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
+        round_tokens: 1,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();

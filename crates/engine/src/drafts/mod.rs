@@ -59,6 +59,16 @@ pub struct DraftCounters {
 }
 
 impl DraftCounters {
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rounds: self.rounds - earlier.rounds,
+            drafted: self.drafted - earlier.drafted,
+            accepted: self.accepted - earlier.accepted,
+        }
+    }
+
     /// A round of `drafted` tokens, the first `accepted` of which were drawn.
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
         if drafted > 0 {

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::constraint::{ConstraintError, Grammars, Rule};
+use engine::drafts::Drafting;
 use engine::engine::Engine;
 use engine::routing::Heat;
 use engine::text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Thinking};
@@ -47,6 +48,8 @@ pub struct WorkerOptions {
     pub shared: Option<SharedOptions>,
     /// Panics of the engine within a minute from which on the server ends.
     pub panics: usize,
+    /// How answers are drafted; `None` for not at all. The engine must have rounds.
+    pub drafting: Option<Drafting>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -102,8 +105,18 @@ impl EngineWorker {
         language: Arc<Language>,
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
-        let WorkerOptions { model, context, sequences, queue, system, disk, shared, panics, log } =
-            options;
+        let WorkerOptions {
+            model,
+            context,
+            sequences,
+            queue,
+            system,
+            disk,
+            shared,
+            panics,
+            drafting,
+            log,
+        } = options;
         let folders = (disk, shared);
         let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
@@ -115,7 +128,8 @@ impl EngineWorker {
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
             let panics = Panics::new(panics);
-            Scheduler::new(engine, words, for_thread, context, sequences, disk, panics).run();
+            let rooms = (context, sequences);
+            Scheduler::new(engine, words, for_thread, rooms, disk, panics, drafting).run();
         })?;
         let options = ServedModel { model, context, vocabulary, queue, system };
         let ends = &language.end_tokens;

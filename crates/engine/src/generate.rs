@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use crate::EngineError;
 use crate::backend::{Cancel, Run, SequenceId};
-use crate::constraint::CallWatch;
 use crate::drafts::{DraftRoom, Drafter};
 use crate::engine::{Engine, PrefillProgress};
-use crate::sampling::Sampler;
+use text::constraint::CallWatch;
+use text::sampling::Sampler;
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

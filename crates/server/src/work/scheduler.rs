@@ -13,8 +13,8 @@ use engine::EngineError;
 use engine::backend::{Cancel, Run, SequenceId};
 use engine::drafts::Drafting;
 use engine::engine::Engine;
-use engine::text::Language;
 use store::timeline;
+use text::Language;
 use tokio::sync::mpsc;
 
 use super::active::{Active, Chunk, Doing};

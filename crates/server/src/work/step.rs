@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use engine::EngineError;
 use engine::backend::{Cancel, Run};
 use engine::drafts::{DraftRoom, ROUND_TOKENS};
-use engine::sampling::Sampled;
 use store::timeline;
+use text::sampling::Sampled;
 
 use super::FinishReason;
 use super::active::{Doing, Drawn, Fault, Round};

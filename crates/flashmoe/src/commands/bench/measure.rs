@@ -6,8 +6,8 @@ use anyhow::Result;
 use engine::EngineError;
 use engine::backend::{Run, SequenceId, Snapshot};
 use engine::engine::Engine;
-use engine::sampling::Xoshiro256;
 use store::cache::StoreCounters;
+use text::sampling::Xoshiro256;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

@@ -4,9 +4,12 @@
 
 use crate::{processor, sequences};
 
+use std::path::Path;
+
 use engine::backend::cpu::KvType;
 use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
+use engine::model::config::ModelConfig;
 
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};

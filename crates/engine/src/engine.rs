@@ -132,9 +132,9 @@ impl Engine {
         self.backend.round_tokens()
     }
 
-    /// Runs a step of answers: of each its next token, and behind it drafts of those that follow. [`Engine::logits`] then
-    /// answers for all of them. Each sequence has one run; of one with drafts [`Engine::keep_first`] may keep less. Bits
-    /// are those of single steps.
+    /// Runs a step of answers: of each its next token, and behind it drafts of those that follow. [`Engine::logits`]
+    /// then answers for all of them. Each sequence has one run; of one with drafts [`Engine::keep_first`] may keep
+    /// less. Bits are those of single steps.
     ///
     /// # Errors
     /// As [`Engine::forward`].

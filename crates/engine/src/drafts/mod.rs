@@ -104,12 +104,7 @@ impl Drafter {
     }
 
     /// Drafts of what follows `text`, all tokens of prompt and answer, which only grows.
-    pub(crate) fn propose(
-        &mut self,
-        text: &[u32],
-        room: DraftRoom,
-        times: &StepTimes,
-    ) -> Vec<u32> {
+    pub(crate) fn propose(&mut self, text: &[u32], room: DraftRoom, times: &StepTimes) -> Vec<u32> {
         let most = room.most.min(ROUND_TOKENS - 1);
         if most == 0 {
             return Vec::new();

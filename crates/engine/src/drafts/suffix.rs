@@ -1,4 +1,4 @@
-//! Drafts from what was already written: the longest suffix of a text that occurs in it before, and what followed there.
+//! Drafts from what was already written: the longest suffix of a text that occurs in it before, and what followed it.
 //!
 //! Suffixes of [`SHORTEST`] tokens are found by a table of their last occurrences, each with a link to the one before;
 //! of the latest [`CANDIDATES`] the one that agrees longest wins, of equal ones the latest. A text only grows.

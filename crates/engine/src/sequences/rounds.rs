@@ -1,10 +1,10 @@
 //! Rounds: the next token of an answer with drafts behind it, of which the first tokens alone may be kept afterwards.
 //!
-//! The way back is a length. Pages, latent rows and compressed rows are written again; of what has a fixed size (rings of
-//! windows, unfinished rows) the bytes that each token of a round writes over are put aside before, and put back for
+//! The way back is a length. Pages, latent rows and compressed rows are written again; of what has a fixed size (rings
+//! of windows, unfinished rows) the bytes that each token of a round writes over are put aside before, and put back for
 //! those that are not kept, so that a snapshot has the bytes of a sequence that never had drafts. Recurrent states have
-//! no such rows: they stay behind by the tokens of the last round ([`Sequences::lag`]), which the device applies once it
-//! is known how many were kept; and it sets their convolution tails.
+//! no such rows: they stay behind by the tokens of the last round ([`Sequences::lag`]), which the device applies once
+//! it is known how many were kept; and it sets their convolution tails.
 
 use super::port::StateMemory;
 use super::{Place, SequenceId, Sequences};

@@ -1,7 +1,7 @@
-//! Goal: rounds of several tokens leave the bits of single steps, in logits, snapshots and answers, whatever was drafted
-//! and however much of it is kept. Method: golden checkpoints of every family; every length of a round with every number
-//! of kept tokens, wrong drafts behind those; answers at several temperatures with drafts that are always, sometimes and
-//! never right, and ends of every kind inside a round.
+//! Goal: rounds of several tokens leave the bits of single steps, in logits, snapshots and answers, whatever was
+//! drafted and however much of it is kept. Method: golden checkpoints of every family; every length of a round with
+//! every number of kept tokens, wrong drafts behind those; answers at several temperatures with drafts that are always,
+//! sometimes and never right, and ends of every kind inside a round.
 
 use crate::{processor, sequences};
 
@@ -359,7 +359,8 @@ fn drafts_change_no_answer() {
             let whole = answer(&mut engine, sampling, &free, None);
             assert_eq!((whole.tokens.len(), whole.finish), (60, Some(Finish::Length)));
             let end = Some(whole.tokens[29]);
-            let mut bounds = vec![free, Bounds { tokens: 60, context: CONTEXT, end, stop_after: 0 }];
+            let mut bounds =
+                vec![free, Bounds { tokens: 60, context: CONTEXT, end, stop_after: 0 }];
             // Ends inside a round, at every place of it; of each case with one of the three.
             let places = if number % 3 == which { 20..28 } else { 0..0 };
             for places in places {

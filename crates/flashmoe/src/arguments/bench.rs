@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, DriverArguments, IoChoice, KvChoice,
-    KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, DriverArguments, IoChoice,
+    KvChoice, KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
     SlotCount, StorageChoice, memory_size,
 };
 

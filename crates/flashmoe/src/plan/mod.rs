@@ -28,8 +28,8 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice, KvTypeChoice, ModelArguments,
-    PredictChoice, RoutingChoice, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice, KvTypeChoice,
+    ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::progress::tell;

@@ -265,10 +265,7 @@ impl Active {
     }
 
     /// Draws the next token from its logits.
-    pub(super) fn sample(
-        &mut self,
-        logits: &mut [f32],
-    ) -> Result<Drawn, Fault> {
+    pub(super) fn sample(&mut self, logits: &mut [f32]) -> Result<Drawn, Fault> {
         let position = self.tokens.len();
         let biased = !self.job.sampling.logit_bias.is_empty();
         let field = match self.job.constraint {

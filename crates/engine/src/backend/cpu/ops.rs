@@ -214,7 +214,9 @@ impl CpuBackend {
     /// Applies what was kept of the last round of a sequence to its recurrent states.
     pub(super) fn catch_up(&mut self, sequence: SequenceId) {
         let lag = self.sequences.lag(sequence);
-        if lag > 0 && let Some(scratch) = &mut self.round {
+        if lag > 0
+            && let Some(scratch) = &mut self.round
+        {
             let config = self.config.delta.as_ref().expect("rounds of a delta layer");
             let shape = delta_shape(config);
             let behind = &mut scratch.out[..lag * config.value_width()];

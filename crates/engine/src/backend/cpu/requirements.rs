@@ -72,7 +72,8 @@ impl Requirements {
         let rounds = options.sequences * layout.count(Kept::State) * replay;
         Self {
             key_values: (options.pages() * layout.page_bytes()) as u64,
-            recurrent: ((options.sequences + options.snapshots) * layout.state_bytes() + rounds) as u64,
+            recurrent: ((options.sequences + options.snapshots) * layout.state_bytes() + rounds)
+                as u64,
             activations: activations as u64,
         }
     }

@@ -1,5 +1,5 @@
 // What a sampler needs of a row of logits: the most likely tokens by rank, and sums of the weights of all tokens, to
-// the bit as the host computes them (text::sampling), so that the host draws the token that it would draw from
+// the bit as the host computes them (engine::sampling), so that the host draws the token that it would draw from
 // the whole row.
 #include "common.cuh"
 
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(1024) rank_final(const __grid_const
     for (uint32_t i = threadIdx.x; i < KEPT; i += blockDim.x) a.out[i] = keys[i];
 }
 
-// e^x for x <= 0, operation by operation as text::sampling::math has it.
+// e^x for x <= 0, operation by operation as engine::sampling::math has it.
 __device__ inline float exp_negative(float x) {
     constexpr float LEAST = -87.0f, LOG2_E = 1.44269504088896340736f, ROUND = 12582912.0f;
     float clamped = x > LEAST ? x : LEAST;

@@ -178,8 +178,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(600))]
-
         #[test]
         fn windows_of_a_word_are_the_word(
             merges in proptest::collection::vec((0usize..40, 0usize..40), 0..60),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 const LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 120;
+const DECISION_LINES_MAX: usize = 12;
 
 /// Folders and files that may contain `unsafe`, relative to the workspace.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -83,7 +84,7 @@ const RULES: &[Rule] = &[
     unsafe_where_allowed,
     dependencies_point_down,
     rooms_point_down,
-    indexed,
+    short_decisions,
     opens_regular_files,
 ];
 
@@ -193,23 +194,30 @@ fn rooms_point_down(source: &Source) -> Breaches {
     })
 }
 
-/// The index of the decisions names every section, by topic and with its day.
-fn indexed(source: &Source) -> Breaches {
+/// The decisions stay readable: the contents name each, each has at most [`DECISION_LINES_MAX`] lines, and no line has
+/// more than [`COLUMNS_MAX`] columns.
+fn short_decisions(source: &Source) -> Breaches {
     if source.path != "docs/decisions.md" {
         return Vec::new();
     }
-    let entries: Vec<&str> = source
-        .text
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("- 20").and_then(|dated| dated.get("yy-mm-dd ".len()..))
-        })
-        .collect();
-    numbered(source, |line| {
-        let heading = line.strip_prefix("## ").filter(|heading| *heading != "Index")?;
-        let missing = !entries.contains(&heading);
-        missing.then(|| format!("not in the index; add \"- DAY {heading}\" under its topic"))
-    })
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (contents, decisions) = source.text.split_once("\n### ").unwrap_or((&source.text, ""));
+    let contents = words(contents);
+    let mut breaches = numbered(source, |line| {
+        (line.chars().count() > COLUMNS_MAX).then(|| format!("more than {COLUMNS_MAX} columns"))
+    });
+    for decision in decisions.split("\n### ").filter(|decision| !decision.is_empty()) {
+        let (heading, body) = decision.split_once('\n').unwrap_or((decision, ""));
+        let body = body.split("\n## ").next().unwrap_or_default();
+        let lines = body.lines().filter(|line| !line.is_empty()).count();
+        if lines > DECISION_LINES_MAX {
+            breaches.push(format!(" {heading}: {lines} lines, at most {DECISION_LINES_MAX}"));
+        }
+        if !contents.contains(&words(heading)) {
+            breaches.push(format!(" {heading}: not in the contents"));
+        }
+    }
+    breaches
 }
 
 /// A pipe in the place of a data file would hold a thread for ever: data files are opened by `open_regular` and
@@ -300,6 +308,7 @@ fn every_rule_catches_a_breach() {
     let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
     let long = "//! Doc.\n".repeat(LINES_MAX + 1);
     let wide = format!("//! {}\n", "x".repeat(COLUMNS_MAX));
+    let decisions = |text: &str| source("docs/decisions.md", &format!("## Contents\n\n{text}"));
     let breaches: &[(Rule, Source)] = &[
         (short_enough, source("a.rs", &long)),
         (narrow_enough, source("a.rs", &wide)),
@@ -319,9 +328,14 @@ fn every_rule_catches_a_breach() {
             rooms_point_down,
             source("crates/engine/src/residency/a.rs", "use crate::backend::cuda::CudaBackend;\n"),
         ),
+        (short_decisions, decisions("One\n\n## Room\n\n### Other\n\nWhy.\n")),
         (
-            indexed,
-            source("docs/decisions.md", "## Index\n\n- 2026-11-21 One\n\n## One\n\n## Other\n"),
+            short_decisions,
+            decisions(&format!("One\n\n## Room\n\n### One\n\n{}", "Why.\n".repeat(13))),
+        ),
+        (
+            short_decisions,
+            decisions(&format!("One\n\n## Room\n\n### One\n\n{}\n", "x".repeat(121))),
         ),
         (
             opens_regular_files,

@@ -469,7 +469,6 @@ const WORDS: [&str; 34] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
     #[test]
     fn any_text_gives_the_same_events_however_it_is_cut(
         words in prop::collection::vec(0..WORDS.len(), 0..24),

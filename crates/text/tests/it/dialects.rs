@@ -485,7 +485,6 @@ const WORDS: [&str; 52] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
     #[test]
     fn any_text_gives_the_same_events_however_it_is_cut(
         words in prop::collection::vec(0..WORDS.len(), 0..20),

@@ -103,8 +103,6 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
-
     #[test]
     fn pieces_are_the_whole(text in text()) {
         TOKENIZERS.iter().for_each(|both| both.assert_equal(&text));

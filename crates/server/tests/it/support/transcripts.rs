@@ -1,7 +1,7 @@
 //! Transcripts: what every protocol sends for a script, byte for byte.
 //!
 //! A file per protocol and scenario has the request, the stream and the whole answer. After a change that is
-//! meant, `UPDATE_GOLDEN=1 cargo test -p flashmoe-server --test golden --test dialects` writes them anew, and the
+//! meant, `UPDATE_GOLDEN=1 cargo test -p flashmoe-server --test it -- golden dialects` writes them anew, and the
 //! difference is read before it is committed. Identifiers count and the clock stands still, so nothing else can differ.
 
 use std::fmt::Write;

@@ -6,7 +6,7 @@
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use store::cache::StoreCounters;
 use store::format::Checkpoint;
@@ -14,6 +14,7 @@ use store::{LayerId, timeline};
 
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
+use crate::drafts::{DraftCounters, DraftRoom, Drafter, StepTimes};
 use crate::model::config::{FeedForward, Mixer, ModelConfig};
 use crate::model::program::Stage;
 use crate::model::{Clock, Model, StageTimes};
@@ -57,6 +58,9 @@ pub struct Engine {
     given_layers: Vec<(LayerId, TableId)>,
     /// Where the time of passes went.
     clock: Clock,
+    /// Times of steps of answers, by rows.
+    step_times: StepTimes,
+    drafts: DraftCounters,
 }
 
 impl Engine {
@@ -70,8 +74,17 @@ impl Engine {
     ) -> Self {
         backend.prepare(Arc::clone(&model.program));
         let given_layers = model.program.given_layers();
-        let (chunk, ranked, clock) = (chunk.max(1), Ranked::default(), Clock::default());
-        Self { config, model, backend, chunk, ranked, given_layers, clock }
+        Self {
+            config,
+            model,
+            backend,
+            chunk: chunk.max(1),
+            ranked: Ranked::default(),
+            given_layers,
+            clock: Clock::default(),
+            step_times: StepTimes::default(),
+            drafts: DraftCounters::default(),
+        }
     }
 
     /// The model's shapes.
@@ -112,6 +125,67 @@ impl Engine {
         let single = runs.iter().all(|run| run.tokens.len() == 1);
         let purpose = if single { Purpose::Answers } else { Purpose::Prompt };
         self.forward_with(runs, purpose, cancel, &mut |_| {})
+    }
+
+    /// Most tokens of a run of [`Engine::step`]; 1 where the device, or its plan, has no rounds.
+    pub fn round_tokens(&self) -> usize {
+        self.backend.round_tokens()
+    }
+
+    /// Runs a step of answers: of each its next token, and behind it drafts of those that follow. [`Engine::logits`]
+    /// then answers for all of them. Each sequence has one run; of one with drafts [`Engine::keep_first`] may keep
+    /// less. Bits are those of single steps.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`].
+    pub fn step(&mut self, runs: &[Run<'_>], cancel: &dyn Cancel) -> Result<(), EngineError> {
+        let most = self.round_tokens();
+        for (index, run) in runs.iter().enumerate() {
+            let tokens = run.tokens.len();
+            if tokens > most {
+                let found = format!("a round of {tokens} tokens; {most} fit");
+                return Err(EngineError::Request(found));
+            }
+            if tokens > 1 && runs[..index].iter().any(|other| other.sequence == run.sequence) {
+                let found = "a round that is not its sequence's only run".to_owned();
+                return Err(EngineError::Request(found));
+            }
+        }
+        self.forward_with(runs, Purpose::Answers, cancel, &mut |_| {})
+    }
+
+    /// Drafts of what follows `text`, for the next step.
+    pub fn propose(&self, drafter: &mut Drafter, text: &[u32], room: DraftRoom) -> Vec<u32> {
+        let most = room.most.min(self.round_tokens() - 1);
+        let mut drafts = drafter.propose(text, DraftRoom { most, ..room }, &self.step_times);
+        let outside = |&token: &u32| token as usize >= self.config.vocabulary;
+        drafts.truncate(drafts.iter().position(outside).unwrap_or(drafts.len()));
+        drafts
+    }
+
+    /// A step of `rows` tokens took `time`, with its logits: what drafts are weighed by.
+    pub fn note_step(&mut self, rows: usize, time: Duration) {
+        self.step_times.note(rows, time);
+    }
+
+    /// Of the drafts of an answer in the last step, what was drawn from its rows.
+    pub fn note_drafts(&mut self, drafter: &mut Drafter, drafts: &[u32], drawn: &[u32]) {
+        let accepted = drafts.iter().zip(drawn).take_while(|(draft, token)| draft == token).count();
+        drafter.note(drafts.len(), accepted);
+        self.drafts.note(drafts.len(), accepted);
+    }
+
+    /// What became of drafts since the model was loaded.
+    pub fn draft_counters(&self) -> DraftCounters {
+        self.drafts
+    }
+
+    /// Keeps the first `tokens` of the last step's run of a sequence, and nothing of its other tokens.
+    ///
+    /// # Errors
+    /// The last batch of the sequence was no step of several tokens.
+    pub fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        self.backend.keep_first(sequence, tokens)
     }
 
     /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::sequences_mut`]). No other may be in

@@ -1,9 +1,11 @@
-//! One sequence, one answer: prefill, then token by token until something ends it.
+//! One sequence, one answer: prefill, then token by token, or round by round, until something ends it.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use crate::EngineError;
 use crate::backend::{Cancel, Run, SequenceId};
+use crate::drafts::{DraftRoom, Drafter};
 use crate::engine::{Engine, PrefillProgress};
 use text::constraint::CallWatch;
 use text::sampling::Sampler;
@@ -38,6 +40,8 @@ pub struct Drawing<'a> {
     pub sampler: Sampler,
     /// Watches over calls that begin.
     pub calls: Option<CallWatch>,
+    /// Drafts tokens to compute together with the next; they change no token.
+    pub drafter: Option<Drafter>,
     /// Receives every token of the sequence: for penalties, and for the caller.
     pub history: &'a mut Vec<u32>,
 }
@@ -67,7 +71,7 @@ pub fn generate(
     limits: &Limits,
     listeners: Listeners<'_>,
 ) -> Result<Finish, EngineError> {
-    let Drawing { mut sampler, mut calls, history } = drawing;
+    let Drawing { mut sampler, mut calls, mut drafter, history } = drawing;
     let Listeners { cancel, progress, each } = listeners;
     if prompt.is_empty() {
         return Err(EngineError::Request("the prompt is empty".to_owned()));
@@ -85,36 +89,78 @@ pub fn generate(
         last = length - 1;
         Ok(())
     })?;
-    for _ in 0..limits.tokens {
-        let position = engine.sequence_length(sequence);
-        let free = calls.as_ref().is_none_or(|watch| !watch.in_call());
-        let token = match if free { engine.draw(last, &mut sampler) } else { None } {
-            Some(token) => token?,
-            None => {
-                let logits = engine.logits(&[last])?;
-                let sampled = match &mut calls {
-                    Some(watch) => watch.sample(&mut sampler, logits, history),
-                    None => sampler.sample(logits, history),
-                };
-                sampled.map_err(|error| EngineError::Sampling { position, reason: error })?.token
+    let vocabulary = engine.config().vocabulary;
+    // The row of the last batch after which the next token is drawn; those behind it have run the drafts.
+    let (mut row, mut drafts) = (last, Vec::new());
+    let (mut left, mut began) = (limits.tokens, None::<Instant>);
+    while left > 0 {
+        let held = engine.sequence_length(sequence) - drafts.len();
+        let free = drafts.is_empty() && calls.as_ref().is_none_or(|watch| !watch.in_call());
+        let chosen = if free { engine.draw(row, &mut sampler) } else { None };
+        let mut chosen = chosen.transpose()?;
+        let logits = match chosen {
+            Some(_) => &mut [],
+            None => engine.logits(&(row..=row + drafts.len()).collect::<Vec<_>>())?,
+        };
+        let time = began.map(|began| began.elapsed());
+        let (mut kept, mut finish, mut token) = (0, None, 0);
+        while finish.is_none() && left > 0 {
+            let position = held + kept;
+            token = match chosen.take() {
+                Some(token) => token,
+                None => {
+                    let logits = &mut logits[kept * vocabulary..(kept + 1) * vocabulary];
+                    let sampled = match &mut calls {
+                        Some(watch) => watch.sample(&mut sampler, logits, history),
+                        None => sampler.sample(logits, history),
+                    };
+                    let failed = |reason| EngineError::Sampling { position, reason };
+                    sampled.map_err(failed)?.token
+                }
+            };
+            if let Some(watch) = &mut calls {
+                watch.accept(token);
+            }
+            history.push(token);
+            left -= 1;
+            let flow = each(token);
+            finish = if limits.end_tokens.contains(&token) {
+                Some(Finish::End)
+            } else if flow.is_break() {
+                Some(Finish::Stopped)
+            } else {
+                (position == limits.context).then_some(Finish::Full)
+            };
+            kept += 1;
+            if drafts.get(kept - 1) != Some(&token) {
+                break;
+            }
+        }
+        if let Some(time) = time {
+            engine.note_step(drafts.len() + 1, time);
+        }
+        if kept <= drafts.len() {
+            engine.keep_first(sequence, kept)?;
+        }
+        if let (Some(drafter), false) = (&mut drafter, drafts.is_empty()) {
+            let drawn = &history[history.len() - kept..];
+            engine.note_drafts(drafter, &drafts, drawn);
+        }
+        if let Some(finish) = finish {
+            return Ok(finish);
+        }
+        drafts = match &mut drafter {
+            None => Vec::new(),
+            Some(drafter) => {
+                let free = limits.context - engine.sequence_length(sequence) - 1;
+                let room = DraftRoom { most: free.min(left.saturating_sub(1)), others: 0 };
+                engine.propose(drafter, history, room)
             }
         };
-        if let Some(watch) = &mut calls {
-            watch.accept(token);
-        }
-        history.push(token);
-        let flow = each(token);
-        if limits.end_tokens.contains(&token) {
-            return Ok(Finish::End);
-        }
-        if flow.is_break() {
-            return Ok(Finish::Stopped);
-        }
-        if position == limits.context {
-            return Ok(Finish::Full);
-        }
-        engine.forward(&[Run { sequence, tokens: &[token] }], cancel)?;
-        last = 0;
+        began = Some(Instant::now());
+        let tokens = [&[token], &drafts[..]].concat();
+        engine.step(&[Run { sequence, tokens: &tokens }], cancel)?;
+        row = 0;
     }
     Ok(Finish::Length)
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::EngineError;
 use crate::backend::{SequenceId, Snapshot};
+use crate::drafts::{Drafter, Drafting};
 use crate::engine::Engine;
 use crate::generate::{Drawing, Finish, Limits, Listeners, generate};
 use text::Thinking;
@@ -54,6 +55,8 @@ pub struct AnswerOptions<'a> {
     pub end_tokens: &'a [u32],
     /// Tools that calls are held to, once the answer begins one.
     pub tools: Option<OfferedTools<'a>>,
+    /// How tokens are drafted; `None` for not at all.
+    pub drafting: Option<&'a Drafting>,
 }
 
 /// Tools of one answer.
@@ -136,7 +139,8 @@ impl Session {
             count += 1;
             each(token)
         };
-        let drawing = Drawing { sampler, calls, history: &mut history };
+        let drafter = options.drafting.map(Drafter::new);
+        let drawing = Drawing { sampler, calls, drafter, history: &mut history };
         let listeners = Listeners { cancel, progress, each: &mut counted };
         let finish = generate(engine, self.sequence, &prompt[held..], drawing, &limits, listeners)?;
         history.truncate(engine.sequence_length(self.sequence));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::drafts::DraftCounters;
 use engine::engine::Engine;
 use engine::session::AnswerReport;
 use store::cache::{PrefetchCounters, QueueCounters, StoreCounters};
@@ -12,12 +13,13 @@ use crate::plan::machine::ProcessMemory;
 /// Counters at the start of an answer.
 pub(crate) struct Account {
     before: StoreCounters,
+    drafts: DraftCounters,
 }
 
 impl Account {
     /// Remembers where the counters stand.
     pub(crate) fn start(engine: &Engine) -> Self {
-        Self { before: engine.counters() }
+        Self { before: engine.counters(), drafts: engine.draft_counters() }
     }
 
     /// What the answer cost.
@@ -31,9 +33,10 @@ impl Account {
         let device = tiers(&spent);
         let prefetched = prefetched(&spent.device.prefetched);
         let queue = queue(&spent.device.queue);
+        let drafts = drafts(&engine.draft_counters().since(&self.drafts));
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue} \
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{drafts} \
              · read {} · peak memory {}",
             report.prompt_tokens,
             report.reused_tokens,
@@ -95,6 +98,16 @@ fn queue(counters: &QueueCounters) -> String {
     )
 }
 
+/// What became of drafts, for the line; nothing where none were computed.
+fn drafts(counters: &DraftCounters) -> String {
+    let &DraftCounters { rounds, drafted, accepted } = counters;
+    if *counters == DraftCounters::default() {
+        return String::new();
+    }
+    let share = 100.0 * accepted as f64 / drafted.max(1) as f64;
+    format!(" · drafts {accepted} of {drafted} accepted ({share:.1} %) in {rounds} rounds")
+}
+
 /// Tokens per second; zero when nothing was done.
 pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
@@ -138,6 +151,14 @@ mod tests {
             line,
             " · 900 dispatches (700 recorded ahead) in 12 submissions, 3 waits (1.23 s)"
         );
+    }
+
+    #[test]
+    fn drafts_are_said_where_there_were_any() {
+        assert_eq!(drafts(&DraftCounters::default()), "");
+        let counters = DraftCounters { rounds: 5, drafted: 32, accepted: 24 };
+        let line = drafts(&counters);
+        assert_eq!(line, " · drafts 24 of 32 accepted (75.0 %) in 5 rounds");
     }
 
     #[test]

@@ -184,12 +184,14 @@ impl Terminal {
         if let Some(temperature) = self.temperature {
             options.temperature = temperature;
         }
+        let drafting = self.plan.arguments.draft.drafting();
         let options = AnswerOptions {
             sampling: &options,
             max_tokens: arguments.max_tokens.unwrap_or(context),
             context,
             end_tokens: &self.language.end_tokens,
             tools: None,
+            drafting: drafting.as_ref(),
         };
         let mut printer = AnswerPrinter::new(
             &self.language,

@@ -36,7 +36,8 @@ pub use prepared::Listing;
 pub enum Purpose {
     /// Given text: prompts, and what is scored.
     Prompt,
-    /// The next token of each of several answers: every run is one token.
+    /// The next token of each of several answers, each with drafts of the tokens behind it where the device computes
+    /// rounds ([`Backend::round_tokens`]): every run is a sequence's only one.
     Answers,
 }
 
@@ -107,6 +108,20 @@ pub trait Backend {
     /// another prompt go on from the end of an answer.
     fn answers_replay(&self) -> bool {
         true
+    }
+
+    /// Most tokens of a run of answers: the first, and drafts. 1 where the device computes no rounds.
+    fn round_tokens(&self) -> usize {
+        1
+    }
+    /// Keeps the first `tokens` of the last batch's run of `sequence`, which was a run of several tokens of an answer:
+    /// the sequence is as if the others had never been there. Once, before anything else is done with the sequence.
+    ///
+    /// # Errors
+    /// There was no such run.
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let _ = (sequence, tokens);
+        Err(EngineError::Request("this device computes no rounds".to_owned()))
     }
 
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device

@@ -136,6 +136,37 @@ impl CompressedLayout {
         [self.window_values(), self.window_values() + 2 * rows]
     }
 
+    /// Most tokens that write to different places of all windows and tails.
+    pub(crate) fn round_tokens(&self) -> usize {
+        let kept = self.places.iter().filter_map(|it| it.compression).map(|it| it.kept_tokens());
+        let window = (!self.places.is_empty()).then_some(self.window);
+        kept.chain(window).min().unwrap_or(usize::MAX)
+    }
+
+    /// The bytes of the state of all layers that the token at `position` writes over.
+    pub(crate) fn overwritten(&self, position: usize) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        let value = size_of::<f32>();
+        for place in &self.places {
+            let mut start = place.state * value;
+            let row = start + position % self.window * self.row_bytes();
+            ranges.push(row..row + self.row_bytes());
+            start += self.window_values() * value;
+            let Some(compression) = place.compression else { continue };
+            let keys = compression.overlap.then_some(self.index_dim);
+            for dim in std::iter::once(self.head_dim).chain(keys) {
+                let width = compression.width(dim) * value;
+                // Values, then gates.
+                for _ in 0..2 {
+                    let row = start + position % compression.kept_tokens() * width;
+                    ranges.push(row..row + width);
+                    start += self.tail_values(compression, dim) * value;
+                }
+            }
+        }
+        ranges
+    }
+
     /// The rows of a page, in the order of layers.
     pub(crate) fn strips(&self) -> Vec<Strips> {
         let mut strips = Vec::new();

@@ -127,6 +127,7 @@ impl Sequences {
             false => self.write_pages(memory, place, snapshot).map_err(Into::into)?,
         }
         self.places[place].length = Some(snapshot.length);
+        self.places[place].forget_round();
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use store::LayerId;
 
 use super::compressed_layout::CompressedLayout;
 use super::page_rows::{PageRows, Strips};
-use super::port::Memory;
+use super::port::{Memory, Region};
 use super::snapshot::PAGE_TOKENS;
 use super::window_ring::WindowRing;
 use super::window_rows::WindowRows;
@@ -76,6 +76,8 @@ pub(crate) struct SequenceLayout {
     sides: usize,
     /// Bytes of one position's keys in one layer.
     row: usize,
+    /// Heads of keys and values.
+    heads: usize,
     /// Values of a recurrent state, and of a convolution tail.
     state: usize,
     tail: usize,
@@ -134,12 +136,12 @@ impl SequenceLayout {
         let mut strips = vec![Strips::of_tokens(strips, heads * head / of_side)];
         strips.extend(compressed.strips());
         let rows = Arc::new(PageRows::new(strips));
-        Self { layers, counts, sides, row: heads * head, state, tail, windows, compressed, rows }
+        let row = heads * head;
+        Self { layers, counts, sides, row, heads, state, tail, windows, compressed, rows }
     }
 
     /// Layers of the model.
-    #[cfg(test)]
-    pub(super) fn layers(&self) -> usize {
+    pub(crate) fn layers(&self) -> usize {
         self.layers.len()
     }
 
@@ -268,6 +270,41 @@ impl SequenceLayout {
     /// Bytes of a snapshot's state.
     pub(crate) fn state_bytes(&self) -> usize {
         self.state_values() * size_of::<f32>()
+    }
+
+    /// Most tokens of a round: what each writes over in memory of a fixed size lies apart.
+    pub(super) fn round_tokens(&self) -> usize {
+        let windows = match &self.windows {
+            Windows::Rings(rings) => rings.iter().map(|ring| ring.part_tokens()).min(),
+            // Rows are moved to the front of their place before a step: where they were is not known afterwards.
+            Windows::Rows(rows) => rows.map(|_| 1),
+        };
+        windows.unwrap_or(usize::MAX).min(self.compressed.round_tokens())
+    }
+
+    /// What the token at `position` writes over in memory of a fixed size, but for recurrent states and convolution
+    /// tails. As many bytes of every token.
+    pub(super) fn overwritten(&self, place: usize, position: usize) -> Vec<Region> {
+        let mut regions = Vec::new();
+        if let Windows::Rings(rings) = &self.windows {
+            for (layer, ring) in rings.iter().enumerate() {
+                let rows = ring.rows(position, self.heads).map(|(start, bytes)| Region {
+                    place,
+                    memory: Memory::Ring(layer),
+                    start,
+                    bytes,
+                });
+                regions.extend(rows);
+            }
+        }
+        let compressed = self.compressed.overwritten(position).into_iter();
+        regions.extend(compressed.map(|range| Region {
+            place,
+            memory: Memory::Compressed,
+            start: range.start,
+            bytes: range.len(),
+        }));
+        regions
     }
 
     /// Where a part of a layer lies in a snapshot's state.

@@ -4,9 +4,8 @@
 //! batches of their tokens, and takes and restores snapshots ([`copies`]). Of a device it knows a few copies in its
 //! memory ([`port`]). No driver is known here.
 //!
-//! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. A batch of which the
-//! first tokens alone are kept would end there with a shorter length: pages need no more, and rings and states whose
-//! rows are written over would lie a few positions longer.
+//! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. Of a round of an
+//! answer the first tokens alone may be kept afterwards ([`rounds`]).
 
 mod compressed_layout;
 mod copies;
@@ -15,6 +14,7 @@ mod layout;
 mod page_rows;
 mod pool;
 mod port;
+mod rounds;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -30,6 +30,7 @@ use self::held_pages::HeldPages;
 pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
 use self::pool::Pool;
 pub(crate) use self::port::{Memory, Region, StateMemory};
+use self::rounds::Round;
 use self::snapshot::Page;
 pub(crate) use self::snapshot::SharedPage;
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
@@ -107,6 +108,10 @@ struct Place {
     base: usize,
     /// A sequence was here and nobody has asked since.
     ended: bool,
+    /// The last batch, where it was a round of which less may be kept.
+    round: Option<Round>,
+    /// Tokens at the end that recurrent states do not have yet: those of a round that were kept.
+    lag: usize,
 }
 
 /// All sequences of a backend, and what snapshots of them are made of.
@@ -168,6 +173,7 @@ impl Sequences {
         self.held.succeed(free);
         let place = &mut self.places[free];
         (place.length, place.base) = (Some(0), 0);
+        place.forget_round();
         Ok(SequenceId(free as u32))
     }
 
@@ -219,6 +225,7 @@ impl Sequences {
                 true => self.reserve(span)?,
                 false => self.held.note_written(span.sequence.place(), span.position),
             }
+            self.places[span.sequence.place()].round = None;
         }
         Ok(&self.spans)
     }
@@ -313,6 +320,7 @@ impl Sequences {
             if let Some(length) = &mut place.length {
                 *length += span.tokens;
             }
+            place.lag = place.round.as_ref().map_or(0, |_| span.tokens);
             if let (Some(rows), false) = (rows, answers) {
                 place.base = rows.base(span.end());
             }

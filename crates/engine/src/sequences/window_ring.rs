@@ -48,6 +48,18 @@ impl WindowRing {
         &mut bytemuck::cast_slice_mut(ring)[block % self.blocks * bytes..][..bytes]
     }
 
+    /// Where the rows of a position lie in the layer's part of the state, with their bytes: keys and values of `heads`.
+    pub(super) fn rows(
+        &self,
+        position: usize,
+        heads: usize,
+    ) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (block, row) = (position / PAGE_TOKENS % self.blocks, position % PAGE_TOKENS);
+        let (head_bytes, start) = (self.keys_bytes / heads, 2 * block * self.keys_bytes);
+        let bytes = head_bytes / PAGE_TOKENS;
+        (0..2 * heads).map(move |head| (start + head * head_bytes + row * bytes, bytes))
+    }
+
     /// The blocks that tokens at `positions` see, and the position where the first of them begins.
     pub(crate) fn seen<'s>(
         &self,

@@ -5,6 +5,8 @@ mod configuration;
 mod constrained;
 mod faults;
 mod hashed_layers;
+mod processor;
+mod rounds;
 mod routers;
 mod sequences;
 mod snapshots;

@@ -2,23 +2,16 @@
 //! together give the logits of a sequence computed alone in one go, to the bit. Method: golden checkpoints of both
 //! families, every way of cutting a text against the whole; what is freed is spoilt (debug builds).
 
-use crate::sequences;
+use crate::{processor, sequences};
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
-use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
+use engine::backend::cpu::KvType;
 use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
-use engine::model::Model;
 use engine::model::config::ModelConfig;
-use engine::model::mixture::expert_shapes;
-use engine::weights::Catalog;
-use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
-use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
-use store::trunk::LoadMode;
 
+use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
 const CASES: [&str; 5] = [
@@ -35,34 +28,6 @@ const ROUNDED: KvType = KvType::Fp8 { rotated: 16 };
 /// With keys and values of the default type.
 fn engine(case: &str) -> Engine {
     engine_of(case, KvType::F16, CONTEXT)
-}
-
-fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
-    let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
-    let config = ModelConfig::read(&checkpoint.config).unwrap();
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
-    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
-    options.slots = SlotBudget::Steps(1);
-    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
-    let limits = CpuOptions {
-        batch_tokens: 64,
-        logit_rows: 8,
-        sequences: 3,
-        snapshots: 6,
-        context,
-        kv_growth: KvGrowth::Grow,
-        kv_type,
-        delta_form: DeltaForm::Step,
-        top_k: config.moe.top_k,
-    };
-    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    let compute = Compute::new(options).unwrap();
-    let backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits);
-    Engine::new(config, model, Box::new(backend.unwrap()), 64)
 }
 
 #[test]
@@ -178,16 +143,6 @@ fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk()
         let paged = config.layers.len() - windows;
         assert_eq!(snapshot.page_bytes(), (paged * PAGE_TOKENS * 2 * row) as u64);
     }
-}
-
-/// Everything that a snapshot leaves on disk.
-fn file_of(snapshot: &Snapshot) -> Vec<u8> {
-    let mut file = Vec::new();
-    for page in 0..snapshot.full_pages() {
-        snapshot.write_page(page, &mut file).unwrap();
-    }
-    snapshot.write_rest(&mut file).unwrap();
-    file
 }
 
 /// A file names what it holds by the tokens before its point, and may be another client's to read: it is a function of

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DriverArguments, IoChoice, KvChoice,
-    KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, DriverArguments, IoChoice,
+    KvChoice, KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
     SlotCount, StorageChoice, memory_size,
 };
 
@@ -103,6 +103,16 @@ pub(crate) struct BenchArguments {
     /// models, without which a synthetic model's hit rates mean nothing
     #[arg(long, value_name = "SOURCE", default_value = "model")]
     pub(crate) routing: RoutingChoice,
+    /// Decode in rounds with a draft for each of these rates, of which so many are right as if a drafter had them: for
+    /// the cost of rounds, since nothing repeats in random tokens (processor)
+    #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = rate, num_args = 1..=7)]
+    pub(crate) accept: Vec<f64>,
+}
+
+/// A share of drafts.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
+    rate.ok_or_else(|| "a rate from 0 to 1".to_owned())
 }
 
 /// `--output`
@@ -161,6 +171,10 @@ impl BenchArguments {
                                         experts_per_token: self.experts_per_token.get(k).copied(),
                                         delta_rule: self.delta_rule,
                                         routing: self.routing,
+                                        draft: match self.accept[..] {
+                                            [] => DraftChoice::Off,
+                                            _ => DraftChoice::Ngram,
+                                        },
                                     });
                                 }
                             }

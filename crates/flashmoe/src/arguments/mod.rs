@@ -26,8 +26,8 @@ pub(crate) use driver::DriverArguments;
 pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use launch::{ClientChoice, LaunchArguments};
 pub(crate) use model::{
-    ArithmeticChoice, DeltaChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice, ModelArguments,
-    PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
+    ArithmeticChoice, DeltaChoice, DraftChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice,
+    ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
 };
 pub(crate) use models::{ListArguments, PullArguments, RemoveArguments, ShowArguments};
 pub(crate) use pack::PackArguments;

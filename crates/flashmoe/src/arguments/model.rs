@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engine::backend::cpu::KvType;
+use engine::drafts::{DraftSource, Drafting};
 
 use super::DriverArguments;
 use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size};
+use crate::failure::Failure;
 
 /// The model and how it is held.
 #[derive(Args, Clone, Debug)]
@@ -110,6 +112,38 @@ pub(crate) struct ModelArguments {
     /// generator fitted to real models, for benchmarks
     #[arg(long, value_name = "SOURCE", default_value = "model", help_heading = "Computation")]
     pub(crate) routing: RoutingChoice,
+    /// Compute drafts of the next tokens together with an answer's last one (processor); answers stay the same
+    #[arg(long, value_name = "SOURCE", default_value = "off", help_heading = "Computation")]
+    pub(crate) draft: DraftChoice,
+}
+
+impl ModelArguments {
+    /// Refuses drafts where nothing would draft.
+    pub(crate) fn refuse_drafts(&self, why: &str) -> Result<(), Failure> {
+        match self.draft {
+            DraftChoice::Off => Ok(()),
+            _ => Err(Failure::usage(format!("--draft: {why}"))),
+        }
+    }
+}
+
+/// `--draft`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DraftChoice {
+    /// None
+    Off,
+    /// What followed the longest suffix of prompt and answer where it occurred before
+    Ngram,
+    /// The same, no deeper than measurably pays
+    Auto,
+}
+
+impl DraftChoice {
+    /// How answers are drafted.
+    pub(crate) fn drafting(self) -> Option<Drafting> {
+        let measured = self == Self::Auto;
+        (self != Self::Off).then_some(Drafting { source: DraftSource::Suffix, measured })
+    }
 }
 
 /// How tokens are chosen. Defaults come from the model's generation_config.json.

@@ -21,6 +21,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     let mut model = arguments.model.clone();
     let needed = (ids.len() + arguments.greedy) as u32;
     model.context.get_or_insert(needed.max(1));
+    model.refuse_drafts("score computes given tokens, one by one behind them")?;
     let plan = Plan::resolve(&model, Seats::MEASUREMENT)?;
     plan.approximations().iter().for_each(|line| say(line));
     let vocabulary = plan.config.vocabulary;

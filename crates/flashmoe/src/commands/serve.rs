@@ -112,6 +112,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
             }),
             shared: shared_options(arguments, &plan, &name)?,
             panics: PANICS_MAX,
+            drafting: plan.arguments.draft.drafting(),
             log: log.clone(),
         };
         let worker = EngineWorker::start(loaded.engine, Arc::new(language), options);

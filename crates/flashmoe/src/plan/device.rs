@@ -11,8 +11,8 @@ use store::cache::StorePlan;
 use super::Part;
 use super::sweep::{LONGEST_CHUNK, Room};
 use crate::arguments::{
-    ByteSize, DeltaChoice, DeviceChoice, IoChoice, KvChoice, KvTypeChoice, ModelArguments,
-    PredictChoice, StorageChoice,
+    ByteSize, DeltaChoice, DeviceChoice, DraftChoice, IoChoice, KvChoice, KvTypeChoice,
+    ModelArguments, PredictChoice, StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -296,6 +296,10 @@ fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
             arguments.threads.is_some(),
             "--threads is the processor's: a GPU computes without threads of the host",
         ),
+        (
+            arguments.draft != DraftChoice::Off,
+            "--draft is the processor's: a step on a GPU computes one token of each answer, with no way back from more",
+        ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
 }
@@ -456,13 +460,21 @@ mod tests {
             ("--arithmetic int16", "--arithmetic", "f32"),
             ("--arithmetic f32", "--arithmetic", "f32"),
             ("--threads 2", "--threads", "without threads"),
+            ("--draft ngram", "--draft", "one token of each answer"),
+            ("--draft auto", "--draft", "one token of each answer"),
         ] {
             let what = processors_own(&parse(options)).expect(options);
             assert!(what.starts_with(flag) && what.contains(instead), "{options}: {what}");
         }
-        for options in
-            ["", "--kv ahead", "--kv grow", "--kv-type f32", "--delta-rule step", "--slots 64"]
-        {
+        for options in [
+            "",
+            "--draft off",
+            "--kv ahead",
+            "--kv grow",
+            "--kv-type f32",
+            "--delta-rule step",
+            "--slots 64",
+        ] {
             assert_eq!(processors_own(&parse(options)), None, "{options}");
         }
     }

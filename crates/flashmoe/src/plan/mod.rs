@@ -18,6 +18,7 @@ use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
 use engine::backend::cuda::{self, CudaOptions, Prediction};
 use engine::backend::gpu;
+use engine::drafts::ROUND_TOKENS;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
@@ -27,8 +28,8 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, KvChoice, KvTypeChoice, ModelArguments,
-    PredictChoice, RoutingChoice, StorageChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice, KvTypeChoice,
+    ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::progress::tell;
@@ -469,6 +470,10 @@ fn backend_options(
             Some(DeltaChoice::Chunked) => DeltaForm::Chunked,
         },
         top_k,
+        round_tokens: match arguments.draft {
+            DraftChoice::Off => 1,
+            DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
+        },
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {
@@ -508,7 +513,8 @@ fn backend_options(
             fits.clamp(low, high).min(options.context)
         }
     }
-    .max(sequences);
+    .max(sequences)
+    .max(options.round_tokens);
     Ok(options)
 }
 

@@ -98,6 +98,11 @@ fn write_status(page: &mut Exposition, status: &Status) {
         |page: &mut Exposition, name, help, value: u64| page.single(name, "counter", help, value);
     count(page, "prompt_tokens_total", "Prompt tokens computed.", status.prompt_tokens);
     count(page, "generation_tokens_total", "Tokens generated.", status.generated_tokens);
+    let drafts = &status.drafts;
+    count(page, "draft_rounds_total", "Steps of answers that had drafts.", drafts.rounds);
+    count(page, "draft_tokens_total", "Tokens drafted.", drafts.drafted);
+    let accepted = "Drafted tokens that were drawn.";
+    count(page, "draft_tokens_accepted_total", accepted, drafts.accepted);
     let panics = "Panics of the engine; each ended the requests that were at work.";
     count(page, "engine_panics_total", panics, status.panics);
     count(page, "requests_refused_total", "Refused: the queue was full.", status.refused);
@@ -357,6 +362,11 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
         "prefill_rate": status.prefill_rate,
         "prompt_tokens": status.prompt_tokens,
         "generated_tokens": status.generated_tokens,
+        "drafts": {
+            "rounds": status.drafts.rounds,
+            "drafted": status.drafts.drafted,
+            "accepted": status.drafts.accepted,
+        },
         "prefix": {
             "snapshots": status.prefix.snapshots,
             "snapshot_bytes": status.prefix.snapshot_bytes,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::SequenceId;
+use engine::drafts::{Drafter, Drafting};
 use engine::engine::{Engine, Pass};
 use store::cache::StoreCounters;
 use text::constraint::ConstraintError;
@@ -32,6 +33,17 @@ pub(super) enum Doing {
     /// It decodes; the token to run next.
     Decode(u32),
 }
+
+/// The tokens that a round gave.
+pub(super) struct Round {
+    /// Of each, the time since the one before.
+    pub(super) times: Vec<Duration>,
+    /// Why the answer is complete, if it is, or cannot go on.
+    pub(super) end: Result<Option<FinishReason>, Fault>,
+}
+
+/// A drawn token, and the most likely ones where they are asked for.
+pub(super) type Drawn = (Sampled, Vec<sampling::TokenLogprob>);
 
 /// Why a job cannot go on.
 #[derive(Debug)]
@@ -76,6 +88,8 @@ pub(super) struct Active {
     answer: Answer,
     sampler: Sampler,
     guide: Option<Guide>,
+    /// Drafts its tokens, where drafts are asked for.
+    pub(super) drafter: Option<Drafter>,
     /// Tokens that come next, whatever the model thinks: the end of thoughts that were too long.
     forced: VecDeque<u32>,
     /// Tokens that end the answer.
@@ -116,7 +130,7 @@ impl Active {
         sequence: SequenceId,
         cached: usize,
         (share, layers): (Duration, usize),
-        before: StoreCounters,
+        (before, drafting): (StoreCounters, Option<&Drafting>),
     ) -> Self {
         let Waiting { job, domain, guide, outbox, since, .. } = waiting;
         let now = Instant::now();
@@ -130,6 +144,7 @@ impl Active {
             answer: Answer::new(Arc::clone(language), &job).expect("checked when it was submitted"),
             sampler,
             guide,
+            drafter: drafting.map(Drafter::new),
             forced: VecDeque::new(),
             tokens: job.prompt.tokens.to_vec(),
             doing: Doing::Prefill(None),
@@ -263,10 +278,7 @@ impl Active {
     }
 
     /// Draws the next token from its logits.
-    pub(super) fn sample(
-        &mut self,
-        logits: &mut [f32],
-    ) -> Result<(Sampled, Vec<sampling::TokenLogprob>), Fault> {
+    pub(super) fn sample(&mut self, logits: &mut [f32]) -> Result<Drawn, Fault> {
         let position = self.tokens.len();
         let biased = !self.job.sampling.logit_bias.is_empty();
         let field = match self.job.constraint {
@@ -339,6 +351,37 @@ impl Active {
         let full =
             held == context || self.job.max_tokens.is_some_and(|most| self.generated >= most);
         (self.answer.reason().or(full.then_some(FinishReason::Length)), now - since)
+    }
+
+    /// Most drafts that can still become tokens, in a sequence of `context` tokens.
+    pub(super) fn draft_room(&self, context: usize) -> usize {
+        let left = self.job.max_tokens.map_or(usize::MAX, |most| most - self.generated);
+        // The last token is not yet in the sequence, and one more than those in the sequence can be drawn.
+        (context - self.tokens.len()).min(left.saturating_sub(1))
+    }
+
+    /// Draws tokens from the rows of a round, in order, and takes each, until one is not what the next row ran, or
+    /// the answer is complete. The first row ran the last token, the others `drafts`.
+    pub(super) fn take_round<'l>(
+        &mut self,
+        rows: impl Iterator<Item = &'l mut [f32]>,
+        drafts: &[u32],
+        context: usize,
+    ) -> Round {
+        let mut times = Vec::with_capacity(drafts.len() + 1);
+        for (place, logits) in rows.enumerate() {
+            let (sampled, top) = match self.sample(logits) {
+                Ok(drawn) => drawn,
+                Err(fault) => return Round { times, end: Err(fault) },
+            };
+            let token = sampled.token;
+            let (reason, time) = self.accept(sampled, &top, context);
+            times.push(time);
+            if reason.is_some() || drafts.get(place) != Some(&token) {
+                return Round { times, end: Ok(reason) };
+            }
+        }
+        Round { times, end: Ok(None) }
     }
 
     /// When its work began.

@@ -136,7 +136,7 @@ impl Scheduler {
             sequence,
             cached,
             (share, layers),
-            counters,
+            (counters, self.drafting.as_ref()),
         );
         self.status.measures.queue.add_time(active.queued());
         let layers = self.engine.config().layers.len();
@@ -336,6 +336,7 @@ impl Scheduler {
             self.status.decode_rate = 0.0;
         }
         self.status.experts = self.engine.counters();
+        self.status.drafts = self.engine.draft_counters();
         let counters = &self.prefix.counters;
         let prefix = &mut self.status.prefix;
         prefix.saved = counters.saved;

@@ -23,6 +23,7 @@ mod queue;
 mod scheduler;
 mod shared;
 mod status;
+mod step;
 mod worker;
 
 pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};

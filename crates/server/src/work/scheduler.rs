@@ -11,18 +11,19 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::{Cancel, Run, SequenceId};
+use engine::drafts::Drafting;
 use engine::engine::Engine;
 use store::timeline;
 use text::Language;
-use text::sampling::Sampled;
 use tokio::sync::mpsc;
 
-use super::active::{Active, Chunk, Doing, Fault};
+use super::active::{Active, Chunk, Doing};
 use super::disk::{DiskTier, Level};
 use super::outbox::Outbox;
 use super::panics::{Panics, Round};
 use super::prefix::{Place, PrefixCache};
 use super::shared::Shared;
+use super::step::Rows;
 use super::{Event, FinishReason, JobError, Status};
 
 /// Tokens between snapshots on the way through a long prompt.
@@ -45,16 +46,6 @@ pub(super) const STATUS_INTERVAL: Duration = Duration::from_millis(50);
 const SPILL_AFTER: Duration = Duration::from_secs(10);
 /// A prefix that another job is computing is worth waiting for from this many tokens on.
 pub(super) const WORTH_WAITING: usize = 64;
-
-/// Cancels a step when the clients of all its answers have gone.
-struct Gone<'a>(Vec<&'a Outbox>, &'a Shared);
-
-impl Cancel for Gone<'_> {
-    fn is_cancelled(&self) -> bool {
-        self.1.beat();
-        self.0.iter().all(|outbox| outbox.is_closed())
-    }
-}
 
 /// Cancels a layer of a prompt when its client has gone, or the server stops: the chunk would be lost in any case.
 struct Abandoned<'a>(&'a Outbox, &'a Shared);
@@ -82,8 +73,10 @@ pub(super) struct Scheduler {
     /// Index of the job whose chunk the device holds between two layers.
     pub(super) on_device: Option<usize>,
     /// Prefill time since the last decode step, and that step's time.
-    since_step: Duration,
-    step_time: Duration,
+    pub(super) since_step: Duration,
+    pub(super) step_time: Duration,
+    /// How answers are drafted; `None` for not at all.
+    pub(super) drafting: Option<Drafting>,
     /// Sequences of the jobs that the thread works for: a panic ends these.
     pub(super) at_work: Vec<SequenceId>,
     /// The way to the client of a job that is between queue, sequence and end.
@@ -100,10 +93,10 @@ impl Scheduler {
         engine: Engine,
         language: Arc<Language>,
         shared: Arc<Shared>,
-        context: usize,
-        sequences: usize,
+        (context, sequences): (usize, usize),
         disk: Option<DiskTier>,
         panics: Panics,
+        drafting: Option<Drafting>,
     ) -> Self {
         Self {
             engine,
@@ -119,6 +112,7 @@ impl Scheduler {
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            drafting,
             at_work: Vec::with_capacity(sequences),
             in_hand: None,
             panics,
@@ -395,7 +389,7 @@ impl Scheduler {
             self.finish(index, FinishReason::Length);
             return;
         }
-        self.draw(&[(index, tokens - 1)]);
+        self.draw(&[Rows { index, first: tokens - 1, drafts: Vec::new() }]);
     }
 
     /// Tells the client what the model said of the prompt's tokens after each of the last chunk's; false when that
@@ -433,116 +427,5 @@ impl Scheduler {
             }
         }
         true
-    }
-
-    /// One token of every answer, computed together.
-    fn step(&mut self, answers: &[usize]) {
-        self.works_for(answers);
-        let started = Instant::now();
-        let pages = answers.len() * self.engine.backend().batch_pages(1);
-        self.make_room(false, |room| room.pages >= pages);
-        let tokens: Vec<[u32; 1]> = answers
-            .iter()
-            .map(|&index| match self.active[index].doing {
-                Doing::Decode(token) => [token],
-                Doing::Prefill(_) => unreachable!("only answers are decoded"),
-            })
-            .collect();
-        let runs = answers.iter().zip(&tokens);
-        let runs =
-            runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
-        let runs: Vec<_> = runs.collect();
-        let waiting = answers.iter().map(|&index| &self.active[index].outbox).collect();
-        let gone = Gone(waiting, &self.shared);
-        let answers_at_once = [("answers", answers.len() as u64), ("", 0), ("", 0)];
-        let span = timeline::span("decode step", answers_at_once);
-        let before = self.engine.stage_times();
-        let result = self.engine.forward(&runs, &gone);
-        self.status.decode_stages.add(self.engine.stage_times().since(before));
-        drop(span);
-        self.step_time = started.elapsed();
-        self.status.decode_time += self.step_time;
-        self.since_step = Duration::ZERO;
-        match result {
-            Ok(()) => {
-                let rate = answers.len() as f64 / self.step_time.as_secs_f64().max(1e-9);
-                let before = self.status.decode_rate;
-                self.status.decode_rate =
-                    if before == 0.0 { rate } else { 0.8 * before + 0.2 * rate };
-                let rows = answers.iter().enumerate();
-                let rows: Vec<_> = rows.map(|(row, &index)| (index, row)).collect();
-                self.draw(&rows);
-            }
-            // A pass that stopped half-way leaves all its sequences undefined.
-            Err(EngineError::Cancelled) => {
-                for &index in answers.iter().rev() {
-                    self.cancel(index, false);
-                }
-            }
-            Err(error) => {
-                let error = error.into();
-                for &index in answers.iter().rev() {
-                    self.fail(index, &error);
-                }
-            }
-        }
-    }
-
-    /// Draws the next token of jobs, each with its row of the batch; ends those that are complete.
-    fn draw(&mut self, rows: &[(usize, usize)]) {
-        let started = Instant::now();
-        let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
-        let on_device = |&(index, row): &(usize, usize)| {
-            let token = self.active[index].draw(&mut self.engine, row)?;
-            let sampled = token.map(|token| (Sampled { token, logprob: None }, Vec::new()));
-            Some(sampled.map_err(Fault::from))
-        };
-        let mut drawn: Vec<_> = rows.iter().map(on_device).collect();
-        let left: Vec<usize> = (0..rows.len()).filter(|&at| drawn[at].is_none()).collect();
-        if !left.is_empty() {
-            let vocabulary = self.engine.config().vocabulary;
-            let places: Vec<usize> = left.iter().map(|&at| rows[at].1).collect();
-            let began = Instant::now();
-            let logits = self.engine.logits(&places);
-            self.status.head_time += began.elapsed();
-            match logits {
-                Ok(logits) => {
-                    for (&at, logits) in left.iter().zip(logits.chunks_exact_mut(vocabulary)) {
-                        drawn[at] = Some(self.active[rows[at].0].sample(logits));
-                    }
-                }
-                Err(error) => {
-                    let error = error.into();
-                    for &(index, _) in rows.iter().rev() {
-                        self.fail(index, &error);
-                    }
-                    return;
-                }
-            }
-        }
-        self.status.draw_time += started.elapsed();
-        // From the last, so that ending one does not move those still to come.
-        let drawn: Vec<_> = drawn.into_iter().flatten().collect();
-        for (&(index, _), drawn) in rows.iter().zip(drawn).rev() {
-            let (sampled, top) = match drawn {
-                Ok(drawn) => drawn,
-                Err(error) => {
-                    self.fail(index, &error);
-                    continue;
-                }
-            };
-            let active = &mut self.active[index];
-            let sequence = active.sequence;
-            let first = active.is_silent();
-            let (reason, time) = active.accept(sampled, &top, self.context);
-            self.status.generated_tokens += 1;
-            let measures = &mut self.status.measures;
-            if first { &mut measures.first_token } else { &mut measures.token }.add_time(time);
-            if let Some(reason) = reason {
-                self.finish(index, reason);
-            }
-            // Its token is taken: a panic over the next one is not its own.
-            self.at_work.retain(|other| *other != sequence);
-        }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use engine::drafts::DraftCounters;
 use engine::model::StageTimes;
 use store::cache::StoreCounters;
 
@@ -109,6 +110,8 @@ pub struct Status {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// What became of drafted tokens.
+    pub drafts: DraftCounters,
     /// Tokens per second over the last decode steps of all sequences together; 0 when idle.
     pub decode_rate: f64,
     /// Tokens per second of the running or last prefill.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::drafts::Drafting;
 use engine::engine::Engine;
 use engine::routing::Heat;
 use text::constraint::{ConstraintError, Grammars, Rule};
@@ -52,6 +53,8 @@ pub struct WorkerOptions {
     pub shared: Option<SharedOptions>,
     /// Panics of the engine within a minute from which on the server ends.
     pub panics: usize,
+    /// How answers are drafted; `None` for not at all. The engine must have rounds.
+    pub drafting: Option<Drafting>,
     /// Where lines of the log go; they have no text of prompts or answers.
     pub log: Log,
 }
@@ -109,7 +112,7 @@ impl EngineWorker {
         options: WorkerOptions,
     ) -> std::io::Result<Self> {
         let WorkerOptions { model, context, sequences, queue, system, on_full, .. } = options;
-        let (panics, log) = (options.panics, options.log);
+        let (panics, drafting, log) = (options.panics, options.drafting, options.log);
         let folders = (options.disk, options.shared);
         let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
@@ -121,7 +124,8 @@ impl EngineWorker {
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
             let panics = Panics::new(panics);
-            Scheduler::new(engine, words, for_thread, context, sequences, disk, panics).run();
+            let rooms = (context, sequences);
+            Scheduler::new(engine, words, for_thread, rooms, disk, panics, drafting).run();
         })?;
         let options = ServedModel { model, context, vocabulary, queue, system, on_full };
         let ends = &language.end_tokens;

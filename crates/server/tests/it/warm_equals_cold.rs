@@ -6,11 +6,13 @@
 //! docs/scheduling.md.
 #![allow(clippy::print_stdout, reason = "a run says what it did")]
 
-use crate::engine_support;
+use crate::{engine_support, oracle};
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+
+use oracle::Oracle;
 
 use engine_support::{Outcome, Setting, ask, collect, worker};
 use server::work::{DiskOptions, EngineWorker, Job, Priority, Prompt, SharedOptions, Worker};
@@ -36,6 +38,9 @@ struct Fuzz {
     restarts: usize,
     damaged: usize,
     tokens: (usize, usize),
+    /// Of a worker that reuses nothing, by the request's id.
+    expected: BTreeMap<String, Outcome>,
+    oracle: Oracle,
 }
 
 impl Fuzz {
@@ -112,10 +117,20 @@ impl Fuzz {
         job
     }
 
-    fn compare(&mut self, job: &Job, found: &Outcome, reference: &EngineWorker, seed: u64) {
+    /// A job, whose answer drafts know.
+    fn expected_job(&mut self, reference: &EngineWorker) -> Job {
+        let job = self.job();
         let mut cold = job.clone();
         cold.cache_prompt = false;
         let expected = ask(reference, cold);
+        let answer = expected.tokens.iter().map(|token| token.0);
+        self.oracle.learn(&job.prompt.tokens, answer);
+        self.expected.insert(job.id.clone(), expected);
+        job
+    }
+
+    fn compare(&mut self, job: &Job, found: &Outcome, seed: u64) {
+        let expected = &self.expected[&job.id];
         assert!(
             found.tokens == expected.tokens && !found.tokens.is_empty(),
             "seed {seed}, {}: {} tokens, {} of {} cached: {:?} instead of {:?} ({:?})",
@@ -172,6 +187,7 @@ fn damage(folder: &Path, fuzz: &mut Fuzz) {
 
 /// Gives how many snapshots came from the shared folder.
 fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
+    let oracle = Oracle::default();
     let folder = tempfile::tempdir().unwrap();
     let [own, shared] = ["own", "shared"].map(|name| folder.path().join(name));
     std::fs::create_dir(&own).unwrap();
@@ -183,9 +199,18 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
         golden: Some(golden),
         disk: Some(DiskOptions::new(own.join(number.to_string()), 7, 1 << 20)),
         shared: Some(SharedOptions::new(shared.clone(), 7, 1 << 20)),
+        // One worker drafts, and the folder's files are for both.
+        drafting: (number == 0).then(|| oracle.drafting(3)),
         ..Setting::default()
     };
-    let alone = Setting { sequences: 1, snapshots: 0, disk: None, shared: None, ..small(0) };
+    let alone = Setting {
+        sequences: 1,
+        snapshots: 0,
+        disk: None,
+        shared: None,
+        drafting: None,
+        ..small(0)
+    };
     let reference = worker(&alone);
     let mut both = [0, 1].map(|number| Some(worker(&small(number))));
     let mut fuzz = Fuzz {
@@ -197,6 +222,8 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
         restarts: 0,
         damaged: 0,
         tokens: (0, 0),
+        expected: BTreeMap::new(),
+        oracle: oracle.clone(),
     };
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     while fuzz.requests < requests {
@@ -215,23 +242,23 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
             }
             1..5 => {
                 let warm = both[number].as_ref().unwrap();
-                let job = fuzz.job();
+                let job = fuzz.expected_job(&reference);
                 let ticket = warm.submit(job.clone()).unwrap();
                 std::thread::sleep(Duration::from_micros(fuzz.below(12_000) as u64));
                 drop(ticket);
                 fuzz.cancelled += 1;
                 let retry = ask(warm, job.clone());
-                fuzz.compare(&job, &retry, &reference, seed);
+                fuzz.compare(&job, &retry, seed);
             }
             _ => {
                 let warm = both[number].as_ref().unwrap();
                 let count = 1 + fuzz.below(4);
-                let jobs: Vec<Job> = (0..count).map(|_| fuzz.job()).collect();
+                let jobs: Vec<Job> = (0..count).map(|_| fuzz.expected_job(&reference)).collect();
                 let tickets = jobs.iter().map(|job| warm.submit(job.clone()).unwrap());
                 let tickets: Vec<_> = tickets.collect();
                 for (job, ticket) in jobs.iter().zip(tickets) {
                     let found = collect(ticket);
-                    fuzz.compare(job, &found, &reference, seed);
+                    fuzz.compare(job, &found, seed);
                 }
             }
         }
@@ -247,6 +274,7 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
     );
     assert!(fuzz.reused * 3 > fuzz.requests, "little was reused: {}", fuzz.reused);
     assert!(sums["evicted"] > 0, "nothing was evicted: {sums:?}");
+    assert!(sums["accepted"] > 0 && sums["accepted"] < sums["drafted"], "{sums:?}");
     sums["from_shared"]
 }
 
@@ -264,6 +292,8 @@ fn stop(worker: EngineWorker, sums: &mut BTreeMap<&str, u64>) -> usize {
         ("evicted", status.prefix.evicted),
         ("from_disk", status.prefix.disk.restored),
         ("from_shared", status.prefix.shared.restored),
+        ("drafted", status.drafts.drafted),
+        ("accepted", status.drafts.accepted),
         ("rejected", status.prefix.disk.rejected + status.prefix.shared.rejected),
     ] {
         *sums.entry(name).or_default() += count;

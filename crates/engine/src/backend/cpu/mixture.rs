@@ -179,7 +179,7 @@ impl CpuBackend {
         self.prepare_input(layer, mixture, &shapes);
         self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
-        let phase = if single { Phase::Decode } else { Phase::Prefill };
+        let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
         let experts = self.experts.clone();
         let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
         if phase == Phase::Prefill {

@@ -13,6 +13,7 @@ mod mixture;
 mod ops;
 mod recover;
 mod registers;
+mod replay;
 mod requirements;
 mod shared;
 mod state;
@@ -32,6 +33,7 @@ use self::dense::DenseScratch;
 use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
 use self::registers::Registers;
+use self::replay::RoundScratch;
 pub use self::requirements::Requirements;
 use self::state::HostSequences;
 pub use self::state::KvGrowth;
@@ -69,6 +71,8 @@ pub struct CpuOptions {
     pub delta_form: DeltaForm,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
+    /// Most tokens of a round of an answer: its next token with drafts behind it. 1 for no drafts.
+    pub round_tokens: usize,
 }
 
 /// Runs models on the CPU.
@@ -98,6 +102,10 @@ pub struct CpuBackend {
     /// Where there is latent attention.
     latent: Option<LatentScratch>,
     routing: Routing,
+    /// Where there are rounds, and delta layers.
+    round: Option<RoundScratch>,
+    /// Whether the batch is a step of answers, whose runs of several tokens are rounds.
+    answers: bool,
     /// Output of a product that is added to a register, `[batch_tokens, hidden]`.
     projected: Vec<f32>,
     logits: Vec<f32>,
@@ -137,6 +145,8 @@ impl CpuBackend {
             dense: DenseScratch::new(&config, &options),
             latent: LatentScratch::new(&config, &options),
             routing: Routing::default(),
+            round: RoundScratch::new(&config, &options),
+            answers: false,
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
             inverse_frequencies: config.attention.rope.inverse_frequencies(),
@@ -210,7 +220,19 @@ impl Backend for CpuBackend {
         &mut self.sequences
     }
 
+    fn round_tokens(&self) -> usize {
+        self.options.round_tokens.min(self.sequences.round_tokens())
+    }
+
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let (sequences, memory) = self.sequences.split();
+        sequences.keep_first(memory, sequence, tokens)?;
+        self.sequences.cut_tails(sequence, tokens);
+        Ok(())
+    }
+
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+        self.catch_up(sequence);
         let (sequences, memory) = self.sequences.split();
         sequences.snapshot(memory, sequence)
     }
@@ -235,15 +257,23 @@ impl Backend for CpuBackend {
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
         let (tokens, residual) = self.sequences.resume(suspended);
+        self.answers = false;
         self.set_batch(tokens.into_iter());
         self.registers.get_mut(Register::Residual).copy_from_slice(&residual);
         Ok(())
     }
 
-    fn begin(&mut self, runs: &[Run<'_>], _purpose: Purpose) -> Result<(), EngineError> {
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
         self.sequences.begin(runs)?;
         self.set_batch(runs.iter().flat_map(|run| run.tokens).copied());
+        self.answers = purpose == Purpose::Answers;
+        if self.answers {
+            let (sequences, memory) = self.sequences.split();
+            let Ok(()) = sequences.begin_rounds(memory);
+        } else {
+            runs.iter().for_each(|run| self.catch_up(run.sequence));
+        }
         Ok(())
     }
 

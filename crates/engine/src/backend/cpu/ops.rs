@@ -1,13 +1,14 @@
 //! The operations of a program on the processor, one by one.
 
-use kernels::{DeltaInputs, MatmulJob, Tokens};
+use kernels::{Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens};
 use store::LayerId;
 
+use super::tiled::Tiled;
 use super::{CpuBackend, delta_shape};
 use crate::EngineError;
 use crate::backend::{Cancel, Register};
-use crate::model::program::{Op, Product};
-use crate::sequences::Part;
+use crate::model::program::{Op, Product, Stage};
+use crate::sequences::{Part, SequenceId};
 use crate::weights::{MatrixId, VectorId};
 
 impl CpuBackend {
@@ -139,10 +140,13 @@ impl CpuBackend {
         let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
         let weight = self.weights.vector(weight);
         for (run, span) in self.spans.iter().enumerate() {
-            let tail = self.sequences.convolution_tail(span.sequence, layer);
+            let (tail, replay) = self.sequences.convolution(span.sequence, layer);
             let rows = span.first * channels..(span.first + span.tokens) * channels;
             let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
             let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
+            if let Some(mut replay) = replay.filter(|_| self.answers && span.tokens > 1) {
+                replay.note_convolution(tail, x);
+            }
             self.compute.causal_convolution(tail, x, weight, kernel, out);
             self.sequences.keep(layer, Part::Tail, run);
         }
@@ -155,7 +159,6 @@ impl CpuBackend {
         let config = self.config.delta.as_ref().expect("a delta layer has a shape");
         for (run, span) in self.spans.iter().enumerate() {
             let rows = |width: usize| span.first * width..(span.first + span.tokens) * width;
-            let state = self.sequences.recurrent_state(span.sequence, layer);
             let (convolved, beta, decay, context) = self.registers.four(
                 Register::Convolved,
                 Register::Beta,
@@ -177,13 +180,64 @@ impl CpuBackend {
                 dt_bias: decay_bias,
             };
             let out = &mut context[rows(config.value_width())];
-            let form = self.options.delta_form;
-            match &mut self.tiled {
-                Some(tiled) => tiled.delta_rule(&self.compute, state, &inputs, form, out),
-                None => self.compute.delta_rule(&shape, state, &inputs, form, out),
+            let mut rule = Rule {
+                compute: &self.compute,
+                shape: &shape,
+                form: self.options.delta_form,
+                tiled: self.tiled.as_mut(),
+            };
+            let lag = self.sequences.lag(span.sequence);
+            let (state, replay) = self.sequences.recurrence(span.sequence, layer);
+            let (Some(mut replay), Some(scratch)) = (replay, &mut self.round) else {
+                rule.run(state, &inputs, out);
+                self.sequences.keep(layer, Part::State, run);
+                continue;
+            };
+            if lag > 0 {
+                let behind = &mut scratch.out[..lag * config.value_width()];
+                rule.step(state, &replay.rule(lag, decay_rate, decay_bias), behind);
             }
-            self.sequences.keep(layer, Part::State, run);
+            if self.answers && span.tokens > 1 {
+                replay.note_rule(convolved, inputs.a, inputs.b);
+                let head = state.len() / shape.value_heads;
+                self.compute.each_row(&mut scratch.state, head, |index, to| {
+                    to.copy_from_slice(&state[index * head..][..head]);
+                });
+                rule.step(&mut scratch.state, &inputs, out);
+            } else {
+                rule.run(state, &inputs, out);
+                self.sequences.keep(layer, Part::State, run);
+            }
         }
+    }
+
+    /// Applies what was kept of the last round of a sequence to its recurrent states.
+    pub(super) fn catch_up(&mut self, sequence: SequenceId) {
+        let lag = self.sequences.lag(sequence);
+        if lag > 0
+            && let Some(scratch) = &mut self.round
+        {
+            let config = self.config.delta.as_ref().expect("rounds of a delta layer");
+            let shape = delta_shape(config);
+            let behind = &mut scratch.out[..lag * config.value_width()];
+            for (number, layer) in self.program.layers.iter().enumerate() {
+                for op in layer.stage(Stage::Mixer) {
+                    let &Op::DeltaRule { decay_rate, decay_bias } = op else { continue };
+                    let layer = LayerId(number as u16);
+                    let (state, replay) = self.sequences.recurrence(sequence, layer);
+                    let Some(replay) = replay else { continue };
+                    let weights = [decay_rate, decay_bias].map(|id| self.weights.vector(id));
+                    let mut rule = Rule {
+                        compute: &self.compute,
+                        shape: &shape,
+                        form: self.options.delta_form,
+                        tiled: self.tiled.as_mut(),
+                    };
+                    rule.step(state, &replay.rule(lag, weights[0], weights[1]), behind);
+                }
+            }
+        }
+        self.sequences.caught_up(sequence);
     }
 
     fn gated_norm(&mut self, weight: VectorId) {
@@ -191,5 +245,45 @@ impl CpuBackend {
         let (z, context) = self.registers.pair(Register::Z, Register::Context);
         let context = &mut context[..z.len()];
         self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
+    }
+}
+
+/// The delta rule of a layer.
+struct Rule<'a> {
+    compute: &'a Compute,
+    shape: &'a DeltaShape,
+    form: DeltaForm,
+    /// Where value heads are in tiled order.
+    tiled: Option<&'a mut Tiled>,
+}
+
+impl Rule<'_> {
+    /// Tokens as they are computed in a run.
+    fn run(&mut self, state: &mut [f32], inputs: &DeltaInputs<'_>, out: &mut [f32]) {
+        match &mut self.tiled {
+            Some(tiled) => tiled.delta_rule(self.compute, state, inputs, self.form, out),
+            None => self.compute.delta_rule(self.shape, state, inputs, self.form, out),
+        }
+    }
+
+    /// Tokens with the bits of steps.
+    fn step(&mut self, state: &mut [f32], inputs: &DeltaInputs<'_>, out: &mut [f32]) {
+        if self.form == DeltaForm::Step {
+            return self.run(state, inputs, out);
+        }
+        let DeltaShape { value_heads, value_dim, .. } = *self.shape;
+        for (token, out) in out.chunks_exact_mut(value_heads * value_dim).enumerate() {
+            let at = token * inputs.qk_stride;
+            let gates = token * value_heads..(token + 1) * value_heads;
+            let one = DeltaInputs {
+                q: &inputs.q[at..],
+                k: &inputs.k[at..],
+                v: &inputs.v[token * inputs.v_stride..],
+                a: &inputs.a[gates.clone()],
+                b: &inputs.b[gates],
+                ..*inputs
+            };
+            self.run(state, &one, out);
+        }
     }
 }

@@ -7,20 +7,22 @@ use super::dense::DenseScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
 use super::registers::Registers;
+use super::replay::{ReplayShape, RoundScratch};
 use super::state::layout;
 use super::streams::StreamScratch;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::sequences::CompressedLayout;
+use crate::sequences::{CompressedLayout, Kept};
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requirements {
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// State of a fixed size of every sequence and snapshot: recurrent states, convolution tails, windows.
+    /// State of a fixed size of every sequence and snapshot: recurrent states, convolution tails, windows; and what
+    /// rounds leave to be applied.
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,
@@ -61,13 +63,17 @@ impl Requirements {
             + LatentScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
+            + RoundScratch::bytes(config, options)
             + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))
             // Batches put aside while another runs.
             + (options.sequences - 1) * tokens * streams * config.hidden * float
             + options.logit_rows * config.vocabulary * float;
+        let replay = ReplayShape::new(config, options).map_or(0, |shape| shape.values() * float);
+        let rounds = options.sequences * layout.count(Kept::State) * replay;
         Self {
             key_values: (options.pages() * layout.page_bytes()) as u64,
-            recurrent: ((options.sequences + options.snapshots) * layout.state_bytes()) as u64,
+            recurrent: ((options.sequences + options.snapshots) * layout.state_bytes() + rounds)
+                as u64,
             activations: activations as u64,
         }
     }

@@ -13,9 +13,10 @@ use kernels::{AttentionShape, KeyValueBlock, store_rows};
 use store::LayerId;
 
 use super::CpuOptions;
+use super::replay::{ReplayRows, ReplayShape};
 use crate::model::config::ModelConfig;
 use crate::sequences::{
-    CompressedLayout, Limits, PAGE_TOKENS, Part, Region, RowForm, SequenceId, SequenceLayout,
+    CompressedLayout, Kept, Limits, PAGE_TOKENS, Part, Region, RowForm, SequenceId, SequenceLayout,
     Sequences, SharedPage, StateMemory,
 };
 
@@ -39,11 +40,34 @@ pub(super) struct HostMemory {
     layout: Arc<SequenceLayout>,
     /// Empty until the place is first used.
     states: Vec<Vec<f32>>,
+    /// Where there are rounds, and delta layers.
+    replay: Option<ReplayShape>,
+    /// What the delta layers of each place were fed in a round; empty until its first.
+    replays: Vec<Vec<f32>>,
 }
 
 impl HostMemory {
     fn part(&mut self, sequence: SequenceId, layer: LayerId, part: Part) -> &mut [f32] {
         &mut self.states[sequence.place()][self.layout.range(layer, part)]
+    }
+
+    /// A part of a delta layer, with what the layer was fed in a round, where there are rounds.
+    fn delta_part(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        part: Part,
+    ) -> (&mut [f32], Option<ReplayRows<'_>>) {
+        let (place, layout) = (sequence.place(), &self.layout);
+        let range = layout.range(layer, part);
+        let rows = self.replay.map(|shape| {
+            let (all, values) = (&mut self.replays[place], shape.values());
+            if all.is_empty() {
+                *all = vec![0.0; layout.count(Kept::State) * values];
+            }
+            shape.rows(&mut all[layout.index(layer) * values..][..values])
+        });
+        (&mut self.states[place][range], rows)
     }
 
     fn bytes(&mut self, region: &Region) -> &mut [u8] {
@@ -121,6 +145,8 @@ impl HostSequences {
         let memory = HostMemory {
             layout: Arc::clone(&layout),
             states: (0..options.sequences).map(|_| Vec::new()).collect(),
+            replay: ReplayShape::new(config, options),
+            replays: (0..options.sequences).map(|_| Vec::new()).collect(),
         };
         let limits = Limits {
             sequences: options.sequences,
@@ -213,20 +239,39 @@ impl HostSequences {
         sequence: SequenceId,
         layer: LayerId,
     ) -> CompressedParts<'_> {
-        let HostMemory { layout, states } = &mut self.memory;
+        let HostMemory { layout, states, .. } = &mut self.memory;
         let state = &mut states[sequence.place()][layout.range(layer, Part::Compressed)];
         let pages = self.sequences.pages_mut(sequence);
         CompressedParts { layout: layout.compressed(), state, pages }
     }
 
-    /// `[kernel - 1, channels]` raw inputs before the next token.
-    pub(super) fn convolution_tail(&mut self, sequence: SequenceId, layer: LayerId) -> &mut [f32] {
-        self.memory.part(sequence, layer, Part::Tail)
+    /// `[kernel - 1, channels]` raw inputs before the next token, and what the layer was fed in a round.
+    pub(super) fn convolution(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+    ) -> (&mut [f32], Option<ReplayRows<'_>>) {
+        self.memory.delta_part(sequence, layer, Part::Tail)
     }
 
-    /// The recurrent state of a layer, in the layout of `kernels::delta`.
-    pub(super) fn recurrent_state(&mut self, sequence: SequenceId, layer: LayerId) -> &mut [f32] {
-        self.memory.part(sequence, layer, Part::State)
+    /// The recurrent state of a layer, in the layout of `kernels::delta`, and what the layer was fed in a round.
+    pub(super) fn recurrence(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+    ) -> (&mut [f32], Option<ReplayRows<'_>>) {
+        self.memory.delta_part(sequence, layer, Part::State)
+    }
+
+    /// Sets the convolution tails of a sequence to those behind the first `tokens` of its last round.
+    pub(super) fn cut_tails(&mut self, sequence: SequenceId, tokens: usize) {
+        for layer in (0..self.memory.layout.layers()).map(|layer| LayerId(layer as u16)) {
+            if self.memory.layout.kept(layer) == Kept::State
+                && let (tail, Some(rows)) = self.convolution(sequence, layer)
+            {
+                rows.set_tail(tokens, tail);
+            }
+        }
     }
 }
 

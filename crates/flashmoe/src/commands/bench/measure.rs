@@ -7,6 +7,7 @@ use engine::EngineError;
 use engine::backend::{Run, SequenceId, Snapshot};
 use engine::engine::Engine;
 use store::cache::StoreCounters;
+use text::sampling::Xoshiro256;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -68,6 +69,8 @@ pub(super) struct Bench<'a> {
     vocabulary: u64,
     chunk: usize,
     seed: u64,
+    /// Shares of drafts that are right, by their place in a round; empty for single steps.
+    accept: Vec<f64>,
     /// A context that has been computed: tests at its depth begin there, deeper ones go on from there.
     context: Option<Snapshot>,
 }
@@ -77,10 +80,11 @@ impl<'a> Bench<'a> {
         plan: &Plan,
         loaded: &'a mut Loaded,
         interrupt: &'a Interrupt,
-        seed: u64,
+        (seed, accept): (u64, &[f64]),
     ) -> Self {
         let (vocabulary, chunk) = (plan.config.vocabulary as u64, plan.backend.batch_tokens);
-        Self { loaded, interrupt, vocabulary, chunk, seed, context: None }
+        let accept = accept.to_vec();
+        Self { loaded, interrupt, vocabulary, chunk, seed, accept, context: None }
     }
 
     /// Runs a test; `number` decides its tokens.
@@ -104,7 +108,7 @@ impl<'a> Bench<'a> {
         let cached = cached_bytes();
         let started = Instant::now();
         let (check, passes) = if test.decode {
-            (self.decode(sequence, &tokens)?, tokens.len())
+            self.decode(sequence, &tokens)?
         } else {
             let passes = self.prefill(sequence, "prefill", &tokens)?;
             // Chunks are cut at multiples of their length: the last one began there, or at the depth.
@@ -163,8 +167,16 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Feeds given tokens one by one, looking at the logits of each as an answer would.
-    fn decode(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<u64, EngineError> {
+    /// Feeds given tokens one by one, or in rounds, looking at the logits of each as an answer would. Gives their hash
+    /// and the number of steps.
+    fn decode(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+    ) -> Result<(u64, usize), EngineError> {
+        if !self.accept.is_empty() {
+            return self.decode_rounds(sequence, tokens);
+        }
         let engine = &mut self.loaded.engine;
         let mut check = FNV_START;
         for &token in tokens {
@@ -175,7 +187,37 @@ impl<'a> Bench<'a> {
                 None => hash_logits(check, engine.logits(&[0])?),
             };
         }
-        Ok(check)
+        Ok((check, tokens.len()))
+    }
+
+    /// As [`Bench::decode`], with drafts that are right as often as was asked for.
+    fn decode_rounds(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+    ) -> Result<(u64, usize), EngineError> {
+        let (mut check, mut rounds, mut done) = (FNV_START, 0, 0);
+        let mut random = Xoshiro256::new(self.seed ^ FNV_START);
+        while done < tokens.len() {
+            let drafts = self.accept.len().min(tokens.len() - done - 1);
+            let right = |rate: &&f64| ((random.next_u64() >> 11) as f64) < **rate * 2f64.powi(53);
+            let kept = 1 + self.accept[..drafts].iter().take_while(right).count();
+            let mut run = tokens[done..=done + drafts].to_vec();
+            for wrong in &mut run[kept..] {
+                *wrong = (*wrong + 1) % self.vocabulary as u32;
+            }
+            let engine = &mut self.loaded.engine;
+            engine.step(&[Run { sequence, tokens: &run }], self.interrupt.flag())?;
+            let rows: Vec<usize> = (0..run.len()).collect();
+            let logits = engine.logits(&rows)?;
+            check = hash_logits(check, &logits[..kept * self.vocabulary as usize]);
+            if kept < run.len() {
+                engine.keep_first(sequence, kept)?;
+            }
+            done += kept;
+            rounds += 1;
+        }
+        Ok((check, rounds))
     }
 
     /// Gives the number of chunks.

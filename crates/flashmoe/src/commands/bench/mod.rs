@@ -58,7 +58,8 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             say(&format!("arm {} of {count}, round {} of {rounds}", index + 1, round + 1));
             reset_peak();
             let mut loaded = arm.plan.load()?;
-            let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, arguments.seed);
+            let forced = (arguments.seed, &arguments.accept[..]);
+            let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, forced);
             let mut measured = tests.iter().zip(&mut arm.samples).collect::<Vec<_>>();
             for same_depth in measured.chunk_by_mut(|a, b| a.0.depth == b.0.depth) {
                 for run in 0..=runs {
@@ -77,7 +78,13 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
         for (test, [cold, warm]) in tests.iter().zip(&arm.samples) {
             for (samples, cold) in [(cold, true), (warm, false)] {
                 if !samples.is_empty() {
-                    rows.push(row::row(&arm.plan, &arm.speeds, test.name(cold), samples));
+                    let mut name = test.name(cold);
+                    if test.decode && !arguments.accept.is_empty() {
+                        let rates = arguments.accept.iter().map(f64::to_string);
+                        let rates = rates.collect::<Vec<_>>().join(" ");
+                        name.push_str(&format!(", drafts forced to {rates}"));
+                    }
+                    rows.push(row::row(&arm.plan, &arm.speeds, name, samples));
                 }
             }
         }

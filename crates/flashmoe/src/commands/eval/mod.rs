@@ -35,6 +35,10 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         Some(path) => tasks::read(path, arguments.only.as_deref())?,
         None => Vec::new(),
     };
+    if arguments.text.is_some() || arguments.trace.is_some() || arguments.lookahead {
+        let why = "--text has no answers, and --trace and --lookahead look at tokens, which drafts may be none";
+        arguments.model.refuse_drafts(why)?;
+    }
     let (plan, reference) = plans(arguments)?;
     let language = plan.language()?;
     let documents = match &arguments.text {

@@ -161,6 +161,7 @@ impl Asker<'_> {
         let prompt = prompt.map_err(|error| Failure::Run(error.into()))?;
         let mut session = Session::new(engine).map_err(Failure::engine)?;
         let sampling = SamplingOptions::greedy();
+        let drafting = plan.arguments.draft.drafting();
         let options = AnswerOptions {
             sampling: &sampling,
             max_tokens: self.max_tokens,
@@ -171,6 +172,7 @@ impl Asker<'_> {
                 tools: &item.tools,
                 thinking: prompt.thinking,
             }),
+            drafting: drafting.as_ref(),
         };
         let mut parser = AnswerParser::new(language.dialect, &item.tools, prompt.opens_reasoning);
         let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());

@@ -34,6 +34,7 @@ pub(super) fn record(arguments: &TraceRecordArguments, out: &mut dyn Write) -> R
 
 /// Gives the tokens and layers recorded.
 fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize, usize)> {
+    arguments.model.refuse_drafts("a trace has the choices of tokens, and drafts may be none")?;
     let plan = Plan::resolve(&arguments.model, Seats::MEASUREMENT)?;
     if plan.device.is_some() {
         let reason =

@@ -146,6 +146,7 @@ impl Backend for Faulty {
         fn expect_given(&mut self, layers: &[(LayerId, TableId)]);
         fn give_up(&mut self, layer: LayerId);
         fn commit(&mut self);
+        fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError>;
         fn embed(&mut self, table: MatrixId);
         fn logits(&mut self, tokens: &[usize], norm: VectorId, head: MatrixId) -> Result<&mut [f32], EngineError>;
         fn most_likely(&mut self, token: usize, norm: VectorId, head: MatrixId) -> Option<Result<u32, EngineError>>;
@@ -155,6 +156,7 @@ impl Backend for Faulty {
     questions! {
         fn sequences(&self) -> &Sequences;
         fn cut_tokens(&self) -> usize;
+        fn round_tokens(&self) -> usize;
         fn answers_replay(&self) -> bool;
         fn check_files(&self) -> Result<(), EngineError>;
         fn counters(&self) -> StoreCounters;

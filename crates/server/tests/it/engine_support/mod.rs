@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use engine::backend::Backend;
 use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
+use engine::drafts::{Drafting, ROUND_TOKENS};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
@@ -59,6 +60,8 @@ pub(crate) struct Setting {
     pub(crate) between: Between,
     /// Panics of the engine within a minute that the server does not survive.
     pub(crate) panics: usize,
+    /// How answers are drafted.
+    pub(crate) drafting: Option<Drafting>,
 }
 
 impl Default for Setting {
@@ -76,6 +79,7 @@ impl Default for Setting {
             log: Log::default(),
             between: Between::default(),
             panics: 3,
+            drafting: None,
         }
     }
 }
@@ -125,6 +129,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         kv_type: config.trained_kv_type().unwrap_or(KvType::F16),
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
+        round_tokens: setting.drafting.as_ref().map_or(1, |_| ROUND_TOKENS),
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
@@ -159,6 +164,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
         panics: setting.panics,
+        drafting: setting.drafting.clone(),
         log: setting.log.clone(),
     };
     EngineWorker::start(engine, Arc::new(language), options).unwrap()

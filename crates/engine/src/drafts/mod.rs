@@ -1,0 +1,127 @@
+//! Drafts: tokens that an answer may go on with, computed together with its next one.
+//!
+//! A round runs the last token and its drafts at once; its rows are drawn in order, with the sampler and the rules as
+//! ever, until one differs from its draft. What is drawn then is the answer's, whatever was drafted: drafts decide how
+//! fast an answer comes, never what it is. [`suffix`] drafts from what was written before; [`depth`] says how many.
+
+mod depth;
+pub mod suffix;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use self::depth::StepTimes;
+use self::depth::{Acceptance, ROWS};
+use self::suffix::SuffixIndex;
+
+/// Most tokens of a round: the last token, and its drafts.
+pub const ROUND_TOKENS: usize = ROWS;
+
+/// Drafts of at most so many tokens after a text.
+pub type GivenDrafts = Arc<dyn Fn(&[u32], usize) -> Vec<u32> + Send + Sync>;
+
+/// Where drafts come from.
+#[derive(Clone)]
+pub enum DraftSource {
+    /// What followed the longest suffix of prompt and answer where it occurred before.
+    Suffix,
+    /// The caller: to measure with forced rates, and to test.
+    Given(GivenDrafts),
+}
+
+impl fmt::Debug for DraftSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Suffix => "Suffix",
+            Self::Given(_) => "Given",
+        })
+    }
+}
+
+/// How answers are drafted.
+#[derive(Clone, Debug)]
+pub struct Drafting {
+    /// Where drafts come from.
+    pub source: DraftSource,
+    /// Whether no more are computed than pays, by what was measured; else as many as there are.
+    pub measured: bool,
+}
+
+/// What became of drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounters {
+    /// Steps of answers that had drafts.
+    pub rounds: u64,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Of those, the tokens that were drawn.
+    pub accepted: u64,
+}
+
+impl DraftCounters {
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rounds: self.rounds - earlier.rounds,
+            drafted: self.drafted - earlier.drafted,
+            accepted: self.accepted - earlier.accepted,
+        }
+    }
+
+    /// A round of `drafted` tokens, the first `accepted` of which were drawn.
+    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+        if drafted > 0 {
+            self.rounds += 1;
+            self.drafted += drafted as u64;
+            self.accepted += accepted as u64;
+        }
+    }
+}
+
+/// Room for the drafts of one answer in a step.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftRoom {
+    /// Most drafts.
+    pub most: usize,
+    /// Rows of other answers in the same step.
+    pub others: usize,
+}
+
+/// Drafts one answer.
+#[derive(Debug)]
+pub struct Drafter {
+    drafting: Drafting,
+    index: SuffixIndex,
+    acceptance: Acceptance,
+}
+
+impl Drafter {
+    /// Before the first token.
+    pub fn new(drafting: &Drafting) -> Self {
+        let drafting = drafting.clone();
+        Self { drafting, index: SuffixIndex::default(), acceptance: Acceptance::default() }
+    }
+
+    /// Drafts of what follows `text`, all tokens of prompt and answer, which only grows.
+    pub(crate) fn propose(&mut self, text: &[u32], room: DraftRoom, times: &StepTimes) -> Vec<u32> {
+        let most = room.most.min(ROUND_TOKENS - 1);
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut drafts = match &self.drafting.source {
+            DraftSource::Suffix => self.index.propose(text, most),
+            DraftSource::Given(given) => given(text, most),
+        };
+        drafts.truncate(most);
+        if self.drafting.measured && !drafts.is_empty() {
+            drafts.truncate(self.acceptance.depth(times, room.others, drafts.len()));
+        }
+        drafts
+    }
+
+    /// Of `drafted` tokens the first `accepted` were drawn.
+    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+        self.acceptance.note(drafted, accepted);
+    }
+}

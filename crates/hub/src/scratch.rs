@@ -22,6 +22,8 @@ const ATTEMPTS: u32 = 1000;
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    /// Folders that were made for it, the innermost first.
+    made: Vec<PathBuf>,
     _lock: File,
 }
 
@@ -36,6 +38,9 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _next_time = fs::remove_dir_all(&self.path);
+        for folder in &self.made {
+            let _in_use = fs::remove_dir(folder);
+        }
     }
 }
 
@@ -47,6 +52,9 @@ impl Cache {
     pub fn scratch(&self) -> Result<Scratch, HubError> {
         let folder = self.root().join(FOLDER);
         let failed = |error| HubError::io(&folder, "create", error);
+        let outside = self.root().ancestors().skip(1).find(|it| it.exists());
+        let inside = folder.ancestors().take_while(|it| Some(*it) != outside);
+        let made = inside.filter(|it| !it.exists()).map(Path::to_owned).collect();
         create_private_folder(&folder).map_err(failed)?;
         for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
             remove_if_left(&entry.path());
@@ -56,6 +64,11 @@ impl Cache {
             match fs::create_dir(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                // A process that made it has ended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    create_private_folder(&folder).map_err(failed)?;
+                    continue;
+                }
                 Err(error) => return Err(failed(error)),
             }
             let mut options = OpenOptions::new();
@@ -63,7 +76,7 @@ impl Cache {
             let lock = lock.map_err(failed)?;
             // Another process may have taken it for one that was left.
             if lock.try_lock().is_ok() && path.is_dir() {
-                return Ok(Scratch { path, _lock: lock });
+                return Ok(Scratch { path, made, _lock: lock });
             }
         }
         Err(failed(io::Error::from(io::ErrorKind::AlreadyExists)))
@@ -110,5 +123,9 @@ mod tests {
         drop((first, second));
         assert!(!paths.iter().any(|path| path.exists()));
         assert!(cache.list().unwrap().is_empty(), "it is no model");
+        // What was there before stays, what was made goes.
+        let none = root.path().join("a/b");
+        drop(Cache::new(&none).scratch().unwrap());
+        assert!(!root.path().join("a").exists() && root.path().join(FOLDER).exists());
     }
 }

@@ -4,7 +4,7 @@
 #   tests/howto.sh BINARY [FILE.gguf]
 #
 # BINARY is flashmoe. Everything is done with the demo model in an empty home and without a hub: rows about downloads
-# are held by crates/flashmoe/tests/models.rs, those about installing by packaging/check.sh.
+# are held by crates/flashmoe/tests/it/models.rs, those about installing by packaging/check.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 flashmoe=$(realpath "$1")

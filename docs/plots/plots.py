@@ -10,7 +10,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 HERE = pathlib.Path(__file__).parent
-NOW, BEFORE, OTHER = "#1565c0", "#9e9e9e", "#c62828"
+NOW, OTHER = "#1565c0", "#c62828"
 
 
 def save(figure, name):
@@ -22,14 +22,11 @@ def save(figure, name):
 def depth():
     """Section "At depth": 35B shape on one H200, everything in GPU memory."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    left.plot([0, 8, 32, 131], [467, 446, 415, 343], "o-", color=NOW, label="now")
-    left.plot([0, 8, 32], [442, 236, 103], "o--", color=BEFORE, label="first round")
+    left.plot([0, 8, 32, 131], [467, 446, 415, 343], "o-", color=NOW)
     left.set(title="decode", xlabel="context before, thousands of tokens", ylabel="tokens a second", ylim=(0, None))
-    right.plot([128, 512, 2048, 8192, 32768], [3478, 9605, 14631, 14174, 12440], "o-", color=NOW, label="now")
-    right.plot([128, 512, 2048, 8192, 32768], [1480, 4474, 6904, 4949, 2234], "o--", color=BEFORE, label="first round")
+    right.plot([128, 512, 2048, 8192, 32768], [3478, 9605, 14631, 14174, 12440], "o-", color=NOW)
     right.set(title="prefill", xlabel="tokens of the prompt", ylabel="tokens a second", xscale="log", ylim=(0, None))
     for axes in (left, right):
-        axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     save(figure, "depth.svg")
 

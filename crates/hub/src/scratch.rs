@@ -22,8 +22,8 @@ const ATTEMPTS: u32 = 1000;
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// Folders that were made for it, the innermost first.
-    made: Vec<PathBuf>,
+    /// The cache's own folder.
+    root: PathBuf,
     _lock: File,
 }
 
@@ -38,8 +38,12 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _next_time = fs::remove_dir_all(&self.path);
-        for folder in &self.made {
-            let _in_use = fs::remove_dir(folder);
+        // A cache that was not there, or had nothing, is as before: only empty folders go.
+        let parents = self.path.ancestors().skip(1);
+        for parent in parents.take_while(|parent| parent.starts_with(&self.root)) {
+            if fs::remove_dir(parent).is_err() {
+                break;
+            }
         }
     }
 }
@@ -52,9 +56,6 @@ impl Cache {
     pub fn scratch(&self) -> Result<Scratch, HubError> {
         let folder = self.root().join(FOLDER);
         let failed = |error| HubError::io(&folder, "create", error);
-        let outside = self.root().ancestors().skip(1).find(|it| it.exists());
-        let inside = folder.ancestors().take_while(|it| Some(*it) != outside);
-        let made = inside.filter(|it| !it.exists()).map(Path::to_owned).collect();
         create_private_folder(&folder).map_err(failed)?;
         for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
             remove_if_left(&entry.path());
@@ -64,7 +65,7 @@ impl Cache {
             match fs::create_dir(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                // A process that made it has ended meanwhile.
+                // Another process has removed the folder, which was empty.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     create_private_folder(&folder).map_err(failed)?;
                     continue;
@@ -76,7 +77,7 @@ impl Cache {
             let lock = lock.map_err(failed)?;
             // Another process may have taken it for one that was left.
             if lock.try_lock().is_ok() && path.is_dir() {
-                return Ok(Scratch { path, made, _lock: lock });
+                return Ok(Scratch { path, root: self.root().to_owned(), _lock: lock });
             }
         }
         Err(failed(io::Error::from(io::ErrorKind::AlreadyExists)))
@@ -107,11 +108,12 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_is_removed_and_nothing_else() {
-        let root = tempfile::tempdir().unwrap();
-        let cache = Cache::new(root.path());
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().join("hub");
+        let cache = Cache::new(&root);
         let first = cache.scratch().unwrap();
         fs::write(first.path().join("config.json"), "{}").unwrap();
-        let left = root.path().join(FOLDER).join("1-0");
+        let left = root.join(FOLDER).join("1-0");
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK), "").unwrap();
         fs::write(left.join("model.safetensors"), "sparse").unwrap();
@@ -122,10 +124,7 @@ mod tests {
         let paths = [first.path().to_owned(), second.path().to_owned()];
         drop((first, second));
         assert!(!paths.iter().any(|path| path.exists()));
+        assert!(!root.exists(), "there was no cache before");
         assert!(cache.list().unwrap().is_empty(), "it is no model");
-        // What was there before stays, what was made goes.
-        let none = root.path().join("a/b");
-        drop(Cache::new(&none).scratch().unwrap());
-        assert!(!root.path().join("a").exists() && root.path().join(FOLDER).exists());
     }
 }

@@ -307,7 +307,8 @@ pub(crate) fn place() -> Option<(PathBuf, bool)> {
 }
 
 /// What `flashmoe config init` writes: every line but the tables' names is a remark until its # goes.
-const EXAMPLE: &str = r#"# Settings of flashmoe. A key is the long name of an option; `flashmoe help COMMAND` explains them.
+const EXAMPLE: &str = r#"# Settings of flashmoe.
+# A key is the long name of an option; `flashmoe help COMMAND` explains them.
 # At the top it holds for every command that has the option, in a table for that command alone.
 # The command line goes before FLASHMOE_OPTION in the environment, which goes before this file.
 

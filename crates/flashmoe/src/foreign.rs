@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn flags_of_others_are_answered_by_name_and_our_own_are_left_alone() {
-        for (words, told) in [
+        for (words, answered) in [
             (&["run", "m", "hi", "-ngl", "99"][..], "-ngl: nothing to set"),
             (&["serve", "m", "--n-gpu-layers=99"], "--n-gpu-layers: nothing to set"),
             (&["-q", "serve", "m", "-np", "4"], "-np: `flashmoe serve MODEL --sequences 4`"),
@@ -271,7 +271,7 @@ mod tests {
             (&["run", "m", "--no-think"], "--no-think: `--think=false`"),
             (&["ps"], "ps: a model is loaded"),
         ] {
-            assert!(answer(words).unwrap_err().starts_with(told), "{words:?}");
+            assert!(answer(words).unwrap_err().starts_with(answered), "{words:?}");
         }
         for words in [
             &["bench", "m", "-p", "512"][..],

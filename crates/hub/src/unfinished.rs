@@ -1,6 +1,6 @@
 //! Downloads that were begun and have not ended: what they want, so that a stopped one can be seen and removed.
 //!
-//! A record lies beside a repository's locks from the first byte of a download to its last, in the form of the hub's own
+//! A record lies with a repository's locks from the first byte of a download to its last, in the form of the hub's own
 //! listing. It is read as that listing is: nothing in it is believed. Other programs write none; what they left shows
 //! by its bytes alone.
 

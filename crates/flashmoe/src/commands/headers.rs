@@ -54,7 +54,7 @@ impl Headers {
             },
             Err(error) => error,
         };
-        let told = match &refused {
+        let reason = match &refused {
             FormatError::Unsupported { field, found, remedy, .. } if is_family(field, found) => {
                 format!(
                     "{name} is a {found} model; flashmoe runs Mixture-of-Experts models, {remedy}; llama.cpp runs many \
@@ -66,7 +66,7 @@ impl Headers {
                 format!("{name}: {}", other.to_string().replace(&place, ""))
             }
         };
-        Err(Failure::model(anyhow::anyhow!(told)).into())
+        Err(Failure::model(anyhow::anyhow!(reason)).into())
     }
 }
 

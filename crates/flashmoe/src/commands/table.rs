@@ -1,5 +1,6 @@
 //! Rows of figures as a Markdown table, as JSON lines, or as CSV, the latter two with names that programs can use. All
-//! rows of a table have the same columns; a value may come with its spread in the column `sd`, which a table joins to `tok/s`.
+//! rows of a table have the same columns; a value may come with its spread in the column `sd`, which a table joins to
+//! `tok/s`.
 
 use std::io::{self, Write};
 

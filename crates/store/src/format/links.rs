@@ -3,7 +3,7 @@
 //! Two kinds of folders. A snapshot of a hub's cache was downloaded: its links are somebody else's, and lead into its
 //! own repository or nowhere. Every other folder was named by the user, who may have linked a model from another disk;
 //! but an archive that was unpacked may hold links too, so one that leads out must lead to what its name says. It may
-//! lead to a file of the same name, weights also to weights of another name, and both into the `blobs` of a hub's cache.
+//! lead to a file of the same name, weights also to weights of another name, and both into the `blobs` of a hub.
 //! So a chat template is never a private key, and no file of the user becomes text that a model repeats.
 
 use std::path::{Path, PathBuf};

@@ -230,7 +230,9 @@ impl Prediction {
             "hit_ratio": self.hits,
             "prefill_tok_per_s": range(self.prefill),
             "prompt_of_20000_tokens_seconds": range(self.prompt),
-            "with_more_memory": self.more.map(|(bytes, better)| json!({"bytes": bytes, "decode_tok_per_s": range(better)})),
+            "with_more_memory": self.more.map(|(bytes, better)| {
+                json!({"bytes": bytes, "decode_tok_per_s": range(better)})
+            }),
         })
     }
 }

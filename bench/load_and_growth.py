@@ -6,7 +6,7 @@
 
 For each MODEL: `flashmoe bench` as one process for every `--load read|mmap`, `--kv grow|ahead` and page cache cold or warm, in
 turns. Cold drops the model's files from the page cache before, warm reads the trunk's bytes (all files of a checkpoint that keeps
-trunk and experts together) through it. Load is the time from the end of the probes ("arm 1 of 1") to the first progress of the
+trunk and experts together) through it. Load is the time from the end of the probes ("loading") to the first progress of the
 prefill; the other figures are `bench`'s own, of its first (cold) repetition. Prints one Markdown row per arm with the medians.
 Standard library only.
 """
@@ -51,7 +51,7 @@ def bench(options, model, load, growth):
     for line in process.stderr:
         text = line.decode(errors="replace")
         tail = (tail + [text])[-5:]
-        if text.startswith("arm "):
+        if text.startswith("loading") and begun is None:
             begun = time.monotonic()
         elif text.startswith("prefill:") and first is None:
             first = time.monotonic()
@@ -62,8 +62,8 @@ def bench(options, model, load, growth):
     cold = {row["test"].split()[0][:2]: row for row in rows if "cold" in row["test"]}
     return {
         "load": first - begun,
-        "ttft": cold["pp"]["TTFT s"],
-        "decode": cold["tg"]["tok/s"],
+        "ttft": cold["pp"]["ttft_s"],
+        "decode": cold["tg"]["tok_per_s"],
         "peak": usage.ru_maxrss / 2**20,
         "check": cold["tg"]["check"],
     }

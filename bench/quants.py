@@ -32,6 +32,8 @@ KEY_VALUE_HEADS, HEAD, KEY_HEADS, DELTA_HEAD, TAPS, FULL_EVERY = 2, 256, 16, 128
 VOCABULARY, CONTEXT, ALIGNMENT = 248320, 262144, 32
 # What is expected of a machine lies between these shares of its formula; predict.rs.
 SLOWEST, REACHED = 0.85, 0.95
+# And between so many seconds of each layer beside its bytes.
+LAYER_SECONDS = 30e-6, 200e-6
 # What flashmoe takes of the machine's memory by itself, and the context planned for.
 BUDGET, PLANNED = 0.85, 32768
 
@@ -140,10 +142,11 @@ def hits(curve, share):
     return 1.0
 
 
-def speed(trunk, routed, found, disk, memory):
+def speed(layers, trunk, routed, found, disk, memory):
     """Tokens per second of decoding once the cache is warm."""
     from_memory, from_disk = (trunk + routed) / memory, routed * (1 - found) / disk
-    return SLOWEST / (from_memory + from_disk), REACHED / max(from_memory, from_disk)
+    least, most = (seconds * layers for seconds in LAYER_SECONDS)
+    return SLOWEST / (from_memory + from_disk + most), REACHED / (max(from_memory, from_disk) + least)
 
 
 def main():
@@ -166,18 +169,18 @@ def main():
                 said = plan(arguments.program, path)
             experts, top_k = SHAPES[model][4:6]
             whole = sum(byte_size(sizes, of) for name, sizes, of in tensors(model, kind) if "_exps" in name)
-            fixed = said["total"] - said["slot_bytes"]
+            fixed = said["total_bytes"] - said["slot_bytes"]
             cells = []
             for memory in arguments.memory:
                 budget = BUDGET * memory * 1e9
-                if budget < said["least_budget"]:
+                if budget < said["least_budget_bytes"]:
                     cells.append("-")
                     continue
                 found = hits(curve, min((budget - fixed) / whole, 1.0))
-                sizes = said["trunk_bytes_per_token"], whole / experts * top_k
+                sizes = SHAPES[model][1], said["trunk_bytes_per_token"], whole / experts * top_k
                 low, high = speed(*sizes, found, 1e9 * arguments.disk, 1e9 * arguments.memory_speed)
                 cells.append(f"{low:.0f} to {high:.0f}" if low >= 9.5 else f"{low:.1f} to {high:.1f}")
-            least = f"{said['least_budget'] / 2**30:.1f} GiB"
+            least = f"{said['least_budget_bytes'] / 2**30:.1f} GiB"
             print(f"| {model} | {kind} | {length / 1e9:.0f} | {least} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -167,22 +167,22 @@ def main():
     finally:
         group.remove()
     # The program's own reading before each run counts as well.
-    rates += [row["disk probe GB/s"] * 1e9 for row in rows]
+    rates += [row["disk_probe_gb_per_s"] * 1e9 for row in rows]
     disk = sum(rates) / len(rates)
     print(f"disk {disk / 1e9:.2f} GB/s ({min(rates) / 1e9:.2f} to {max(rates) / 1e9:.2f}), peak {peak / 2**30:.2f} GiB")
     for row in rows:
         tokens = int(re.match(r"[a-z]+(\d+)", row["test"])[1]) * row["runs"]
-        records = row["GB/token"] * tokens * 1e9 / options.record
-        waits, computes = row["GB/token"] * 1e12 / disk, row["T_mem ms"]
+        records = row["gb_per_token"] * tokens * 1e9 / options.record
+        waits, computes = row["gb_per_token"] * 1e12 / disk, row["t_mem_ms"]
         bound = 1000 / max(waits, computes)
         regime = "disk" if waits > computes else "memory"
         once = ""
         if row["test"].startswith("pp"):
             once = f", {records / row['runs'] / options.layers / options.experts:.3f} of each expert"
         print(
-            f"{row['test']:12} {row['tok/s']:8.2f} tok/s, disk {waits:.1f} ms, memory {computes:.1f} ms a token: "
-            f"{100 * row['tok/s'] / bound:.0f} % of {bound:.2f} ({regime}), hits {row['hits %']} %, "
-            f"{records:.1f} records{once}, slots {row['slots']}, chunk {row['prefill chunk']}"
+            f"{row['test']:12} {row['tok_per_s']:8.2f} tok/s, disk {waits:.1f} ms, memory {computes:.1f} ms a token: "
+            f"{100 * row['tok_per_s'] / bound:.0f} % of {bound:.2f} ({regime}), hits {row['hits_percent']} %, "
+            f"{records:.1f} records{once}, slots {row['slots']}, chunk {row['prefill_chunk']}"
         )
 
 

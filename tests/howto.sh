@@ -33,6 +33,13 @@ export flashmoe D gguf asked
 
 row "know what to do next" 'No models on this disk yet' '$flashmoe'
 row "the models on this disk" 'no models in' '$flashmoe list'
+row "the models of a folder" 'demo +[0-9.]+ MiB' 'cd $D/.. && $flashmoe list'
+row "show a folder" 'flashmoe inspect' '$flashmoe show $D'
+mkdir linked && ln -s "$D"/* linked
+row "models on a second disk" '255 = 3 × 5 × 17' '$flashmoe run linked "$asked"'
+row "without a command" '255 = 3 × 5 × 17' '$flashmoe $D "$asked"'
+row "a flag of another program" '^flashmoe: -ngl: nothing to set' '$flashmoe run $D hi -ngl 99'
+row "know whether it runs here" 'runs here: yes, .*tok/s' '$flashmoe plan $D'
 row "remove a model that is not there" 'is not on this disk' '$flashmoe rm OWNER/NAME --yes'
 [ ! -f "$gguf" ] || row "a GGUF file" '.' '$flashmoe run "$gguf" Hi --max-tokens 8'
 row "an answer" '255 = 3 × 5 × 17' '$flashmoe run $D "$asked"'
@@ -47,10 +54,11 @@ row "the short names" '=' '$flashmoe run $D "$asked" -n 200 -c 2048 -t 2 --temp 
 for verb in 'run $D "$asked"' 'plan $D' 'inspect $D' 'verify $D' doctor; do
     row "JSON: ${verb%% *}" '^ok$' "\$flashmoe $verb --json 2> /dev/null | python3 -c 'import json, sys; json.load(sys.stdin); print(\"ok\")'"
 done
-row "JSON: bench" '^ok$' "\$flashmoe bench \$D -p 64 -n 8 -r 1 -o json 2> /dev/null |
+row "JSON: bench" '^ok$' "\$flashmoe bench \$D -p 64 -n 8 -r 1 --json 2> /dev/null |
     python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin] and print(\"ok\")'"
-row "JSON: eval" '^ok$' "head -n 3 \$D/eval.jsonl > tasks.jsonl; \$flashmoe eval \$D tasks.jsonl -o json 2> /dev/null |
+row "JSON: eval" '^ok$' "head -n 3 \$D/eval.jsonl > tasks.jsonl; \$flashmoe eval \$D tasks.jsonl --json 2> /dev/null |
     python3 -c 'import json, sys; json.load(sys.stdin); print(\"ok\")'"
+row "settings to begin with" 'config.toml' '$flashmoe config init; $flashmoe config show'
 row "settings that stay" '12G|12 G' 'FLASHMOE_MEMORY=12G $flashmoe config show | grep -i memory'
 row "the manual" 'EXIT' '$flashmoe man | grep -i "exit"'
 row "completions" 'complete' '$flashmoe completions bash | tail -n 3'

@@ -38,7 +38,7 @@ def bench(program, model, options):
 
 def reads(row):
     """Records read per token."""
-    return row["GB/token"] * 1e9 / RECORD_BYTES
+    return row["gb_per_token"] * 1e9 / RECORD_BYTES
 
 
 def main():
@@ -72,8 +72,8 @@ def main():
             middle = lambda value: statistics.median(value(each) for each in last)
             tokens = 4096 if row.startswith("prompt") else 1
             print(
-                f"{row:<24} {name:<7} {middle(lambda each: each['tok/s']):8.2f} {middle(reads):12.2f}"
-                f" {middle(reads) * tokens / RECORDS:14.3f} {middle(lambda each: each['of bound %']):10.1f}"
+                f"{row:<24} {name:<7} {middle(lambda each: each['tok_per_s']):8.2f} {middle(reads):12.2f}"
+                f" {middle(reads) * tokens / RECORDS:14.3f} {middle(lambda each: each['of_bound_percent']):10.1f}"
             )
         if len(checks) > 1:
             wrong = True

@@ -92,7 +92,7 @@ def flashmoe(a, group):
     for line in out.splitlines():
         row = json.loads(line)
         if "cold" not in str(row["test"]):
-            result["prefill" if row["test"].startswith("pp") else "decode"] = row["tok/s"]
+            result["prefill" if row["test"].startswith("pp") else "decode"] = row["tok_per_s"]
     return result
 
 

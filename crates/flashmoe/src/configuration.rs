@@ -5,7 +5,7 @@
 //! all of it. A key that no command has is an error that says what was probably meant.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -32,8 +32,8 @@ pub(crate) enum Origin {
     Typed,
     /// This environment variable.
     Environment(String),
-    /// This file.
-    File(PathBuf),
+    /// This file, in the table of a command or at the top.
+    File(PathBuf, Option<String>),
     /// Nowhere: the default.
     Default,
 }
@@ -43,7 +43,8 @@ impl std::fmt::Display for Origin {
         match self {
             Self::Typed => write!(out, "command line"),
             Self::Environment(name) => write!(out, "{name}"),
-            Self::File(path) => write!(out, "{}", shown::path(path)),
+            Self::File(path, None) => write!(out, "{}", shown::path(path)),
+            Self::File(path, Some(table)) => write!(out, "{} [{table}]", shown::path(path)),
             Self::Default => write!(out, "default"),
         }
     }
@@ -101,12 +102,15 @@ impl Configuration {
         Ok(Self { path: Some(path), table })
     }
 
-    /// The value of `option` for `command`, as texts for the command line.
-    fn value(&self, command: &str, option: &str) -> Option<Vec<String>> {
+    /// The value of `option` for `command`, as texts for the command line, and where it stands.
+    fn value(&self, command: &str, option: &str) -> Option<(Vec<String>, Origin)> {
+        let path = self.path.clone().unwrap_or_default();
         let of_command = self.table.get(command).and_then(Value::as_table);
-        let value = of_command.and_then(|table| table.get(option));
-        let value = value.or_else(|| self.table.get(option).filter(|value| !value.is_table()))?;
-        Some(texts(value))
+        if let Some(value) = of_command.and_then(|table| table.get(option)) {
+            return Some((texts(value), Origin::File(path, Some(command.to_owned()))));
+        }
+        let value = self.table.get(option).filter(|value| !value.is_table())?;
+        Some((texts(value), Origin::File(path, None)))
     }
 
     /// Every setting of the deepest command in `matches`, with its origin.
@@ -136,9 +140,7 @@ impl Configuration {
                 }
                 _ => match (environment(&variable), self.value(command.get_name(), long)) {
                     (Some(text), _) => (vec![text], Origin::Environment(variable)),
-                    (None, Some(values)) => {
-                        (values, Origin::File(self.path.clone().unwrap_or_default()))
-                    }
+                    (None, Some(found)) => found,
                     (None, None) => (raw(), Origin::Default),
                 },
             };
@@ -170,7 +172,7 @@ pub(crate) fn completed(program: &Command, typed: Vec<OsString>) -> Result<Vec<O
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut added = Vec::new();
     for setting in configuration.settings(command, found, &environment) {
-        if !matches!(setting.origin, Origin::Environment(_) | Origin::File(_))
+        if !matches!(setting.origin, Origin::Environment(_) | Origin::File(..))
             || setting.values == ["***"]
         {
             continue;
@@ -302,4 +304,86 @@ pub(crate) fn place() -> Option<(PathBuf, bool)> {
     let path = path()?;
     let exists = Path::new(&path).is_file();
     Some((path, exists))
+}
+
+/// What `flashmoe config init` writes: every line but the tables' names is a remark until its # goes.
+const EXAMPLE: &str = r#"# Settings of flashmoe.
+# A key is the long name of an option; `flashmoe help COMMAND` explains them.
+# At the top it holds for every command that has the option, in a table for that command alone.
+# The command line goes before FLASHMOE_OPTION in the environment, which goes before this file.
+
+# Most memory that the process takes, and most GPU memory.
+#memory = "12G"
+#vram = "10G"
+# Most tokens of a conversation.
+#context = 16384
+# What computes: auto, cpu, cuda, cuda:1, gpu.
+#device = "auto"
+#threads = 8
+# How keys and values are stored: f16, q8.
+#kv-type = "q8"
+# Folders with models of your own, which `flashmoe list` then shows and `run` finds by name.
+#models-dir = ["/mnt/models"]
+
+[run]
+#max-tokens = 2048
+#temperature = 0.7
+#stats = true
+
+[serve]
+#host = "127.0.0.1"
+#port = 8080
+#api-key-file = "/etc/flashmoe/keys"
+#cache-disk = "/var/lib/flashmoe/prompts"
+#allow-origin = ["http://localhost:3000"]
+"#;
+
+/// Writes a file to begin with, and gives its place.
+///
+/// # Errors
+/// A file that is there already, or no place for one.
+pub(crate) fn init() -> Result<PathBuf> {
+    let path = path().ok_or_else(|| Failure::usage(format!("{HOME} is not set")))?;
+    let named = || shown::path(&path).to_string();
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(Failure::io).with_context(named)?;
+    }
+    match std::fs::File::create_new(&path) {
+        Ok(mut file) => {
+            file.write_all(EXAMPLE.as_bytes()).map_err(Failure::io).with_context(named)?
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let reason = format!("{} is there already: it stays as it is", named());
+            return Err(Failure::usage(reason).into());
+        }
+        Err(error) => return Err(Failure::io(error)).with_context(named),
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_example_is_good_as_it_is_and_with_every_setting_of_it() {
+        let mut program = Arguments::command();
+        program.build();
+        let all: String = EXAMPLE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(setting) if !setting.starts_with(' ') => format!("{setting}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        for text in [EXAMPLE, &all] {
+            check(&program, &text.parse().unwrap()).unwrap();
+        }
+        assert!(all.parse::<Table>().unwrap().len() > 6);
+        // The same in the documentation.
+        assert!(include_str!("../../../docs/configuration.md").contains(EXAMPLE));
+    }
 }

@@ -7,9 +7,11 @@ mod commands;
 mod configuration;
 mod examples;
 mod failure;
+mod foreign;
 mod interrupt;
 mod models;
 mod output;
+mod pager;
 mod plan;
 mod printer;
 mod progress;
@@ -17,6 +19,7 @@ mod prompt;
 mod requantisation;
 mod sampling;
 mod screen;
+mod shelf;
 mod signals;
 mod speed;
 mod state;
@@ -27,6 +30,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command};
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let mut out = Named::new("standard output", std::io::stdout().lock());
     let result = parse().and_then(|mut arguments| {
         progress::set_volume(arguments.quiet, arguments.verbose);
+        shelf::set_folders(std::mem::take(&mut arguments.models_dir));
         models::locate_all(arguments.command.as_mut())?;
         run(&arguments, &mut out)
     });
@@ -61,8 +66,15 @@ fn main() -> ExitCode {
 fn parse() -> Result<Arguments> {
     let mut program = Arguments::command();
     program.build();
-    let words = configuration::completed(&program, std::env::args_os().collect())?;
-    Ok(Arguments::parse_from(words))
+    let typed = foreign::understood(&program, std::env::args_os().collect())?;
+    let words = configuration::completed(&program, typed)?;
+    Arguments::try_parse_from(words).map_err(|refused| {
+        let help = refused.kind() == ErrorKind::DisplayHelp;
+        if help && pager::text(refused.render().ansi().to_string().as_bytes()) {
+            std::process::exit(0);
+        }
+        refused.exit()
+    })
 }
 
 fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {

@@ -130,17 +130,20 @@ pub(crate) fn remote(model: &Path) -> Result<Option<ModelName>> {
 /// A word without a slash: the name of one model on disk, without its owner.
 fn locate_short(text: &str, absent: Absent) -> Result<PathBuf> {
     let models = listed();
-    let wanted = text.to_lowercase();
-    let short = |model: &&Cached| {
-        let full = model.name.to_string().to_lowercase();
-        full.split_once('/').is_some_and(|(_, name)| {
-            name == wanted || name.split(':').next() == Some(wanted.as_str())
-        })
-    };
-    let found: Vec<&Cached> = models.iter().filter(short).collect();
+    let found = named_shortly(&models, text);
     match found.as_slice() {
         [one] => locate_name(&one.name, absent),
         [] => {
+            match crate::shelf::named(text).as_slice() {
+                [] => {}
+                [one] => return Ok(one.path.clone()),
+                [one, other, ..] => {
+                    let (one, other) = (shown::path(&one.path), shown::path(&other.path));
+                    let reason = format!("{} may be {one} or {other}", quoted(text));
+                    return Err(Failure::usage(reason).into());
+                }
+            }
+            let wanted = text.to_lowercase();
             let close = models.iter().map(|model| model.name.to_string());
             let close: Vec<String> =
                 close.filter(|name| name.to_lowercase().contains(&wanted)).take(3).collect();
@@ -154,11 +157,25 @@ fn locate_short(text: &str, absent: Absent) -> Result<PathBuf> {
                 format!("there is no file, folder or model named {}; {hint}", quoted(text));
             Err(Failure::usage(reason).into())
         }
-        several_found => {
-            let names: Vec<String> = several_found.iter().map(|it| it.name.to_string()).collect();
-            Err(Failure::usage(format!("{} may be {}", quoted(text), names.join(" or "))).into())
-        }
+        several_found => Err(ambiguous(text, several_found)),
     }
+}
+
+/// The models that a name without an owner means: `NAME`, or `NAME:QUANT`, in any case.
+pub(crate) fn named_shortly<'a>(models: &'a [Cached], text: &str) -> Vec<&'a Cached> {
+    let wanted = text.to_lowercase();
+    let short = |model: &&Cached| {
+        let full = model.name.to_string().to_lowercase();
+        full.split_once('/').is_some_and(|(_, name)| {
+            name == wanted || name.split(':').next() == Some(wanted.as_str())
+        })
+    };
+    models.iter().filter(short).collect()
+}
+
+pub(crate) fn ambiguous(text: &str, models: &[&Cached]) -> anyhow::Error {
+    let names: Vec<String> = models.iter().map(|it| it.name.to_string()).collect();
+    Failure::usage(format!("{} may be {}", quoted(text), names.join(" or "))).into()
 }
 
 /// A model's name for people: of a snapshot its repository, of anything else its folder or file.

@@ -81,20 +81,27 @@ impl Speeds {
     }
 }
 
-/// Shape of the product that is measured, and its tokens: those of an expert in a chunk.
-const PRODUCT: (usize, usize, usize) = (1024, 2048, 64);
+/// Tokens of the product that is measured: those of an expert in a chunk, at most so many.
+const PRODUCT_TOKENS: usize = 64;
+/// Values that share a scale in it.
+const PRODUCT_GROUP: usize = 64;
 const PRODUCT_RUNS: usize = 9;
 
-/// Operations per second of 4-bit products of many tokens, the best of a few runs.
+/// Operations per second of 4-bit products of the size of the model's experts, with as many tokens as one of them gets
+/// of a chunk; the best of a few runs.
 fn products(plan: &Plan) -> Result<f64> {
-    let (rows, columns, tokens) = PRODUCT;
+    let moe = &plan.config.moe;
+    let (rows, columns) = (moe.intermediate, plan.config.hidden.next_multiple_of(PRODUCT_GROUP));
+    let tokens = plan.backend.batch_tokens * plan.backend.top_k / moe.experts.max(1);
+    let tokens = tokens.clamp(1, PRODUCT_TOKENS);
     let options = kernels::ComputeOptions {
         threads: plan.threads,
         arithmetic: crate::plan::arithmetic(plan.arguments.arithmetic),
         isa: kernels::Isa::Auto,
     };
     let compute = kernels::Compute::new(options).map_err(|it| Failure::usage(it.to_string()))?;
-    let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+    let encoding =
+        Encoding::Affine { bits: 4, group: PRODUCT_GROUP as u16, scale: FloatType::Bf16 };
     let weights = vec![0x35; rows * encoding.weight_row_bytes(columns)];
     let scales = vec![0x3c; rows * encoding.scale_row_bytes(columns)];
     let matrix = Matrix::new(encoding, rows, columns, &weights, &scales, &scales);

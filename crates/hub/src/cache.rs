@@ -3,26 +3,22 @@
 //! A snapshot is a folder of links into `blobs`, `refs/main` names the newest commit. Models count as there only when
 //! every file that they need is: an index of safetensors and the numbers of split files say which.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::SystemTime;
 
-use store::io::platform::{Links, open_regular};
-
 use crate::error::HubError;
 use crate::name::{ModelName, Quant};
-use crate::select::{Selection, part_of, quant_of};
+use crate::select::{Selection, quant_of};
+use crate::snapshot::{Entry, INDEX, entries, missing_of_checkpoint, parts_of, snapshot_of};
+use crate::unfinished;
 use crate::writer::Places;
 
-/// Most bytes of an index that is believed.
-const INDEX_BYTES_MAX: u64 = 64 << 20;
-/// Most entries of a folder of the cache, and depth of a snapshot, that are looked at.
-const ENTRIES_MAX: usize = 20_000;
-const DEPTH_MAX: usize = 8;
-const INDEX: &str = "model.safetensors.index.json";
+/// Most entries of a folder of the cache that are looked at.
+pub(crate) const ENTRIES_MAX: usize = 20_000;
 
 /// A cache.
 #[derive(Clone, Debug)]
@@ -48,18 +44,28 @@ pub enum Found {
 pub struct Cached {
     /// Its name, with the quantisation of a GGUF file.
     pub name: ModelName,
-    /// What to open.
+    /// What to open; of a download that has not ended the repository's folder.
     pub path: PathBuf,
-    /// Bytes of its files.
+    /// Bytes that are there.
     pub bytes: u64,
+    /// Bytes of all of it, where that is known of a model that is not whole.
+    pub total: Option<u64>,
     /// Last change of the snapshot.
     pub modified: Option<SystemTime>,
     /// The first file that is missing, if any.
     pub missing: Option<String>,
 }
 
-/// A file of a snapshot: its relative path and the size of what it links to.
-type Entry = (String, u64);
+/// A file of a model, wherever its bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedFile {
+    /// Its path in the repository.
+    pub path: String,
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// Bytes of all of it.
+    pub total: u64,
+}
 
 impl Cache {
     /// The cache in the folder `root`, which may not exist.
@@ -83,7 +89,17 @@ impl Cache {
     /// What there is of `name`.
     #[must_use]
     pub fn find(&self, name: &ModelName) -> Found {
-        find_in(&self.places(name).repository, name.quant.as_ref())
+        let places = self.places(name);
+        let found = find_in(&places.repository, name.quant.as_ref());
+        let stopped = || {
+            let all = unfinished::of_repository(&places);
+            let asked = all.into_iter().find(|it| is_asked(name, &it.quant));
+            asked.map(|it| Found::Part(it.missing(&places)))
+        };
+        match found {
+            Found::Nothing => stopped().unwrap_or(Found::Nothing),
+            found => found,
+        }
     }
 
     /// What there is in a folder `models--OWNER--NAME`, wherever it lies.
@@ -108,21 +124,36 @@ impl Cache {
             let Some(name) = entry.file_name().to_str().and_then(ModelName::from_folder) else {
                 continue;
             };
-            let Some(snapshot) = snapshot_of(&entry.path()) else { continue };
-            list_snapshot(&name, &snapshot, &mut found);
+            let mut models = Vec::new();
+            if let Some(snapshot) = snapshot_of(&entry.path()) {
+                list_snapshot(&name, &snapshot, &mut models);
+            }
+            add_unfinished(&name, &self.places(&name), &mut models);
+            found.append(&mut models);
         }
         found.sort_by_key(|model| model.name.to_string().to_lowercase());
         Ok(found)
     }
 
-    /// The files of `name`'s newest snapshot with their sizes.
+    /// The files of `name`'s newest snapshot, and those of downloads that have not ended.
     #[must_use]
-    pub fn files(&self, name: &ModelName) -> Vec<(String, u64)> {
-        let snapshot = snapshot_of(&self.places(name).repository);
-        let mut files = snapshot.map(|snapshot| entries(&snapshot)).unwrap_or_default();
-        if let Some(asked) = &name.quant {
-            files.retain(|(path, _)| quant_of(path).is_some_and(|quant| asked.is(&quant)));
+    pub fn files(&self, name: &ModelName) -> Vec<CachedFile> {
+        let places = self.places(name);
+        let snapshot = snapshot_of(&places.repository);
+        let linked = snapshot.map(|snapshot| entries(&snapshot)).unwrap_or_default();
+        let linked =
+            linked.into_iter().map(|(path, bytes)| CachedFile { path, bytes, total: bytes });
+        let mut files: Vec<CachedFile> = linked.collect();
+        for file in unfinished::of_repository(&places).into_iter().flat_map(|it| it.files) {
+            if !files.iter().any(|known| known.path == file.path) {
+                let bytes = places.present(&file);
+                files.push(CachedFile { path: file.path, bytes, total: file.size });
+            }
         }
+        if let Some(asked) = &name.quant {
+            files.retain(|file| quant_of(&file.path).is_some_and(|quant| asked.is(&quant)));
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
         files
     }
 
@@ -141,9 +172,16 @@ impl Cache {
             quant.is_some_and(|quant| name.quant.as_ref().is_some_and(|asked| !asked.is(&quant)))
         };
         let files = snapshot_of(&places.repository).map(|folder| entries(&folder));
-        let others = files.unwrap_or_default().iter().any(kept_quants);
+        let begun = unfinished::of_repository(&places);
+        let (ours, theirs): (Vec<_>, Vec<_>) =
+            begun.into_iter().partition(|it| is_asked(name, &it.quant));
+        let others = files.unwrap_or_default().iter().any(kept_quants) || !theirs.is_empty();
         if !places.repository.is_dir() {
             return Err(HubError::content(name, "is not downloaded; `flashmoe list` says what is"));
+        }
+        if places.are_written() {
+            let reason = "is being downloaded by another program; end that first";
+            return Err(HubError::content(name, reason));
         }
         if name.quant.is_none() || !others {
             for folder in [&places.repository, &places.locks] {
@@ -176,6 +214,9 @@ impl Cache {
                 }
                 fs::remove_file(&link).map_err(|error| HubError::io(&link, "remove", error))?;
             }
+        }
+        for stopped in ours {
+            stopped.remove(&places)?;
         }
         Ok(before.saturating_sub(size()))
     }
@@ -216,18 +257,32 @@ impl Cache {
                 linked => linked.map_err(|error| HubError::io(&link, "create", error))?,
             }
         }
-        let refs = places.repository.join("refs");
-        fs::create_dir_all(&refs).map_err(|error| HubError::io(&refs, "create", error))?;
-        // Renamed into place: a link that lies there is replaced and not written through.
-        let (aside, reference) =
-            (refs.join(format!("main.{}.new", process::id())), refs.join("main"));
-        // What a process of this number left when it was killed.
-        let _ = fs::remove_file(&aside);
-        let written = fs::File::create_new(&aside)
-            .and_then(|mut file| file.write_all(selection.commit.as_bytes()))
-            .and_then(|()| fs::rename(&aside, &reference));
-        written.map_err(|error| HubError::io(&reference, "write", error))?;
+        replace(&places.repository.join("refs/main"), selection.commit.as_bytes())?;
+        unfinished::end(&places, selection);
         Ok(snapshot)
+    }
+}
+
+/// Writes `bytes` to the file `path`, renamed into place: a link that lies there is replaced and not written through.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|error| HubError::io(folder, "create", error))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = folder.join(format!("{name}.{}.new", process::id()));
+    // What a process of this number left when it was killed.
+    let _ = fs::remove_file(&aside);
+    let written = fs::File::create_new(&aside)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&aside, path));
+    written.map_err(|error| HubError::io(path, "write", error))
+}
+
+/// Whether `name` means the quantisation `quant` of its repository; without one it means all.
+fn is_asked(name: &ModelName, quant: &Option<Quant>) -> bool {
+    match (&name.quant, quant) {
+        (None, _) => true,
+        (Some(asked), Some(quant)) => asked.is(&quant.0),
+        (Some(_), None) => false,
     }
 }
 
@@ -285,7 +340,7 @@ fn list_snapshot(name: &ModelName, snapshot: &Path, found: &mut Vec<Cached>) {
         let (first, missing) = parts_of(&files, quant);
         let name = ModelName { quant: Some(Quant(quant.clone())), ..name.clone() };
         let path = snapshot.join(first.unwrap_or_default());
-        found.push(Cached { name, path, bytes, modified, missing });
+        found.push(Cached { name, path, bytes, total: None, modified, missing });
     }
     // What a program fetched of a repository of other things is no model.
     let runs = files.iter().any(|(path, _)| path.ends_with(".safetensors") || path == INDEX);
@@ -294,102 +349,45 @@ fn list_snapshot(name: &ModelName, snapshot: &Path, found: &mut Vec<Cached>) {
         let bytes = files.iter().filter(other).map(|(_, size)| size).sum();
         let missing = missing_of_checkpoint(snapshot, &files);
         let path = snapshot.to_owned();
-        found.push(Cached { name: name.clone(), path, bytes, modified, missing });
+        let name = name.clone();
+        found.push(Cached { name, path, bytes, total: None, modified, missing });
     }
 }
 
-/// The snapshot that `refs/main` names, else the one that changed last.
-fn snapshot_of(repository: &Path) -> Option<PathBuf> {
-    let snapshots = repository.join("snapshots");
-    let mut commit = String::new();
-    if let Ok(file) = open_regular(&repository.join("refs/main"), Links::Refused) {
-        // A file that is no commit names nothing.
-        let _ = file.take(64).read_to_string(&mut commit);
-        let commit = commit.trim();
-        let plain = commit.bytes().all(|byte| byte.is_ascii_hexdigit()) && !commit.is_empty();
-        let named = snapshots.join(commit);
-        if plain && named.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-            return Some(named);
+/// Adds downloads of a repository that have not ended to its models, of which some may be parts.
+fn add_unfinished(name: &ModelName, places: &Places, models: &mut Vec<Cached>) {
+    for stopped in unfinished::of_repository(places) {
+        let (bytes, total) = stopped.bytes(places);
+        let known = models.iter_mut().find(|model| model.name.quant == stopped.quant);
+        match known {
+            // It was ended by another program.
+            Some(model) if model.missing.is_none() => {}
+            Some(model) => (model.bytes, model.total) = (bytes, Some(total)),
+            None => models.push(Cached {
+                name: ModelName { quant: stopped.quant.clone(), ..name.clone() },
+                path: places.repository.clone(),
+                bytes,
+                total: Some(total),
+                modified: stopped.begun,
+                missing: Some(stopped.missing(places)),
+            }),
         }
     }
-    let folders = fs::read_dir(snapshots).ok()?.flatten().take(ENTRIES_MAX);
-    // A link leads to files that are not the hub's.
-    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let folders = folders.map(|entry| entry.path());
-    folders.max_by_key(|path| path.metadata().and_then(|it| it.modified()).ok())
-}
-
-/// The files of a snapshot whose links lead somewhere.
-fn entries(snapshot: &Path) -> Vec<Entry> {
-    let mut found = Vec::new();
-    let mut folders = vec![(snapshot.to_owned(), String::new(), 0)];
-    let mut looked_at = 0;
-    while let Some((folder, prefix, depth)) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            looked_at += 1;
-            if looked_at > ENTRIES_MAX {
-                break;
-            }
-            let name = entry.file_name();
-            let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
-            let path = format!("{prefix}{name}");
-            if kind.is_dir() && depth < DEPTH_MAX {
-                folders.push((entry.path(), format!("{path}/"), depth + 1));
-            } else if let Some(file) = entry.path().metadata().ok().filter(fs::Metadata::is_file) {
-                found.push((path, file.len()));
-            }
-        }
+    let begun = unfinished::incomplete_bytes(places);
+    let nothing = models.is_empty();
+    match models.iter_mut().find(|model| model.missing.is_some()) {
+        Some(model) if model.total.is_none() => model.bytes += begun,
+        // What a program without records left before it linked anything.
+        None if nothing && begun > 0 => models.push(Cached {
+            name: name.clone(),
+            path: places.repository.clone(),
+            bytes: sizes(&places.repository.join("blobs")),
+            total: None,
+            modified: places.repository.metadata().and_then(|it| it.modified()).ok(),
+            missing: Some(String::new()),
+        }),
+        _ => {}
     }
-    found.sort();
-    found
-}
-
-/// The first file that a safetensors checkpoint lacks.
-fn missing_of_checkpoint(snapshot: &Path, files: &[Entry]) -> Option<String> {
-    let names: HashSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
-    let has = |name: &str| names.contains(name);
-    if !has("config.json") {
-        return Some("config.json".to_owned());
-    }
-    let weights: Vec<&str> = files
-        .iter()
-        .filter_map(|(path, _)| path.strip_suffix(".safetensors"))
-        .filter(|stem| !stem.contains('/'))
-        .collect();
-    if has(INDEX)
-        && let Some(named) = shards_of_index(&snapshot.join(INDEX))
-    {
-        return named.into_iter().find(|name| !has(name));
-    }
-    let Some(first) = weights.first() else { return Some("model.safetensors".to_owned()) };
-    let (stem, _, count) = part_of(first)?;
-    let name = |number: u32| format!("{stem}-{number:05}-of-{count:05}.safetensors");
-    (1..=count).map(name).find(|name| !has(name))
-}
-
-/// The files that an index names; `None` when it cannot be read, which opening it will explain.
-fn shards_of_index(path: &Path) -> Option<BTreeSet<String>> {
-    let file = open_regular(path, Links::Followed).ok()?;
-    let mut text = String::new();
-    file.take(INDEX_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let value: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let names = value.get("weight_map")?.as_object()?.values();
-    Some(names.filter_map(|name| Some(name.as_str()?.to_owned())).collect())
-}
-
-/// The first part of a quantisation, and the first that is missing.
-fn parts_of(files: &[Entry], quant: &str) -> (Option<String>, Option<String>) {
-    let paths = files.iter().map(|(path, _)| path.as_str());
-    // In order: the first is the first part.
-    let ours: BTreeSet<&str> =
-        paths.filter(|path| quant_of(path).is_some_and(|other| other == quant)).collect();
-    let Some(first) = ours.first() else { return (None, None) };
-    let stem = first.strip_suffix(".gguf").unwrap_or(first);
-    let missing = part_of(stem).and_then(|(stem, _, count)| {
-        let name = |number: u32| format!("{stem}-{number:05}-of-{count:05}.gguf");
-        (1..=count).map(name).find(|name| !ours.contains(name.as_str()))
-    });
-    (Some((*first).to_owned()), missing)
 }
 
 /// Bytes of the files of a folder.

@@ -16,9 +16,11 @@ mod scratch;
 mod segments;
 mod select;
 mod settings;
+mod snapshot;
+mod unfinished;
 mod writer;
 
-pub use cache::{Cache, Cached, Found};
+pub use cache::{Cache, Cached, CachedFile, Found};
 pub use client::Hub;
 pub use error::HubError;
 pub use name::{ModelName, Quant};

@@ -14,6 +14,7 @@ use crate::name::ModelName;
 use crate::repository::RepositoryFile;
 use crate::segments::{Segment, Segments, locked};
 use crate::select::Selection;
+use crate::unfinished;
 
 /// How often progress is told.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -71,6 +72,9 @@ impl Hub {
         let places = cache.places(name);
         let (total, missing) = (selection.bytes(), self.missing(name, selection));
         check_disk(&self.settings.cache, missing)?;
+        if missing > 0 {
+            unfinished::begin(&places, selection)?;
+        }
         let files: VecDeque<RepositoryFile> = selection.files.iter().cloned().collect();
         let limits = self.settings.limits;
         let segments = Segments::new(&places, files, limits, stop);

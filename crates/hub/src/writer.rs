@@ -9,10 +9,11 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use store::io::platform::open_no_link;
+use store::io::platform::{Links, open_no_link, open_regular};
 
 use crate::error::HubError;
 use crate::repository::{BlobId, RepositoryFile};
+use crate::unfinished::INCOMPLETE;
 
 /// The folders of one repository in the cache.
 #[derive(Clone, Debug)]
@@ -29,11 +30,20 @@ impl Places {
     }
 
     pub(crate) fn incomplete(&self, blob: &BlobId) -> PathBuf {
-        self.repository.join("blobs").join(format!("{}.incomplete", blob.digits()))
+        self.repository.join("blobs").join(format!("{}{INCOMPLETE}", blob.digits()))
     }
 
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
         self.repository.join("snapshots").join(commit)
+    }
+
+    /// Whether some program holds the lock of a blob.
+    pub(crate) fn are_written(&self) -> bool {
+        let locks = std::fs::read_dir(&self.locks).into_iter().flatten().flatten();
+        locks.filter(|entry| entry.path().extension().is_some_and(|it| it == "lock")).any(|entry| {
+            let lock = open_regular(&entry.path(), Links::Refused);
+            lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+        })
     }
 
     /// Whether the blob of `file` is there in its full size.

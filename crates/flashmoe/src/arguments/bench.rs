@@ -14,7 +14,7 @@ use super::{
 /// measured.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchArguments {
-    /// Folder of the model
+    /// The model: a folder, a GGUF file, OWNER/NAME on the Hugging Face hub, or a name that `flashmoe list` prints
     pub(crate) model: PathBuf,
     /// Tokens of the prefill tests; 0 for none (list)
     #[arg(short = 'p', long, value_name = "TOKENS", value_delimiter = ',', default_value = "512")]
@@ -28,9 +28,8 @@ pub(crate) struct BenchArguments {
     /// Measured repetitions, after one that is reported as cold
     #[arg(short = 'r', long, value_name = "N", default_value_t = 3)]
     pub(crate) repetitions: usize,
-    /// Form of the rows
-    #[arg(short = 'o', long, value_name = "FORM", default_value = "md")]
-    pub(crate) output: OutputChoice,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
     /// All columns of the table; without it those that matter and the settings in which rows differ
     #[arg(long)]
     pub(crate) wide: bool,
@@ -113,6 +112,24 @@ pub(crate) struct BenchArguments {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
     rate.ok_or_else(|| "a rate from 0 to 1".to_owned())
+}
+
+/// How rows are written.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct FormArguments {
+    /// Form of the rows
+    #[arg(short = 'o', long, value_name = "FORM", default_value = "md")]
+    output: OutputChoice,
+    /// Print JSON, a line a row: as -o json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl FormArguments {
+    /// The form that was asked for.
+    pub(crate) fn choice(self) -> OutputChoice {
+        if self.json { OutputChoice::Json } else { self.output }
+    }
 }
 
 /// `--output`

@@ -47,7 +47,17 @@ pub(crate) struct EvalArguments {
     pub(crate) reference: Option<PathBuf>,
     /// How the results are printed
     #[arg(short, long, value_name = "FORMAT", default_value = "md")]
-    pub(crate) output: EvalFormat,
+    output: EvalFormat,
+    /// Print JSON: as -o json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl EvalArguments {
+    /// How the results are printed.
+    pub(crate) fn format(&self) -> EvalFormat {
+        if self.json { EvalFormat::Json } else { self.output }
+    }
 }
 
 /// `--output` of `eval`

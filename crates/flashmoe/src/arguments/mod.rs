@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use text::OnFull;
 
-pub(crate) use bench::{BenchArguments, OutputChoice};
+pub(crate) use bench::{BenchArguments, FormArguments, OutputChoice};
 pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};
 pub(crate) use driver::DriverArguments;
 pub(crate) use eval::{EvalArguments, EvalFormat};
@@ -37,7 +37,7 @@ pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
 use values::on_full;
-pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size};
+pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size, token_count};
 
 /// The version with its commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
@@ -68,6 +68,9 @@ pub(crate) struct Arguments {
     /// Say also what is done on the way
     #[arg(short, long, global = true, help_heading = "Everywhere")]
     pub(crate) verbose: bool,
+    /// Folder with models of your own, which `list` shows and names reach (may be repeated)
+    #[arg(long, global = true, value_name = "FOLDER", help_heading = "Everywhere")]
+    pub(crate) models_dir: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,6 +143,8 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         all: bool,
     },
+    /// Write a configuration file to begin with: all settings that many want, as remarks
+    Init,
     /// Where the configuration file is
     Path,
 }
@@ -157,7 +162,14 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Most tokens of an answer, thinking included (default: what the context leaves)
-    #[arg(short = 'n', long, value_name = "N", visible_alias = "n-predict")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        visible_alias = "n-predict",
+        value_parser = token_count,
+        allow_negative_numbers = true
+    )]
     pub(crate) max_tokens: Option<usize>,
     /// Ask for a thinking block, or with --think=false for none (default: as the model's template has it)
     #[arg(

@@ -7,7 +7,7 @@ use engine::backend::cpu::KvType;
 use engine::drafts::{DraftSource, Drafting};
 
 use super::DriverArguments;
-use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size};
+use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size, seed};
 use crate::failure::Failure;
 
 /// The model and how it is held.
@@ -170,8 +170,15 @@ pub(crate) struct SamplingArguments {
     /// Subtract per occurrence from the logits of tokens already generated
     #[arg(long, value_name = "A", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f32>,
-    /// Seed of the sampler; the same seed gives the same answer
-    #[arg(short = 's', long, value_name = "SEED", help_heading = "Sampling")]
+    /// Seed of the sampler; the same seed gives the same answer, -1 is another one each time
+    #[arg(
+        short = 's',
+        long,
+        value_name = "SEED",
+        help_heading = "Sampling",
+        value_parser = seed,
+        allow_negative_numbers = true
+    )]
     pub(crate) seed: Option<u64>,
     /// Add VALUE to the logit of token ID (may be repeated)
     #[arg(long, value_name = "ID=VALUE", value_parser = logit_bias, help_heading = "Sampling")]

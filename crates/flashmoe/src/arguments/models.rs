@@ -24,7 +24,7 @@ pub(crate) struct ListArguments {
 /// `flashmoe show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
-    /// A name that `flashmoe list` prints
+    /// A name that `flashmoe list` prints, a folder or a GGUF file
     #[arg(value_name = "MODEL")]
     pub(crate) name: String,
     /// Print JSON

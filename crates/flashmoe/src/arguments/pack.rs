@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// `flashmoe pack`
 #[derive(Debug, Args)]
 pub(crate) struct PackArguments {
-    /// Folder of the model
+    /// The model: a folder, a GGUF file, or a name that `flashmoe list` prints
     pub(crate) source: PathBuf,
     /// Folder to make
     pub(crate) destination: PathBuf,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ModelArguments, OutputChoice};
+use super::{FormArguments, ModelArguments};
 
 /// `flashmoe trace`
 #[derive(Args, Clone, Debug)]
@@ -52,9 +52,8 @@ pub(crate) struct TraceFiles {
     /// Experts of a layer, which JSON lines do not say
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) experts: Option<u16>,
-    /// Form of the rows
-    #[arg(short = 'o', long, value_name = "FORM", default_value = "md")]
-    pub(crate) output: OutputChoice,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
 }
 
 /// `flashmoe trace replay`

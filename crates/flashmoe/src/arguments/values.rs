@@ -1,6 +1,7 @@
 //! Values of arguments that clap does not know: byte sizes and lists of them.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,6 +54,25 @@ pub(crate) fn memory_size(text: &str) -> Result<ByteSize, String> {
 /// Less than any model needs.
 const SMALLEST_MEMORY: u64 = 1 << 20;
 
+impl ByteSize {
+    /// The shortest text that asks for at least so many bytes: `811M`.
+    pub(crate) fn typed(self) -> String {
+        format!("{}M", self.0.div_ceil(1 << 20))
+    }
+
+    /// How much of `total` this is, in the unit of `total`: `12.5 of 24.3 MiB`.
+    pub(crate) fn of(self, total: Self) -> String {
+        let unit = UNITS.into_iter().find(|&(_, unit)| total.0 >= unit);
+        match unit {
+            Some((letter, unit)) => {
+                let [part, all] = [self, total].map(|size| size.0 as f64 / unit as f64);
+                format!("{part:.1} of {all:.1} {letter}iB")
+            }
+            None => format!("{} of {} B", self.0, total.0),
+        }
+    }
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (letter, unit) in UNITS {
@@ -64,6 +84,28 @@ impl fmt::Display for ByteSize {
         }
         write!(out, "{} B", self.0)
     }
+}
+
+/// Tokens of an answer; -1 is what the context leaves, as in other programs.
+pub(crate) fn token_count(text: &str) -> Result<usize, String> {
+    match text.parse::<i64>() {
+        Ok(-1) => Ok(u32::MAX as usize),
+        Ok(0) => Err("an answer has a token at least".to_owned()),
+        Ok(count) => {
+            usize::try_from(count).map_err(|_| "write a number of tokens, or -1".to_owned())
+        }
+        Err(_) => Err(format!("{} is not a number of tokens", quoted(text))),
+    }
+}
+
+/// A seed; -1 draws one, small enough for programs that compute in doubles.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    if text == "-1" {
+        // The standard library's hasher is keyed by the system's random numbers.
+        return Ok(RandomState::new().build_hasher().finish() >> 11);
+    }
+    text.parse()
+        .map_err(|_| format!("{} is not a seed; write 0 to {}, or -1", quoted(text), u64::MAX))
 }
 
 /// A length of time, written `90m`, `12h` or `7d`; `s` is understood as well.
@@ -141,9 +183,17 @@ impl FromStr for DeviceChoice {
                 let number = |name| text.strip_prefix(name).and_then(|number| number.parse().ok());
                 let cuda = number("cuda:").map(Self::Cuda);
                 let device = cuda.or_else(|| number("gpu:").map(|number| Self::Gpu(Some(number))));
-                device.ok_or_else(|| {
-                    let names = "auto, cpu, cuda, cuda:1, gpu or gpu:1";
-                    format!("{} is not a device; write {names}", quoted(text))
+                device.ok_or_else(|| match text.split(':').next() {
+                    Some("vulkan" | "metal" | "rocm" | "hip" | "sycl" | "mps") => {
+                        format!(
+                            "{} is called gpu here: any GPU, through Vulkan or Metal",
+                            quoted(text)
+                        )
+                    }
+                    _ => {
+                        let names = "auto, cpu, cuda, cuda:1, gpu or gpu:1";
+                        format!("{} is not a device; write {names}", quoted(text))
+                    }
                 })
             }
         }
@@ -198,5 +248,8 @@ mod tests {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
         assert_eq!(ByteSize(6 << 30).to_string(), "6.00 GiB");
+        assert_eq!(ByteSize(512 << 10).of(ByteSize(25 << 20)), "0.5 of 25.0 MiB");
+        assert_eq!(ByteSize((810 << 20) + 1).typed(), "811M");
+        assert_eq!(ByteSize(3).of(ByteSize(5)), "3 of 5 B");
     }
 }

@@ -8,8 +8,9 @@ use store::io::platform::HOME;
 use store::shown;
 
 use crate::arguments::{Arguments, ConfigCommand};
-use crate::configuration::{self, Origin};
+use crate::configuration::{self, Origin, Setting};
 use crate::failure::Failure;
+use crate::progress::say;
 
 pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()> {
     match command {
@@ -20,13 +21,30 @@ pub(crate) fn config(command: &ConfigCommand, out: &mut dyn Write) -> Result<()>
             let note = if exists { "" } else { " (not there yet)" };
             writeln!(out, "{}{note}", shown::path(&path)).map_err(Failure::io)?;
         }
+        ConfigCommand::Init => {
+            writeln!(out, "{}", shown::path(&configuration::init()?)).map_err(Failure::io)?;
+        }
         ConfigCommand::Show { command, all } => {
             let mut program = Arguments::command();
             program.build();
-            for setting in configuration::show(&program, command)? {
-                if !all && setting.origin == Origin::Default {
-                    continue;
-                }
+            let settings = configuration::show(&program, command)?;
+            let set = |setting: &&Setting| *all || setting.origin != Origin::Default;
+            if settings.iter().filter(set).count() == 0 {
+                let place = match configuration::place() {
+                    Some((path, true)) => format!("{} sets nothing of it", shown::path(&path)),
+                    Some((path, false)) => {
+                        format!(
+                            "there is no {}; `flashmoe config init` makes one",
+                            shown::path(&path)
+                        )
+                    }
+                    None => format!("{HOME} is not set"),
+                };
+                say(&format!(
+                    "{command}: every option has its default, --all prints them; {place}"
+                ));
+            }
+            for setting in settings.into_iter().filter(|setting| set(&setting)) {
                 let values = match setting.values.is_empty() {
                     true => "-".to_owned(),
                     false => setting.values.join(", "),

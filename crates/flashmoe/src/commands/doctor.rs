@@ -6,9 +6,12 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use engine::EngineError;
+use engine::backend::cuda::CudaError;
 use engine::backend::gpu as portable;
 use serde_json::{Value, json};
 
+use super::table::machine_name;
 use crate::arguments::{ByteSize, DoctorArguments};
 use crate::failure::Failure;
 use crate::plan::machine::Memory;
@@ -40,7 +43,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result
             .into_iter()
             .map(|finding| {
                 let value = json!({"value": finding.value, "advice": finding.advice});
-                (finding.name.to_owned(), value)
+                (machine_name(finding.name), value)
             })
             .collect();
         writeln!(out, "{}", Value::Object(object)).map_err(Failure::io)?;
@@ -183,17 +186,24 @@ fn gpu() -> Finding {
             ),
             advice: None,
         },
+        Err(EngineError::Cuda(CudaError::NoDriver)) => Finding {
+            name: "GPU",
+            value: Value::Null,
+            text: "no NVIDIA driver".to_owned(),
+            advice: Some("an NVIDIA GPU, where there is one, needs driver 580 or newer".to_owned()),
+        },
         Err(error) => Finding {
             name: "GPU",
             value: Value::Null,
-            text: format!("none: {error}"),
-            advice: None,
+            text: "none".to_owned(),
+            advice: Some(error.to_string()),
         },
     }
 }
 
 /// What `--device gpu:N` can name.
 fn adapters() -> Finding {
+    let mut advice = None;
     let (value, text) = match portable::adapters() {
         Ok(found) => {
             let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
@@ -201,9 +211,12 @@ fn adapters() -> Finding {
             let text = if lines.is_empty() { none.to_owned() } else { lines.join(" | ") };
             (json!(lines), text)
         }
-        Err(error) => (Value::Null, format!("none: {error}")),
+        Err(error) => {
+            advice = Some(error.to_string());
+            (Value::Null, "none".to_owned())
+        }
     };
-    Finding { name: "GPU by Vulkan", value, text, advice: None }
+    Finding { name: "GPU by Vulkan", value, text, advice }
 }
 
 /// Five seconds of random reads at the model's record size.

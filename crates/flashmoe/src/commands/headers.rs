@@ -4,7 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use engine::EngineError;
+use engine::model::config::ModelConfig;
 use hub::{Hub, ModelName, Scratch, Selection};
+use store::format::FormatError;
+use store::shown;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -15,7 +19,7 @@ pub(crate) struct Headers {
     pub(crate) path: PathBuf,
     /// Bytes that were fetched.
     pub(crate) fetched: u64,
-    _folder: Scratch,
+    folder: Scratch,
 }
 
 impl Headers {
@@ -34,6 +38,39 @@ impl Headers {
             Some(file) => folder.path().join(&file.path),
             None => folder.path().to_owned(),
         };
-        Ok(Self { path, fetched, _folder: folder })
+        Ok(Self { path, fetched, folder })
     }
+
+    /// Refuses what cannot be run, in one sentence that names the model: the headers' place means nothing to anybody.
+    ///
+    /// # Errors
+    /// A family, an encoding or a layout that is not read.
+    pub(crate) fn check(&self, name: &ModelName) -> Result<()> {
+        let refused = match store::format::open(&self.path) {
+            Ok(checkpoint) => match ModelConfig::read(&checkpoint.config) {
+                Ok(_) => return Ok(()),
+                Err(EngineError::Format(error)) => error,
+                Err(error) => return Err(Failure::engine(error).into()),
+            },
+            Err(error) => error,
+        };
+        let reason = match &refused {
+            FormatError::Unsupported { field, found, remedy, .. } if is_family(field, found) => {
+                format!(
+                    "{name} is a {found} model; flashmoe runs Mixture-of-Experts models, {remedy}; llama.cpp runs many \
+                     others"
+                )
+            }
+            other => {
+                let place = format!("{}/", shown::path(self.folder.path()));
+                format!("{name}: {}", other.to_string().replace(&place, ""))
+            }
+        };
+        Err(Failure::model(anyhow::anyhow!(reason)).into())
+    }
+}
+
+/// Whether a field that is not supported is the model's family, and names one.
+fn is_family(field: &str, found: &str) -> bool {
+    ["general.architecture", "model_type"].contains(&field) && found.starts_with('"')
 }

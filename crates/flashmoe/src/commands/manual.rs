@@ -9,6 +9,7 @@ use clap_mangen::Man;
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
+use crate::pager;
 
 /// What no argument says, in roff.
 const MORE: &str = r#".SH "EXIT STATUS"
@@ -110,7 +111,9 @@ fn one_page(program: &Command, out: &mut dyn Write) -> Result<()> {
         }
     }
     text.extend(MORE.as_bytes());
-    out.write_all(&text).map_err(Failure::io)?;
+    if !pager::manual(&text) {
+        out.write_all(&text).map_err(Failure::io)?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use engine::model::config::ModelConfig;
 use hub::{Hub, HubError, ModelName, Selection, Settings};
 
 use super::headers::Headers;
@@ -51,8 +50,8 @@ pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
         say(&format!("{name}: taking {quant}; {name}:QUANT takes another"));
     }
     if missing == total {
-        let refused = || format!("{name}: nothing was downloaded");
-        know(&Headers::fetch(hub, name, &selection, &interrupt)?).with_context(refused)?;
+        let headers = Headers::fetch(hub, name, &selection, &interrupt)?;
+        headers.check(name).context("nothing was downloaded")?;
     }
     if missing > 0 {
         let (missing, all) = (ByteSize(missing), ByteSize(total));
@@ -83,11 +82,4 @@ pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
         fetched => say(&format!("{name}: {} downloaded and checked", ByteSize(fetched))),
     }
     Ok(pulled.model)
-}
-
-/// Refuses a model of an unknown family or layout by its headers.
-fn know(headers: &Headers) -> Result<()> {
-    let checkpoint = crate::models::open(&headers.path)?;
-    ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! `flashmoe serve`: a model behind the protocols of the clients.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -370,6 +370,9 @@ fn memory(plan: &Plan) -> Vec<(String, u64)> {
 
 fn failure(error: ServeError) -> Failure {
     match error {
+        ServeError::Listen { ref source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            Failure::io(anyhow::anyhow!("{error}; --port takes another, 0 a free one"))
+        }
         ServeError::Listen { .. } | ServeError::Threads(_) | ServeError::Descriptors(_) => {
             Failure::io(error)
         }

@@ -1,5 +1,6 @@
-//! Rows of figures as a Markdown table, as JSON lines, or as CSV. All rows of a table have the same
-//! columns; a value may come with its spread in the column `sd`, which a table joins to `tok/s`.
+//! Rows of figures as a Markdown table, as JSON lines, or as CSV, the latter two with names that programs can use. All
+//! rows of a table have the same columns; a value may come with its spread in the column `sd`, which a table joins to
+//! `tok/s`.
 
 use std::io::{self, Write};
 
@@ -21,13 +22,14 @@ pub(crate) fn print(
     match form {
         OutputChoice::Json => {
             for row in rows {
-                writeln!(out, "{}", Value::Object(row.clone()))?;
+                let named = row.iter().map(|(name, value)| (machine_name(name), value.clone()));
+                writeln!(out, "{}", Value::Object(named.collect()))?;
             }
             Ok(())
         }
         OutputChoice::Csv => {
             let Some(first) = rows.first() else { return Ok(()) };
-            let names: Vec<&str> = first.keys().map(String::as_str).collect();
+            let names: Vec<String> = first.keys().map(|name| machine_name(name)).collect();
             writeln!(out, "{}", names.join(","))?;
             for row in rows {
                 let values: Vec<String> = row.values().map(text).collect();
@@ -39,6 +41,11 @@ pub(crate) fn print(
     }
 }
 
+/// A column's name in JSON and CSV: lower case, without spaces, its unit last. `GB/token` is `gb_per_token`.
+pub(crate) fn machine_name(name: &str) -> String {
+    name.to_lowercase().replace(" %", "_percent").replace('/', "_per_").replace([' ', '-'], "_")
+}
+
 fn table(rows: &[Row], hidden: &[&str], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = rows.first() else { return Ok(()) };
     let is_shown = |name: &&String| {
@@ -46,7 +53,8 @@ fn table(rows: &[Row], hidden: &[&str], out: &mut dyn Write) -> io::Result<()> {
     };
     let names: Vec<&String> = first.keys().filter(is_shown).collect();
     let cell = |row: &Row, name: &str| match name {
-        "tok/s" => format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"])),
+        // One run has no spread.
+        "tok/s" if row["runs"] != 1 => format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"])),
         name => text(&row[name]),
     };
     let mut lines = vec![names.iter().map(|name| (*name).clone()).collect::<Vec<_>>()];
@@ -86,5 +94,25 @@ fn text(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::machine_name;
+
+    #[test]
+    fn names_need_no_quoting() {
+        let names =
+            ["tok/s", "hits %", "T_ssd ms", "disk probe GB/s", "budget GiB", "key-value cache"];
+        let expected = [
+            "tok_per_s",
+            "hits_percent",
+            "t_ssd_ms",
+            "disk_probe_gb_per_s",
+            "budget_gib",
+            "key_value_cache",
+        ];
+        assert_eq!(names.map(machine_name), expected);
     }
 }

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use engine::EngineError;
-use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
+use engine::backend::cuda::{
+    CudaError, CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe,
+};
 use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
@@ -200,7 +202,12 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
                 if let Some(option) = gpus_own(arguments) {
                     return Err(Failure::usage(format!("{option} needs a GPU: {error}")).into());
                 }
-                return Ok(Choice::Cpu { because: Some(error.to_string()) });
+                // Most machines have no such GPU: no driver is no news there.
+                let because = match error {
+                    EngineError::Cuda(CudaError::NoDriver) => None,
+                    error => Some(error.to_string()),
+                };
+                return Ok(Choice::Cpu { because });
             }
         },
     };

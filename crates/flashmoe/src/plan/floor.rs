@@ -92,5 +92,5 @@ fn refusal(error: StoreError) -> Failure {
 
 /// How a user asks for the least budget.
 pub(super) fn advice(least: u64) -> String {
-    format!("at least --memory {least} ({}) is needed", ByteSize(least))
+    format!("at least --memory {} is needed", ByteSize(least).typed())
 }

@@ -81,6 +81,11 @@ pub(crate) fn cached_bytes() -> u64 {
     system::cached_bytes()
 }
 
+/// Programs that run or wait to, on average over the last minute; `None` where the system does not say.
+pub(crate) fn load() -> Option<f64> {
+    system::load()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

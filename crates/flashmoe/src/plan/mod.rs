@@ -32,7 +32,7 @@ use crate::arguments::{
     ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
-use crate::progress::tell;
+use crate::progress::{say, tell};
 use crate::requantisation;
 use device::{Choice, DevicePlan};
 use machine::Memory;
@@ -236,6 +236,9 @@ impl Plan {
         plan.slot_budget = plan.slot_budget(fixed)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
+        if let Some(excess) = plan.beyond_the_machine() {
+            say(&excess);
+        }
         tell(&format!(
             "{}: {} of memory, {} for experts, budget {}, {} threads, context of {} tokens",
             store::shown::path(&arguments.model),
@@ -353,6 +356,19 @@ impl Plan {
             return Err(Failure::memory(reason).into());
         }
         Ok(())
+    }
+
+    /// What there is to say of a budget that no machine of this size can give.
+    pub(crate) fn beyond_the_machine(&self) -> Option<String> {
+        let (what, most) = match &self.memory.group {
+            Some(group) => ("control group", group.limit),
+            None => ("machine", self.memory.total),
+        };
+        let beyond = self.budget_source == BudgetSource::Asked && self.budget > most && most > 0;
+        beyond.then(|| {
+            let (asked, most) = (ByteSize(self.budget), ByteSize(most));
+            format!("--memory {asked} is more than the {most} of this {what}")
+        })
     }
 
     /// The parts with their sizes.

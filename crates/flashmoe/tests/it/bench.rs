@@ -35,13 +35,13 @@ fn arms_that_only_move_bytes_agree_and_count_what_they_read() {
     for (number, row) in rows.iter().enumerate() {
         assert_eq!(row["test"], names[number % 4]);
         assert_eq!(row["check"], rows[number % 4]["check"], "{row}");
-        assert!(row["tok/s"].as_f64().unwrap() > 0.0);
+        assert!(row["tok_per_s"].as_f64().unwrap() > 0.0);
     }
     // Four layers of four experts, 55,296 bytes each: read anew for every token without a pool.
     let page_cache = rows.iter().find(|row| row["mode"] == "page-cache" && row["test"] == names[3]);
-    assert_eq!(page_cache.unwrap()["GB/token"], 0.0009);
+    assert_eq!(page_cache.unwrap()["gb_per_token"], 0.0009);
     let resident = rows.iter().find(|row| row["mode"] == "resident" && row["test"] == names[3]);
-    assert_eq!(resident.unwrap()["hits %"], 100.0);
+    assert_eq!(resident.unwrap()["hits_percent"], 100.0);
 }
 
 /// A context is computed once and gone on from; a test's logits are those of a context computed for it alone.
@@ -78,7 +78,7 @@ fn types_of_keys_and_values_are_arms_of_their_own() {
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let warm: Vec<_> = rows.iter().filter(|row| row["test"] == "pp40").collect();
     assert_eq!(
-        warm.iter().map(|row| &row["kv type"]).collect::<Vec<_>>(),
+        warm.iter().map(|row| &row["kv_type"]).collect::<Vec<_>>(),
         ["f32", "f16", "bf16", "q8"]
     );
     for (index, row) in warm.iter().enumerate() {
@@ -92,8 +92,22 @@ fn tables_and_csv_have_a_header_and_a_line_per_row() {
     let model = tiny(&folder);
     let options = ["-p", "8", "-n", "0", "-r", "1"];
     let table = bench(&model, &options);
-    assert_eq!(table.lines().count(), 4);
+    assert_eq!(table.lines().count(), 6);
     assert!(table.starts_with("| test"));
+    // What a row is of, for whoever reads it elsewhere; one run has no spread.
+    let caption = table.lines().last().unwrap();
+    for words in ["model, ", " MiB; ", "flashmoe 0.", "("] {
+        assert!(caption.contains(words), "{caption}");
+    }
+    assert!(!table.contains('±'), "{table}");
+    let rows = bench(&model, &[&options[..], &["--json"]].concat());
+    let row: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    assert_eq!(row["model"], "model");
+    for name in ["size_gib", "device", "threads", "commit"] {
+        assert!(!row[name].is_null(), "{name}: {row}");
+    }
+    let plain = |name: &String| name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_');
+    assert!(row.as_object().unwrap().keys().all(plain), "{row}");
     let csv = bench(&model, &[&options[..], &["-o", "csv"]].concat());
     let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(columns, [columns[0]; 3]);

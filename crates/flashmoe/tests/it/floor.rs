@@ -1,4 +1,4 @@
-//! The least memory: what a refusal names is granted, one byte less is not, and the answer is the same.
+//! The least memory: what a refusal names is granted, one MiB less is not, and the answer is the same.
 
 use crate::support;
 
@@ -31,7 +31,7 @@ fn number(message: &str, word: &str) -> u64 {
 }
 
 #[test]
-fn the_least_memory_is_granted_and_a_byte_less_is_not() {
+fn the_least_memory_is_granted_and_less_is_not() {
     let usual = run(&[]);
     assert!(usual.status.success(), "{}", errors(&usual));
     for options in [
@@ -42,11 +42,11 @@ fn the_least_memory_is_granted_and_a_byte_less_is_not() {
         &["--storage", "mmap"],
         &["--slots", "40"],
     ] {
-        let with = |bytes: u64| {
-            let memory = bytes.to_string();
+        let with = |mebibytes: u64| {
+            let memory = format!("{mebibytes}M");
             run(&[options, &["--memory", &memory]].concat())
         };
-        let refused = with(1 << 20);
+        let refused = with(1);
         assert_eq!(refused.status.code(), Some(4), "{options:?}: {}", errors(&refused));
         let least = number(&errors(&refused), "--memory ");
         let granted = with(least);
@@ -56,7 +56,7 @@ fn the_least_memory_is_granted_and_a_byte_less_is_not() {
         assert_eq!(refused.status.code(), Some(4), "{options:?}: {}", errors(&refused));
         assert_eq!(number(&errors(&refused), "--memory "), least, "{options:?}");
         // Nothing between the floor and plenty is refused.
-        for more in (1..12).map(|step| least + step * (3 << 20)) {
+        for more in (1..12).map(|step| least + step * 3) {
             let granted = with(more);
             assert!(granted.status.success(), "{options:?}, {more}: {}", errors(&granted));
         }

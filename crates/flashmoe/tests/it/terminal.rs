@@ -55,11 +55,19 @@ fn terminal(columns: u16) -> (File, File) {
 
 /// What a command writes when standard output is a terminal.
 fn on_terminal(command: Command) -> String {
-    on_terminal_of(0, command)
+    on_terminal_of(0, command, false)
 }
 
-fn on_terminal_of(columns: u16, mut command: Command) -> String {
+/// And when standard input is one as well, on which nothing is typed.
+fn on_terminal_with_input(command: Command) -> String {
+    on_terminal_of(0, command, true)
+}
+
+fn on_terminal_of(columns: u16, mut command: Command, input: bool) -> String {
     let (controller, terminal) = terminal(columns);
+    if input {
+        command.stdin(Stdio::from(terminal.try_clone().unwrap()));
+    }
     let mut child = command.stdout(Stdio::from(terminal)).spawn().unwrap();
     // The command keeps its end of the terminal open in this process.
     drop(command);
@@ -189,6 +197,7 @@ fn what_cannot_be_is_refused_before_anything_is_loaded() {
         (&demo, &[&long, "-c", "2048"], "the context 2048: shorten it or raise --context"),
         (mute, &["Hi"], "no tokenizer.json"),
         (&demo, &["--json"], "--json needs a prompt"),
+        (&demo, &["Hi", "-n", "0"], "a token at least"),
     ] {
         let arguments = [&["run", model, "--device=cpu", "-v"], arguments].concat();
         let output = flashmoe(&arguments);
@@ -211,6 +220,24 @@ fn options_are_those_of_other_programs() {
     // A prompt after --think is a prompt.
     let output = flashmoe(&["run", &demo, "--think", "Hello", "-n", "4", "--device=cpu"]);
     assert!(output.status.success(), "{}", told(&output));
+    // -1 is what the context leaves, and another seed each time; the command may be left out.
+    let free = ["--think=false", "--device=cpu", "-q", "-n", "-1", "--seed", "-1", "--temp", "0"];
+    let output = flashmoe(&[&[demo.as_str(), FACTOR], &free[..]].concat());
+    assert!(out(&output).contains("3 × 5 × 17"), "{}", told(&output));
+    for (arguments, words) in [
+        (&["run", &demo, "hi", "-ngl", "99"][..], "-ngl: nothing to set: `--vram 12G`"),
+        (&["serve", &demo, "--parallel", "2"], "--parallel: `flashmoe serve MODEL --sequences"),
+        (&["run", &demo, "hi", "--prompt", "x"], "--prompt: the prompt follows the model"),
+        (&["run", &demo, "hi", "--no-think"], "--no-think: `--think=false`"),
+        (&["chat"], "chat: `flashmoe run MODEL` without a prompt is a chat"),
+    ] {
+        let output = flashmoe(arguments);
+        let lines = told(&output);
+        assert_eq!((output.status.code(), lines.lines().count()), (Some(2), 1), "{lines}");
+        assert!(lines.contains(words), "{lines}");
+    }
+    let output = flashmoe(&["run", &demo, "hi", "--device", "vulkan"]);
+    assert!(told(&output).contains("\"vulkan\" is called gpu here"), "{}", told(&output));
     let help = out(&flashmoe(&["run", "-h"]));
     let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
     assert!(place("--memory") < place("--max-tokens"));
@@ -268,6 +295,47 @@ fn the_manual_is_whole() {
     }
 }
 
+/// A folder of programs that say how they were called, and what they got.
+fn programs(names: &[&str]) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    for name in names {
+        let path = folder.path().join(name);
+        let script =
+            "#!/bin/sh\necho \"${0##*/} called with: $*, LESS=$LESS\"\n/usr/bin/head -c 300\n";
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn long_texts_go_through_the_pager_on_a_terminal_and_nowhere_else() {
+    let home = tempfile::tempdir().unwrap();
+    let shown = |arguments: &[&str], programs: &Path, pager: Option<&str>| {
+        let mut command = command(home.path(), arguments);
+        command.env("PATH", programs).env_remove("LESS").env_remove("PAGER");
+        command.envs(pager.map(|pager| ("PAGER", pager)));
+        on_terminal_with_input(command)
+    };
+    let both = programs(&["man", "less", "most"]);
+    let manual = shown(&["man"], both.path(), None);
+    assert!(manual.starts_with("man called with: -l -"), "{manual}");
+    let help = shown(&["help", "run"], both.path(), None);
+    assert!(help.starts_with("less called with: , LESS=FRX"), "{help}");
+    assert!(help.contains("Answer one prompt"), "{help}");
+    let help = shown(&["help", "run"], both.path(), Some("most -x"));
+    assert!(help.starts_with("most called with: -x"), "{help}");
+    // Where there is no such program, as it is.
+    let none = programs(&[]);
+    assert!(shown(&["help", "run"], none.path(), None).contains("--max-tokens"));
+    assert!(shown(&["man"], none.path(), None).contains("EXIT STATUS"));
+    // In a pipe, too.
+    let mut piped = command(home.path(), &["help", "run"]);
+    let piped = out(&piped.env("PATH", both.path()).output().unwrap());
+    assert!(!piped.contains("called with") && piped.contains("--max-tokens"), "{piped}");
+}
+
 /// A home with this configuration file.
 fn configured(text: &str) -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
@@ -292,7 +360,9 @@ fn settings_come_from_the_command_line_then_the_environment_then_the_file() {
         row("context").contains("4096") && row("context").contains("FLASHMOE_CONTEXT"),
         "{text}"
     );
-    assert!(row("max-tokens").contains('3') && row("max-tokens").contains("config.toml"), "{text}");
+    assert!(row("max-tokens").contains('3'), "{text}");
+    assert!(row("max-tokens").ends_with("config.toml [run]"), "{text}");
+    assert!(row("device").ends_with("config.toml"), "{text}");
     let json = |arguments: &[&str]| -> serde_json::Value {
         let arguments = [&["run", &demo, "Hello", "--json"], arguments].concat();
         let output = command(home.path(), &arguments).output().unwrap();
@@ -319,6 +389,26 @@ fn settings_come_from_the_command_line_then_the_environment_then_the_file() {
 }
 
 #[test]
+fn a_configuration_begins_with_a_file_that_says_what_can_be_set() {
+    let home = tempfile::tempdir().unwrap();
+    let config = |arguments: &[&str]| command(home.path(), arguments).output().unwrap();
+    let empty = config(&["config", "show"]);
+    assert!(out(&empty).is_empty() && told(&empty).contains("`flashmoe config init` makes one"));
+    let made = config(&["config", "init"]);
+    let path = out(&made).trim().to_owned();
+    assert!(path.ends_with("config/flashmoe/config.toml"), "{path} {}", told(&made));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("#memory = ") && text.contains("[serve]"), "{text}");
+    // It sets nothing, and is not written over.
+    assert!(told(&config(&["config", "show"])).contains("sets nothing"));
+    std::fs::write(&path, text.replace("#memory", "memory")).unwrap();
+    let again = config(&["config", "init"]);
+    assert!(told(&again).contains("is there already"), "{}", told(&again));
+    let shown = out(&config(&["config", "show", "serve"]));
+    assert!(shown.starts_with("memory ") && shown.contains("12G"), "{shown}");
+}
+
+#[test]
 fn figures_come_as_json() {
     let demo = demo();
     let inspect: serde_json::Value =
@@ -337,15 +427,35 @@ fn a_plan_says_what_to_expect_and_counts_what_is_read() {
     for words in ["tok/s expected", "at most", "a prompt of 20,000 tokens takes", "prefill: "] {
         assert!(text.contains(words), "{text}");
     }
+    // First of all what it is, and whether it runs.
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().starts_with("demo: Qwen3.5-MoE, experts in "), "{text}");
+    let runs = lines.next().unwrap();
+    assert!(runs.starts_with("runs here: yes, on the processor, about "), "{text}");
+    assert!(runs.contains(" tok/s; 20,000 tokens of prompt in about "), "{text}");
+    let least = text.lines().find(|line| line.starts_with("least budget")).unwrap();
+    let typed = least.split_once("--memory ").unwrap().1.split(' ').next().unwrap();
+    assert!(typed.ends_with('M') && typed.len() < 7, "{least}");
+    let output = flashmoe(&["plan", &demo, "--device", "cpu", "--memory", typed]);
+    assert!(output.status.success(), "{}", told(&output));
+    // More memory than there is is said, and planned with.
+    let output = flashmoe(&["plan", &demo, "--device", "cpu", "--memory", "900T"]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("--memory 900 TiB is more than the "), "{}", told(&output));
+    assert!(out(&output).contains(", less than --memory"), "{}", out(&output));
     // Every expert has a slot: more memory gains nothing.
     assert!(!text.contains("more memory"), "{text}");
     let output = flashmoe(&["plan", &demo, "--device", "cpu", "--json"]);
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let trunk = plan["parts"]["dense trunk"].as_u64().unwrap();
+    let trunk = plan["parts"]["dense_trunk"].as_u64().unwrap();
     let read = plan["trunk_bytes_per_token"].as_u64().unwrap();
     assert!(0 < read && read <= trunk, "{read} of {trunk}");
-    let [low, high] = [0, 1].map(|at| plan["expected"]["decode"][at].as_f64().unwrap());
-    assert!(0.0 < low && low <= high && high <= plan["expected"]["decode_bound"].as_f64().unwrap());
+    let [low, high] = [0, 1].map(|at| plan["expected"]["decode_tok_per_s"][at].as_f64().unwrap());
+    assert!(
+        0.0 < low
+            && low <= high
+            && high <= plan["expected"]["decode_bound_tok_per_s"].as_f64().unwrap()
+    );
 }
 
 /// What a chat says to lines that come through a pipe: answers, and what is told beside them.
@@ -512,7 +622,7 @@ fn markdown_is_rendered_on_a_terminal_and_raw_elsewhere() {
     let run = |colourless: &str| {
         let mut command = command(home.path(), &arguments);
         command.env("NO_COLOR", colourless);
-        on_terminal_of(80, command)
+        on_terminal_of(80, command, false)
     };
     let (coloured, colourless) = (run(""), run("1"));
     assert!(raw.contains("```") && colourless.contains("```"), "{raw}");

@@ -147,3 +147,47 @@ fn a_pipe_in_the_place_of_the_reference_or_an_index_is_not_waited_at() {
     assert!(matches!(cache.find(&name("acme/tiny")), Found::Part(_)));
     assert!(!cache.files(&name("acme/tiny")).is_empty());
 }
+
+#[test]
+fn what_lies_in_the_place_of_a_download_s_record_is_not_believed() {
+    let root = tempfile::tempdir().unwrap();
+    let victim = root.path().join("victim");
+    let good = json!({"sha": COMMIT, "siblings": [
+        {"rfilename": "config.json", "size": 2, "blobId": "a".repeat(40)}]});
+    fs::write(&victim, good.to_string()).unwrap();
+    let repository = root.path().join("models--acme--tiny");
+    fs::create_dir_all(repository.join("blobs")).unwrap();
+    let locks = root.path().join(".locks/models--acme--tiny");
+    fs::create_dir_all(&locks).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(locks.join("pull.Q8_0.json")).status();
+    assert!(made.unwrap().success());
+    symlink(&victim, locks.join("pull.Q4_K_M.json")).unwrap();
+    let mut escape = good.clone();
+    escape["siblings"][0]["blobId"] = "../../../victim".into();
+    fs::write(locks.join("pull.Q2_K.json"), escape.to_string()).unwrap();
+    fs::write(locks.join("pull.\u{1b}[31m.json"), good.to_string()).unwrap();
+    let cache = Cache::new(root.path());
+    assert!(cache.list().unwrap().is_empty());
+    assert_eq!(cache.find(&name("acme/tiny")), Found::Nothing);
+    assert!(cache.files(&name("acme/tiny")).is_empty());
+    // One that is good counts, and what it wants is nothing outside.
+    fs::write(locks.join("pull.json"), good.to_string()).unwrap();
+    let listed = cache.list().unwrap();
+    assert_eq!((listed.len(), listed[0].bytes, listed[0].total), (1, 0, Some(2)));
+    cache.remove(&name("acme/tiny")).unwrap();
+    assert!(victim.exists() && !repository.exists() && !locks.exists());
+}
+
+#[test]
+fn what_another_program_left_of_a_download_is_seen_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let blobs = root.path().join("models--acme--tiny/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(blobs.join("0123.incomplete"), "some bytes").unwrap();
+    let cache = Cache::new(root.path());
+    let listed = cache.list().unwrap();
+    assert_eq!((listed.len(), listed[0].bytes, listed[0].total), (1, 10, None));
+    assert!(listed[0].missing.is_some() && listed[0].name.to_string() == "acme/tiny");
+    assert_eq!(cache.remove(&listed[0].name).unwrap(), 10);
+    assert!(cache.list().unwrap().is_empty());
+}

@@ -42,7 +42,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     }
     let config = Configuration::new(&index, config)?;
     let dimensions = Dimensions::read(&config)?;
-    let mut opened = vec![file(&folder.join(WEIGHTS))?];
+    let mut opened = vec![file(folder, WEIGHTS)?];
     let raw = trunk(&index, &value, &opened[0])?;
     let schemes = Schemes::Group(GROUP);
     let mut found = assemble::assemble(&index, &opened, raw, dimensions, &schemes)?;
@@ -51,7 +51,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         None => (folder.join("packed_experts_2bit"), 2),
     };
     for (layer, table) in found.experts.iter_mut().enumerate() {
-        let known = file(&packed.join(format!("layer_{layer:02}.bin")))?;
+        let known = file(&packed, &format!("layer_{layer:02}.bin"))?;
         *table = Some(records(&known, FileId(opened.len() as u32), dimensions, bits)?);
         opened.push(known);
     }
@@ -74,9 +74,10 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     })
 }
 
-fn file(path: &Path) -> Result<CheckpointFile, FormatError> {
-    let files::Opened { length, modified_ns, changed_ns, .. } = files::open_regular(path)?;
-    let path = path.to_owned();
+fn file(folder: &Path, name: &str) -> Result<CheckpointFile, FormatError> {
+    // A file that is not there is named by the error of opening it.
+    let path = files::find(folder, name)?.unwrap_or_else(|| folder.join(name));
+    let files::Opened { length, modified_ns, changed_ns, .. } = files::open_regular(&path)?;
     Ok(CheckpointFile { path, length, modified_ns, changed_ns, header_checksum: 0 })
 }
 

@@ -2,14 +2,14 @@
 //!
 //! A path from a checkpoint folder may be a pipe that never answers, a device, a sparse terabyte or a
 //! link to somewhere else. Only regular files are opened, without blocking; small files are read with a
-//! limit; names that come out of a file must be plain names; links may stay in the folder or lead into
-//! the `blobs` folder of a Hugging Face cache, nowhere else.
+//! limit; names that come out of a file must be plain names; links are followed as `links.rs` says.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::FormatError;
+use super::links;
 use crate::io::platform::{facts, is_regular, open_without_waiting, special_kind};
 
 /// Longest file name accepted from inside a file: what file systems allow.
@@ -68,7 +68,7 @@ pub(crate) fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>, FormatE
     match path.symlink_metadata() {
         Ok(metadata) => {
             if metadata.is_symlink() {
-                check_link(folder, &path)?;
+                links::check(folder, &path)?;
             }
             Ok(Some(path))
         }
@@ -108,26 +108,4 @@ pub(crate) fn find_named(
             "download the missing file",
         )
     })
-}
-
-/// A link may lead to a file of the same folder or, in a Hugging Face cache (`snapshots/<revision>`),
-/// to one in `blobs`.
-fn check_link(folder: &Path, link: &Path) -> Result<(), FormatError> {
-    let follow = |path: &Path| {
-        path.canonicalize().map_err(|error| FormatError::io(path, "follow the link", error))
-    };
-    let target = follow(link)?;
-    let folder = follow(folder)?;
-    let snapshots = folder.parent().filter(|parent| parent.ends_with("snapshots"));
-    let blobs = snapshots.and_then(Path::parent).map(|cache| cache.join("blobs"));
-    let parent = target.parent();
-    if parent == Some(folder.as_path()) || (parent.is_some() && parent == blobs.as_deref()) {
-        return Ok(());
-    }
-    Err(FormatError::invalid(
-        link,
-        "symbolic link",
-        format!("leads out of the folder, to {}", target.display()),
-        "put the file itself into the folder",
-    ))
 }

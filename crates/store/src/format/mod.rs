@@ -22,6 +22,7 @@ mod gguf;
 mod hugging_face;
 mod json;
 pub(crate) mod layout;
+mod links;
 pub(crate) mod manifest;
 mod names;
 pub(crate) mod native;

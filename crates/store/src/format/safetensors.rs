@@ -181,9 +181,15 @@ fn place(
     data_start: u64,
     length: u64,
 ) -> Result<Vec<RawTensor>, FormatError> {
+    // Of a file that was cut the size that it should have is said, and not where its first missing tensor ends.
+    let last = entries.iter().max_by_key(|(_, entry)| entry.data_offsets[1]);
+    if let Some((name, entry)) = last.filter(|(_, it)| it.data_offsets[1] > length - data_start) {
+        let needed = data_start.saturating_add(entry.data_offsets[1]);
+        return Err(FormatError::length(path, name, needed, length));
+    }
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        tensors.push(place_one(path, name, entry, data_start, length)?);
+        tensors.push(place_one(path, name, entry, data_start)?);
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = tensors.windows(2).find(|pair| pair[0].name == pair[1].name) {
@@ -211,7 +217,6 @@ fn place_one(
     name: String,
     entry: Entry,
     data_start: u64,
-    length: u64,
 ) -> Result<RawTensor, FormatError> {
     let invalid = |found: String| FormatError::invalid(path, &name, found, DOWNLOAD_AGAIN);
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -243,9 +248,6 @@ fn place_one(
     let [begin, end] = entry.data_offsets;
     if begin > end {
         return Err(invalid(format!("data_offsets [{begin}, {end}] run backwards")));
-    }
-    if end > length - data_start {
-        return Err(FormatError::length(path, &name, data_start.saturating_add(end), length));
     }
     if end - begin != bytes {
         return Err(invalid(format!(

@@ -20,7 +20,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::table;
-use crate::arguments::{BenchArguments, ByteSize, ModelArguments};
+use crate::arguments::{BenchArguments, ByteSize, ModelArguments, OutputChoice};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::machine::reset_peak;
@@ -55,7 +55,10 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
     };
     for round in 0..rounds {
         for (index, arm) in arms.iter_mut().enumerate() {
-            say(&format!("arm {} of {count}, round {} of {rounds}", index + 1, round + 1));
+            if count * rounds > 1 {
+                say(&format!("settings {} of {count}, round {} of {rounds}", index + 1, round + 1));
+            }
+            say("loading");
             reset_peak();
             let mut loaded = arm.plan.load()?;
             let forced = (arguments.seed, &arguments.accept[..]);
@@ -90,7 +93,11 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
         }
     }
     let hidden = row::hidden(&rows, arguments.wide);
-    table::print(arguments.output, &rows, &hidden, out).map_err(Failure::io)?;
+    let form = arguments.form.choice();
+    table::print(form, &rows, &hidden, out).map_err(Failure::io)?;
+    if let (OutputChoice::Md, Some(arm)) = (form, arms.first()) {
+        writeln!(out, "\n{}", row::caption(&arm.plan)).map_err(Failure::io)?;
+    }
     Ok(())
 }
 
@@ -118,7 +125,7 @@ impl Arm {
         plan.approximations().iter().for_each(|line| say(line));
         let speeds = Speeds::measure(&plan)?;
         say(&format!(
-            "{}: budget {}, slots {}, disk {:.2} GB/s, memory {:.1} GB/s",
+            "storage {}: {} of memory, {} slots, disk {:.2} GB/s, memory {:.1} GB/s",
             row::mode(&plan),
             ByteSize(plan.budget),
             plan.slots.as_ref().map_or(0, store::cache::StorePlan::slots),

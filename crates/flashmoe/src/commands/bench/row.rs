@@ -13,13 +13,16 @@ use store::LayerId;
 use store::cache::{PrefetchCounters, QueueCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
-use crate::arguments::{KvChoice, StorageChoice};
+use crate::arguments::{ByteSize, KvChoice, StorageChoice};
 use crate::commands::table::Row;
 use crate::plan::Plan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
-const DETAILS: [&str; 13] = [
+const DETAILS: [&str; 16] = [
+    "model",
+    "size GiB",
+    "commit",
     "runs",
     "sd",
     "kv",
@@ -178,7 +181,29 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         tiers.map(|(name, value)| (name, plan.device.as_ref().map_or(Value::Null, |_| value))),
     );
     fields.extend(queue(samples));
+    fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());
+    fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
+    fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());
     fields
+}
+
+/// What every row of a table has in common: the model, what computed, and the build.
+pub(super) fn caption(plan: &Plan) -> String {
+    let device = match &plan.device {
+        Some(device) => device.info.name.clone(),
+        None => format!("cpu, {} threads", plan.threads),
+    };
+    format!(
+        "{}, {}; {device}; flashmoe {} ({})",
+        crate::models::short_name(&plan.arguments.model),
+        ByteSize(model_bytes(plan)),
+        env!("CARGO_PKG_VERSION"),
+        env!("FLASHMOE_COMMIT")
+    )
+}
+
+fn model_bytes(plan: &Plan) -> u64 {
+    plan.checkpoint.files.iter().map(|file| file.length).sum()
 }
 
 /// What the tiers below device memory answered of so many `uses` in decode, and what moved between them.
@@ -264,5 +289,6 @@ fn gibibytes(bytes: u64) -> f64 {
 
 fn round(value: f64, digits: i32) -> f64 {
     let unit = 10f64.powi(digits);
-    (value * unit).round() / unit
+    // Zero has no sign.
+    (value * unit).round() / unit + 0.0
 }

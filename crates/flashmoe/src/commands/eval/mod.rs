@@ -83,7 +83,7 @@ pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()>
         let engines = (&mut loaded.engine, other.as_mut().map(|other| &mut other.engine));
         report.text = Some(text::measure(&documents, engines, chunk, &interrupt)?);
     }
-    let text = match arguments.output {
+    let text = match arguments.format() {
         EvalFormat::Markdown => report.markdown(),
         EvalFormat::Json => format!("{}\n", report.json()),
     };

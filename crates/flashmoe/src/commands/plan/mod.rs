@@ -17,14 +17,19 @@ use engine::backend::cuda::{PREFILL_PART, RECORDS_IN_BOTH};
 use serde_json::json;
 use store::LayerId;
 
+use super::table::machine_name;
 use crate::arguments::{ByteSize, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
 use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
 use crate::plan::sweep::hit_rate;
-use crate::plan::{BudgetSource, Plan, Seats};
+use crate::plan::{BudgetSource, Plan, Seats, machine};
+use crate::progress::duration;
 use crate::speed::Speeds;
-use predict::{Prediction, Sizes};
+use predict::{Prediction, Sizes, two_digits};
+
+/// Programs that run or wait for each of our threads from which on a measurement is not of this machine alone.
+const BUSY: f64 = 0.5;
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
     if arguments.model.routing != RoutingChoice::Model {
@@ -36,35 +41,75 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()>
     let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
     if let Some(preview) = &preview {
         model.model.clone_from(&preview.headers.path);
-        if !arguments.json {
-            let text = format!("{}\n\n", preview.lines.join("\n"));
-            out.write_all(text.as_bytes()).map_err(Failure::io)?;
-        }
     }
     let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
+    let load = machine::load();
     let speeds =
         Speeds::measure_at(&plan, preview.as_ref().map(|preview| preview.place.as_path()))?;
     let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
     if arguments.json {
-        let object = as_json(&plan, &speeds, prediction.as_ref());
+        let object = as_json(&plan, &speeds, prediction.as_ref(), load);
         writeln!(out, "{object}").map_err(Failure::io)?;
         return Ok(());
     }
-    let mut lines = account(&plan);
-    lines.push(String::new());
-    match (&prediction, &plan.device) {
-        (Some(prediction), _) => lines.extend(prediction.lines(&plan, &speeds)),
-        (None, Some(device)) => lines.extend(device_prediction(&plan, device, &speeds)),
-        (None, None) => {}
+    let measured = measured(&plan, load);
+    let (expected, details) = match (&prediction, &plan.device) {
+        (Some(prediction), _) => (
+            format!(
+                "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
+                two_digits(prediction.decode.middle()),
+                duration(prediction.prompt.middle())
+            ),
+            prediction.lines(&plan, &speeds, &measured),
+        ),
+        (None, Some(device)) => {
+            let (rate, lines) = device_prediction(&plan, device, &speeds, &measured);
+            (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
+        }
+        (None, None) => Default::default(),
+    };
+    let name = match &preview {
+        Some(preview) => preview.name.clone(),
+        None => crate::models::short_name(&model.model),
+    };
+    let mut lines = vec![headline(&plan, &name), format!("runs here: yes, {expected}")];
+    if let Some(preview) = &preview {
+        lines.extend(preview.lines.iter().cloned());
     }
+    lines.push(String::new());
+    lines.extend(account(&plan));
+    lines.push(String::new());
+    lines.extend(details);
     lines.push(String::new());
     out.write_all(lines.join("\n").as_bytes()).map_err(Failure::io)?;
     Ok(())
 }
 
+/// What the model is.
+fn headline(plan: &Plan, name: &str) -> String {
+    let experts = plan.checkpoint.experts.iter().flatten().next();
+    let encoding = experts.map_or("none".to_owned(), |it| it.shapes[0].encoding.label());
+    let bytes = plan.checkpoint.files.iter().map(|file| file.length).sum();
+    let family = plan.config.family.name();
+    format!("{name}: {family}, experts in {encoding}, {}", ByteSize(bytes))
+}
+
+/// How speeds were measured: other programs take their part of what is measured.
+fn measured(plan: &Plan, load: Option<f64>) -> String {
+    match load.filter(|&load| load >= BUSY * plan.threads as f64) {
+        Some(load) => format!("measured while other programs were running: load {load:.1}"),
+        None => "measured now".to_owned(),
+    }
+}
+
 /// Sizes in bytes, speeds in bytes and operations per second.
-fn as_json(plan: &Plan, speeds: &Speeds, prediction: Option<&Prediction>) -> serde_json::Value {
-    let parts = plan.parts.iter().map(|part| (part.name.to_owned(), part.bytes.into()));
+fn as_json(
+    plan: &Plan,
+    speeds: &Speeds,
+    prediction: Option<&Prediction>,
+    load: Option<f64>,
+) -> serde_json::Value {
+    let parts = plan.parts.iter().map(|part| (machine_name(part.name), part.bytes.into()));
     let parts: serde_json::Map<_, _> = parts.collect();
     let device = plan.device.as_ref().map(|device| {
         json!({
@@ -79,18 +124,19 @@ fn as_json(plan: &Plan, speeds: &Speeds, prediction: Option<&Prediction>) -> ser
         "slots": plan.slots.as_ref().map(store::cache::StorePlan::slots),
         "slot_bytes": plan.slots.as_ref().map(store::cache::StorePlan::bytes),
         "experts": plan.slots.as_ref().map(store::cache::StorePlan::experts),
-        "total": plan.total_bytes(),
-        "budget": plan.budget,
-        "least_budget": plan.least_memory,
+        "total_bytes": plan.total_bytes(),
+        "budget_bytes": plan.budget,
+        "least_budget_bytes": plan.least_memory,
         "context": plan.backend.context,
         "prefill_chunk": plan.backend.batch_tokens,
         "threads": plan.threads,
         "device": device,
         "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
-        "disk": speeds.disk,
-        "memory": speeds.memory,
-        "bus": speeds.bus,
-        "products": speeds.compute,
+        "disk_bytes_per_s": speeds.disk,
+        "memory_bytes_per_s": speeds.memory,
+        "bus_bytes_per_s": speeds.bus,
+        "operations_per_s": speeds.compute,
+        "load": load,
         "expected": prediction.map(Prediction::json),
     })
 }
@@ -167,9 +213,15 @@ fn account(plan: &Plan) -> Vec<String> {
     };
     row("budget", plan.budget, source.to_owned());
     if let Some(least) = plan.least_memory {
-        row("least budget", least, format!("--memory {least} works with these arguments"));
+        let typed = ByteSize(least).typed();
+        row("least budget", least, format!("--memory {typed} works with these arguments"));
     }
-    row("RAM", plan.memory.total, format!("{} available", ByteSize(plan.memory.available)));
+    let excess = match plan.beyond_the_machine() {
+        Some(_) => ", less than --memory",
+        None => "",
+    };
+    let available = format!("{} available{excess}", ByteSize(plan.memory.available));
+    row("RAM", plan.memory.total, available);
     if let Some(group) = &plan.memory.group {
         row("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));
     }
@@ -204,7 +256,13 @@ fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
 }
 
 /// The tiers of a GPU: device memory, pinned memory over the bus, disk. The most used records are in device memory.
-fn device_prediction(plan: &Plan, device: &DevicePlan, speeds: &Speeds) -> Vec<String> {
+/// Gives the tokens per second that are expected, and the lines.
+fn device_prediction(
+    plan: &Plan,
+    device: &DevicePlan,
+    speeds: &Speeds,
+    measured: &str,
+) -> (f64, Vec<String>) {
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
@@ -233,18 +291,19 @@ fn device_prediction(plan: &Plan, device: &DevicePlan, speeds: &Speeds) -> Vec<S
     };
     let outside = all as f64 * (1.0 - slots.min(1.0));
     let sweep = (outside / bus_speed).max(all as f64 * (1.0 - prompt) / speeds.disk);
-    vec![
+    let rate = 1.0 / token_seconds(plan.config.layers.len(), memory, bus, disk);
+    let lines = vec![
         format!(
-            "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s (measured now)",
+            "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s ({measured})",
             speeds.disk / 1e9,
             bus_speed / 1e9,
             speeds.memory / 1e9
         ),
         format!(
-            "decode, warm: about {:.0} tok/s, at most {:.1}, limited by {limit}; {:.0} % of experts found in GPU \
+            "decode, warm: about {} tok/s, at most {}, limited by {limit}; {:.0} % of experts found in GPU \
              memory, {:.0} % in pinned memory",
-            1.0 / token_seconds(plan.config.layers.len(), memory, bus, disk),
-            1.0 / slowest.max(1e-9),
+            two_digits(rate),
+            two_digits(1.0 / slowest.max(1e-9)),
             inside * 100.0,
             (found - inside).max(0.0) * 100.0
         ),
@@ -252,7 +311,8 @@ fn device_prediction(plan: &Plan, device: &DevicePlan, speeds: &Speeds) -> Vec<S
             "prefill: {sweep:.2} s of moving records per chunk of {} tokens once all experts are needed",
             plan.backend.batch_tokens
         ),
-    ]
+    ];
+    (rate, lines)
 }
 
 #[cfg(test)]

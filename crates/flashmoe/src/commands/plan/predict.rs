@@ -18,6 +18,9 @@ use crate::speed::Speeds;
 const REACHED: f64 = 0.95;
 /// And the share of a machine without overlap that they reach at least.
 const SLOWEST: f64 = 0.85;
+/// Seconds of a layer of an answer that no byte explains, at least and at most: threads that wait for each other and
+/// sums too small to fill them. The demo model's twelve layers take 2.8 ms, of which memory explains 0.35 (two cores).
+const LAYER_SECONDS: [f64; 2] = [30e-6, 200e-6];
 /// Attention's share of the speed of products (docs/benchmarks.md: 110 against 190 GFLOP/s a thread).
 const ATTENTION: f64 = 0.5;
 /// A prompt of agents.
@@ -30,6 +33,13 @@ const WORTH: f64 = 1.05;
 pub(super) struct Range {
     pub(super) low: f64,
     pub(super) high: f64,
+}
+
+impl Range {
+    /// One figure for it: as far from one end as from the other, in parts.
+    pub(super) fn middle(self) -> f64 {
+        (self.low * self.high).sqrt()
+    }
 }
 
 /// What is expected of a plan on a processor.
@@ -56,6 +66,8 @@ pub(super) struct Prediction {
 /// Sizes that speeds follow from; apart from [`Plan`] so that they can be made up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
+    /// Layers that a token passes.
+    pub(super) layers: f64,
     /// Bytes of dense weights that a token reads.
     pub(super) trunk: f64,
     /// Bytes of the experts that a token uses.
@@ -96,6 +108,7 @@ impl Sizes {
         let heads = &plan.config.attention;
         let attention = plan.config.attention_layers();
         Self {
+            layers: layers as f64,
             trunk: plan.trunk_bytes_per_token() as f64,
             routed: routed as f64,
             all,
@@ -115,8 +128,8 @@ impl Sizes {
         let more = self.slots.and_then(|bytes| {
             let double = hit_rate((self.share * 2.0).min(1.0));
             let bytes = bytes.min(self.all * (1.0 - self.share));
-            let better = between(memory, self.routed * (1.0 - double) / speeds.disk);
-            let gain = better.high / between(memory, disk).high;
+            let better = self.between(memory, self.routed * (1.0 - double) / speeds.disk);
+            let gain = better.high / self.between(memory, disk).high;
             (gain >= WORTH).then_some((bytes as u64, better))
         });
         let sweep = self.all * (1.0 - self.share) / speeds.disk;
@@ -129,22 +142,23 @@ impl Sizes {
         };
         let chunk = prefill(self.chunk);
         Prediction {
-            decode: between(memory, disk),
+            decode: self.between(memory, disk),
             bound: 1.0 / memory.max(disk).max(1e-9),
             limit: if disk > memory { "disk" } else { "memory" },
             hits,
-            cold: between(memory, self.routed / speeds.disk),
+            cold: self.between(memory, self.routed / speeds.disk),
             prefill: Range { low: self.chunk / chunk.high, high: self.chunk / chunk.low },
             prompt: prefill(PROMPT as f64),
             more,
         }
     }
-}
 
-/// Tokens per second of work that takes so many seconds of memory and of disk.
-fn between(memory: f64, disk: f64) -> Range {
-    let (low, high) = (SLOWEST / (memory + disk), REACHED / memory.max(disk));
-    Range { low: low.min(high), high }
+    /// Tokens per second of work that takes so many seconds of memory and of disk.
+    fn between(&self, memory: f64, disk: f64) -> Range {
+        let [least, most] = LAYER_SECONDS.map(|seconds| seconds * self.layers);
+        let (low, high) = (SLOWEST / (memory + disk + most), REACHED / (memory.max(disk) + least));
+        Range { low: low.min(high), high }
+    }
 }
 
 /// Multiplications and additions of a token's matrices; the head is computed for a prompt's last token alone.
@@ -163,12 +177,12 @@ fn operations(plan: &Plan) -> f64 {
 }
 
 impl Prediction {
-    pub(super) fn lines(&self, plan: &Plan, speeds: &Speeds) -> Vec<String> {
+    pub(super) fn lines(&self, plan: &Plan, speeds: &Speeds, measured: &str) -> Vec<String> {
         let record = plan.checkpoint.first_record_bytes().unwrap_or(0);
         let mut lines = vec![
             format!(
                 "disk {:.2} GB/s at {} records, memory {:.1} GB/s, products {:.0} GFLOP/s, \
-                 {} threads (measured now)",
+                 {} threads ({measured})",
                 speeds.disk / 1e9,
                 ByteSize(record),
                 speeds.memory / 1e9,
@@ -176,9 +190,9 @@ impl Prediction {
                 plan.threads
             ),
             format!(
-                "decode, warm: {} tok/s expected, at most {:.2}, limited by {}; {:.0} % of experts found in memory",
+                "decode, warm: {} tok/s expected, at most {}, limited by {}; {:.0} % of experts found in memory",
                 shown(self.decode),
-                self.bound,
+                two_digits(self.bound),
                 self.limit,
                 self.hits * 100.0
             ),
@@ -209,27 +223,35 @@ impl Prediction {
     pub(super) fn json(&self) -> Value {
         let range = |range: Range| json!([range.low, range.high]);
         json!({
-            "decode": range(self.decode),
-            "decode_bound": self.bound,
+            "decode_tok_per_s": range(self.decode),
+            "decode_bound_tok_per_s": self.bound,
             "decode_limit": self.limit,
-            "decode_cold": range(self.cold),
-            "hits": self.hits,
-            "prefill": range(self.prefill),
-            "seconds_of_20000_tokens": range(self.prompt),
-            "with_more_memory": self.more.map(|(bytes, better)| json!({"bytes": bytes, "decode": range(better)})),
+            "decode_cold_tok_per_s": range(self.cold),
+            "hit_ratio": self.hits,
+            "prefill_tok_per_s": range(self.prefill),
+            "prompt_of_20000_tokens_seconds": range(self.prompt),
+            "with_more_memory": self.more.map(|(bytes, better)| {
+                json!({"bytes": bytes, "decode_tok_per_s": range(better)})
+            }),
         })
     }
 }
 
 /// A range in as many digits as it is sure of.
 fn shown(range: Range) -> String {
-    let digits = |value: f64| match value {
-        value if value >= 20.0 => format!("{value:.0}"),
-        value if value >= 2.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    };
-    let [low, high] = [range.low, range.high].map(digits);
+    let [low, high] = [range.low, range.high].map(two_digits);
     if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// A figure in two digits.
+pub(super) fn two_digits(value: f64) -> String {
+    if !(value.is_finite() && value > 0.0) {
+        return "0".to_owned();
+    }
+    let digits = value.log10().floor() as i32 - 1;
+    let unit = 10_f64.powi(digits);
+    let rounded = (value / unit).round() * unit;
+    format!("{rounded:.*}", usize::try_from(-digits).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -238,6 +260,7 @@ mod tests {
 
     /// The 35B shape in a group of 6 GiB on the machine of docs/benchmarks.md.
     const SIZES: Sizes = Sizes {
+        layers: 40.0,
         trunk: 1.09e9,
         routed: 566e6,
         all: 18.1e9,
@@ -257,6 +280,32 @@ mod tests {
         assert!(found.decode.low < found.decode.high && found.decode.high < found.bound);
         assert!(found.cold.high <= found.decode.high);
         assert!(found.prompt.low > PROMPT as f64 / found.prefill.high);
+    }
+
+    /// Small layers take their time although they have few bytes: 363 tok/s were measured of the demo on two cores.
+    #[test]
+    fn a_small_model_is_not_as_fast_as_its_bytes() {
+        let demo = Sizes {
+            layers: 12.0,
+            trunk: 6.8e6,
+            routed: 2.8e6,
+            all: 18e6,
+            share: 1.0,
+            operations: 40e6,
+            slots: None,
+            ..SIZES
+        };
+        let found = demo.predict(&SPEEDS);
+        assert!(found.bound > 2500.0, "{found:?}");
+        assert!(found.decode.low < 363.0 && 363.0 < found.decode.high, "{:?}", found.decode);
+        assert!(found.decode.high < found.bound / 2.0);
+    }
+
+    #[test]
+    fn figures_have_two_digits() {
+        let figures = [0.0, 0.1234, 0.99, 1.27, 9.96, 25.7, 114.2, 2942.03];
+        let shown = ["0", "0.12", "0.99", "1.3", "10.0", "26", "110", "2900"];
+        assert_eq!(figures.map(two_digits), shown);
     }
 
     #[test]

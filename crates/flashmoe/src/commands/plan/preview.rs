@@ -17,6 +17,8 @@ const WHOLE_SHARE: f64 = 0.75;
 /// Headers of a model, and what there is to say before the plan.
 pub(crate) struct Preview {
     pub(crate) headers: Headers,
+    /// The model's name, with the quantisation that is planned.
+    pub(crate) name: String,
     /// Where the model would lie: the disk to measure.
     pub(crate) place: PathBuf,
     pub(crate) lines: Vec<String>,
@@ -42,13 +44,20 @@ pub(crate) fn preview(name: &ModelName, memory: Option<ByteSize>) -> Result<Prev
         selection = Selection::choose(&best, &repository).map_err(Failure::hub)?;
     }
     let headers = Headers::fetch(&hub, name, &selection, &interrupt)?;
+    headers.check(name)?;
     let place = hub.cache().root().to_owned();
     let place = place.ancestors().find(|it| it.is_dir()).unwrap_or(Path::new(".")).to_owned();
+    let free = store::io::platform::space(&place).map_or(0, |space| space.free);
     let mut lines = vec![format!(
-        "{name} is not downloaded: planned from {} of headers; {} to download",
+        "it is not downloaded: planned from {} of headers; {} to download, {} free on that disk",
         ByteSize(headers.fetched),
-        ByteSize(hub.missing(name, &selection))
+        ByteSize(hub.missing(name, &selection)),
+        ByteSize(free)
     )];
+    let planned = match &selection.quant {
+        Some(quant) => format!("{}:{quant}", name.repository()),
+        None => name.to_string(),
+    };
     if !sizes.is_empty() {
         lines.push("quantisation       bytes".to_owned());
         for (quant, bytes) in &sizes {
@@ -61,7 +70,7 @@ pub(crate) fn preview(name: &ModelName, memory: Option<ByteSize>) -> Result<Prev
             lines.push(format!("{quant:<14} {bytes:>12}  {note}{best}"));
         }
     }
-    Ok(Preview { headers, place, lines })
+    Ok(Preview { headers, name: planned, place, lines })
 }
 
 /// The largest quantisation that lies in memory whole; where none does, the usual one.

@@ -27,7 +27,7 @@ pub(crate) fn trace(arguments: &TraceArguments, out: &mut dyn Write) -> Result<(
         TraceCommand::Record(arguments) => record::record(arguments, out),
         TraceCommand::Replay(arguments) => {
             let rows = replay_rows(arguments)?;
-            table::print(arguments.input.output, &rows, &[], out).map_err(Failure::io)?;
+            table::print(arguments.input.form.choice(), &rows, &[], out).map_err(Failure::io)?;
             Ok(())
         }
         TraceCommand::Stats(arguments) => {
@@ -35,7 +35,7 @@ pub(crate) fn trace(arguments: &TraceArguments, out: &mut dyn Write) -> Result<(
             for (name, trace) in read_all(&arguments.input)? {
                 rows.extend(stats_rows(&name, &trace));
             }
-            table::print(arguments.input.output, &rows, &[], out).map_err(Failure::io)?;
+            table::print(arguments.input.form.choice(), &rows, &[], out).map_err(Failure::io)?;
             Ok(())
         }
     }

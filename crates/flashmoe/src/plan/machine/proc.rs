@@ -85,3 +85,7 @@ pub(super) fn cached_bytes() -> u64 {
         None => field(&meminfo, "Cached:").unwrap_or(0),
     }
 }
+
+pub(super) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}

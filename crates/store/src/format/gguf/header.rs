@@ -38,6 +38,8 @@ const TENSORS_MAX: u64 = 1 << 18;
 /// A tensor's name has fewer bytes.
 const NAME_BYTES_MAX: u64 = 64;
 const DIMENSIONS_MAX: u32 = 4;
+/// No file is larger: sums of offsets stay below it.
+const FILE_BYTES_MAX: u64 = 1 << 60;
 /// Alignment of tensors where the file does not say.
 const ALIGNMENT: u64 = 32;
 const ALIGNMENT_KEY: &str = "general.alignment";
@@ -275,10 +277,9 @@ fn tensor<R: Read>(
         let found = format!("{offset}, but the tensor before it ends at {expected}");
         return Err(window.invalid(format_args!("{name}: offset"), found));
     }
-    // Compared with the file at once, so that sums of several stay small.
-    if offset.saturating_add(length) > window.length() {
-        let needed = offset.saturating_add(length);
-        return Err(FormatError::length(window.path(), &name, needed, window.length()));
+    // Compared with the file's length in `place`, once the last tensor is known.
+    if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES_MAX) {
+        return Err(window.invalid(format_args!("{name}: offset"), "overflows"));
     }
     shape.reverse();
     Ok(RawTensor { name, ggml, shape, offset, length })
@@ -295,9 +296,9 @@ fn place<R: Read>(
     for tensor in tensors.iter_mut() {
         tensor.offset += start;
         end = tensor.offset + tensor.length;
-        if end > window.length() {
-            return Err(FormatError::length(window.path(), &tensor.name, end, window.length()));
-        }
+    }
+    if let Some(last) = tensors.last().filter(|_| end > window.length()) {
+        return Err(FormatError::length(window.path(), &last.name, end, window.length()));
     }
     if window.length() > end.next_multiple_of(alignment) {
         let found = format!("the file goes on for {} bytes", window.length() - end);

@@ -324,7 +324,11 @@ fn tensors() {
             },
             &["overflows"],
         ),
-        ("beyond the file", |f| f.tensors[0].sizes = vec![64, 1 << 20], &["token_embd.weight"]),
+        (
+            "beyond the file",
+            |f| f.tensors[0].sizes = vec![64, 1 << 20],
+            &["output_norm.weight: offset", "the tensor before it ends at 268435456"],
+        ),
         ("removed type 4", |f| f.tensors[0].type_id = 4, &["token_embd.weight: type", "number 4"]),
         ("type 43", |f| f.tensors[0].type_id = 43, &["type", "number 43"]),
         ("type 9", |f| f.tensors[0].type_id = 9, &["type", "number 9"]),
@@ -441,7 +445,7 @@ fn tokenizers_that_are_not_read_are_known_by_their_keys() {
 }
 
 /// The model of one file in several, the keys of the model in the first.
-fn split(parts: usize) -> Vec<Vec<u8>> {
+pub(crate) fn split(parts: usize) -> Vec<Vec<u8>> {
     let whole = GgufFile::tiny(F32);
     let each = whole.tensors.len().div_ceil(parts - 1);
     let part = |number: usize| {
@@ -496,6 +500,8 @@ fn a_file_cut_anywhere_does_not_open() {
     let bytes = GgufFile::tiny(Q8_0).to_bytes();
     let header = GgufFile::tiny(Q8_0).header().len();
     let last = bytes.len() - 64;
+    let data = GgufFile::tiny(Q8_0).tensors.last().unwrap().data.len();
+    let whole = bytes.len() - (data.next_multiple_of(32) - data);
     fs::write(&path, &bytes).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     for at in (0..bytes.len()).rev() {
@@ -504,6 +510,9 @@ fn a_file_cut_anywhere_does_not_open() {
             let message =
                 open(&path).err().unwrap_or_else(|| panic!("cut at {at}: accepted")).to_string();
             assert!(message.contains("m.gguf") && message.lines().count() == 1, "{message}");
+            // What the file should have, not where the first missing tensor ends.
+            let size = format!("needs a file of {whole} bytes, found {at}");
+            assert!(at < header || message.contains(&size), "{message}");
         }
     }
     let mut longer = bytes.clone();

@@ -174,3 +174,17 @@ fn lengths_that_lie() {
         refused(name, with_file(bytes.clone()).path(), FILE, words);
     }
 }
+
+#[test]
+fn a_cut_file_is_told_the_size_of_the_whole() {
+    let folder = Folder::mlx();
+    let path = folder.path().join(FILE);
+    let whole = std::fs::metadata(&path).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    for at in [whole - 1, whole / 2, whole / 4] {
+        file.set_len(at).unwrap();
+        let size = format!("needs a file of {whole} bytes, found {at}");
+        let message = store::format::open(folder.path()).unwrap_err().to_string();
+        assert!(message.contains(&size), "{message}");
+    }
+}

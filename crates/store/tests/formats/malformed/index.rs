@@ -115,12 +115,10 @@ fn names_that_lead_elsewhere() {
 #[test]
 fn links() {
     use std::os::unix::fs::symlink;
-    let outside = Folder::mlx();
-    let target = outside.path().join("model.safetensors");
     let folder = sharded();
     std::fs::remove_file(folder.path().join(SECOND)).unwrap();
-    symlink(&target, folder.path().join(SECOND)).unwrap();
-    refused("a shard outside the folder", folder.path(), SECOND, &["symbolic link", "leads out"]);
+    symlink("/etc/hostname", folder.path().join(SECOND)).unwrap();
+    refused("a shard that is none", folder.path(), SECOND, &["symbolic link", "leads out"]);
 
     let folder = Folder::mlx();
     std::fs::remove_file(folder.path().join("config.json")).unwrap();

@@ -6,7 +6,7 @@
 
 pub(crate) mod ancestor;
 mod config;
-mod gguf;
+pub(crate) mod gguf;
 mod gguf_families;
 mod header;
 mod index;

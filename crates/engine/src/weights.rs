@@ -11,6 +11,7 @@ mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
+use std::path::Path;
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::{Checkpoint, Extent, Tensor};
@@ -76,12 +77,15 @@ struct MatrixPlace {
     rows: usize,
     columns: usize,
     tensor: Tensor,
+    /// The tensor's.
+    encoding: Encoding,
     /// Where the matrix is not the tensor as it lies there: how it is made.
     derived: Option<Derived>,
 }
 
 #[derive(Clone, Debug)]
 struct VectorPlace {
+    name: String,
     length: usize,
     role: VectorRole,
     float: FloatType,
@@ -99,6 +103,8 @@ pub struct Catalog<'a> {
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
     tables: Vec<TablePlace>,
+    /// Tensors whose bytes are to be the same.
+    copies: Vec<[String; 2]>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
 }
@@ -106,8 +112,8 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        let (matrices, vectors, tables, used) = Default::default();
-        Self { checkpoint, checked: true, matrices, vectors, tables, used }
+        let (matrices, vectors, tables, copies, used) = Default::default();
+        Self { checkpoint, checked: true, matrices, vectors, tables, copies, used }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -137,8 +143,8 @@ impl<'a> Catalog<'a> {
         columns: usize,
     ) -> Result<MatrixId, EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
-        let name = name.to_owned();
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
+        let (encoding, name) = (values(name, &tensor)?, name.to_owned());
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
     }
 
     fn push(&mut self, place: MatrixPlace) -> MatrixId {
@@ -156,7 +162,7 @@ impl<'a> Catalog<'a> {
         (rows, columns): (usize, usize),
         parts: usize,
     ) -> Result<MatrixId, EngineError> {
-        let shared = self.shaped(name, rows, columns)?.encoding.rows_per_scale();
+        let shared = self.rows_per_scale(name, (rows, columns))?;
         if !(rows / parts).is_multiple_of(shared) {
             let found =
                 format!("its {parts} parts cut through {shared} rows that share scales: use bf16");
@@ -174,7 +180,7 @@ impl<'a> Catalog<'a> {
         name: &str,
         (rows, columns): (usize, usize),
     ) -> Result<usize, EngineError> {
-        Ok(self.shaped(name, rows, columns)?.encoding.rows_per_scale())
+        Ok(values(name, &self.shaped(name, rows, columns)?)?.rows_per_scale())
     }
 
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
@@ -190,13 +196,14 @@ impl<'a> Catalog<'a> {
         parts: [Vec<Range<usize>>; N],
     ) -> Result<[MatrixId; N], EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
+        let encoding = values(name, &tensor)?;
         let first = self.matrices.len() as u32;
         for runs in parts {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
             let derived = Some(Derived::Rows(runs));
-            self.matrices.push(MatrixPlace { name, rows, columns, tensor, derived });
+            self.matrices.push(MatrixPlace { name, rows, columns, tensor, encoding, derived });
         }
         Ok(std::array::from_fn(|index| MatrixId(first + index as u32)))
     }
@@ -218,8 +225,9 @@ impl<'a> Catalog<'a> {
         let fits = |block: &Range<usize>| block.len() == size && block.end <= rows;
         assert!(blocks.iter().all(fits), "{name}: blocks of {size} in {rows} rows");
         let (rows, columns) = (blocks.len() * columns, size);
+        let encoding = values(name, &tensor)?;
         let (name, derived) = (name.to_owned(), Some(Derived::Transposed(blocks)));
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived }))
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived }))
     }
 
     /// Declares the matrices `name`, `[count, rows, columns]`, as one of `count * rows` rows.
@@ -233,9 +241,10 @@ impl<'a> Catalog<'a> {
             return Err(EngineError::tensor(name, found));
         }
         let [count, rows, columns] = shape;
-        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        let encoding = values(name, &tensor)?;
+        encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
         let (name, rows) = (name.to_owned(), count * rows);
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
     }
 
     /// The tensor `name`, which must be a matrix of this shape.
@@ -245,7 +254,8 @@ impl<'a> Catalog<'a> {
             let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
             return Err(EngineError::tensor(name, found));
         }
-        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        let checked = values(name, tensor)?.check(columns);
+        checked.map_err(|e| EngineError::tensor(name, e.to_string()))?;
         Ok(tensor.clone())
     }
 
@@ -279,12 +289,19 @@ impl<'a> Catalog<'a> {
             let found = format!("has shape {:?}, expected {} values", tensor.shape, N * length);
             return Err(EngineError::tensor(name, found));
         }
-        let Encoding::Float(float) = tensor.encoding else {
+        let Encoding::Float(float) = values(name, tensor)? else {
             return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
         };
         let (extent, first) = (tensor.weight, self.vectors.len() as u32);
-        let place =
-            |turn| VectorPlace { length, role, float, extent, every: (turn, N), joined: false };
+        let place = |turn| VectorPlace {
+            name: name.to_owned(),
+            length,
+            role,
+            float,
+            extent,
+            every: (turn, N),
+            joined: false,
+        };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }
@@ -302,6 +319,28 @@ impl<'a> Catalog<'a> {
         let place = TablePlace::new(name, self.tensor(name)?, (rows, columns), below)?;
         self.tables.push(place);
         Ok(TableId(self.tables.len() as u32 - 1))
+    }
+
+    /// Declares that the tensor `copy`, if there is one, is the tensor `of` once more. It is compared when the others are
+    /// loaded, and not loaded itself.
+    pub fn copy(&mut self, copy: &str, of: &str) {
+        if self.has(copy) {
+            self.copies.push([copy, of].map(str::to_owned));
+        }
+    }
+
+    /// Compares what was declared to be the same.
+    fn check_copies(&self) -> Result<(), EngineError> {
+        for [copy, of] in &self.copies {
+            if !self.checkpoint.same_bytes(copy, of)? {
+                let found = format!(
+                    "differs from {of}, which config.json says that it is (tie_word_embeddings): set that to false to \
+                     use it, or remove it"
+                );
+                return Err(EngineError::tensor(copy, found));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
@@ -376,6 +415,7 @@ impl<'a> Catalog<'a> {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Weights, EngineError> {
         let (vectors, tables) = (self.load_vectors()?, self.read_tables()?);
+        self.check_copies()?;
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
@@ -396,6 +436,7 @@ impl<'a> Catalog<'a> {
         each: &mut dyn FnMut(MatrixId, Matrix<'_>) -> Result<(), EngineError>,
     ) -> Result<Vec<Vec<f32>>, EngineError> {
         let vectors = self.load_vectors()?;
+        self.check_copies()?;
         let (mut first, mut done) = (0, 0);
         while first < self.matrices.len() {
             let (mut next, mut bytes) = (first, 0);
@@ -436,21 +477,52 @@ impl<'a> Catalog<'a> {
             Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
                 .map_err(stopped)?;
         let zero_centred = self.checkpoint.norms_are_zero_centred;
-        let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
-        Ok(vectors.collect())
+        let each = |place: &VectorPlace| {
+            let vector = decode(place, small.bytes(place.extent), zero_centred);
+            match vector.iter().position(|value| !value.is_finite()) {
+                None => Ok(vector),
+                Some(index) => {
+                    let file = self.file(place.extent).display();
+                    let found = format!("{file}: value {index} is {}, no number", vector[index]);
+                    Err(EngineError::tensor(&place.name, found))
+                }
+            }
+        };
+        self.vectors.iter().map(each).collect()
     }
 
     /// Reads the tables declared, in order.
     ///
     /// # Errors
-    /// What [`Trunk::load`] reports, or a number outside its table's range.
+    /// What [`Trunk::load`] reports, a number outside its table's range, or one that a row has twice.
     pub(crate) fn read_tables(&self) -> Result<Vec<Table>, EngineError> {
         let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
         let mut goes_on = |_| ControlFlow::Continue(());
         let small =
             Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
                 .map_err(stopped)?;
-        self.tables.iter().map(|place| place.decode(small.bytes(place.extent))).collect()
+        let decode = |place: &TablePlace| {
+            place.decode(small.bytes(place.extent)).map_err(|found| {
+                let file = self.file(place.extent).display();
+                EngineError::tensor(&place.name, format!("{file}: {found}"))
+            })
+        };
+        self.tables.iter().map(decode).collect()
+    }
+
+    /// Reads what is checked value by value when it is loaded: vectors, tables, a head beside the embedding that it is.
+    ///
+    /// # Errors
+    /// As [`Catalog::load`].
+    pub fn check_content(&self) -> Result<(), EngineError> {
+        self.load_vectors()?;
+        self.read_tables()?;
+        self.check_copies()
+    }
+
+    /// The file that an extent lies in.
+    fn file(&self, extent: Extent) -> &Path {
+        &self.checkpoint.files[extent.file.0 as usize].path
     }
 
     /// Matrices declared: rows, columns and encoding of each, in order.
@@ -467,6 +539,15 @@ impl<'a> Catalog<'a> {
     pub fn vector_lengths(&self) -> impl Iterator<Item = usize> {
         self.vectors.iter().map(|place| place.length)
     }
+}
+
+/// The encoding of a tensor's values.
+fn values(name: &str, tensor: &Tensor) -> Result<Encoding, EngineError> {
+    let whole = || {
+        let found = format!("holds whole numbers ({}), not values", tensor.element.name());
+        EngineError::tensor(name, found)
+    };
+    tensor.element.encoding().ok_or_else(whole)
 }
 
 /// Refuses the first name that belongs to a layer.
@@ -488,7 +569,7 @@ fn extents_of<'p>(places: impl Iterator<Item = &'p MatrixPlace>) -> Vec<Extent> 
 impl MatrixPlace {
     /// The matrix' encoding, which need not be the tensor's.
     fn encoding(&self) -> Encoding {
-        let encoding = self.tensor.encoding;
+        let encoding = self.encoding;
         self.derived.as_ref().map_or(encoding, |derived| derived.encoding(encoding))
     }
 
@@ -518,7 +599,7 @@ impl MatrixPlace {
         let weight = trunk.bytes(self.tensor.weight);
         let columns = self.tensor.shape.last().copied().unwrap_or(0);
         let rows = self.tensor.shape.iter().rev().skip(1).product();
-        Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
+        Matrix::new(self.encoding, rows, columns, weight, scales, biases)
             .expect("the catalogue checked shape and extents")
     }
 }

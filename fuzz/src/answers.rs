@@ -1,8 +1,8 @@
 //! Targets of what follows the model: its answers taken apart, and constraints upon them.
 
-use engine::constraint::{ConstraintError, Grammars, Rule};
-use engine::text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking, joined};
 use serde_json::{Value, json};
+use text::constraint::{ConstraintError, Grammars, Rule};
+use text::{AnswerEvent, AnswerParser, Dialect, StopStrings, Thinking, joined};
 
 use crate::dialects::{SAMPLES, WORDS};
 use crate::mutate;
@@ -211,7 +211,7 @@ pub(crate) fn constraint() -> Target {
 }
 
 /// Takes some allowed tokens.
-fn walk(made: Result<engine::constraint::Constraint, ConstraintError>, vocabulary: usize) {
+fn walk(made: Result<text::constraint::Constraint, ConstraintError>, vocabulary: usize) {
     let mut constraint = match made {
         Ok(constraint) => constraint,
         Err(error) => {

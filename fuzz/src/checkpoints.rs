@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::Tokenizer;
 use engine::weights::Catalog;
 use serde_json::{Map, Value, json};
 use store::cache::{SlotBudget, StorePlan};
@@ -21,6 +20,7 @@ use store::format::{
 use store::pack::{PackOptions, pack, read_journal};
 use store::synthetic::gguf::{F32, GgufFile, Q8_0};
 use tempfile::TempDir;
+use text::Tokenizer;
 use twox_hash::XxHash3_64;
 
 use crate::mutate;

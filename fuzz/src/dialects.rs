@@ -1,7 +1,7 @@
 //! An answer in every dialect, with thinking and calls of the functions `f` and `g`, and the words that mean something
 //! in one of them.
 
-use engine::text::Dialect;
+use text::Dialect;
 
 use Dialect::{DeepSeek, Dsml, Glm, Harmony, Hermes, Kimi, MiniMax, QwenXml};
 

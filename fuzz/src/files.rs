@@ -2,8 +2,8 @@
 //!
 //! The command line is a program without a library, so the two parsers are compiled in from its sources.
 
-use engine::text::{AnswerParser, Dialect, Message, Role, collect};
 use serde_json::json;
+use text::{AnswerParser, Dialect, Message, Role, collect};
 
 use crate::mutate;
 use crate::target::Target;

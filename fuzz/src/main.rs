@@ -79,8 +79,8 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    if engine::text::is_template_process() {
-        return engine::text::template_process();
+    if ::text::is_template_process() {
+        return ::text::template_process();
     }
     let options = match options() {
         Ok(options) => options,
@@ -391,7 +391,7 @@ mod tests {
     /// The process of a template, when one is started by another test; a test like any other when there is no socket.
     #[test]
     fn template_process() {
-        engine::text::template_process();
+        ::text::template_process();
     }
 
     #[test]

@@ -9,7 +9,6 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
-use engine::text::{Language, TemplateHost};
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
@@ -17,6 +16,7 @@ use server::work::{EngineWorker, ModelCard, Worker as _, WorkerOptions};
 use store::cache::{ExpertStore, StorageMode, StoreOptions};
 use store::format::Checkpoint;
 use store::trunk::LoadMode;
+use text::{Language, TemplateHost};
 
 use crate::target::root;
 

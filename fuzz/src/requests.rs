@@ -3,12 +3,12 @@
 //!
 //! The seeds, in `corpus/requests`, have the fields that coding agents and the official libraries send.
 
-use engine::constraint::{Grammars, Rule};
-use engine::sampling::Sampler;
-use engine::text::{ChatTemplate, Dialect, RenderOptions, TemplateHost, TemplateTokens, Thinking};
 use serde_json::Value;
 use server::understanding::{Understood, understand};
 use server::work::{CallConstraint, Constraint};
+use text::constraint::{Grammars, Rule};
+use text::sampling::Sampler;
+use text::{ChatTemplate, Dialect, RenderOptions, TemplateHost, TemplateTokens, Thinking};
 
 use crate::mutate;
 use crate::target::{Target, golden_file};

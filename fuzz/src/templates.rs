@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use engine::text::{
-    ChatTemplate, Message, RenderOptions, Role, TemplateHost, TemplateTokens, TextError,
-};
+use text::{ChatTemplate, Message, RenderOptions, Role, TemplateHost, TemplateTokens, TextError};
 
 use crate::random::Random;
 use crate::target::Target;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use engine::engine::end_tokens;
-use engine::sampling::SamplingOptions;
-use engine::text::{
+use serde_json::{Value, json};
+use text::sampling::SamplingOptions;
+use text::{
     ChatTemplate, ControlTokens, DecodeStream, Message, RenderOptions, TemplateHost,
     TemplateTokens, Tokenizer,
 };
-use serde_json::{Value, json};
 
 use crate::mutate;
 use crate::target::{Target, golden, golden_file};

@@ -88,7 +88,7 @@ class SplitMix64:
 
 
 def text(random):
-    """As in crates/engine/tests/text_gguf.rs."""
+    """As in crates/text/tests/it/gguf.rs."""
     pieces = []
     for _ in range(1 + random.next() % 24):
         kind = random.next() % 24

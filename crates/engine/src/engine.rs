@@ -17,8 +17,8 @@ use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
 use crate::model::config::{FeedForward, Mixer, ModelConfig};
 use crate::model::program::Stage;
 use crate::model::{Clock, Model, StageTimes};
-use crate::sampling::{Ranked, Sampler};
 use crate::weights::TableId;
+use text::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
 /// layers it has passed.

@@ -58,7 +58,7 @@ pub enum EngineError {
         /// Position in the sequence.
         position: usize,
         /// The cause; not a `source`, because this error's own words contain it.
-        reason: crate::sampling::SamplingError,
+        reason: text::sampling::SamplingError,
     },
     /// The arithmetic could not be set up as asked.
     #[error(transparent)]

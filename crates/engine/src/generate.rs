@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use crate::EngineError;
 use crate::backend::{Cancel, Run, SequenceId};
-use crate::constraint::CallWatch;
 use crate::engine::{Engine, PrefillProgress};
-use crate::sampling::Sampler;
+use text::constraint::CallWatch;
+use text::sampling::Sampler;
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,24 +1,20 @@
-//! Models, sequences, sampling and text.
+//! Models, sequences and answers.
 //!
 //! [`model`] holds the families and their forward pass, [`backend`] the operations it is written in and
 //! the devices that run them, [`weights`] the dense tensors; [`engine`] joins them, [`generate`] makes
-//! answers and [`session`] conversations of one sequence. [`text`] turns conversations into tokens and back,
-//! [`sampling`] logits into tokens, [`constraint`] says which of them an answer may have. Experts come
-//! from the `store` crate.
+//! answers and [`session`] conversations of one sequence. Tokens, templates, samplers and constraints are the `text`
+//! crate's, experts come from the `store` crate.
 #![forbid(unsafe_code)]
 
 pub mod backend;
-pub mod constraint;
 pub mod engine;
 mod error;
 pub mod generate;
 pub mod model;
 mod residency;
 pub mod routing;
-pub mod sampling;
 mod sequences;
 pub mod session;
-pub mod text;
 pub mod weights;
 
 pub use error::EngineError;

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::EngineError;
 use crate::backend::{SequenceId, Snapshot};
-use crate::constraint::Grammars;
 use crate::engine::Engine;
 use crate::generate::{Drawing, Finish, Limits, Listeners, generate};
-use crate::sampling::{Sampler, SamplingOptions};
-use crate::text::Thinking;
+use text::Thinking;
+use text::constraint::Grammars;
+use text::sampling::{Sampler, SamplingOptions};
 
 /// What an answer cost.
 #[derive(Clone, Debug, Default)]

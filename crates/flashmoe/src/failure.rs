@@ -227,7 +227,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::sampling::SamplingError;
+    use text::sampling::SamplingError;
 
     #[test]
     fn nothing_is_said_twice() {

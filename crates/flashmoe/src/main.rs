@@ -32,8 +32,8 @@ use failure::Failure;
 use output::Named;
 
 fn main() -> ExitCode {
-    if engine::text::is_template_process() {
-        return engine::text::template_process();
+    if text::is_template_process() {
+        return text::template_process();
     }
     failure::end_without_threads();
     let mut out = Named::new("standard output", std::io::stdout().lock());

@@ -7,9 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use engine::text::{
-    AnswerEvent, AnswerParser, AnswerReader, Language, Message, StopStrings, collect,
-};
+use text::{AnswerEvent, AnswerParser, AnswerReader, Language, Message, StopStrings, collect};
 
 use crate::failure::Failure;
 

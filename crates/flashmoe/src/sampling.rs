@@ -1,8 +1,8 @@
 //! Sampling options: what was typed over what the model recommends.
 
 use anyhow::{Context, Result};
-use engine::sampling::SamplingOptions;
 use store::format::Checkpoint;
+use text::sampling::SamplingOptions;
 
 use crate::arguments::SamplingArguments;
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use engine::generate::Listeners;
 use engine::session::{AnswerOptions, AnswerReport, Session};
-use engine::text::{
+use text::{
     ChatPrompt, ChatTemplate, EncodeLimit, Language, Message, RenderOptions, StopStrings, TextError,
 };
 

@@ -22,6 +22,8 @@ const ATTEMPTS: u32 = 1000;
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    /// The cache's own folder.
+    root: PathBuf,
     _lock: File,
 }
 
@@ -36,6 +38,13 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _next_time = fs::remove_dir_all(&self.path);
+        // A cache that was not there, or had nothing, is as before: only empty folders go.
+        let parents = self.path.ancestors().skip(1);
+        for parent in parents.take_while(|parent| parent.starts_with(&self.root)) {
+            if fs::remove_dir(parent).is_err() {
+                break;
+            }
+        }
     }
 }
 
@@ -56,6 +65,11 @@ impl Cache {
             match fs::create_dir(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                // Another process has removed the folder, which was empty.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    create_private_folder(&folder).map_err(failed)?;
+                    continue;
+                }
                 Err(error) => return Err(failed(error)),
             }
             let mut options = OpenOptions::new();
@@ -63,7 +77,7 @@ impl Cache {
             let lock = lock.map_err(failed)?;
             // Another process may have taken it for one that was left.
             if lock.try_lock().is_ok() && path.is_dir() {
-                return Ok(Scratch { path, _lock: lock });
+                return Ok(Scratch { path, root: self.root().to_owned(), _lock: lock });
             }
         }
         Err(failed(io::Error::from(io::ErrorKind::AlreadyExists)))
@@ -94,11 +108,12 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_is_removed_and_nothing_else() {
-        let root = tempfile::tempdir().unwrap();
-        let cache = Cache::new(root.path());
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().join("hub");
+        let cache = Cache::new(&root);
         let first = cache.scratch().unwrap();
         fs::write(first.path().join("config.json"), "{}").unwrap();
-        let left = root.path().join(FOLDER).join("1-0");
+        let left = root.join(FOLDER).join("1-0");
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK), "").unwrap();
         fs::write(left.join("model.safetensors"), "sparse").unwrap();
@@ -109,6 +124,7 @@ mod tests {
         let paths = [first.path().to_owned(), second.path().to_owned()];
         drop((first, second));
         assert!(!paths.iter().any(|path| path.exists()));
+        assert!(!root.exists(), "there was no cache before");
         assert!(cache.list().unwrap().is_empty(), "it is no model");
     }
 }

@@ -3,7 +3,7 @@
 /// Seconds since 1970 as `2026-11-22T07:30:00Z`.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = engine::text::date(days);
+    let (year, month, day) = text::date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use engine::sampling::SamplingOptions;
 use serde_json::{Map, Value};
+use text::sampling::SamplingOptions;
 
 use crate::http::{ApiError, EventWriter, Frames, VALUES_MAX, object, shape};
 use crate::protocol::{Defaults, Draft, Envelope, Gathered, Protocol, Understand};

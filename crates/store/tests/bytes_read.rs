@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![cfg(target_os = "linux")]
 
+#[path = "it/cache_support/mod.rs"]
 mod cache_support;
 
 use std::sync::Arc;

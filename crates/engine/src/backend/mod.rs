@@ -25,8 +25,8 @@ use store::cache::StoreCounters;
 use crate::EngineError;
 use crate::model::program::{Program, Stage};
 pub use crate::model::register::Register;
-use crate::sampling::{Ranked, Wanted};
 use crate::weights::{MatrixId, TableId, VectorId};
+use text::sampling::{Ranked, Wanted};
 
 pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, Suspended};
 pub use prepared::Listing;

@@ -2,7 +2,7 @@
 
 use engine::backend::cpu::KvType;
 use engine::backend::{Run, Uncancelled};
-use engine::sampling::{Sampler, SamplingOptions};
+use text::sampling::{Sampler, SamplingOptions};
 
 use super::support::{ALL, CHUNK, MIXERS, adapter, engine, opened};
 

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod ahead;
+mod budget;
 mod draws;
 mod in_place;
 mod launches;
-#[path = "../sequences/mod.rs"]
+#[path = "../it/sequences/mod.rs"]
 mod sequences;
 mod steps;
 mod support;

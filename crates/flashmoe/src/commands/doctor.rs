@@ -92,7 +92,7 @@ fn memory() -> Finding {
 /// Templates come with models, from strangers.
 #[cfg(windows)]
 fn templates() -> Finding {
-    let bounded = engine::text::memory_is_bounded();
+    let bounded = text::memory_is_bounded();
     Finding {
         name: "templates",
         value: json!({"memory_bounded": bounded}),

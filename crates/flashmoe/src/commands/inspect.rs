@@ -8,12 +8,12 @@ use engine::backend::cpu::Requirements;
 use engine::model::Model;
 use engine::model::config::{Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
-use engine::text::dialect;
 use engine::weights::Catalog;
 use kernels::KvType;
 use serde_json::json;
 use store::LayerId;
 use store::format::{Checkpoint, Projection, SourceKind};
+use text::dialect;
 
 use super::program;
 use crate::arguments::{ByteSize, InspectArguments};

@@ -5,8 +5,8 @@ use std::io::Write;
 use anyhow::Result;
 use engine::generate::Finish;
 use engine::session::AnswerReport;
-use engine::text::{Message, Role};
 use serde_json::json;
+use text::{Message, Role};
 
 use super::chat;
 use crate::account::Account;

@@ -275,7 +275,7 @@ fn folded(seed: u64, text: &str) -> u64 {
 fn card(
     arguments: &ServeArguments,
     plan: &Plan,
-    sampling: engine::sampling::SamplingOptions,
+    sampling: text::sampling::SamplingOptions,
 ) -> ModelCard {
     let checkpoint = &plan.checkpoint;
     let folder = arguments.model.model.canonicalize();

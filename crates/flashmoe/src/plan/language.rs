@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
-use engine::text::{Language, LanguageError, TemplateHost, TextError};
+use text::{Language, LanguageError, TemplateHost, TextError};
 
 use super::Plan;
 use crate::failure::Failure;

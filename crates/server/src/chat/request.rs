@@ -3,10 +3,10 @@
 //! Refused are fields whose neglect would make the answer another than the one asked for: several choices, audio,
 //! tools that are no functions. Ignored are `user`, `metadata`, `store`, `service_tier` and whatever is unknown.
 
-use engine::sampling::TOP_LOGPROBS_MAX;
-use engine::text::Message;
 use serde_json::{Map, Value};
 use store::shown::quoted;
+use text::Message;
+use text::sampling::TOP_LOGPROBS_MAX;
 
 use crate::http::ApiError;
 use crate::protocol::{Choice, Defaults, Draft, Fields, check_tools, text_error, tool_of_function};

@@ -1,7 +1,7 @@
 //! The request: every field is honoured, refused by name, or is one that asks for nothing.
 
-use engine::sampling::TOP_LOGPROBS_MAX;
 use serde_json::{Map, Value};
+use text::sampling::TOP_LOGPROBS_MAX;
 
 use super::text::Echo;
 use crate::http::ApiError;

@@ -7,9 +7,9 @@
 //! Claude Code puts a header with a number that changes at every request in front of its system prompt. It is
 //! removed: with it, no two prompts would share a beginning.
 
-use engine::text::{Message, Role, ToolCall, arrange_system, parse_arguments};
 use serde_json::Value;
 use store::shown::quoted;
+use text::{Message, Role, ToolCall, arrange_system, parse_arguments};
 
 use crate::http::ApiError;
 use crate::protocol::Fields;

@@ -1,7 +1,7 @@
 //! `/api/chat`: a conversation. Its messages become those of chat completions, which templates take.
 
-use engine::text::Message;
 use serde_json::{Map, Value, json};
+use text::Message;
 
 use super::{Form, LineWriter, read_draft, refuse_images, streams, whole};
 use crate::http::ApiError;

@@ -1,7 +1,7 @@
 //! `/api/generate`: one prompt, as a turn of its user or, with `raw`, as it stands.
 
-use engine::text::{Message, Role, arrange_system};
 use serde_json::{Map, Value};
+use text::{Message, Role, arrange_system};
 
 use super::{Form, LineWriter, read_draft, refuse, refuse_images, streams, whole};
 use crate::http::ApiError;

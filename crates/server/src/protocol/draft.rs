@@ -1,9 +1,9 @@
 //! What a request amounts to once its protocol's envelope is taken off: everything of a job but its prompt.
 
-use engine::sampling::{SamplingError, SamplingOptions};
-use engine::text::{StopStrings, TextError};
 use serde_json::Value;
 use store::shown::quoted;
+use text::sampling::{SamplingError, SamplingOptions};
+use text::{StopStrings, TextError};
 
 use super::{Choice, Fields, weight};
 use crate::http::{ApiError, Kind};

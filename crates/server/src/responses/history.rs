@@ -3,9 +3,9 @@
 //! What the model said in one turn comes back as several items: thinking, text, calls. They become one message
 //! again, as the model wrote it. Calls of tools that only other servers run, and their results, are left out.
 
-use engine::text::{Message, Role, ToolCall, parse_arguments};
 use serde_json::Value;
 use store::shown::quoted;
+use text::{Message, Role, ToolCall, parse_arguments};
 
 use crate::http::ApiError;
 use crate::protocol::Fields;

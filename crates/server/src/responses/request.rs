@@ -5,10 +5,10 @@
 //! Without `max_output_tokens` an answer may go on to the end of the context, because Codex sends none and takes a
 //! cut-off answer for a failure.
 
-use engine::sampling::TOP_LOGPROBS_MAX;
-use engine::text::{Message, Role, arrange_system};
 use serde_json::{Map, Value, json};
 use store::shown::quoted;
+use text::sampling::TOP_LOGPROBS_MAX;
+use text::{Message, Role, arrange_system};
 
 use super::{Form, history};
 use crate::http::ApiError;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::SequenceId;
-use engine::constraint::ConstraintError;
 use engine::engine::{Engine, Pass};
-use engine::sampling::{self, Sampled, Sampler, SamplingError};
-use engine::text::{Language, Repairs, SampledTurn};
 use store::cache::StoreCounters;
+use text::constraint::ConstraintError;
+use text::sampling::{self, Sampled, Sampler, SamplingError};
+use text::{Language, Repairs, SampledTurn};
 
 use super::answer::Answer;
 use super::guide::Guide;
@@ -97,7 +97,7 @@ pub(super) fn check(job: &Job, language: &Arc<Language>, vocabulary: usize) -> R
     Ok(())
 }
 
-fn sampler(job: &Job, vocabulary: usize) -> Result<Sampler, engine::sampling::SamplingError> {
+fn sampler(job: &Job, vocabulary: usize) -> Result<Sampler, text::sampling::SamplingError> {
     let mut options = job.sampling.clone();
     options.logprobs = job.top_logprobs.map(usize::from);
     Sampler::new(options, vocabulary)

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use engine::sampling::{self, Sampled};
-use engine::text::{
+use text::sampling::{self, Sampled};
+use text::{
     AnswerEvent, AnswerParser, DecodeStream, EncodeLimit, Language, Repairs, SampledTurn,
     StopStrings, TextError, collect,
 };

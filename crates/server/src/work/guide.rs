@@ -1,6 +1,6 @@
 //! What stands over the choice of an answer's tokens: compiled when a job is accepted, asked while it decodes.
 
-use engine::constraint::{CallWatch, Constraint};
+use text::constraint::{CallWatch, Constraint};
 
 /// What stands over the choice of tokens.
 pub(super) enum Guide {

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::constraint::SCHEMA_FIELD;
-use engine::sampling::SamplingOptions;
-use engine::text::Message;
 use serde_json::{Map, Value};
+use text::Message;
+use text::constraint::SCHEMA_FIELD;
+use text::sampling::SamplingOptions;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -21,7 +21,7 @@ use super::{Owner, Status};
 /// A conversation as a protocol understood it, before it is a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
-    /// The messages, arranged as templates expect them ([`engine::text::arrange_system`]).
+    /// The messages, arranged as templates expect them ([`text::arrange_system`]).
     pub messages: Vec<Message>,
     /// Tools in the form of the chat completions protocol: `{"type": "function", "function": {..}}`.
     pub tools: Vec<Value>,

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use engine::EngineError;
 use engine::backend::{Cancel, Run, SequenceId};
 use engine::engine::Engine;
-use engine::sampling::Sampled;
-use engine::text::Language;
 use store::timeline;
+use text::Language;
+use text::sampling::Sampled;
 use tokio::sync::mpsc;
 
 use super::active::{Active, Chunk, Doing, Fault};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use engine::text::SampledTurns;
+use text::SampledTurns;
 
 use super::lock::{hold, wait_for};
 use super::queue::Queue;

@@ -125,7 +125,7 @@ pub struct Status {
     pub finished: BTreeMap<&'static str, u64>,
     /// Jobs cancelled, by stage.
     pub cancelled: BTreeMap<&'static str, u64>,
-    /// Deviations in tool calls that were put right, by kind ([`engine::text::Repairs`]).
+    /// Deviations in tool calls that were put right, by kind ([`text::Repairs`]).
     pub tool_repairs: BTreeMap<&'static str, u64>,
     /// Panics of the engine; each ended the jobs that were at work.
     pub panics: u64,

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::constraint::{ConstraintError, Grammars, Rule};
 use engine::engine::Engine;
 use engine::routing::Heat;
-use engine::text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Thinking};
+use text::constraint::{ConstraintError, Grammars, Rule};
+use text::{EncodeLimit, Language, Message, RenderOptions, Role, TextError, Thinking};
 use tokio::sync::mpsc;
 
 use super::active;

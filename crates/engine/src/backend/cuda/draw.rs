@@ -4,8 +4,8 @@ use cuda::launch::{self, Weights};
 
 use super::CudaBackend;
 use crate::EngineError;
-use crate::sampling::{RANKED_TOKENS, Ranked, SUM_TOKENS, Wanted};
 use crate::weights::{MatrixId, VectorId};
+use text::sampling::{RANKED_TOKENS, Ranked, SUM_TOKENS, Wanted};
 
 // The kernels' sizes are the sampler's.
 const _: () = assert!(launch::KEPT == RANKED_TOKENS && launch::WEIGHED == SUM_TOKENS);

@@ -186,7 +186,8 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
     };
     use Register::{Context, Gate, Key, Normed, Query, Residual};
     match *ops {
-        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, Convolve { weight }, ..]
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
+            Convolve { weight }, ..]
             if facts.linear(products) =>
             (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]

@@ -69,9 +69,9 @@ use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
-use crate::sampling::{Ranked, Wanted};
 use crate::sequences::Sequences;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId};
+use text::sampling::{Ranked, Wanted};
 
 pub use crate::residency::predictor::Prediction;
 pub use crate::residency::{PREFILL_PART, RECORDS_IN_BOTH};

@@ -10,8 +10,8 @@ use gpu::{Buffer, Gpu};
 use super::step::{STEP_TOKENS, words};
 use super::{Backend, GpuBackend, requirements::Sizes};
 use crate::EngineError;
-use crate::sampling::{RANKED_TOKENS, Ranked};
 use crate::weights::{MatrixId, VectorId};
+use text::sampling::{RANKED_TOKENS, Ranked};
 
 // The kernels' ranking is the sampler's.
 const _: () = assert!(draw::RANKED == RANKED_TOKENS);

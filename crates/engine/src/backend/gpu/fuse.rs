@@ -143,7 +143,8 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
     let token = kind == Kind::Token;
     let one = kind != Kind::Tokens;
     match *ops {
-        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, Convolve { weight }, ..]
+        [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
+            Convolve { weight }, ..]
             if token && facts.convolves(products) =>
             (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]

@@ -60,9 +60,9 @@ use crate::model::program::{Product, Program, Stage};
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::routing::Routing;
-use crate::sampling::{Ranked, Wanted};
 use crate::sequences::Sequences;
 use crate::weights::{MatrixId, VectorId};
+use text::sampling::{Ranked, Wanted};
 
 /// Most slots of this size that an adapter can reach.
 pub fn most_slots(adapter: &Adapter, slot_bytes: usize) -> usize {

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use engine::text::{Message, Role};
 use store::io::platform::{Links, read_regular};
+use text::{Message, Role};
 
 use crate::account::Account;
 use crate::arguments::{ByteSize, RunArguments};

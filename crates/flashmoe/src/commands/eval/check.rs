@@ -1,8 +1,8 @@
 //! What makes an answer right.
 
-use engine::text::{Message, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
+use text::{Message, ToolCall};
 
 /// A check of an answer. Every kind but `tool_calls` fails when a call was made.
 #[derive(Debug, Deserialize)]
@@ -99,8 +99,8 @@ pub(super) fn calls_are_valid(answer: &Message, tools: &[Value]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use engine::text::Role;
     use serde_json::json;
+    use text::Role;
 
     use super::*;
 

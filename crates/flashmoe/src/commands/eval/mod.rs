@@ -16,10 +16,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use ::text::Language;
+use ::text::constraint::Grammars;
 use anyhow::{Context, Result};
-use engine::constraint::Grammars;
 use engine::routing::Recorder;
-use engine::text::Language;
 
 use crate::arguments::{ByteSize, EvalArguments, EvalFormat, KvTypeChoice, RoutingChoice};
 use crate::failure::Failure;

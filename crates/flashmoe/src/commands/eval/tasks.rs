@@ -7,14 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use engine::constraint::Grammars;
 use engine::engine::Engine;
 use engine::generate::Listeners;
 use engine::routing::Recorder;
-use engine::sampling::SamplingOptions;
 use engine::session::{AnswerOptions, AnswerReport, OfferedTools, Session};
-use engine::text::{AnswerParser, Language, Message, RenderOptions};
 use serde_json::json;
+use text::constraint::Grammars;
+use text::sampling::SamplingOptions;
+use text::{AnswerParser, Language, Message, RenderOptions};
 
 use super::check;
 use super::item::{self, Item};
@@ -199,7 +199,7 @@ impl Asker<'_> {
             events.extend(parser.push(&rest));
         }
         events.extend(parser.finish());
-        Ok(Answer { message: engine::text::collect(&events), tokens, report })
+        Ok(Answer { message: text::collect(&events), tokens, report })
     }
 }
 

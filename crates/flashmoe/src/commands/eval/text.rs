@@ -10,9 +10,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use engine::backend::Run;
 use engine::engine::{Engine, check_finite};
-use engine::text::{Language, Message, RenderOptions, Role};
 use serde::Deserialize;
 use serde_json::Value;
+use text::{Language, Message, RenderOptions, Role};
 
 use super::divergence::Sums;
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use engine::backend::Run;
 use engine::engine::{check_finite, end_tokens};
 use engine::routing::Recorder;
-use engine::text::{Message, RenderOptions, Role};
+use text::{Message, RenderOptions, Role};
 
 use super::failure;
 use crate::arguments::TraceRecordArguments;

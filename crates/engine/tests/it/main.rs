@@ -1,0 +1,11 @@
+//! The engine against references and faults: one test binary, a module per subject.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod configuration;
+mod constrained;
+mod faults;
+mod hashed_layers;
+mod routers;
+mod sequences;
+mod snapshots;
+mod weights_parts;

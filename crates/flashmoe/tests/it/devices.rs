@@ -1,0 +1,104 @@
+//! Goal: a GPU that is not there, or too small, is one clear line that says what to do, with the documented exit code;
+//! one that is there says nothing of its own. Method: the real binary, with loaders and drivers that do not exist, and
+//! lavapipe where it is installed (`FLASHMOE_GPU_TESTS=1` makes its absence a failure).
+#![cfg(target_os = "linux")]
+
+use crate::support;
+
+use std::path::Path;
+use std::process::Command;
+
+fn demo() -> String {
+    support::golden().join("../../models/demo").to_str().unwrap().to_owned()
+}
+
+/// Exit code and standard error of flashmoe with arguments and variables.
+fn told(arguments: &[&str], variables: &[(&str, &Path)]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+    command.args(arguments).env_remove("XDG_RUNTIME_DIR").env_remove("VK_ICD_FILENAMES");
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// The driver that computes on the processor, where there is one; the loader then is there, too.
+fn lavapipe() -> Option<std::path::PathBuf> {
+    let name = format!("/usr/share/vulkan/icd.d/lvp_icd.{}.json", std::env::consts::ARCH);
+    let found = Some(std::path::PathBuf::from(name)).filter(|path| path.exists());
+    let required = std::env::var_os("FLASHMOE_GPU_TESTS").is_some();
+    assert!(found.is_some() || !required, "no lavapipe");
+    found
+}
+
+/// One line, with the words.
+#[track_caller]
+fn one_line(text: &str, words: &[&str]) {
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "no \"{word}\": {text}");
+    }
+}
+
+#[test]
+fn without_a_loader_it_says_what_to_install() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("libvulkan.so.1"), "no library").unwrap();
+    std::fs::write(folder.path().join("libvulkan.so"), "no library").unwrap();
+    let path = [("LD_LIBRARY_PATH", folder.path())];
+    let (code, said) = told(&["plan", &demo(), "--device", "gpu"], &path);
+    one_line(&said, &["no Vulkan loader", "libvulkan1", "--device cpu"]);
+    assert_eq!(code, 2);
+    let (code, said) = told(&["doctor", "--gpu-check"], &path);
+    one_line(&said, &["no Vulkan loader"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn without_a_driver_it_says_so_and_not_that_the_loader_is_missing() {
+    if lavapipe().is_none() {
+        return;
+    }
+    let none = [("VK_DRIVER_FILES", Path::new("/nonexistent.json"))];
+    let (code, said) = told(&["plan", &demo(), "--device", "gpu"], &none);
+    one_line(&said, &["found no driver", "VK_DRIVER_FILES=/nonexistent.json", "--device cpu"]);
+    assert_eq!(code, 2);
+    let (code, said) = told(&["doctor", "--gpu-check"], &none);
+    one_line(&said, &["found no driver"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn an_adapter_that_is_not_there_or_computes_on_the_processor_is_named() {
+    let Some(driver) = lavapipe() else { return };
+    let driver = [("VK_DRIVER_FILES", driver.as_path())];
+    let (code, said) = told(&["plan", &demo(), "--device", "gpu:7"], &driver);
+    one_line(&said, &["no GPU 7", "1 found", "flashmoe doctor"]);
+    assert_eq!(code, 2);
+    let (code, said) = told(&["plan", &demo(), "--device", "gpu"], &driver);
+    one_line(&said, &["no GPU was found", "llvmpipe", "--device gpu:N"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn too_little_memory_is_told_before_anything_is_loaded_and_enough_says_nothing_else() {
+    let Some(driver) = lavapipe() else { return };
+    let driver = [("VK_DRIVER_FILES", driver.as_path())];
+    let with = |options: &[&str]| {
+        let demo = demo();
+        let mut arguments = vec!["plan", &demo, "--device", "gpu:0"];
+        arguments.extend(options);
+        told(&arguments, &driver)
+    };
+    let (code, said) = with(&["--vram", "1M"]);
+    one_line(&said, &["not enough memory", "the cap is 1.00 MiB", "raise --vram"]);
+    assert_eq!(code, 4);
+    let (code, said) = with(&["--vram", "60000G"]);
+    one_line(&said, &["not enough memory", "--vram"]);
+    assert_eq!(code, 4);
+    // One memory: the GPU's bytes are the process's.
+    let (code, said) = with(&["--vram", "600M", "--memory", "400M"]);
+    one_line(&said, &["not enough memory", "GPU's buffers", "--memory"]);
+    assert_eq!(code, 4);
+    let (code, said) = with(&["--vram", "120M", "--context", "2048"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("XDG_RUNTIME_DIR"), "{said}");
+}

@@ -1,0 +1,55 @@
+//! Where the bytes were does not change the answer: logits and greedy tokens are equal to the bit over
+//! storage modes, I/O engines, budgets down to the floor, prefill chunks, threads, loading and caches.
+
+use crate::support;
+
+use support::Scored;
+
+const CASES: [&str; 8] = [
+    "qwen35-calm-mlx-mixed",
+    "qwen35-hf",
+    "qwen3-calm-hf",
+    "qwen3next-calm-hf",
+    "gptoss-calm-mxfp4",
+    "dsv4-calm-hf",
+    "deepseek-calm-hf",
+    "glm-flash-calm-mlxlm-4bit",
+];
+
+#[test]
+fn no_setting_that_only_moves_bytes_changes_a_bit() {
+    for case in CASES {
+        for kv_type in ["f32", "q8"] {
+            let kind = ["--kv-type", kv_type];
+            let one = ["--storage", "resident", "--threads", "1"];
+            let reference = Scored::compute(case, &[&kind[..], &one].concat());
+            for options in [
+                &["--prefill-chunk", "1", "--threads", "3"][..],
+                &["--prefill-chunk", "37", "--kv", "ahead"],
+            ] {
+                let out = Scored::compute(case, &[&kind[..], options].concat());
+                assert!(out == reference, "{case} {kv_type} {options:?}: the bits differ");
+            }
+        }
+        // With the default type: f16, and for DeepSeek-V4 the rounding of its training.
+        let reference = Scored::compute(case, &["--storage", "resident", "--threads", "1"]);
+        for options in [
+            &["--storage", "budget"][..],
+            &["--storage", "budget", "--io", "uring"],
+            &["--storage", "budget", "--io", "pread", "--queue-depth", "1"],
+            &["--storage", "budget", "--slots", "floor"],
+            &["--storage", "budget", "--slots", "floor", "--policy", "lru", "--prefill-chunk", "1"],
+            &["--storage", "budget", "--policy", "lfu", "--prefill-chunk", "7"],
+            &["--storage", "page-cache"],
+            &["--storage", "mmap"],
+            &["--storage", "mmap", "--residency-advice"],
+            &["--load", "mmap", "--kv", "ahead"],
+            &["--prefill-chunk", "64", "--threads", "3"],
+            &["--prefill-chunk", "37", "--threads", "2"],
+            &["--threads", "2"],
+        ] {
+            let out = Scored::compute(case, options);
+            assert!(out == reference, "{case} {options:?}: the bits differ");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Goal: the operations of a model and what they become on each device can be read, and a device that does not compute
+//! one says which. Method: `flashmoe inspect --program` of checkpoints of this repository.
+
+use crate::support;
+
+use serde_json::Value;
+use support::{golden, run};
+
+/// The rows of `inspect --program --json`.
+fn rows(model: &str) -> Vec<Value> {
+    let path = golden().join(model);
+    let found = run(&["inspect", path.to_str().unwrap(), "--program", "--json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    found["program"].as_array().unwrap().clone()
+}
+
+/// What a row's operations become on a device.
+fn launches<'a>(row: &'a Value, device: &str) -> Vec<&'a str> {
+    let mut devices = row["devices"].as_array().unwrap().iter();
+    let found = devices.find(|it| it["device"] == device).unwrap_or_else(|| panic!("{row}"));
+    let launches = found["launches"].as_array().unwrap();
+    launches.iter().map(|launch| launch.as_str().unwrap()).collect()
+}
+
+fn operations(row: &Value) -> Vec<&str> {
+    row["operations"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
+}
+
+#[test]
+fn equal_layers_are_one_row_of_operations() {
+    let rows = rows("qwen35-calm-mlx-mixed/model");
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["layers"][0], &rows[0]["layers"][1]), (&Value::from(0), &Value::from(2)));
+    let delta_net = [
+        "norm Residual -> Normed",
+        "products Normed -> Mixed, Z, Beta, Decay",
+        "convolution",
+        "delta rule",
+        "gated norm of heads",
+        "product, added Context -> Residual",
+        "norm Residual -> Normed",
+        "mixture of experts, a shared expert",
+    ];
+    assert_eq!(operations(&rows[0]), delta_net);
+    assert_eq!(launches(&rows[0], "processor"), delta_net);
+    assert_eq!(launches(&rows[0], "CUDA, a chunk of a prompt"), delta_net);
+    let text = run(&[
+        "inspect",
+        golden().join("qwen35-calm-mlx-mixed/model").to_str().unwrap(),
+        "--program",
+    ]);
+    assert!(text.starts_with("layers 0 to 2: delta net\n    norm Residual -> Normed\n"), "{text}");
+    assert!(text.contains("  processor: one by one\n"), "{text}");
+}
+
+/// The demo model's matrices are wide enough for fused kernels on both kinds of GPU.
+#[test]
+fn a_token_takes_fewer_launches_than_operations() {
+    let rows = rows("../../models/demo");
+    let first = "norm, products and convolution at once";
+    let product = "gated norm and product at once, added";
+    assert_eq!(launches(&rows[0], "CUDA, a step")[..3], [first, "delta rule", product]);
+    assert_eq!(
+        launches(&rows[0], "any GPU, one token"),
+        [first, "delta rule", product, "norm and mixture of experts"]
+    );
+    let attention = &rows[1];
+    assert_eq!(
+        launches(attention, "CUDA, a step")[..2],
+        [
+            "norm and 3 products at once",
+            "norms and rotation of heads at once; attention; gate and product at once, added",
+        ]
+    );
+    assert_eq!(
+        launches(attention, "any GPU, one token")[..2],
+        [
+            "norm and 3 products at once",
+            "norms and rotation of heads at once; attention, with its gate",
+        ]
+    );
+    // Gates are part of attention whatever the batch is.
+    let several = launches(attention, "any GPU, several tokens");
+    assert!(!several.contains(&"sigmoid gate Context, Gate"), "{several:?}");
+    // Where one token's biases, rotation and attention are one launch.
+    let biased = self::rows("gptoss-calm-mxfp4/model");
+    let together = "biases and rotation of heads at once; attention";
+    assert!(launches(&biased[0], "any GPU, one token").contains(&together));
+    assert!(!launches(&biased[0], "any GPU, several tokens").contains(&together));
+}
+
+#[test]
+fn a_device_refuses_operations_by_their_names() {
+    for (model, names) in [
+        (
+            "deepseek-calm-hf/model",
+            "norm of whole rows (layer 0), latent attention (layer 0), dense network (layer 0), \
+             mixture of experts with a router of sigmoids (layer 1)",
+        ),
+        (
+            "dsv4-calm-hf/model",
+            "opening of residual streams (layer 0), compressed attention (layer 0), product in \
+             groups (layer 0), closing of residual streams (layer 0), mixture of experts with a \
+             router of roots (layer 0), merging of residual streams (layer 3)",
+        ),
+    ] {
+        for row in rows(model) {
+            let devices = row["devices"].as_array().unwrap();
+            let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
+            let refused = refused["refused"].as_str().unwrap();
+            assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
+            assert_eq!(launches(&row, "processor"), operations(&row));
+            assert!(!launches(&row, "CUDA, a step").is_empty());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `synth`: what it writes opens, runs, is the same in every layout and for every number of threads, and
+//! nothing is left behind when it refuses.
+
+use crate::support;
+
+use std::path::{Path, PathBuf};
+
+use support::flashmoe;
+
+fn synth(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let model = folder.join(name);
+    let mut arguments = vec!["synth", "tiny", model.to_str().unwrap()];
+    arguments.extend(options);
+    let output = flashmoe(&arguments);
+    assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    model
+}
+
+/// Logits and greedy continuation of a few tokens, as bytes.
+fn score(folder: &Path, model: &Path) -> Vec<u8> {
+    let (ids, out) = (folder.join("ids.json"), folder.join("logits.safetensors"));
+    std::fs::write(&ids, "[1, 50, 501, 7, 7, 300, 12, 400, 3, 511]").unwrap();
+    let [model, ids, out_name] = [model, &ids, &out].map(|path| path.to_str().unwrap());
+    let output = flashmoe(&["score", model, "--ids", ids, "--logits", out_name, "--greedy", "8"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read(out).unwrap()
+}
+
+#[test]
+fn both_layouts_hold_the_same_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["--experts", "4bit"][..], &["--experts", "2bit", "--trunk", "bf16"]] {
+        let mlx = synth(folder.path(), "mlx", options);
+        let native = synth(folder.path(), "native", &[options, &["--layout", "native"]].concat());
+        let logits = score(folder.path(), &mlx);
+        assert_eq!(logits, score(folder.path(), &native), "{options:?}");
+        for model in [mlx, native] {
+            std::fs::remove_dir_all(model).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_seed_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = score(folder.path(), &synth(folder.path(), "a", &["--seed", "5"]));
+    let again = score(folder.path(), &synth(folder.path(), "b", &["--seed", "5"]));
+    let other = score(folder.path(), &synth(folder.path(), "c", &["--seed", "6"]));
+    assert!(first == again && first != other);
+}
+
+#[test]
+fn every_encoding_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    for encoding in ["2bit", "3bit", "5bit", "6bit", "8bit", "bf16", "f16", "f32"] {
+        let options = ["--experts", encoding, "--layers", "2", "--group", "32"];
+        score(folder.path(), &synth(folder.path(), encoding, &options));
+    }
+}
+
+#[test]
+fn the_shapes_of_other_families_open() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shape, options) in [
+        ("tiny-next", &["--experts", "4bit"][..]),
+        ("tiny-next", &["--layout", "native"]),
+        ("tiny-oss", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
+        ("tiny-oss", &["--experts", "4bit", "--group", "32"]),
+        ("tiny-latent", &["--experts", "4bit", "--group", "32"]),
+        ("tiny-latent", &["--layout", "native", "--trunk", "bf16"]),
+        ("tiny-v4", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
+        ("tiny-v4", &["--experts", "4bit", "--group", "32"]),
+        // As the large ones are published: integers with scales alone, and 8-bit floats in tiles.
+        (
+            "tiny-latent",
+            &["--layout", "native", "--experts", "int4", "--group", "32", "--trunk", "bf16"],
+        ),
+        (
+            "tiny-latent",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
+        ("tiny-glm", &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"]),
+        ("tiny-glm", &["--experts", "4bit", "--trunk", "bf16"]),
+        (
+            "tiny-minimax",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
+        ("tiny-minimax", &["--experts", "4bit"]),
+    ] {
+        let model = folder.path().join("model");
+        let mut arguments = vec!["synth", shape, model.to_str().unwrap()];
+        arguments.extend(options);
+        let output = flashmoe(&arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{shape} {options:?}: {errors}");
+        score(folder.path(), &model);
+        std::fs::remove_dir_all(model).unwrap();
+    }
+}
+
+#[test]
+fn a_destination_that_exists_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    let output = flashmoe(&["synth", "tiny", model.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("exists already"));
+    assert_eq!(std::fs::read_dir(&model).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,210 @@
+//! A backend that panics where it is told to: before an operation of another, after it, or when a mixture asks whether
+//! it is still wanted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::EngineError;
+use engine::backend::{Backend, Cancel, Purpose, Run, SequenceId, Sequences, Snapshot, Suspended};
+use engine::model::program::{Program, Stage};
+use engine::weights::{MatrixId, TableId, VectorId};
+use store::LayerId;
+use store::cache::StoreCounters;
+use text::sampling::{Ranked, Wanted};
+
+use crate::engine_support::{Between, Device};
+
+/// Where a panic comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Before,
+    After,
+    /// While the operation asks whether it is still wanted.
+    Inside,
+}
+
+#[derive(Default)]
+struct State {
+    /// The operation, when, and how many times it is let pass.
+    armed: Option<(&'static str, When, usize)>,
+    /// An operation that always panics.
+    broken: Option<&'static str>,
+    calls: BTreeMap<&'static str, usize>,
+}
+
+/// Where the next panic comes, and which operations were seen.
+#[derive(Default)]
+pub(crate) struct Trip(Mutex<State>);
+
+impl Trip {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One panic at an operation, after `passed` that go well.
+    pub(crate) fn arm(&self, operation: &'static str, when: When, passed: usize) {
+        self.state().armed = Some((operation, when, passed));
+    }
+
+    /// A panic before each of an operation.
+    pub(crate) fn arm_for_good(&self, operation: &'static str) {
+        self.state().broken = Some(operation);
+    }
+
+    /// No panic any more; true when it has not come.
+    pub(crate) fn disarm(&self) -> bool {
+        let mut state = self.state();
+        state.broken = None;
+        state.armed.take().is_some()
+    }
+
+    /// How often each operation was called.
+    pub(crate) fn calls(&self) -> BTreeMap<&'static str, usize> {
+        self.state().calls.clone()
+    }
+
+    fn at(&self, operation: &'static str, when: When) {
+        let mut state = self.state();
+        if when == When::Before {
+            *state.calls.entry(operation).or_default() += 1;
+        }
+        if state.broken == Some(operation) && when == When::Before {
+            drop(state);
+            panic!("a fault for good: {operation}");
+        }
+        let Some((armed, its, passed)) = &mut state.armed else { return };
+        if *armed != operation || *its != when {
+            return;
+        }
+        if *passed > 0 {
+            *passed -= 1;
+            return;
+        }
+        state.armed = None;
+        drop(state);
+        panic!("a fault {when:?} {operation}");
+    }
+
+    /// What puts the faulty backend before another.
+    pub(crate) fn between(self: &Arc<Self>) -> Between {
+        let trip = Arc::clone(self);
+        let before = move |inner| {
+            let (trip, program) = (Arc::clone(&trip), Arc::default());
+            Box::new(Faulty { inner, trip, program }) as Device
+        };
+        Between(Some(Arc::new(before)))
+    }
+}
+
+/// Panics when it is asked.
+struct Asked<'a>(&'a dyn Cancel, &'a Trip, &'static str);
+
+impl Cancel for Asked<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.1.at(self.2, When::Inside);
+        self.0.is_cancelled()
+    }
+}
+
+struct Faulty {
+    inner: Device,
+    trip: Arc<Trip>,
+    program: Arc<Program>,
+}
+
+/// Operations that are passed on, with a place for a panic before and after each.
+macro_rules! operations {
+    ($(fn $name:ident(&mut self $(, $value:ident: $kind:ty)*) $(-> $result:ty)?;)*) => {$(
+        fn $name(&mut self $(, $value: $kind)*) $(-> $result)? {
+            self.trip.at(stringify!($name), When::Before);
+            let result = self.inner.$name($($value),*);
+            self.trip.at(stringify!($name), When::After);
+            result
+        }
+    )*};
+}
+
+/// The same for questions.
+macro_rules! questions {
+    ($(fn $name:ident(&self $(, $value:ident: $kind:ty)*) -> $result:ty;)*) => {$(
+        fn $name(&self $(, $value: $kind)*) -> $result {
+            self.trip.at(stringify!($name), When::Before);
+            self.inner.$name($($value),*)
+        }
+    )*};
+}
+
+impl Backend for Faulty {
+    operations! {
+        fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
+        fn sequences_mut(&mut self) -> &mut Sequences;
+        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
+        fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
+        fn suspend(&mut self) -> Option<Suspended>;
+        fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
+        fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
+        fn expect_given(&mut self, layers: &[(LayerId, TableId)]);
+        fn give_up(&mut self, layer: LayerId);
+        fn commit(&mut self);
+        fn embed(&mut self, table: MatrixId);
+        fn logits(&mut self, tokens: &[usize], norm: VectorId, head: MatrixId) -> Result<&mut [f32], EngineError>;
+        fn most_likely(&mut self, token: usize, norm: VectorId, head: MatrixId) -> Option<Result<u32, EngineError>>;
+        fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError>;
+    }
+
+    questions! {
+        fn sequences(&self) -> &Sequences;
+        fn cut_tokens(&self) -> usize;
+        fn answers_replay(&self) -> bool;
+        fn check_files(&self) -> Result<(), EngineError>;
+        fn counters(&self) -> StoreCounters;
+    }
+
+    fn prepare(&mut self, program: Arc<Program>) {
+        self.program = program;
+    }
+
+    /// The operations of the stage one by one, each as a program of its own.
+    fn run_stage(
+        &mut self,
+        layer: LayerId,
+        stage: Stage,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
+        let whole = Arc::clone(&self.program);
+        for op in whole.layers[layer.index()].stage(stage) {
+            let mut one = Program::clone(&whole);
+            let of_layer = &mut one.layers[layer.index()];
+            let list = match stage {
+                Stage::Mixer => &mut of_layer.mixer,
+                Stage::FeedForward => &mut of_layer.feed_forward,
+            };
+            *list = vec![op.clone()];
+            self.inner.prepare(Arc::new(one));
+            let name = op.name();
+            self.trip.at(name, When::Before);
+            self.inner.run_stage(layer, stage, &Asked(cancel, &self.trip, name))?;
+            self.trip.at(name, When::After);
+        }
+        Ok(())
+    }
+
+    fn rank(
+        &mut self,
+        token: usize,
+        norm: VectorId,
+        head: MatrixId,
+        wanted: Wanted,
+        out: &mut Ranked,
+    ) -> Option<Result<(), EngineError>> {
+        self.trip.at("rank", When::Before);
+        let ranked = self.inner.rank(token, norm, head, wanted, out);
+        self.trip.at("rank", When::After);
+        ranked
+    }
+
+    fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
+        self.trip.at("recover", When::Before);
+        self.inner.recover(live)
+    }
+}

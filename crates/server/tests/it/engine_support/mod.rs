@@ -1,0 +1,274 @@
+//! A worker over a small checkpoint, and jobs asked of it from a test's own thread.
+
+pub(crate) mod faulty;
+pub(crate) mod served;
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::backend::Backend;
+use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
+use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
+use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
+use server::Log;
+use server::work::{
+    Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
+    Preparing, SharedOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
+};
+use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::io::{Fault, Operation, Simulator};
+use store::trunk::LoadMode;
+use text::{Language, Message, Role, TemplateHost};
+
+/// A backend on the heap, as the engine takes it.
+pub(crate) type Device = Box<dyn Backend + Send>;
+
+/// Puts another backend before one; nothing by default.
+#[derive(Clone, Default)]
+pub(crate) struct Between(pub(crate) Option<Arc<dyn Fn(Device) -> Device + Send + Sync>>);
+
+impl std::fmt::Debug for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Between").field(&self.0.is_some()).finish()
+    }
+}
+
+/// How a worker is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) context: usize,
+    pub(crate) chunk: usize,
+    pub(crate) sequences: usize,
+    pub(crate) snapshots: usize,
+    pub(crate) queue: usize,
+    /// The demo model, or else a tiny random one of this golden case, read with the demo model's tokenizer.
+    pub(crate) golden: Option<&'static str>,
+    pub(crate) disk: Option<DiskOptions>,
+    pub(crate) shared: Option<SharedOptions>,
+    /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
+    pub(crate) slow: Option<Arc<AtomicU64>>,
+    pub(crate) log: Log,
+    /// What stands between the engine and the processor's backend.
+    pub(crate) between: Between,
+    /// Panics of the engine within a minute that the server does not survive.
+    pub(crate) panics: usize,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            context: 2048,
+            chunk: 256,
+            sequences: 2,
+            snapshots: 12,
+            queue: 8,
+            golden: None,
+            disk: None,
+            shared: None,
+            slow: None,
+            log: Log::default(),
+            between: Between::default(),
+            panics: 3,
+        }
+    }
+}
+
+pub(crate) fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
+}
+
+/// Rows of the demo model's logits.
+pub(crate) fn vocabulary() -> usize {
+    let checkpoint = store::format::open(&demo()).unwrap();
+    ModelConfig::read(&checkpoint.config).unwrap().vocabulary
+}
+
+/// A worker over the model of the setting.
+pub(crate) fn worker(setting: &Setting) -> EngineWorker {
+    let golden = |case| demo().join("../../tests/golden").join(case).join("model");
+    let folder = setting.golden.map_or_else(demo, golden);
+    let checkpoint = Arc::new(store::format::open(&folder).unwrap());
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    let mut catalog = Catalog::new(&checkpoint);
+    let model = Model::declare(&config, &mut catalog).unwrap();
+    let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
+    let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
+    let options = match &setting.slow {
+        None => StoreOptions::new(StorageMode::Resident, minimum),
+        Some(micros) => {
+            let micros = Arc::clone(micros);
+            let late = move |_: &Operation| {
+                Fault::Late(Duration::from_micros(micros.load(Ordering::Relaxed)))
+            };
+            let storage = Some(Box::new(Simulator::new(Box::new(late), 1)) as _);
+            // Two layers' experts of the demo model; what a small net with two sizes of records needs.
+            let layers = SlotBudget::Slots(2 * config.moe.experts);
+            let slots = if setting.golden.is_none() { layers } else { SlotBudget::Steps(2) };
+            StoreOptions { slots, storage, ..StoreOptions::new(StorageMode::Budget, minimum) }
+        }
+    };
+    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let limits = CpuOptions {
+        batch_tokens: setting.chunk,
+        logit_rows: 8,
+        sequences: setting.sequences,
+        snapshots: setting.snapshots,
+        context: setting.context,
+        kv_growth: KvGrowth::Grow,
+        kv_type: config.trained_kv_type().unwrap_or(KvType::F16),
+        delta_form: DeltaForm::Step,
+        top_k: config.moe.top_k,
+    };
+    let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
+    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let compute = Compute::new(options).unwrap();
+    let backend =
+        CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
+    let device: Device = Box::new(backend);
+    let device = match &setting.between.0 {
+        Some(between) => between(device),
+        None => device,
+    };
+    start(Engine::new(config, model, device, setting.chunk), setting)
+}
+
+/// A worker over an engine that has the setting's limits, with the demo model's words.
+pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
+    let vocabulary = engine.config().vocabulary;
+    let words = store::format::open(&demo()).unwrap();
+    let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
+    let options = WorkerOptions {
+        model: ModelCard {
+            id: "demo".into(),
+            context: setting.context,
+            vocabulary,
+            ..ModelCard::default()
+        },
+        context: setting.context,
+        sequences: setting.sequences,
+        queue: setting.queue,
+        system: None,
+        disk: setting.disk.clone(),
+        shared: setting.shared.clone(),
+        panics: setting.panics,
+        log: setting.log.clone(),
+    };
+    EngineWorker::start(engine, Arc::new(language), options).unwrap()
+}
+
+/// A conversation of user and assistant turns in turn.
+pub(crate) fn conversation(system: &str, turns: &[&str]) -> Conversation {
+    let system = (!system.is_empty()).then(|| Message::new(Role::System, system));
+    let roles = [Role::User, Role::Assistant].into_iter().cycle();
+    let turns = roles.zip(turns).map(|(role, text)| Message::new(role, *text));
+    Conversation {
+        messages: system.into_iter().chain(turns).collect(),
+        thinking: Some(false),
+        ..Conversation::default()
+    }
+}
+
+/// A job that answers a conversation greedily.
+pub(crate) fn job(worker: &EngineWorker, conversation: &Conversation, max_tokens: usize) -> Job {
+    let mut job = Job::new("test", worker.prepare(conversation, Preparing::PATIENT).unwrap());
+    job.max_tokens = Some(max_tokens);
+    job
+}
+
+/// A job as a small net understands it, which has fewer tokens than the demo model's tokenizer.
+pub(crate) fn fitted(mut job: Job, worker: &EngineWorker) -> Job {
+    let vocabulary = worker.model().vocabulary as u32;
+    job.prompt.tokens = job.prompt.tokens.iter().map(|token| token % vocabulary).collect();
+    job
+}
+
+/// What became of a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) reasoning: String,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<(String, String)>,
+    pub(crate) progress: Vec<(usize, usize, usize)>,
+    /// Generated tokens and the bits of their log-probabilities, where they were asked for.
+    pub(crate) tokens: Vec<(u32, u32)>,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) error: Option<String>,
+}
+
+impl Outcome {
+    pub(crate) fn reason(&self) -> FinishReason {
+        self.finish.as_ref().unwrap_or_else(|| panic!("{:?}", self.error)).reason.clone()
+    }
+
+    fn take(&mut self, logprobs: &[TokenLogprob]) {
+        self.tokens.extend(logprobs.iter().map(|token| (token.id, token.logprob.to_bits())));
+    }
+
+    pub(crate) fn cached(&self) -> usize {
+        self.finish.as_ref().unwrap().usage.cached
+    }
+}
+
+/// Reads a job to its end and checks the order of its events.
+pub(crate) fn collect(mut ticket: Ticket) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut open = None;
+    while let Some(event) = ticket.events.blocking_recv() {
+        assert!(outcome.finish.is_none() && outcome.error.is_none(), "{event:?} after the end");
+        match event {
+            Event::Queued { .. } | Event::Prompt(_) | Event::Next(_) => {}
+            Event::Progress { processed, total, cached, .. } => {
+                outcome.progress.push((processed, total, cached));
+            }
+            Event::Reasoning(piece) => {
+                outcome.reasoning.push_str(&piece.text);
+                outcome.take(&piece.logprobs);
+            }
+            Event::Text(piece) => {
+                outcome.text.push_str(&piece.text);
+                outcome.take(&piece.logprobs);
+            }
+            Event::CallStarted { index, id, name } => {
+                assert!(open.is_none() && index == outcome.calls.len() && id.len() >= 24);
+                open = Some(index);
+                outcome.calls.push((name, String::new()));
+            }
+            Event::CallArguments { index, delta } => {
+                assert_eq!(open, Some(index));
+                outcome.calls[index].1.push_str(&delta);
+            }
+            Event::CallEnded { index } => assert_eq!(open.take(), Some(index)),
+            Event::Finished(finish) => {
+                outcome.take(&finish.logprobs);
+                outcome.finish = Some(*finish);
+            }
+            Event::Failed(error) => outcome.error = Some(error.to_string()),
+        }
+    }
+    assert!(open.is_none(), "a call was left open");
+    assert!(outcome.finish.is_some() || outcome.error.is_some(), "no terminal event");
+    outcome
+}
+
+/// Submits and reads to the end.
+pub(crate) fn ask(worker: &EngineWorker, job: Job) -> Outcome {
+    collect(worker.submit(job).unwrap())
+}
+
+/// Waits until `done` of the status, at most forty seconds.
+pub(crate) fn wait_until(worker: &EngineWorker, done: impl Fn(&server::work::Status) -> bool) {
+    for _ in 0..8000 {
+        if done(&worker.status()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("nothing happened: {:?}", worker.status().running);
+}

@@ -1,0 +1,30 @@
+//! The server's protocols and its work: one test binary, a module per subject.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod abuse;
+mod bodies;
+mod closing;
+mod completions;
+mod dialects;
+mod draining;
+mod engine_support;
+mod golden;
+mod gpu_lost;
+mod kept;
+mod kept_faults;
+mod leaving;
+mod liveness;
+mod loading;
+mod metrics;
+mod mistakes;
+mod owners;
+mod panics;
+mod pipes;
+mod properties;
+mod protocols;
+mod replay;
+mod scored_prompts;
+mod shared;
+mod support;
+mod warm_equals_cold;
+mod worker;

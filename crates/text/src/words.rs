@@ -1,0 +1,205 @@
+//! Byte-pair encoding of one word, in memory that does not grow with the word.
+//!
+//! A word is what the pre-tokenizer does not divide. Most have a few bytes; a run of one letter has as many as its
+//! author likes, and the library takes some 150 bytes of memory for each. So a long word is encoded window by
+//! window, and what comes out is what encoding the whole gives.
+//!
+//! Why that is so: merging takes the pair of the lowest rank, of equals the leftmost. A place that no merge crosses
+//! divides a word into parts that are encoded as if each were alone. Conversely, if a part ends with token `a`, the
+//! next one begins with token `b`, and `ab` alone is encoded as these two, then no merge crosses the place between the
+//! parts: until the first that did, `a` and `b` would have been made in the same order as in `ab` alone, where it would
+//! have been done as well. A window shows the text up to its end and not what follows. But no token is longer than
+//! the longest of the vocabulary, so one of the last `longest` places of the window is a place between tokens of the
+//! whole word. A place further left that divides the text up to each of these divides the whole.
+
+use super::TextError;
+use super::decode::byte_to_char;
+use super::ids::Ids;
+use tokenizers::Model;
+use tokenizers::models::bpe::BPE;
+
+/// Bytes of a word that are encoded at once.
+const WINDOW_BYTES: usize = 16 << 10;
+/// Tokens of the longest length in a window, at least.
+const WINDOW_TOKENS: usize = 16;
+/// Looking for a cut takes some ten times the square of the longest token; the window begins at this part of that.
+const WINDOW_SQUARE_PART: usize = 4;
+/// The largest window; no place to cut was ever needed further away than a few tokens.
+const WINDOW_BYTES_MAX: usize = 1 << 20;
+/// Distances from a window's end at which a cut is tried, in tokens of the longest length.
+const CUTS_TRIED: [usize; 4] = [2, 3, 5, 9];
+
+/// The merges of a vocabulary.
+pub(super) struct Words {
+    /// Without its own cache and without `ignore_merges`, which is done here.
+    bpe: BPE,
+    /// Whole words that are tokens are taken as such, whatever merges say.
+    whole_words: bool,
+    /// Bytes of each token, by id.
+    lengths: Vec<u32>,
+    longest: usize,
+    window: usize,
+}
+
+impl Words {
+    /// `lengths` are the bytes of each token that merging can yield, by id.
+    pub(super) fn new(mut bpe: BPE, lengths: Vec<u32>) -> Self {
+        let whole_words = std::mem::replace(&mut bpe.ignore_merges, false);
+        let longest = lengths.iter().copied().max().unwrap_or(1).max(1) as usize;
+        let least = WINDOW_BYTES.max(WINDOW_TOKENS * longest);
+        let window = least.max(longest * longest / WINDOW_SQUARE_PART);
+        Self { bpe, whole_words, lengths, longest, window }
+    }
+
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The id of a token, spelled in the byte alphabet.
+    pub(super) fn id(&self, spelled: &str) -> Option<u32> {
+        self.bpe.token_to_id(spelled)
+    }
+
+    /// Encodes a word.
+    pub(super) fn encode(&self, word: &[u8], ids: &mut Ids<'_>) -> Result<(), TextError> {
+        if self.whole_words
+            && word.len() <= self.longest
+            && let Some(id) = self.id(&spelled(word))
+        {
+            return ids.push(&[id]);
+        }
+        let mut rest = word;
+        let mut window = self.window;
+        while rest.len() > window {
+            let tokens = self.merged(&rest[..window])?;
+            match self.cut(&rest[..window], &tokens)? {
+                Some((count, bytes)) => {
+                    ids.push(&tokens[..count])?;
+                    rest = &rest[bytes..];
+                    window = self.window;
+                }
+                None if window < WINDOW_BYTES_MAX.max(self.window) => window *= 2,
+                None => {
+                    let problem =
+                        format!("{window} bytes without white space depend on each other");
+                    return Err(TextError::Encode { bytes: word.len(), problem });
+                }
+            }
+        }
+        ids.push(&self.merged(rest)?)
+    }
+
+    /// Tokens of bytes that are a word of their own.
+    fn merged(&self, bytes: &[u8]) -> Result<Vec<u32>, TextError> {
+        let wrong = |error: tokenizers::Error| TextError::Encode {
+            bytes: bytes.len(),
+            problem: error.to_string(),
+        };
+        let tokens = self.bpe.tokenize(&spelled(bytes)).map_err(wrong)?;
+        Ok(tokens.into_iter().map(|token| token.id).collect())
+    }
+
+    /// A place in a window at which the whole word divides whatever follows: tokens and bytes before it.
+    fn cut(&self, window: &[u8], tokens: &[u32]) -> Result<Option<(usize, usize)>, TextError> {
+        for distance in CUTS_TRIED {
+            let Some(limit) = window.len().checked_sub(distance * self.longest) else { break };
+            let mut at = 0;
+            let mut count = 0;
+            for &token in tokens {
+                let end = at + self.lengths[token as usize] as usize;
+                if end > limit {
+                    break;
+                }
+                (at, count) = (end, count + 1);
+            }
+            if count > 0 && self.divides(window, at, tokens[count - 1])? {
+                return Ok(Some((count, at)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether `at`, behind token `last`, divides the text up to each place where a token may end.
+    fn divides(&self, window: &[u8], at: usize, last: u32) -> Result<bool, TextError> {
+        let mut known: Vec<u32> = Vec::new();
+        for end in window.len() - self.longest + 1..=window.len() {
+            let Some(&next) = self.merged(&window[at..end])?.first() else { return Ok(false) };
+            if known.contains(&next) {
+                continue;
+            }
+            let (left, right) = (self.lengths[last as usize], self.lengths[next as usize]);
+            let both = &window[at - left as usize..at + right as usize];
+            if self.merged(both)? != [last, next] {
+                return Ok(false);
+            }
+            known.push(next);
+        }
+        Ok(true)
+    }
+}
+
+/// Bytes in the alphabet of the vocabulary.
+fn spelled(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| byte_to_char(byte)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Merges in the order given, over the bytes of `alphabet`; every pair of tokens may be one.
+    fn words(alphabet: &[u8], merges: &[(usize, usize)]) -> Words {
+        let mut tokens: Vec<Vec<u8>> = alphabet.iter().map(|&byte| vec![byte]).collect();
+        let mut rules = Vec::new();
+        for &(left, right) in merges {
+            let (left, right) = (left % tokens.len(), right % tokens.len());
+            let joined = [tokens[left].as_slice(), &tokens[right]].concat();
+            if joined.len() <= 9 {
+                rules.push((spelled(&tokens[left]), spelled(&tokens[right])));
+                if !tokens.contains(&joined) {
+                    tokens.push(joined);
+                }
+            }
+        }
+        let vocabulary: tokenizers::models::bpe::Vocab =
+            (0..).zip(&tokens).map(|(id, token)| (spelled(token), id)).collect();
+        let bpe = BPE::builder().vocab_and_merges(vocabulary, rules).cache_capacity(0);
+        let lengths = tokens.iter().map(|token| token.len() as u32).collect();
+        Words::new(bpe.build().unwrap(), lengths)
+    }
+
+    fn in_windows(words: &Words, text: &[u8]) -> Option<Vec<u32>> {
+        let mut ids = Ids::unbounded();
+        words.encode(text, &mut ids).ok()?;
+        Some(ids.finish().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn windows_of_a_word_are_the_word(
+            merges in proptest::collection::vec((0usize..40, 0usize..40), 0..60),
+            unit in proptest::collection::vec(0usize..4, 1..40),
+            repeated in 1usize..60,
+            tail in proptest::collection::vec(0usize..4, 0..300),
+        ) {
+            let mut words = words(b"abcd", &merges);
+            words.window = 16 * words.longest;
+            let mut text: Vec<u8> = unit.repeat(repeated).iter().map(|&at| b"abcd"[at]).collect();
+            text.extend(tail.iter().map(|&at| b"abcd"[at]));
+            let whole = words.merged(&text).unwrap();
+            let found = in_windows(&words, &text);
+            prop_assert_eq!(found, Some(whole));
+        }
+    }
+
+    #[test]
+    fn a_run_of_one_letter_is_cut() {
+        let merges = [(0, 0), (2, 2), (3, 3), (2, 0), (3, 2)];
+        let words = words(b"ab", &merges);
+        let run = vec![b'a'; 3 * WINDOW_BYTES + 5];
+        assert_eq!(in_windows(&words, &run), Some(words.merged(&run).unwrap()));
+    }
+}

@@ -1,6 +1,6 @@
 //! DeepSeek-V3 and R1, Kimi-K2, GLM-4.7-Flash: latent attention in every layer, dense networks in the first ones,
-//! experts chosen by sigmoids within groups, a shared expert without a gate (reference: transformers `modeling_deepseek_v3.py`,
-//! `modeling_glm4_moe_lite.py`).
+//! experts chosen by sigmoids within groups, a shared expert without a gate (reference: transformers
+//! `modeling_deepseek_v3.py`, `modeling_glm4_moe_lite.py`).
 
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};

@@ -20,7 +20,7 @@ use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use serde_json::{Value, json};
 use store::format::config::keys::{self, Absent, AnyKey, Effect, Null, Place};
-use store::format::{Checkpoint, Family, open};
+use store::format::{Checkpoint, Extent, Family, open};
 use store::synthetic::gguf::{F32, GgufFile, GgufValue};
 
 /// Longest line of a refusal, bytes.
@@ -65,7 +65,20 @@ fn meaning(folder: &Path) -> Result<String, String> {
     expert_shapes(&checkpoint, &config).map_err(|error| error.to_string())?;
     let ends = checkpoint.end_tokens().map_err(|error| error.to_string())?;
     let Checkpoint { tensors, experts, norms_are_zero_centred, .. } = &checkpoint;
-    Ok(format!("{config:?} {ends:?} {norms_are_zero_centred} {tensors:?} {experts:?}"))
+    // Where tensors begin follows from the length of what is before them.
+    let begin = tensors.values().map(|tensor| tensor.weight.offset).min().unwrap_or(0);
+    let place = |extent: Extent| (extent.file, extent.offset.abs_diff(begin), extent.length);
+    let tensors = tensors.iter().map(|(name, tensor)| {
+        let parts: Vec<_> = tensor.parts().map(place).collect();
+        (name, &tensor.shape, tensor.element, parts)
+    });
+    let layers = experts.iter().map(|layer| {
+        let layer = layer.as_ref()?;
+        let weights: Vec<_> = layer.experts.iter().map(|it| it.weight.map(place)).collect();
+        Some((layer.shapes, weights))
+    });
+    let (tensors, layers): (Vec<_>, Vec<_>) = (tensors.collect(), layers.collect());
+    Ok(format!("{config:?} {ends:?} {norms_are_zero_centred} {tensors:?} {layers:?}"))
 }
 
 /// Values of every type, and numbers at and beyond the ends of every range.

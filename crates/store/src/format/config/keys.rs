@@ -343,8 +343,6 @@ keys! {
     ROPE_ORIGINAL: Size = "original_max_position_embeddings", Place::Rope, Null::Refused, Effect::Answer,
         Absent::Means("as max_position_embeddings"), Size(1..=1 << 30),
         "longest context before that.";
-    INITIAL_CONTEXT_LENGTH: Size = "initial_context_length", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Means("as original_max_position_embeddings"), Size(1..=1 << 30), "the same, as gpt-oss has it besides.";
     ROPE_BETA_FAST: Number = "beta_fast", Place::Rope, Null::Refused, Effect::Answer,
         Absent::Is("32"), Number(1e-3..=1e6),
         "turns within that context from which on a frequency stays.";
@@ -412,7 +410,6 @@ pub fn twins() -> Vec<[Box<dyn AnyKey>; 2]> {
     vec![
         [Box::new(ROPE_TYPE), Box::new(ROPE_KIND)],
         [Box::new(NUM_EXPERTS_PER_TOK), Box::new(EXPERTS_PER_TOKEN)],
-        [Box::new(ROPE_ORIGINAL), Box::new(INITIAL_CONTEXT_LENGTH)],
         [Box::new(INNER_ROPE_THETA), Box::new(ROPE_THETA)],
         [Box::new(INNER_ROTARY_FACTOR), Box::new(ROTARY_FACTOR)],
         [Box::new(NUM_EXPERTS), Box::new(NUM_LOCAL_EXPERTS)],

@@ -321,8 +321,8 @@ impl<'a> Catalog<'a> {
         Ok(TableId(self.tables.len() as u32 - 1))
     }
 
-    /// Declares that the tensor `copy`, if there is one, is the tensor `of` once more. It is compared when the others are
-    /// loaded, and not loaded itself.
+    /// Declares that the tensor `copy`, if there is one, is the tensor `of` once more. It is compared when the others
+    /// are loaded, and not loaded itself.
     pub fn copy(&mut self, copy: &str, of: &str) {
         if self.has(copy) {
             self.copies.push([copy, of].map(str::to_owned));

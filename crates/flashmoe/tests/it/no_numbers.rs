@@ -1,5 +1,5 @@
-//! Goal: a number that is none in a model's tensors is found, wherever it lies. Method: one is written into each kind of
-//! plane of the committed models; `verify` names it, `pack` refuses to vouch for it, and `score` fails rather than
+//! Goal: a number that is none in a model's tensors is found, wherever it lies. Method: one is written into each kind
+//! of plane of the committed models; `verify` names it, `pack` refuses to vouch for it, and `score` fails rather than
 //! print a figure of it.
 
 use crate::support;
@@ -85,8 +85,6 @@ fn numbers_that_are_none_are_found_wherever_they_lie() {
         let extent = find(&checkpoint);
         let path = &checkpoint.files[extent.file.0 as usize].path;
         let file = fs::File::options().read(true).write(true).open(path).unwrap();
-        let mut size = vec![0; bytes.len()];
-        file.read_exact_at(&mut size, extent.offset).unwrap();
         assert!(outcome(&["verify", model.to_str().unwrap()]).0 == 0, "{case} as it is");
         file.write_all_at(bytes, extent.offset).unwrap();
         let at = format!("at byte {}", extent.offset);
@@ -126,11 +124,13 @@ fn a_head_beside_the_embedding_that_it_is_said_to_be_is_compared() {
     }
     let checkpoint = open(&model).unwrap();
     let (from, to) = (weight(&checkpoint, "embed_tokens"), weight(&checkpoint, "lm_head"));
-    let path = &checkpoint.files[0].path;
-    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let file = |extent: Extent| {
+        let path = &checkpoint.files[extent.file.0 as usize].path;
+        fs::File::options().read(true).write(true).open(path).unwrap()
+    };
     let mut bytes = vec![0; from.length as usize];
-    file.read_exact_at(&mut bytes, from.offset).unwrap();
-    file.write_all_at(&bytes, to.offset).unwrap();
+    file(from).read_exact_at(&mut bytes, from.offset).unwrap();
+    file(to).write_all_at(&bytes, to.offset).unwrap();
     assert_eq!(scored(&model, "qwen3-calm-hf").0, 0, "a copy is no contradiction");
 }
 

@@ -256,8 +256,8 @@ fn deltas(
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
 }
 
-/// Logits that are not finite, fewer finite ones than are chosen: the token is named, and what is chosen are experts that
-/// there are, each once, though memory holds what an earlier kernel left.
+/// Logits that are not finite, fewer finite ones than are chosen: the token is named, and what is chosen are experts
+/// that there are, each once, though memory holds what an earlier kernel left.
 fn broken_routes(gpu: &mut Gpu, count: usize, k: usize) -> Result<Finding, GpuError> {
     let slabs = Slabs::new(gpu, 1, Gpu::ALIGNMENT as usize, count)?;
     let (ids, weights, tiles) = (empty(gpu, k)?, empty(gpu, k)?, empty(gpu, 3 * k)?);

@@ -286,7 +286,7 @@ struct main_Input {
                     uint _e51 = table[_e48 + e_3];
                     words[_e43] = _e51;
                     float value = logits[e_3];
-                    bool number_1 = (as_type<uint>(value) & 2147483647u) <= 2139095040u;
+                    bool number_1 = (as_type<uint>(value) & 2147483647u) < 2139095040u;
                     staged.inner[e_3 >> 2u][e_3 & 3u] = number_1 ? metal::max(value, -330000000000000000000000000000000000000.0) : -300000000000000000000000000000000000000.0;
                 } else {
                     staged.inner[e_3 >> 2u][e_3 & 3u] = -340000000000000000000000000000000000000.0;
@@ -499,7 +499,7 @@ struct main_Input {
             {
                 uint _e403 = e_1;
                 float value_1 = logits[_e403];
-                if ((as_type<uint>(value_1) & 2147483647u) > 2139095040u) {
+                if ((as_type<uint>(value_1) & 2147483647u) >= 2139095040u) {
                     control[1] = 1u;
                 }
                 float _e414 = greatest;

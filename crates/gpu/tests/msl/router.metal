@@ -170,8 +170,8 @@ struct main_Input {
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e68 = e;
-            e = _e68 + 256u;
+            uint _e71 = e;
+            e = _e71 + 256u;
         }
         loop_init_1 = false;
         uint _e32 = e;
@@ -185,164 +185,166 @@ struct main_Input {
             float _e41 = logits[at + _e38];
             value = _e41;
             float _e43 = value;
-            if ((as_type<uint>(_e43) & 2147483647u) > 2139095040u) {
+            if ((as_type<uint>(_e43) & 2147483647u) >= 2139095040u) {
                 control[1] = wid.x + 1u;
                 value = -300000000000000000000000000000000000000.0;
             }
-            uint _e56 = e;
-            uint _e60 = e;
-            float _e64 = value;
-            score.inner[_e56 >> 2u][_e60 & 3u] = _e64;
-            float _e65 = greatest;
-            float _e66 = value;
-            greatest = metal::max(_e65, _e66);
+            float _e55 = value;
+            value = metal::max(_e55, -330000000000000000000000000000000000000.0);
+            uint _e59 = e;
+            uint _e63 = e;
+            float _e67 = value;
+            score.inner[_e59 >> 2u][_e63 & 3u] = _e67;
+            float _e68 = greatest;
+            float _e69 = value;
+            greatest = metal::max(_e68, _e69);
         }
     }
-    float _e73 = greatest;
-    red.inner[lid] = _e73;
-    float _e74 = tree_max(lid, red);
-    greatest = _e74;
-    uint _e79 = p.experts;
-    uint fours = (_e79 + 3u) >> 2u;
+    float _e76 = greatest;
+    red.inner[lid] = _e76;
+    float _e77 = tree_max(lid, red);
+    greatest = _e77;
+    uint _e82 = p.experts;
+    uint fours = (_e82 + 3u) >> 2u;
     e_1 = lid;
     bool loop_init_2 = true;
     while(true) {
         if (!loop_init_2) {
-            uint _e173 = e_1;
-            e_1 = _e173 + 256u;
+            uint _e176 = e_1;
+            e_1 = _e176 + 256u;
         }
         loop_init_2 = false;
-        uint _e85 = e_1;
-        uint _e88 = p.experts;
-        if (_e85 < _e88) {
+        uint _e88 = e_1;
+        uint _e91 = p.experts;
+        if (_e88 < _e91) {
         } else {
             break;
         }
         {
-            uint _e91 = e_1;
-            uint _e95 = e_1;
-            float mine = score.inner[_e91 >> 2u][_e95 & 3u];
+            uint _e94 = e_1;
+            uint _e98 = e_1;
+            float mine = score.inner[_e94 >> 2u][_e98 & 3u];
             before = metal::uint4(0u);
             other = 0u;
             bool loop_init_3 = true;
             while(true) {
                 if (!loop_init_3) {
-                    uint _e147 = other;
-                    other = _e147 + 1u;
+                    uint _e150 = other;
+                    other = _e150 + 1u;
                 }
                 loop_init_3 = false;
-                uint _e105 = other;
-                if (_e105 < fours) {
+                uint _e108 = other;
+                if (_e108 < fours) {
                 } else {
                     break;
                 }
                 {
-                    uint _e108 = other;
-                    metal::float4 theirs = score.inner[_e108];
                     uint _e111 = other;
-                    metal::uint4 numbers = metal::uint4(_e111 * 4u) + metal::uint4(0u, 1u, 2u, 3u);
-                    uint _e132 = e_1;
-                    metal::uint4 same = metal::select(metal::uint4(0u), metal::uint4(1u), theirs == metal::float4(mine)) * metal::select(metal::uint4(0u), metal::uint4(1u), numbers < metal::uint4(_e132));
-                    metal::uint4 _e137 = before;
-                    before = (_e137 + same) + metal::select(metal::uint4(0u), metal::uint4(1u), theirs > metal::float4(mine));
+                    metal::float4 theirs = score.inner[_e111];
+                    uint _e114 = other;
+                    metal::uint4 numbers = metal::uint4(_e114 * 4u) + metal::uint4(0u, 1u, 2u, 3u);
+                    uint _e135 = e_1;
+                    metal::uint4 same = metal::select(metal::uint4(0u), metal::uint4(1u), theirs == metal::float4(mine)) * metal::select(metal::uint4(0u), metal::uint4(1u), numbers < metal::uint4(_e135));
+                    metal::uint4 _e140 = before;
+                    before = (_e140 + same) + metal::select(metal::uint4(0u), metal::uint4(1u), theirs > metal::float4(mine));
                 }
             }
-            uint _e151 = before.x;
-            uint _e153 = before.y;
-            uint _e156 = before.z;
-            uint _e158 = before.w;
-            uint rank = (_e151 + _e153) + (_e156 + _e158);
-            uint _e163 = p.k;
-            if (rank < _e163) {
-                uint _e167 = e_1;
-                chosen.inner[rank] = _e167;
+            uint _e154 = before.x;
+            uint _e156 = before.y;
+            uint _e159 = before.z;
+            uint _e161 = before.w;
+            uint rank = (_e154 + _e156) + (_e159 + _e161);
+            uint _e166 = p.k;
+            if (rank < _e166) {
+                uint _e170 = e_1;
+                chosen.inner[rank] = _e170;
             }
-            float _e168 = sum;
-            float _e169 = greatest;
-            sum = _e168 + metal::exp(mine - _e169);
+            float _e171 = sum;
+            float _e172 = greatest;
+            sum = _e171 + metal::exp(mine - _e172);
         }
     }
-    float _e178 = sum;
-    red.inner[lid] = _e178;
-    float _e179 = tree_sum(lid, red);
-    sum = _e179;
-    uint _e182 = p.k;
-    if (lid < _e182) {
+    float _e181 = sum;
+    red.inner[lid] = _e181;
+    float _e182 = tree_sum(lid, red);
+    sum = _e182;
+    uint _e185 = p.k;
+    if (lid < _e185) {
         uint e_2 = chosen.inner[lid];
         bool loop_init_4 = true;
         while(true) {
             if (!loop_init_4) {
-                uint _e204 = other_1;
-                other_1 = _e204 + 1u;
+                uint _e207 = other_1;
+                other_1 = _e207 + 1u;
             }
             loop_init_4 = false;
-            uint _e191 = other_1;
-            uint _e194 = p.k;
-            if (_e191 < _e194) {
+            uint _e194 = other_1;
+            uint _e197 = p.k;
+            if (_e194 < _e197) {
             } else {
                 break;
             }
             {
-                uint _e197 = other_1;
-                uint _e199 = chosen.inner[_e197];
-                if (_e199 < e_2) {
-                    uint _e201 = place;
-                    place = _e201 + 1u;
+                uint _e200 = other_1;
+                uint _e202 = chosen.inner[_e200];
+                if (_e202 < e_2) {
+                    uint _e204 = place;
+                    place = _e204 + 1u;
                 }
             }
         }
-        uint _e210 = p.k;
-        uint _e212 = place;
-        uint pair = (wid.x * _e210) + _e212;
+        uint _e213 = p.k;
         uint _e215 = place;
-        float _e224 = score.inner[e_2 >> 2u][e_2 & 3u];
-        float _e225 = greatest;
-        best.inner[_e215] = metal::exp(_e224 - _e225);
-        uint _e231 = p.first_id;
-        ids[_e231 + pair] = e_2;
-        uint _e237 = p.table_start;
-        uint _e240 = table[_e237 + e_2];
-        if (_e240 == 0u) {
-            uint _e247 = p.flag;
-            control[0] = _e247;
+        uint pair = (wid.x * _e213) + _e215;
+        uint _e218 = place;
+        float _e227 = score.inner[e_2 >> 2u][e_2 & 3u];
+        float _e228 = greatest;
+        best.inner[_e218] = metal::exp(_e227 - _e228);
+        uint _e234 = p.first_id;
+        ids[_e234 + pair] = e_2;
+        uint _e240 = p.table_start;
+        uint _e243 = table[_e240 + e_2];
+        if (_e243 == 0u) {
+            uint _e250 = p.flag;
+            control[0] = _e250;
         }
         tiles[pair * 3u] = e_2;
         tiles[(pair * 3u) + 1u] = pair;
         tiles[(pair * 3u) + 2u] = 1u;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint _e267 = p.k;
-    if (lid < _e267) {
-        float _e269 = sum;
-        all = _e269;
-        uint _e273 = p.normalise;
-        if (_e273 != 0u) {
+    uint _e270 = p.k;
+    if (lid < _e270) {
+        float _e272 = sum;
+        all = _e272;
+        uint _e276 = p.normalise;
+        if (_e276 != 0u) {
             all = 0.0;
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e290 = place_1;
-                    place_1 = _e290 + 1u;
+                    uint _e293 = place_1;
+                    place_1 = _e293 + 1u;
                 }
                 loop_init_5 = false;
-                uint _e279 = place_1;
-                uint _e282 = p.k;
-                if (_e279 < _e282) {
+                uint _e282 = place_1;
+                uint _e285 = p.k;
+                if (_e282 < _e285) {
                 } else {
                     break;
                 }
                 {
-                    float _e284 = all;
-                    uint _e286 = place_1;
-                    float _e288 = best.inner[_e286];
-                    all = _e284 + _e288;
+                    float _e287 = all;
+                    uint _e289 = place_1;
+                    float _e291 = best.inner[_e289];
+                    all = _e287 + _e291;
                 }
             }
         }
-        uint _e297 = p.k;
-        float _e303 = best.inner[lid];
-        float _e304 = all;
-        weights[(wid.x * _e297) + lid] = _e303 / _e304;
+        uint _e300 = p.k;
+        float _e306 = best.inner[lid];
+        float _e307 = all;
+        weights[(wid.x * _e300) + lid] = _e306 / _e307;
         return;
     } else {
         return;

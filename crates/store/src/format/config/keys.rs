@@ -190,9 +190,9 @@ keys! {
     QK_NOPE_HEAD_DIM: Size = "qk_nope_head_dim", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=4096),
         "values of a head's key that are not rotated.";
-    QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, Null::Refused, Effect::Tensors,
+    QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(2..=128),
-        "values of the rotated key that heads share.";
+        "values of the rotated key that heads share; in DeepSeek-V4 no tensor says how many are rotated.";
     V_HEAD_DIM: Size = "v_head_dim", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=4096),
         "values of a head's value.";

@@ -369,6 +369,18 @@ impl Engine {
     }
 }
 
+/// Refuses rows of `vocabulary` logits each of which no figure can be made: of positions from `first` on.
+///
+/// # Errors
+/// The first position that has a logit which is not finite.
+pub fn check_finite(logits: &[f32], vocabulary: usize, first: usize) -> Result<(), EngineError> {
+    let broken = |row: &[f32]| row.iter().fold(false, |found, logit| found | !logit.is_finite());
+    match logits.chunks_exact(vocabulary).position(broken) {
+        Some(row) => Err(EngineError::NotFinite { position: first + row }),
+        None => Ok(()),
+    }
+}
+
 /// Token ids that end an answer: generation_config.json's where given, else config.json's.
 ///
 /// # Errors

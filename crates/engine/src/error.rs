@@ -42,6 +42,16 @@ pub enum EngineError {
         /// Position in the sequence.
         position: usize,
     },
+    /// A token was to use one expert twice, which no router chooses.
+    #[error(
+        "layer {layer} would use an expert twice at position {position}: the choice of experts is wrong, report it"
+    )]
+    Choice {
+        /// The layer.
+        layer: usize,
+        /// Position in the sequence.
+        position: usize,
+    },
     /// The sampler refused its options or the logits.
     #[error("position {position}: {reason}")]
     Sampling {

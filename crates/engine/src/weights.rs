@@ -7,14 +7,15 @@
 
 mod derived;
 mod joined;
+mod load;
 mod table;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use store::format::{Checkpoint, Extent, Tensor};
-use store::trunk::{LoadMode, Trunk, TrunkError};
+use store::trunk::Trunk;
 
 use self::derived::Derived;
 pub use self::table::Table;
@@ -76,12 +77,15 @@ struct MatrixPlace {
     rows: usize,
     columns: usize,
     tensor: Tensor,
+    /// The tensor's.
+    encoding: Encoding,
     /// Where the matrix is not the tensor as it lies there: how it is made.
     derived: Option<Derived>,
 }
 
 #[derive(Clone, Debug)]
 struct VectorPlace {
+    name: String,
     length: usize,
     role: VectorRole,
     float: FloatType,
@@ -99,6 +103,8 @@ pub struct Catalog<'a> {
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
     tables: Vec<TablePlace>,
+    /// Tensors whose bytes are to be the same.
+    copies: Vec<[String; 2]>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
 }
@@ -106,8 +112,8 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        let (matrices, vectors, tables, used) = Default::default();
-        Self { checkpoint, checked: true, matrices, vectors, tables, used }
+        let (matrices, vectors, tables, copies, used) = Default::default();
+        Self { checkpoint, checked: true, matrices, vectors, tables, copies, used }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -137,8 +143,8 @@ impl<'a> Catalog<'a> {
         columns: usize,
     ) -> Result<MatrixId, EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
-        let name = name.to_owned();
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
+        let (encoding, name) = (values(name, &tensor)?, name.to_owned());
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
     }
 
     fn push(&mut self, place: MatrixPlace) -> MatrixId {
@@ -156,7 +162,7 @@ impl<'a> Catalog<'a> {
         (rows, columns): (usize, usize),
         parts: usize,
     ) -> Result<MatrixId, EngineError> {
-        let shared = self.shaped(name, rows, columns)?.encoding.rows_per_scale();
+        let shared = self.rows_per_scale(name, (rows, columns))?;
         if !(rows / parts).is_multiple_of(shared) {
             let found =
                 format!("its {parts} parts cut through {shared} rows that share scales: use bf16");
@@ -174,7 +180,7 @@ impl<'a> Catalog<'a> {
         name: &str,
         (rows, columns): (usize, usize),
     ) -> Result<usize, EngineError> {
-        Ok(self.shaped(name, rows, columns)?.encoding.rows_per_scale())
+        Ok(values(name, &self.shaped(name, rows, columns)?)?.rows_per_scale())
     }
 
     /// Declares matrices of rows of the tensor `name` of shape `[rows, columns]`, which holds the rows of several
@@ -190,13 +196,14 @@ impl<'a> Catalog<'a> {
         parts: [Vec<Range<usize>>; N],
     ) -> Result<[MatrixId; N], EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
+        let encoding = values(name, &tensor)?;
         let first = self.matrices.len() as u32;
         for runs in parts {
             assert!(runs.iter().all(|run| run.end <= rows), "{name}: rows beyond {rows}");
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
             let derived = Some(Derived::Rows(runs));
-            self.matrices.push(MatrixPlace { name, rows, columns, tensor, derived });
+            self.matrices.push(MatrixPlace { name, rows, columns, tensor, encoding, derived });
         }
         Ok(std::array::from_fn(|index| MatrixId(first + index as u32)))
     }
@@ -218,8 +225,9 @@ impl<'a> Catalog<'a> {
         let fits = |block: &Range<usize>| block.len() == size && block.end <= rows;
         assert!(blocks.iter().all(fits), "{name}: blocks of {size} in {rows} rows");
         let (rows, columns) = (blocks.len() * columns, size);
+        let encoding = values(name, &tensor)?;
         let (name, derived) = (name.to_owned(), Some(Derived::Transposed(blocks)));
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived }))
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived }))
     }
 
     /// Declares the matrices `name`, `[count, rows, columns]`, as one of `count * rows` rows.
@@ -233,9 +241,10 @@ impl<'a> Catalog<'a> {
             return Err(EngineError::tensor(name, found));
         }
         let [count, rows, columns] = shape;
-        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        let encoding = values(name, &tensor)?;
+        encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
         let (name, rows) = (name.to_owned(), count * rows);
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, derived: None }))
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
     }
 
     /// The tensor `name`, which must be a matrix of this shape.
@@ -245,7 +254,8 @@ impl<'a> Catalog<'a> {
             let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
             return Err(EngineError::tensor(name, found));
         }
-        tensor.encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
+        let checked = values(name, tensor)?.check(columns);
+        checked.map_err(|e| EngineError::tensor(name, e.to_string()))?;
         Ok(tensor.clone())
     }
 
@@ -279,12 +289,19 @@ impl<'a> Catalog<'a> {
             let found = format!("has shape {:?}, expected {} values", tensor.shape, N * length);
             return Err(EngineError::tensor(name, found));
         }
-        let Encoding::Float(float) = tensor.encoding else {
+        let Encoding::Float(float) = values(name, tensor)? else {
             return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
         };
         let (extent, first) = (tensor.weight, self.vectors.len() as u32);
-        let place =
-            |turn| VectorPlace { length, role, float, extent, every: (turn, N), joined: false };
+        let place = |turn| VectorPlace {
+            name: name.to_owned(),
+            length,
+            role,
+            float,
+            extent,
+            every: (turn, N),
+            joined: false,
+        };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
     }
@@ -302,6 +319,14 @@ impl<'a> Catalog<'a> {
         let place = TablePlace::new(name, self.tensor(name)?, (rows, columns), below)?;
         self.tables.push(place);
         Ok(TableId(self.tables.len() as u32 - 1))
+    }
+
+    /// Declares that the tensor `copy`, if there is one, is the tensor `of` once more. It is compared when the others
+    /// are loaded, and not loaded itself.
+    pub fn copy(&mut self, copy: &str, of: &str) {
+        if self.has(copy) {
+            self.copies.push([copy, of].map(str::to_owned));
+        }
     }
 
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
@@ -336,123 +361,6 @@ impl<'a> Catalog<'a> {
         extents_of(self.matrices.iter().filter(|place| place.derived.is_none()))
     }
 
-    /// Makes the matrices that are not tensors as they lie, a tensor at a time. `done` bytes were loaded before.
-    fn derive(
-        &self,
-        mut done: u64,
-        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<HashMap<u32, [Vec<u8>; 3]>, EngineError> {
-        let mut all = HashMap::new();
-        let mut loaded: Option<(Extent, Trunk)> = None;
-        for (index, place) in self.matrices.iter().enumerate() {
-            let Some(derived) = &place.derived else { continue };
-            let known = loaded.take().filter(|(extent, _)| *extent == place.tensor.weight);
-            let (extent, trunk) = match known {
-                Some(known) => known,
-                None => {
-                    let extents = extents_of(std::iter::once(place));
-                    let mut hear = |bytes| progress(done + bytes);
-                    let mode = LoadMode::Read;
-                    let trunk =
-                        Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut hear);
-                    let trunk = trunk.map_err(stopped)?;
-                    done += trunk.resident_bytes();
-                    (place.tensor.weight, trunk)
-                }
-            };
-            all.insert(index as u32, derived.planes(&place.source(&trunk)));
-            loaded = Some((extent, trunk));
-        }
-        Ok(all)
-    }
-
-    /// Reads everything declared. `progress` hears the bytes done so far.
-    ///
-    /// # Errors
-    /// What [`Trunk::load`] reports.
-    pub fn load(
-        self,
-        mode: LoadMode,
-        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Weights, EngineError> {
-        let (vectors, tables) = (self.load_vectors()?, self.read_tables()?);
-        let extents = self.extents();
-        let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
-        let trunk = trunk.map_err(stopped)?;
-        let derived = self.derive(trunk.resident_bytes(), progress)?;
-        Ok(Weights { trunk, derived, matrices: self.matrices, vectors, tables })
-    }
-
-    /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
-    /// matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives the
-    /// decoded vectors. `progress` hears the bytes done so far.
-    ///
-    /// # Errors
-    /// What [`Trunk::load`] or `each` reports.
-    pub fn load_parts(
-        &self,
-        mode: LoadMode,
-        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-        each: &mut dyn FnMut(MatrixId, Matrix<'_>) -> Result<(), EngineError>,
-    ) -> Result<Vec<Vec<f32>>, EngineError> {
-        let vectors = self.load_vectors()?;
-        let (mut first, mut done) = (0, 0);
-        while first < self.matrices.len() {
-            let (mut next, mut bytes) = (first, 0);
-            while next < self.matrices.len() {
-                let more = self.matrices[next].bytes();
-                if next > first && bytes + more > PART_BYTES {
-                    break;
-                }
-                bytes += more;
-                next += 1;
-            }
-            let extents = extents_of(self.matrices[first..next].iter());
-            let before = done;
-            let part = Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut |bytes| {
-                progress(before + bytes)
-            });
-            let part = part.map_err(stopped)?;
-            done += bytes;
-            for (index, place) in self.matrices[first..next].iter().enumerate() {
-                let id = MatrixId((first + index) as u32);
-                match &place.derived {
-                    None => each(id, place.source(&part))?,
-                    Some(derived) => {
-                        each(id, place.made(&derived.planes(&place.source(&part))))?;
-                    }
-                }
-            }
-            part.check()?;
-            first = next;
-        }
-        Ok(vectors)
-    }
-
-    fn load_vectors(&self) -> Result<Vec<Vec<f32>>, EngineError> {
-        let extents: Vec<Extent> = self.vectors.iter().map(|vector| vector.extent).collect();
-        let mut goes_on = |_| ControlFlow::Continue(());
-        let small =
-            Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
-                .map_err(stopped)?;
-        let zero_centred = self.checkpoint.norms_are_zero_centred;
-        let vectors = self.vectors.iter().map(|v| decode(v, small.bytes(v.extent), zero_centred));
-        Ok(vectors.collect())
-    }
-
-    /// Reads the tables declared, in order.
-    ///
-    /// # Errors
-    /// What [`Trunk::load`] reports, or a number outside its table's range.
-    pub(crate) fn read_tables(&self) -> Result<Vec<Table>, EngineError> {
-        let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
-        let mut goes_on = |_| ControlFlow::Continue(());
-        let small =
-            Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
-                .map_err(stopped)?;
-        self.tables.iter().map(|place| place.decode(small.bytes(place.extent))).collect()
-    }
-
     /// Matrices declared: rows, columns and encoding of each, in order.
     pub fn matrices(&self) -> impl Iterator<Item = (usize, usize, Encoding)> {
         self.matrices.iter().map(|place| (place.rows, place.columns, place.encoding()))
@@ -467,6 +375,15 @@ impl<'a> Catalog<'a> {
     pub fn vector_lengths(&self) -> impl Iterator<Item = usize> {
         self.vectors.iter().map(|place| place.length)
     }
+}
+
+/// The encoding of a tensor's values.
+fn values(name: &str, tensor: &Tensor) -> Result<Encoding, EngineError> {
+    let whole = || {
+        let found = format!("holds whole numbers ({}), not values", tensor.element.name());
+        EngineError::tensor(name, found)
+    };
+    tensor.element.encoding().ok_or_else(whole)
 }
 
 /// Refuses the first name that belongs to a layer.
@@ -488,7 +405,7 @@ fn extents_of<'p>(places: impl Iterator<Item = &'p MatrixPlace>) -> Vec<Extent> 
 impl MatrixPlace {
     /// The matrix' encoding, which need not be the tensor's.
     fn encoding(&self) -> Encoding {
-        let encoding = self.tensor.encoding;
+        let encoding = self.encoding;
         self.derived.as_ref().map_or(encoding, |derived| derived.encoding(encoding))
     }
 
@@ -518,29 +435,9 @@ impl MatrixPlace {
         let weight = trunk.bytes(self.tensor.weight);
         let columns = self.tensor.shape.last().copied().unwrap_or(0);
         let rows = self.tensor.shape.iter().rev().skip(1).product();
-        Matrix::new(self.tensor.encoding, rows, columns, weight, scales, biases)
+        Matrix::new(self.encoding, rows, columns, weight, scales, biases)
             .expect("the catalogue checked shape and extents")
     }
-}
-
-fn stopped(error: TrunkError) -> EngineError {
-    match error {
-        TrunkError::Stopped => EngineError::Cancelled,
-        other => EngineError::Trunk(other),
-    }
-}
-
-fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
-    let (first, step) = place.every;
-    let places = (first..).step_by(step).take(place.length);
-    let mut values: Vec<f32> = places.map(|index| place.float.decode(bytes, index)).collect();
-    match place.role {
-        VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
-        VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),
-        VectorRole::Negative => values.iter_mut().for_each(|value| *value = -*value),
-        VectorRole::Norm | VectorRole::Plain => {}
-    }
-    values
 }
 
 /// Loaded dense weights.

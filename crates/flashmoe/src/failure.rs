@@ -126,7 +126,8 @@ impl Failure {
             EngineError::Compute(_) => Self::Usage(error.to_string()),
             EngineError::Request(_)
             | EngineError::Sampling { .. }
-            | EngineError::NotFinite { .. } => Self::Run(error.into()),
+            | EngineError::NotFinite { .. }
+            | EngineError::Choice { .. } => Self::Run(error.into()),
         }
     }
 

@@ -12,9 +12,10 @@ pub(crate) fn module(device: &wgpu::Device, name: &str, text: String) -> wgpu::S
     // SAFETY: without its checks, a text must keep its indices within its buffers, end its loops and divide by no zero.
     // - Indices: rows, tokens, columns and positions are compared with the launch's parameters or clamped to them, and
     //   buffers have the sizes that those parameters are made of. Ids in buffers are tokens below the vocabulary,
-    //   experts that the router chose among its logits, and words of the table, which name slots that there are
-    //   or are zero, where nothing more is read. Indices into workgroup memory are below its declared size by the
-    // limits that launchers assert   (`HEAD_DIM_LIMIT`, `EXPERTS_LIMIT`, `TOP_K_LIMIT`).
+    //   experts that the router chose among its logits, whatever those are, and words of the table, which name slots
+    //   that there are or are zero, where nothing more is read. Indices into workgroup memory are below its declared
+    //   size by the limits that launchers assert (`HEAD_DIM_LIMIT`, `EXPERTS_LIMIT`, `TOP_K_LIMIT`).
+    //   docs/hardening.md has the list of all indices that come from data.
     // - Loops count up to a parameter by a constant step, or halve a constant.
     // - Divisors are constants, or shapes of a model, which is refused where one is zero.
     unsafe {

@@ -2,8 +2,8 @@
 //!
 //! Everything downstream (weights, state, plan, backends) takes its sizes from [`ModelConfig`]; nothing
 //! else looks into the configuration, and types and ranges of its keys were checked by its reader
-//! ([`store::format::config`]). Defaults are those of the reference implementation and are stated where
-//! they are applied.
+//! ([`store::format::config`]). What absent keys mean is declared there as well, by family, as the reference
+//! implementation has it.
 
 use kernels::KvType;
 use store::format::config::keys;
@@ -15,8 +15,7 @@ use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, glm4_moe, glm4_moe_lite, gptoss, minimax_m2, qwen3moe, qwen3next,
-    qwen35moe,
+    deepseek_v3, deepseek_v4, glm4_moe, gptoss, minimax_m2, qwen3moe, qwen3next, qwen35moe,
 };
 use crate::EngineError;
 
@@ -226,10 +225,9 @@ impl ModelConfig {
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,
-            Family::DeepseekV3 | Family::KimiK2 => deepseek_v3::config(from)?,
+            Family::DeepseekV3 | Family::KimiK2 | Family::Glm4MoeLite => deepseek_v3::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe => glm4_moe::config(from)?,
-            Family::Glm4MoeLite => glm4_moe_lite::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -336,11 +334,9 @@ impl ModelConfig {
 
 /// Refuses biases of attention for families that have none.
 pub(super) fn without_biases(from: &Configuration) -> Result<bool, FormatError> {
-    match from.get(&keys::ATTENTION_BIAS)? {
-        Some(true) => {
-            let found = "true is not false, and only that is supported for this family";
-            Err(from.invalid(&keys::ATTENTION_BIAS, found))
-        }
-        _ => Ok(false),
+    if from.required(&keys::ATTENTION_BIAS)? {
+        let found = "true is not false, and only that is supported for this family";
+        return Err(from.invalid(&keys::ATTENTION_BIAS, found));
     }
+    Ok(false)
 }

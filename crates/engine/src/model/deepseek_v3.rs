@@ -1,5 +1,6 @@
-//! DeepSeek-V3 and R1, and Kimi-K2: latent attention in every layer, dense networks in the first ones, experts chosen
-//! by sigmoids within groups, a shared expert without a gate (reference: transformers `modeling_deepseek_v3.py`).
+//! DeepSeek-V3 and R1, Kimi-K2, GLM-4.7-Flash: latent attention in every layer, dense networks in the first ones,
+//! experts chosen by sigmoids within groups, a shared expert without a gate (reference: transformers
+//! `modeling_deepseek_v3.py`, `modeling_glm4_moe_lite.py`).
 
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
@@ -15,37 +16,20 @@ use super::router::{Groups, Router, Score};
 /// In the norms of latents, whatever the configuration says of the others.
 const LATENT_EPSILON: f32 = 1e-6;
 
-/// What the families of these parts have where the configuration is silent.
-pub(super) struct Defaults {
-    pub(super) dense_layers: usize,
-    pub(super) rms_epsilon: f32,
-    pub(super) groups: Groups,
-    pub(super) scale: f64,
-    pub(super) max_positions: usize,
-}
-
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let groups = Groups { count: 8, kept: 4 };
-    read(
-        from,
-        &Defaults { dense_layers: 3, rms_epsilon: 1e-6, groups, scale: 2.5, max_positions: 4096 },
-    )
-}
-
-/// The shapes of a family of these parts.
-pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelConfig, FormatError> {
     let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
     if !rotated.is_multiple_of(2) {
         let found = format!("{rotated}, but values are rotated in pairs");
         return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
     }
-    if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
+    let factor = from.rotary_factor()?;
+    if factor != 1.0 {
         let found = format!("{factor}, but this family rotates all of qk_rope_head_dim");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
-    let mut rope = Rope::read(from, rotated, 1e4)?;
-    if from.get(&keys::ROPE_INTERLEAVE)?.unwrap_or(true) {
+    let mut rope = Rope::read(from, rotated)?;
+    if from.required(&keys::ROPE_INTERLEAVE)? {
         rope.pairs = Pairs::Neighbours;
     }
     let rank = from.required(&keys::KV_LORA_RANK)?;
@@ -54,10 +38,8 @@ pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelCon
         family: from.supported_family()?,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from, Mixer::Latent, defaults.dense_layers)?,
-        rms_epsilon: from
-            .get(&keys::RMS_NORM_EPS)?
-            .map_or(defaults.rms_epsilon, |epsilon| epsilon as f32),
+        layers: layers(from, Mixer::Latent)?,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: 1,
@@ -74,9 +56,9 @@ pub(super) fn read(from: &Configuration, defaults: &Defaults) -> Result<ModelCon
         delta: None,
         hyper: None,
         compressed: None,
-        moe: experts(from, defaults)?,
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(defaults.max_positions),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        moe: experts(from)?,
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }
 
@@ -97,14 +79,12 @@ fn latent(from: &Configuration, rank: usize, rope: &Rope) -> Result<LatentConfig
 }
 
 /// The experts of families with a router of sigmoids.
-pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeConfig, FormatError> {
+pub(super) fn experts(from: &Configuration) -> Result<MoeConfig, FormatError> {
     let intermediate = from.expert_width()?;
-    let shared = from.get(&keys::N_SHARED_EXPERTS)?.unwrap_or(1);
-    let scale = from.get(&keys::ROUTED_SCALING_FACTOR)?.unwrap_or(defaults.scale) as f32;
-    let groups = Groups {
-        count: from.get(&keys::N_GROUP)?.unwrap_or(defaults.groups.count),
-        kept: from.get(&keys::TOPK_GROUP)?.unwrap_or(defaults.groups.kept),
-    };
+    let shared = from.required(&keys::N_SHARED_EXPERTS)?;
+    let scale = from.required(&keys::ROUTED_SCALING_FACTOR)? as f32;
+    let groups =
+        Groups { count: from.required(&keys::N_GROUP)?, kept: from.required(&keys::TOPK_GROUP)? };
     Ok(MoeConfig {
         experts: from.routed_experts()?,
         top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
@@ -114,7 +94,7 @@ pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeCo
         router: Router {
             score: Score::Sigmoid { groups, scale },
             bias: true,
-            normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true),
+            normalise: from.required(&keys::NORM_TOPK_PROB)?,
         },
         activation: Activation::SwiGlu,
         rows: GateUpRows::Apart,
@@ -124,11 +104,7 @@ pub(super) fn experts(from: &Configuration, defaults: &Defaults) -> Result<MoeCo
 }
 
 /// Dense layers as listed, or else the first ones.
-pub(super) fn layers(
-    from: &Configuration,
-    mixer: Mixer,
-    dense: usize,
-) -> Result<Vec<LayerSpec>, FormatError> {
+pub(super) fn layers(from: &Configuration, mixer: Mixer) -> Result<Vec<LayerSpec>, FormatError> {
     let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
     let layer = |is_dense: bool| -> Result<LayerSpec, FormatError> {
         let feed_forward = match is_dense {
@@ -138,7 +114,7 @@ pub(super) fn layers(
         Ok(LayerSpec { feed_forward, ..LayerSpec::from(mixer) })
     };
     let Some(kinds) = from.get(&keys::MLP_LAYER_TYPES)? else {
-        let dense = from.get(&keys::FIRST_K_DENSE_REPLACE)?.unwrap_or(dense);
+        let dense = from.required(&keys::FIRST_K_DENSE_REPLACE)?;
         return (0..count).map(|index| layer(index < dense)).collect();
     };
     if kinds.len() != count {

@@ -18,7 +18,7 @@ const OVERLAPPING: usize = 4;
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let head_dim = from.required(&keys::HEAD_DIM)?;
     let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
-    let shared = from.get(&keys::N_SHARED_EXPERTS)?.unwrap_or(1);
+    let shared = from.required(&keys::N_SHARED_EXPERTS)?;
     let (rope, compressed_rope) = ropes(from, rotated)?;
     let width = from.expert_width()?;
     Ok(ModelConfig {
@@ -26,10 +26,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: layers(from)?,
-        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
-            key_value_heads: from.get(&keys::NUM_KEY_VALUE_HEADS)?.unwrap_or(1),
+            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
             rope,
             output_gate: false,
@@ -42,9 +42,9 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         latent: None,
         delta: None,
         hyper: Some(HyperConfig {
-            streams: from.get(&keys::HC_MULT)?.unwrap_or(4),
-            iterations: from.get(&keys::HC_SINKHORN_ITERS)?.unwrap_or(20),
-            epsilon: from.get(&keys::HC_EPS)?.unwrap_or(1e-6) as f32,
+            streams: from.required(&keys::HC_MULT)?,
+            iterations: from.required(&keys::HC_SINKHORN_ITERS)?,
+            epsilon: from.required(&keys::HC_EPS)? as f32,
         }),
         compressed: Some(CompressedConfig {
             query_rank: from.required(&keys::Q_LORA_RANK)?,
@@ -66,21 +66,18 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             shared_gate: false,
             router: Router {
                 score: Score::SqrtSoftplus {
-                    scale: from.get(&keys::ROUTED_SCALING_FACTOR)?.unwrap_or(1.5) as f32,
+                    scale: from.required(&keys::ROUTED_SCALING_FACTOR)? as f32,
                 },
                 bias: true,
-                normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true),
+                normalise: from.required(&keys::NORM_TOPK_PROB)?,
             },
-            activation: match from.get(&keys::SWIGLU_LIMIT)? {
-                Some(limit) => Activation::Limited { limit: limit as f32 },
-                None => Activation::Limited { limit: 10.0 },
-            },
+            activation: Activation::Limited { limit: from.required(&keys::SWIGLU_LIMIT)? as f32 },
             rows: GateUpRows::Apart,
             biases: false,
-            hashed_layers: from.get(&keys::NUM_HASH_LAYERS)?.unwrap_or(3),
+            hashed_layers: from.required(&keys::NUM_HASH_LAYERS)?,
         },
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(1 << 20),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }
 
@@ -92,9 +89,9 @@ fn ropes(from: &Configuration, rotated: usize) -> Result<(Rope, Rope), FormatErr
             only rope_theta, compress_rope_theta and rope_scaling are read";
         return Err(from.invalid(&keys::ROPE_PARAMETERS, found));
     }
-    let mut compressed = Rope::read(from, rotated, 10_000.0)?;
+    let mut compressed = Rope::read(from, rotated)?;
     let plain = Rope { yarn: None, ..compressed };
-    compressed.theta = from.get(&keys::COMPRESS_ROPE_THETA)?.unwrap_or(160_000.0);
+    compressed.theta = from.required(&keys::COMPRESS_ROPE_THETA)?;
     if let Some(yarn) = &mut compressed.yarn {
         yarn.magnitude = from.get(&keys::ROPE_ATTENTION_FACTOR)?.unwrap_or(1.0) as f32;
     }

@@ -5,40 +5,30 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::config::{AttentionConfig, Mixer, ModelConfig};
-use super::deepseek_v3::{self, Defaults};
+use super::deepseek_v3;
 use super::rope::Rope;
-use super::router::Groups;
 
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let defaults = Defaults {
-        dense_layers: 1,
-        rms_epsilon: 1e-5,
-        groups: Groups { count: 1, kept: 1 },
-        scale: 1.0,
-        max_positions: 131_072,
-    };
     let hidden = from.required(&keys::HIDDEN_SIZE)?;
     let query_heads = from.required(&keys::NUM_ATTENTION_HEADS)?;
     let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(hidden / query_heads);
-    let rotary = from.rotary_factor()?.unwrap_or(0.5);
+    let rotary = from.rotary_factor()?;
     Ok(ModelConfig {
         family: from.supported_family()?,
         hidden,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: deepseek_v3::layers(from, Mixer::Attention, defaults.dense_layers)?,
-        rms_epsilon: from
-            .get(&keys::RMS_NORM_EPS)?
-            .map_or(defaults.rms_epsilon, |epsilon| epsilon as f32),
+        layers: deepseek_v3::layers(from, Mixer::Attention)?,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope::read(from, (head_dim as f64 * rotary) as usize, 1e4)?,
+            rope: Rope::read(from, (head_dim as f64 * rotary) as usize)?,
             output_gate: false,
-            head_norms: from.get(&keys::USE_QK_NORM)?.unwrap_or(false),
+            head_norms: from.required(&keys::USE_QK_NORM)?,
             whole_norms: false,
-            biases: from.get(&keys::ATTENTION_BIAS)?.unwrap_or(false),
+            biases: from.required(&keys::ATTENTION_BIAS)?,
             output_bias: false,
             sinks: false,
         },
@@ -46,8 +36,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         delta: None,
         hyper: None,
         compressed: None,
-        moe: deepseek_v3::experts(from, &defaults)?,
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(defaults.max_positions),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        moe: deepseek_v3::experts(from)?,
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }

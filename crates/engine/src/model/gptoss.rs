@@ -13,23 +13,24 @@ use super::router::{Router, Score};
 ///
 /// The weights of the chosen experts are a softmax over their logits: that of all experts, scaled to sum to one.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(64);
-    if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
+    let head_dim = from.required(&keys::HEAD_DIM)?;
+    let factor = from.rotary_factor()?;
+    if factor != 1.0 {
         let found = format!("{factor}, but this family rotates whole heads");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
-    let with_biases = from.get(&keys::ATTENTION_BIAS)?.unwrap_or(true);
+    let with_biases = from.required(&keys::ATTENTION_BIAS)?;
     Ok(ModelConfig {
         family: Family::GptOss,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: layers(from)?,
-        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-5) as f32,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope::read(from, head_dim, 150_000.0)?,
+            rope: Rope::read(from, head_dim)?,
             output_gate: false,
             head_norms: false,
             whole_norms: false,
@@ -49,25 +50,25 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             shared_gate: false,
             router: Router { score: Score::Softmax, bias: true, normalise: true },
             activation: Activation::Clamped {
-                alpha: from.get(&keys::SWIGLU_ALPHA)?.unwrap_or(1.702) as f32,
-                limit: from.get(&keys::SWIGLU_LIMIT)?.unwrap_or(7.0) as f32,
+                alpha: from.required(&keys::SWIGLU_ALPHA)? as f32,
+                limit: from.required(&keys::SWIGLU_LIMIT)? as f32,
             },
-            rows: match from.get(&keys::EXPERT_ROWS)? {
-                Some("apart") => GateUpRows::Apart,
+            rows: match from.required(&keys::EXPERT_ROWS)? {
+                "apart" => GateUpRows::Apart,
                 _ => GateUpRows::InTurns,
             },
             biases: true,
             hashed_layers: 0,
         },
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(131_072),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }
 
 /// Windows as listed, or else in every other layer from the first on.
 fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
     let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
-    let window = Some(from.get(&keys::SLIDING_WINDOW)?.unwrap_or(128));
+    let window = Some(from.required(&keys::SLIDING_WINDOW)?);
     let full = LayerSpec::from(Mixer::Attention);
     let Some(kinds) = from.get(&keys::LAYER_TYPES)? else {
         let both = [LayerSpec { window, ..full }, full];

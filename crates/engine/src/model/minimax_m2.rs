@@ -12,22 +12,24 @@ use super::router::{Groups, Router, Score};
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
-    let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(128);
-    let rotated = match from.get(&keys::ROTARY_DIM)? {
-        Some(dims) => dims,
-        None => (head_dim as f64 * from.rotary_factor()?.unwrap_or(1.0)) as usize,
-    };
+    let head_dim = from.required(&keys::HEAD_DIM)?;
+    let part = (head_dim as f64 * from.rotary_factor()?) as usize;
+    let rotated = from.get(&keys::ROTARY_DIM)?.unwrap_or(part);
+    if rotated != part && from.stated(&keys::ROTARY_FACTOR)?.is_some() {
+        let found = format!("{rotated}, but partial_rotary_factor says {part}");
+        return Err(from.invalid(&keys::ROTARY_DIM, found));
+    }
     Ok(ModelConfig {
         family: Family::MinimaxM2,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: vec![Mixer::Attention.into(); layers],
-        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope::read(from, rotated, 5e6)?,
+            rope: Rope::read(from, rotated)?,
             output_gate: false,
             head_norms: false,
             whole_norms: true,
@@ -55,7 +57,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: false,
             hashed_layers: 0,
         },
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(196_608),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }

@@ -16,7 +16,6 @@ mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
 mod glm4_moe;
-mod glm4_moe_lite;
 mod gptoss;
 pub mod hyper_connections;
 pub mod latent;
@@ -77,6 +76,7 @@ impl Model {
         }
         let final_norm = catalog.vector("norm", hidden, VectorRole::Norm)?;
         let head = if config.tied_head {
+            catalog.copy("lm_head", "embed_tokens");
             embedding
         } else {
             catalog.matrix("lm_head", vocabulary, hidden)?

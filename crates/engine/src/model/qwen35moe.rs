@@ -26,25 +26,25 @@ pub(super) fn read(
     router: Router,
 ) -> Result<ModelConfig, FormatError> {
     let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
-    let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(256);
-    let rotary = from.rotary_factor()?.unwrap_or(0.25);
+    let head_dim = from.required(&keys::HEAD_DIM)?;
+    let rotary = from.rotary_factor()?;
     Ok(ModelConfig {
         family,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: mixers(from, layers)?,
-        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope::read(from, (head_dim as f64 * rotary) as usize, 1e7)?,
+            rope: Rope::read(from, (head_dim as f64 * rotary) as usize)?,
             head_norms: true,
             whole_norms: false,
             biases: without_biases(from)?,
             output_bias: false,
             sinks: false,
-            output_gate: from.get(&keys::ATTN_OUTPUT_GATE)?.unwrap_or(true),
+            output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
         },
         hyper: None,
         compressed: None,
@@ -52,13 +52,13 @@ pub(super) fn read(
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
             value_heads: from.required(&keys::LINEAR_NUM_VALUE_HEADS)?,
-            order: match from.get(&keys::LINEAR_VALUE_HEAD_ORDER)? {
-                Some("tiled") => HeadOrder::Tiled,
+            order: match from.required(&keys::LINEAR_VALUE_HEAD_ORDER)? {
+                "tiled" => HeadOrder::Tiled,
                 _ => HeadOrder::Grouped,
             },
             key_dim: from.required(&keys::LINEAR_KEY_HEAD_DIM)?,
             value_dim: from.required(&keys::LINEAR_VALUE_HEAD_DIM)?,
-            convolution_kernel: from.get(&keys::LINEAR_CONV_KERNEL_DIM)?.unwrap_or(4),
+            convolution_kernel: from.required(&keys::LINEAR_CONV_KERNEL_DIM)?,
         }),
         moe: MoeConfig {
             experts: from.required(&keys::NUM_EXPERTS)?,
@@ -72,8 +72,8 @@ pub(super) fn read(
             biases: false,
             hashed_layers: 0,
         },
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(262_144),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }
 
@@ -86,7 +86,7 @@ fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatE
         }
         Some(kinds) => kinds.into_iter().map(mixer).collect(),
         None => {
-            let interval = from.get(&keys::FULL_ATTENTION_INTERVAL)?.unwrap_or(4);
+            let interval = from.required(&keys::FULL_ATTENTION_INTERVAL)?;
             let attention = |layer: usize| (layer + 1).is_multiple_of(interval);
             (0..layers)
                 .map(|layer| if attention(layer) { Mixer::Attention } else { Mixer::DeltaNet })

@@ -21,7 +21,8 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let hidden = from.required(&keys::HIDDEN_SIZE)?;
     let query_heads = from.required(&keys::NUM_ATTENTION_HEADS)?;
     let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(hidden / query_heads);
-    if let Some(factor) = from.rotary_factor()?.filter(|&factor| factor != 1.0) {
+    let factor = from.rotary_factor()?;
+    if factor != 1.0 {
         let found = format!("{factor}, but this family rotates whole heads");
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
@@ -30,12 +31,12 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         hidden,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
         layers: vec![Mixer::Attention.into(); layers],
-        rms_epsilon: from.get(&keys::RMS_NORM_EPS)?.unwrap_or(1e-6) as f32,
+        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads,
             key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
             head_dim,
-            rope: Rope::read(from, head_dim, 1e4)?,
+            rope: Rope::read(from, head_dim)?,
             head_norms: true,
             whole_norms: false,
             biases: without_biases(from)?,
@@ -56,14 +57,14 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             router: Router {
                 score: Score::Softmax,
                 bias: false,
-                normalise: from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(false),
+                normalise: from.required(&keys::NORM_TOPK_PROB)?,
             },
             activation: Activation::SwiGlu,
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: 0,
         },
-        max_positions: from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768),
-        tied_head: from.get(&keys::TIE_WORD_EMBEDDINGS)?.unwrap_or(false),
+        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
     })
 }

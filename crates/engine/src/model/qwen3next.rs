@@ -10,13 +10,7 @@ use super::router::{Router, Score};
 
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let normalise = from.get(&keys::NORM_TOPK_PROB)?.unwrap_or(true);
-    let mut model = qwen35moe::read(
-        from,
-        Family::Qwen3Next,
-        Router { score: Score::Softmax, bias: false, normalise },
-    )?;
-    model.attention.rope.theta = from.rope_theta()?.unwrap_or(1e4);
-    model.max_positions = from.get(&keys::MAX_POSITION_EMBEDDINGS)?.unwrap_or(32_768);
-    Ok(model)
+    let normalise = from.required(&keys::NORM_TOPK_PROB)?;
+    let router = Router { score: Score::Softmax, bias: false, normalise };
+    qwen35moe::read(from, Family::Qwen3Next, router)
 }

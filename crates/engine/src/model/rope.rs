@@ -64,18 +64,17 @@ pub struct Yarn {
 }
 
 impl Rope {
-    /// Reads the rotation of `dims` values, with the family's base where the configuration is silent.
+    /// Reads the rotation of `dims` values.
     ///
     /// # Errors
     /// A key that is missing or whose effect is not computed.
-    pub fn read(from: &Configuration, dims: usize, theta: f64) -> Result<Self, FormatError> {
+    pub fn read(from: &Configuration, dims: usize) -> Result<Self, FormatError> {
         let kind = from.get(&keys::ROPE_TYPE)?.or(from.get(&keys::ROPE_KIND)?);
         let yarn = match kind {
             Some("yarn") => Some(Yarn::read(from)?),
             _ => None,
         };
-        let theta = from.rope_theta()?.unwrap_or(theta);
-        Ok(Self { theta, dims, pairs: Pairs::Halves, yarn })
+        Ok(Self { theta: from.rope_theta()?, dims, pairs: Pairs::Halves, yarn })
     }
 
     /// `theta^(-2j / dims)` for each pair, rounded to f32 once, as the reference does.
@@ -105,7 +104,10 @@ impl Yarn {
         let factor = from.required(&keys::ROPE_FACTOR)?;
         let original = match from.get(&keys::ROPE_ORIGINAL)? {
             Some(original) => original,
-            None => from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
+            // Not the family's default, which says nothing of how this model was trained.
+            None => from.stated(&keys::MAX_POSITION_EMBEDDINGS)?.ok_or_else(|| {
+                from.invalid(&keys::ROPE_ORIGINAL, "missing, as is max_position_embeddings")
+            })?,
         };
         let scales = (from.get(&keys::ROPE_MSCALE)?, from.get(&keys::ROPE_MSCALE_ALL)?);
         let inferred = match scales {
@@ -115,13 +117,12 @@ impl Yarn {
             _ => magnitude(factor, 1.0),
         };
         let stated = from.get(&keys::ROPE_ATTENTION_FACTOR)?;
-        let (fast, slow) = (from.get(&keys::ROPE_BETA_FAST)?, from.get(&keys::ROPE_BETA_SLOW)?);
         Ok(Self {
             factor,
             original,
-            fast: fast.unwrap_or(32.0),
-            slow: slow.unwrap_or(1.0),
-            truncate: from.get(&keys::ROPE_TRUNCATE)?.unwrap_or(true),
+            fast: from.required(&keys::ROPE_BETA_FAST)?,
+            slow: from.required(&keys::ROPE_BETA_SLOW)?,
+            truncate: from.required(&keys::ROPE_TRUNCATE)?,
             magnitude: stated.unwrap_or(inferred) as f32,
         })
     }

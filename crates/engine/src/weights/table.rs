@@ -1,19 +1,17 @@
-//! Tables of whole numbers, such as the experts of each token: stored as words of 32 bits, one or two for a number.
+//! Tables of whole numbers whose rows are sets, such as the experts of each token.
 
 use std::collections::BTreeSet;
 
-use kernels::format::{Encoding, FloatType};
-use store::format::{Extent, Tensor};
+use store::format::{Element, Extent, Integer, Tensor};
 
 use crate::EngineError;
 
 /// A table as it lies in a file.
 #[derive(Clone, Debug)]
 pub(super) struct TablePlace {
-    name: String,
+    pub(super) name: String,
     columns: usize,
-    /// Words of a number.
-    words: usize,
+    integer: Integer,
     below: usize,
     pub(super) extent: Extent,
 }
@@ -27,33 +25,39 @@ impl TablePlace {
         below: usize,
     ) -> Result<Self, EngineError> {
         assert!(below <= 1 << 16, "{name}: numbers below {below}");
-        let words = match (&tensor.shape[..], tensor.encoding) {
-            (&[found, words], Encoding::Float(FloatType::F32))
-                if found == rows && (words == columns || words == 2 * columns) =>
-            {
-                words / columns
-            }
-            _ => {
-                let found = format!("is no table of [{rows}, {columns}] whole numbers");
-                return Err(EngineError::tensor(name, found));
-            }
+        let Element::Whole(integer) = tensor.element else {
+            let found =
+                format!("holds {}, expected whole numbers (I32, I64)", tensor.element.name());
+            return Err(EngineError::tensor(name, found));
         };
-        Ok(Self { name: name.to_owned(), columns, words, below, extent: tensor.weight })
+        if tensor.shape != [rows, columns] {
+            let found = format!("has shape {:?}, expected [{rows}, {columns}]", tensor.shape);
+            return Err(EngineError::tensor(name, found));
+        }
+        Ok(Self { name: name.to_owned(), columns, integer, below, extent: tensor.weight })
     }
 
     /// Bytes that the table will hold in memory.
     pub(super) fn bytes(&self) -> u64 {
-        self.extent.length / (2 * self.words as u64)
+        self.extent.length / self.integer.bytes() as u64 * size_of::<u16>() as u64
     }
 
-    pub(super) fn decode(&self, bytes: &[u8]) -> Result<Table, EngineError> {
-        let mut numbers = Vec::with_capacity(bytes.len() / (4 * self.words));
-        for words in bytes.as_chunks::<4>().0.chunks_exact(self.words) {
-            let number = u32::from_le_bytes(words[0]);
-            let whole = words[1..].iter().all(|word| *word == [0; 4]);
-            if !whole || number as usize >= self.below {
-                let found = format!("holds a number that is not below {}", self.below);
-                return Err(EngineError::tensor(&self.name, found));
+    /// The numbers; an error is what is wrong with one.
+    pub(super) fn decode(&self, bytes: &[u8]) -> Result<Table, String> {
+        let size = self.integer.bytes();
+        let mut numbers = Vec::with_capacity(bytes.len() / size);
+        // By number, one more than the last row that had it.
+        let mut seen = vec![0; self.below];
+        for (index, bytes) in bytes.chunks_exact(size).enumerate() {
+            let mut wide = [0; 8];
+            wide[..size].copy_from_slice(bytes);
+            let row = index / self.columns;
+            let number = u64::from_le_bytes(wide);
+            let Some(last) = usize::try_from(number).ok().and_then(|it| seen.get_mut(it)) else {
+                return Err(format!("row {row} has a number that is not below {}", self.below));
+            };
+            if std::mem::replace(last, row + 1) == row + 1 {
+                return Err(format!("row {row} has {number} twice"));
             }
             numbers.push(number as u16);
         }
@@ -61,7 +65,7 @@ impl TablePlace {
     }
 }
 
-/// A table of whole numbers.
+/// A table of whole numbers. No row has a number twice.
 pub struct Table {
     columns: usize,
     numbers: Vec<u16>,
@@ -94,6 +98,37 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::format::FileId;
+
+    fn place(integer: Integer, shape: [usize; 2]) -> Result<TablePlace, EngineError> {
+        let extent = Extent { file: FileId(0), offset: 0, length: 0 };
+        let (shape, element) = (shape.to_vec(), Element::Whole(integer));
+        let tensor = Tensor { shape, element, weight: extent, scales_biases: None };
+        TablePlace::new("table", &tensor, (2, 2), 5)
+    }
+
+    #[test]
+    fn numbers_have_the_width_of_their_type_whatever_the_shape() {
+        let long = |numbers: [i64; 4]| numbers.map(i64::to_le_bytes).concat();
+        let short = |numbers: [i32; 4]| numbers.map(i32::to_le_bytes).concat();
+        let (longs, shorts) =
+            (place(Integer::I64, [2, 2]).unwrap(), place(Integer::I32, [2, 2]).unwrap());
+        assert_eq!(longs.decode(&long([4, 0, 1, 2])).unwrap().numbers, [4, 0, 1, 2]);
+        assert_eq!(shorts.decode(&short([4, 0, 1, 2])).unwrap().numbers, [4, 0, 1, 2]);
+        for shape in [[2, 1], [2, 4], [1, 4]] {
+            assert!(place(Integer::I64, shape).is_err() && place(Integer::I32, shape).is_err());
+        }
+        for (numbers, named) in [
+            ([4, 0, 1, 1], "row 1 has 1 twice"),
+            ([0, 0, 1, 2], "row 0 has 0 twice"),
+            ([0, 5, 1, 2], "row 0 has a number that is not below 5"),
+            ([0, 1, -1, 2], "row 1 has a number that is not below 5"),
+            ([0, 1 << 32, 1, 2], "row 0 has a number that is not below 5"),
+        ] {
+            assert_eq!(longs.decode(&long(numbers)).err().as_deref(), Some(named), "{numbers:?}");
+        }
+        assert!(shorts.decode(&short([0, 1, -1, 2])).is_err());
+    }
 
     #[test]
     fn numbers_of_several_rows_are_distinct_and_ascending() {

@@ -4,8 +4,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result};
+use engine::model::Model;
+use engine::model::config::ModelConfig;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
 use serde_json::json;
-use store::format::Requantised;
+use store::format::{Checkpoint, Requantised};
 use store::pack::{PackError, PackOptions, PackProgress};
 
 use crate::arguments::{ByteSize, PackArguments, PathArguments};
@@ -16,6 +20,7 @@ use crate::requantisation;
 
 pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()> {
     let source = crate::models::open(&arguments.source)?;
+    check_model(&source)?;
     let recipe = arguments.recipe()?;
     let options = PackOptions { dry_run: true, recipe };
     let sizes = store::pack::pack(&source, &arguments.destination, options, &mut |_| {
@@ -95,6 +100,18 @@ pub(crate) fn verify(arguments: &PathArguments, out: &mut dyn Write) -> Result<(
     Err(Failure::model(reason).into())
 }
 
+/// Refuses what no other command would run: a pack is to be a model that works.
+fn check_model(source: &Checkpoint) -> Result<()> {
+    let checked = || {
+        let config = ModelConfig::read(&source.config)?;
+        let mut catalog = Catalog::new(source);
+        Model::declare(&config, &mut catalog)?;
+        expert_shapes(source, &config)?;
+        catalog.check_content()
+    };
+    Ok(checked().map_err(Failure::engine).with_context(|| source.root.display().to_string())?)
+}
+
 fn step(bar: &mut Progress, interrupt: &Interrupt, state: PackProgress) -> ControlFlow<()> {
     bar.set(state.done_bytes as f64);
     if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -103,7 +120,7 @@ fn step(bar: &mut Progress, interrupt: &Interrupt, state: PackProgress) -> Contr
 fn failure(error: PackError) -> anyhow::Error {
     match error {
         PackError::Format(error) => Failure::model(error.into()).into(),
-        PackError::Shape => Failure::model(error.into()).into(),
+        PackError::Shape | PackError::NotFinite { .. } => Failure::model(error.into()).into(),
         PackError::Space { .. } => Failure::disk(error.to_string()).into(),
         PackError::Exists { .. }
         | PackError::Locked { .. }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::backend::{Run, Uncancelled};
+use engine::engine::check_finite;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -42,6 +43,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
             for start in (0..length).step_by(ROWS) {
                 let rows: Vec<usize> = (start..length.min(start + ROWS)).collect();
                 let chunk = engine.logits(&rows)?;
+                check_finite(chunk, vocabulary, first + start)?;
                 for (row, values) in rows.iter().zip(chunk.chunks_exact(vocabulary)) {
                     if let Some(&next) = ids.get(first + row + 1) {
                         negative_log_likelihood -= log_probability(values, next as usize);
@@ -68,6 +70,7 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
                 .forward(&[Run { sequence, tokens: &[token] }], &Uncancelled)
                 .map_err(Failure::engine)?;
             last = engine.logits(&[0]).map_err(Failure::engine)?.to_vec();
+            check_finite(&last, vocabulary, ids.len() + step).map_err(Failure::engine)?;
         }
     }
     if let Some(path) = &arguments.logits {

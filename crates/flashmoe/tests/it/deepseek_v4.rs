@@ -147,6 +147,8 @@ fn what_is_not_computed_is_refused_with_its_name() {
         ("rope_parameters", json!({ "main": {}, "compress": {} }), "rope_parameters"),
         ("quantization_config", json!({ "quant_method": "fp8x" }), "quant_method"),
         ("num_hash_layers", json!(0), "e_score_correction_bias"),
+        // As wide as numbers of half the size would be for as many experts again.
+        ("num_experts_per_tok", json!(4), "tid2eid"),
     ] {
         let mut changed = config.clone();
         changed[key] = value.clone();
@@ -160,8 +162,21 @@ fn what_is_not_computed_is_refused_with_its_name() {
     let table = &source.tensors["layers.0.mlp.gate.tid2eid"];
     let weights =
         fs::File::options().write(true).open(folder.path().join("model/model.safetensors"));
-    weights.unwrap().write_all_at(&[6, 0, 0, 0], table.weight.offset + 8).unwrap();
+    let (weights, row) = (weights.unwrap(), table.weight.offset + 2 * 8);
     let ids = golden().join(CASE).join("ids.json");
-    let line = refusal(&["score", model, "--ids", ids.to_str().unwrap()]);
-    assert!(line.contains("tid2eid") && line.contains("below 6"), "{line}");
+    let pack = folder.path().join("pack");
+    for (numbers, problem) in [([6_u64, 0], "not below 6"), ([3, 3], "row 1 has 3 twice")] {
+        for (place, number) in [0, 8].into_iter().zip(numbers) {
+            weights.write_all_at(&number.to_le_bytes(), row + place).unwrap();
+        }
+        for arguments in [
+            &["score", model, "--ids", ids.to_str().unwrap()][..],
+            &["pack", model, pack.to_str().unwrap()],
+        ] {
+            let line = refusal(arguments);
+            for word in ["tid2eid", "model.safetensors", problem] {
+                assert!(line.contains(word), "{arguments:?}: {line}");
+            }
+        }
+    }
 }

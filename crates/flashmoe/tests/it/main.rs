@@ -25,6 +25,7 @@ mod limits;
 mod malformed;
 mod memory;
 mod models;
+mod no_numbers;
 mod program;
 mod rounded_cache;
 mod serving;

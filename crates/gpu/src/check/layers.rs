@@ -28,6 +28,9 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     for (experts, k, normalise) in [(256, 8, true), (7, 3, false), (1000, 32, true)] {
         add(routes(gpu, experts, k, normalise)?);
     }
+    // No multiple of four, so that the last vector of scores has places of no expert.
+    add(broken_routes(gpu, 6, 2)?);
+    add(broken_routes(gpu, 30, 30)?);
     add(combines(gpu)?);
     add(stops(gpu)?);
     for columns in [50, 1024, 5000, 70_000] {
@@ -251,6 +254,36 @@ fn deltas(
     let name = format!("delta rule, heads of {key_dim} and {value_dim}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
+}
+
+/// Logits that are not finite, fewer finite ones than are chosen: the token is named, and what is chosen are experts
+/// that there are, each once, though memory holds what an earlier kernel left.
+fn broken_routes(gpu: &mut Gpu, count: usize, k: usize) -> Result<Finding, GpuError> {
+    let slabs = Slabs::new(gpu, 1, Gpu::ALIGNMENT as usize, count)?;
+    let (ids, weights, tiles) = (empty(gpu, k)?, empty(gpu, k)?, empty(gpu, 3 * k)?);
+    let choice = router::Choice {
+        ids: &ids,
+        first_id: 0,
+        weights: &weights,
+        tiles: &tiles,
+        table_start: 0,
+        flag: 0,
+    };
+    let control = gpu.control().clone();
+    let mut alone_equal = true;
+    for broken in [f32::NEG_INFINITY, f32::INFINITY, f32::NAN] {
+        let mut logits = vec![broken; count];
+        logits[count - 1] = 0.5;
+        let input = floats(gpu, &logits)?;
+        router::launch(gpu, (input.all(), None), &slabs, choice, (1, count, k), true)?;
+        alone_equal &= gpu.read_words(&control, 0, 2)?[1] == 1;
+        gpu.clear_control();
+        let chosen = gpu.read_words(&ids, 0, k)?;
+        alone_equal &= chosen.windows(2).all(|pair| pair[0] < pair[1]);
+        alone_equal &= chosen.iter().all(|&id| (id as usize) < count);
+    }
+    let name = format!("router, {k} of {count} without numbers");
+    Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal })
 }
 
 /// With ties, which go to the lowest id; the flag is raised if and only if a chosen expert has no slot.

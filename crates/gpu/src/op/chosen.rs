@@ -116,7 +116,7 @@ const CHOOSE: &str = "
                     words[part] = table[p.table_start + e];
                     let value = logits[e];
                     // Behind the last expert nothing precedes.
-                    let number = (bitcast<u32>(value) & 0x7fffffffu) <= 0x7f800000u;
+                    let number = (bitcast<u32>(value) & 0x7fffffffu) < 0x7f800000u;
                     staged[e >> 2u][e & 3u] = select(-3.0e38, max(value, -3.3e38), number);
                 } else {
                     staged[e >> 2u][e & 3u] = -3.4e38;
@@ -177,7 +177,7 @@ const WRITE: &str = "
             var greatest = -3.0e38;
             for (var e = lid; e < p.experts; e = e + 256u) {
                 let value = logits[e];
-                if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u { control[1] = 1u; }
+                if (bitcast<u32>(value) & 0x7fffffffu) >= 0x7f800000u { control[1] = 1u; }
                 greatest = max(greatest, staged[e >> 2u][e & 3u]);
             }
             red[lid] = greatest;

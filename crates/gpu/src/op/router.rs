@@ -62,15 +62,17 @@ pub(super) fn body(score: &str, logit: &str) -> String {
     let body = "
         let at = wid.x * p.experts;
         var greatest = -3.0e38;
-        // Behind the last expert nothing precedes.
+        // Behind the last expert nothing precedes: what is there is less than any score. So `k` experts have ranks
+        // below `k`, and every place of `chosen` is written.
         score[lid] = vec4<f32>(-3.4e38);
         workgroupBarrier();
         for (var e = lid; e < p.experts; e = e + 256u) {
             var value = LOGIT;
-            if (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u {
+            if (bitcast<u32>(value) & 0x7fffffffu) >= 0x7f800000u {
                 control[1] = wid.x + 1u;
                 value = -3.0e38;
             }
+            value = max(value, -3.3e38);
             score[e >> 2u][e & 3u] = value;
             greatest = max(greatest, value);
         }
@@ -155,7 +157,7 @@ impl<'a> Choice<'a> {
 
 /// Chooses `k` of `experts` for each token of `logits[tokens, experts]` and, if there is one, `bias[experts]`; with
 /// `normalise` their weights sum to one. A
-/// token whose logits are not all numbers is named by the second word of [`Gpu::control`].
+/// token whose logits are not all finite is named by the second word of [`Gpu::control`].
 ///
 /// # Errors
 /// The device failed.

@@ -220,6 +220,20 @@ impl BlockFormat {
         self.layout().range
     }
 
+    /// True where all numbers of a block are finite: its scales and minima are.
+    ///
+    /// # Panics
+    ///
+    /// If the block has another length than [`Self::bytes`].
+    pub fn is_finite(self, block: &[u8]) -> bool {
+        let Layout { values, bytes, group, range, unpack, .. } = self.layout();
+        assert_eq!(block.len(), bytes, "bytes of a block of {}", self.name());
+        let mut unpacked = Unpacked::EMPTY;
+        unpack(block, &mut unpacked);
+        let finite = |numbers: &[f32]| numbers[..values / group].iter().all(|it| it.is_finite());
+        finite(&unpacked.scales) && (range != Minimum || finite(&unpacked.minima))
+    }
+
     /// Decodes one block: `block` is [`Self::bytes`] long, `out` is [`Self::values`] floats.
     ///
     /// # Panics
@@ -280,7 +294,10 @@ mod tests {
         for &format in BlockFormat::ALL {
             for byte in [0, 0x55, 0xff] {
                 let mut out = vec![0.0; format.values()];
-                format.decode(&vec![byte; format.bytes()], &mut out);
+                let block = vec![byte; format.bytes()];
+                format.decode(&block, &mut out);
+                let finite = out.iter().all(|value| value.is_finite());
+                assert_eq!(format.is_finite(&block), finite, "{} of {byte}", format.name());
             }
         }
     }

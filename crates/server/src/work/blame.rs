@@ -25,6 +25,7 @@ fn kind(error: &EngineError) -> Option<&'static str> {
         EngineError::Request(_)
         | EngineError::Sampling { .. }
         | EngineError::NotFinite { .. }
+        | EngineError::Choice { .. }
         | EngineError::Cancelled => return None,
     })
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use kernels::format::Encoding;
 
-use super::config::Dimensions;
+use super::config::{Dimensions, keys};
 use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::names::{self, ExpertMatrix, Meaning, Part};
@@ -17,8 +17,8 @@ use super::quantization::{Quantization, Scheme};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
 use super::{
-    CheckpointFile, ExpertExtents, Extent, FileId, LayerExperts, Projection, ProjectionShape,
-    Tensor,
+    CheckpointFile, Element, ExpertExtents, Extent, FileId, LayerExperts, Projection,
+    ProjectionShape, Tensor,
 };
 
 /// Where the encoding of a quantised matrix is known from.
@@ -55,6 +55,7 @@ pub(crate) fn assemble(
     let mut skipped = Vec::new();
     let mut unused = Vec::new();
     let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
+    refuse_trunk_beyond(config, &raw, dimensions)?;
     for (file, tensor) in raw {
         let (name, part) = names::canonical(&tensor.name);
         match names::meaning(&name, dimensions.layers, dimensions.drafts) {
@@ -64,7 +65,7 @@ pub(crate) fn assemble(
                 unused.push(tensor.name);
             }
             _ if part == Part::Shape => {
-                let whole = matches!(tensor.dtype, RawType::Other("I32" | "I64"));
+                let whole = matches!(tensor.dtype, RawType::Whole(_));
                 if !whole || tensor.shape != [2] {
                     let found =
                         format!("{} {:?}, not two integers", tensor.dtype.name(), tensor.shape);
@@ -104,7 +105,8 @@ pub(crate) fn assemble(
                 })?;
             }
             _ => {
-                if tensor.encoding.rows_per_scale() > 1 && tensor.shape.len() != 2 {
+                let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
+                if tensor.element.encoding().is_some_and(tiled) && tensor.shape.len() != 2 {
                     let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
                     return Err(FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN));
                 }
@@ -129,6 +131,35 @@ pub(crate) fn assemble(
         })?);
     }
     Ok(Assembled { tensors, experts, skipped, unused, convolutions_converted: converted })
+}
+
+/// Refuses a layer beyond the last that does not predict further tokens: it is of the trunk, and one would be missing.
+fn refuse_trunk_beyond(
+    config: &Path,
+    raw: &[(FileId, RawTensor)],
+    dimensions: Dimensions,
+) -> Result<(), FormatError> {
+    let mut beyond: BTreeMap<usize, bool> = BTreeMap::new();
+    for (_, tensor) in raw {
+        let (name, _) = names::canonical(&tensor.name);
+        if let Some((layer, rest)) = names::layer(&name)
+            && (dimensions.layers..dimensions.layers + dimensions.drafts).contains(&layer)
+        {
+            *beyond.entry(layer).or_default() |= names::DRAFT.contains(&rest);
+        }
+    }
+    match beyond.into_iter().find(|(_, is_draft)| !is_draft) {
+        None => Ok(()),
+        Some((layer, _)) => {
+            let found = format!(
+                "{}, but layer {layer} has none of the tensors ({}) of a layer that predicts further tokens",
+                dimensions.layers,
+                names::DRAFT.join(", ")
+            );
+            let field = keys::NUM_HIDDEN_LAYERS.name();
+            Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN))
+        }
+    }
 }
 
 /// Unknown tensors are listed for the user, unless they say that the known ones mean something else.
@@ -209,7 +240,7 @@ fn matrix<'a>(
             let none = Extent { length: 0, ..scales };
             let weight = Extent { file, offset: weight.offset, length: weight.length };
             let scales_biases = Some((scales, none));
-            return Ok((file, Tensor { shape, encoding, weight, scales_biases }));
+            return Ok((file, Tensor { shape, element: encoding.into(), weight, scales_biases }));
         }
         (None, Some(_)) => return Err(invalid("biases without scales".to_owned())),
     };
@@ -263,7 +294,7 @@ fn matrix<'a>(
     };
     let tensor = Tensor {
         shape,
-        encoding: Encoding::Affine { bits, group, scale },
+        element: Encoding::Affine { bits, group, scale }.into(),
         weight: extent((file, weight)),
         scales_biases: Some((extent(scales), extent(biases))),
     };
@@ -277,12 +308,15 @@ fn float(
     raw: RawTensor,
     schemes: &Schemes<'_>,
 ) -> Result<Tensor, FormatError> {
-    let raw = words_of_a_table(name, raw);
-    let encoding = match raw.dtype {
-        RawType::Encoded(encoding) => Some(encoding),
-        dtype => dtype.float().map(Encoding::Float),
+    let element = match raw.dtype {
+        RawType::Encoded(encoding) => Some(Element::Value(encoding)),
+        // Whole numbers that no table asks for are values of a type that is not read.
+        RawType::Whole(integer) if name.ends_with(deepseek_v4::TABLE) => {
+            Some(Element::Whole(integer))
+        }
+        dtype => dtype.float().map(|float| Encoding::Float(float).into()),
     };
-    let Some(encoding) = encoding else {
+    let Some(element) = element else {
         return Err(match raw.dtype {
             RawType::Float8(dtype) => FormatError::unsupported(
                 path,
@@ -308,24 +342,7 @@ fn float(
         return Err(FormatError::invalid(path, name, found, DOWNLOAD_AGAIN));
     }
     let weight = Extent { file, offset: raw.offset, length: raw.length };
-    Ok(Tensor { shape: raw.shape, encoding, weight, scales_biases: None })
-}
-
-/// A table of experts by token holds whole numbers, which no encoding has. Its bytes are kept as words of 32 bits, two
-/// for each number of 64: so it is loaded, copied and checked as other tensors are, and read by who declares it.
-fn words_of_a_table(name: &str, mut raw: RawTensor) -> RawTensor {
-    let words = match raw.dtype {
-        RawType::Other("I64") => 2,
-        RawType::Other("I32") => 1,
-        _ => return raw,
-    };
-    if name.ends_with(deepseek_v4::TABLE)
-        && let Some(columns) = raw.shape.last_mut()
-    {
-        *columns *= words;
-        raw.dtype = RawType::F32;
-    }
-    raw
+    Ok(Tensor { shape: raw.shape, element, weight, scales_biases: None })
 }
 
 fn from_shapes(words: usize, groups: usize, group: u16) -> Option<Scheme> {
@@ -378,7 +395,9 @@ impl LayerBuilder {
             return Err(format!("shape {shape:?}: an odd number of rows for gate and up"));
         }
         let rows = rows / halves.len();
-        let encoding = tensor.encoding;
+        let Some(encoding) = tensor.element.encoding() else {
+            return Err(format!("holds {}, no values", tensor.element.name()));
+        };
         if halves.len() > 1 && !rows.is_multiple_of(encoding.rows_per_scale()) {
             return Err(format!("shape {shape:?}: gate and up share a row of scales"));
         }

@@ -41,7 +41,7 @@ impl Checkpoint {
         hasher.write(self.config.json().to_string().as_bytes());
         hasher.write(&[u8::from(self.norms_are_zero_centred)]);
         for (name, tensor) in &self.tensors {
-            let told = format!("{name} {:?} {:?} ", tensor.shape, tensor.encoding);
+            let told = format!("{name} {:?} {:?} ", tensor.shape, tensor.element);
             hasher.write(told.as_bytes());
         }
         for layer in self.experts.iter().flatten() {

@@ -40,7 +40,7 @@ pub(crate) const INDEXER_TENSORS: [&str; 2] =
 pub(crate) const MODEL_TENSORS: [&str; 3] = ["hc_head.fn", "hc_head.base", "hc_head.gain"];
 
 /// The end of the name of a table of experts by token.
-pub(crate) const TABLE: &str = ".gate.tid2eid";
+pub const TABLE: &str = ".gate.tid2eid";
 
 /// Names outside of layers: in files, here.
 const MODEL: [(&str, &str); 9] = [

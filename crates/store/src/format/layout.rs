@@ -11,9 +11,7 @@
 //!
 //! Everything between parts is zero.
 
-use kernels::format::Encoding;
-
-use super::ProjectionShape;
+use super::{Element, ProjectionShape};
 
 /// Version of the checksum table, and of the manifest of a pack that any version of this program can read.
 pub(crate) const VERSION: u32 = 1;
@@ -23,6 +21,8 @@ pub(crate) const VERSION_BLOCKS: u32 = 2;
 pub(crate) const VERSION_PLANES: u32 = 3;
 /// Version of packs with 8-bit floats whose scales are those of tiles, and with symmetric groups.
 pub(crate) const VERSION_TILES: u32 = 4;
+/// Version of packs with tables of whole numbers, whose types it names.
+pub(crate) const VERSION_TABLES: u32 = 5;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.
@@ -81,10 +81,10 @@ impl Cursor {
         Some(Span { offset, bytes })
     }
 
-    fn matrix(&mut self, rows: usize, columns: usize, encoding: Encoding) -> Option<MatrixSpans> {
-        let [weight, scales, biases] = plane_bytes(rows, columns, encoding)?;
+    fn matrix(&mut self, rows: usize, columns: usize, element: Element) -> Option<MatrixSpans> {
+        let [weight, scales, biases] = plane_bytes(rows, columns, element)?;
         let weight = self.take(weight)?;
-        let scales_biases = match encoding.planes() {
+        let scales_biases = match element.planes() {
             1 => None,
             _ => Some((self.take(scales)?, self.take(biases)?)),
         };
@@ -93,14 +93,14 @@ impl Cursor {
 }
 
 /// Bytes of the planes of a matrix; `None` when it cannot exist.
-pub(crate) fn plane_bytes(rows: usize, columns: usize, encoding: Encoding) -> Option<[u64; 3]> {
-    encoding.check(columns).ok()?;
+pub(crate) fn plane_bytes(rows: usize, columns: usize, element: Element) -> Option<[u64; 3]> {
+    element.check(columns).ok()?;
     // No plane reaches 2^63 bytes when this product is below 2^60.
     let values = (rows as u64).checked_mul(columns as u64).filter(|&values| values < 1 << 60)?;
     if values == 0 {
         return None;
     }
-    Some(encoding.plane_bytes(rows, columns).map(|bytes| bytes as u64))
+    Some(element.plane_bytes(rows, columns).map(|bytes| bytes as u64))
 }
 
 /// Layout of one record; `None` when a matrix cannot exist.
@@ -108,7 +108,7 @@ pub(crate) fn record(shapes: &[ProjectionShape; 3]) -> Option<RecordLayout> {
     let mut cursor = Cursor { at: 0, align: LINE };
     let mut place = |index: usize| {
         let ProjectionShape { rows, columns, encoding } = shapes[index];
-        cursor.matrix(rows, columns, encoding)
+        cursor.matrix(rows, columns, encoding.into())
     };
     let projections = [place(0)?, place(1)?, place(2)?];
     Some(RecordLayout { projections, bytes: cursor.at.checked_next_multiple_of(PAGE)? })
@@ -116,13 +116,13 @@ pub(crate) fn record(shapes: &[ProjectionShape; 3]) -> Option<RecordLayout> {
 
 /// Layout of the trunk: spans of each tensor, and the file's size.
 pub(crate) fn trunk<'a>(
-    tensors: impl IntoIterator<Item = (&'a [usize], Encoding)>,
+    tensors: impl IntoIterator<Item = (&'a [usize], Element)>,
 ) -> Option<(Vec<MatrixSpans>, u64)> {
     let mut cursor = Cursor { at: 0, align: PAGE };
     let mut spans = Vec::new();
-    for (shape, encoding) in tensors {
+    for (shape, element) in tensors {
         let (rows, columns) = flat(shape)?;
-        spans.push(cursor.matrix(rows, columns, encoding)?);
+        spans.push(cursor.matrix(rows, columns, element)?);
     }
     Some((spans, cursor.at.checked_next_multiple_of(PAGE)?))
 }
@@ -137,7 +137,7 @@ pub(crate) fn flat(shape: &[usize]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::format::{FloatType, ScaleType};
+    use kernels::format::{Encoding, FloatType, ScaleType};
 
     /// The record of the 35B shape at 4 bits is as large as the ancestor's: no padding is needed.
     #[test]
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn sizes_that_overflow_are_none() {
-        let float = Encoding::Float(FloatType::F32);
+        let float = Encoding::Float(FloatType::F32).into();
         assert_eq!(trunk([(&[usize::MAX, 2][..], float)]), None);
         assert_eq!(trunk([(&[1 << 40, 1 << 30][..], float)]), None);
         assert_eq!(trunk([(&[0, 4][..], float)]), None);

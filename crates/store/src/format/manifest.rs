@@ -13,8 +13,10 @@ use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use super::layout::{MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES, VERSION_TILES};
-use super::{json, names};
+use super::layout::{
+    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES, VERSION_TABLES, VERSION_TILES,
+};
+use super::{Element, json, names};
 use crate::shown::shown;
 
 pub(crate) const FORMAT: &str = "flashmoe-pack";
@@ -137,7 +139,10 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
         Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => Some(VERSION_TILES),
         Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
     });
-    if let Some(version) = least.max() {
+    let table =
+        |tensor: &TrunkTensor| matches!(Element::parse(&tensor.encoding), Some(Element::Whole(_)));
+    let tables = tensors.iter().any(table).then_some(VERSION_TABLES);
+    if let Some(version) = least.chain(tables).max() {
         return version;
     }
     let any = tensors.iter().any(newer) || entries().any(|entry| block(&entry.encoding));
@@ -293,10 +298,10 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    let known = u64::from(VERSION)..=u64::from(VERSION_TILES);
+    let known = u64::from(VERSION)..=u64::from(VERSION_TABLES);
     if !version.as_u64().is_some_and(|version| known.contains(&version)) {
         let remedy =
-            "this program reads versions 1 to 4; use the program that wrote it, or pack again";
+            "this program reads versions 1 to 5; use the program that wrote it, or pack again";
         return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));

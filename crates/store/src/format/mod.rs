@@ -16,6 +16,7 @@ mod assemble;
 pub mod config;
 mod contents;
 pub mod deepseek_v4;
+mod element;
 mod error;
 pub(crate) mod files;
 mod gguf;
@@ -41,6 +42,7 @@ use std::path::{Path, PathBuf};
 use kernels::format::Encoding;
 
 pub use config::{Configuration, Family};
+pub use element::{Element, Integer};
 pub use error::FormatError;
 pub use gguf::{Vocabulary, read_gguf_header, word_expressions};
 pub use manifest::Requantised;
@@ -93,13 +95,13 @@ pub enum SourceKind {
     Gguf,
 }
 
-/// A matrix or vector in one encoding: its shape and where its parts lie.
+/// A matrix, vector or table of one type: its shape and where its parts lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// Logical shape, outermost first; a vector has one dimension.
     pub shape: Vec<usize>,
-    /// Encoding of the values.
-    pub encoding: Encoding,
+    /// Type of the values.
+    pub element: Element,
     /// Packed values.
     pub weight: Extent,
     /// Scales and biases of an affine encoding.

@@ -76,6 +76,9 @@ const LAYER_TENSORS: [&str; 52] = [
     "mlp.gate_up_proj",
 ];
 
+/// What a layer has that predicts further tokens, after its number.
+pub(crate) const DRAFT: [&str; 3] = ["eh_proj", "enorm", "hnorm"];
+
 /// Which of the up to four tensors of a quantised matrix a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -163,11 +166,7 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
     {
         return Meaning::Trunk;
     }
-    let Some((layer, rest)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
-    else {
-        return Meaning::Unknown;
-    };
-    let Some(layer) = number(layer).filter(|&layer| layer < layers + drafts) else {
+    let Some((layer, rest)) = layer(name).filter(|(layer, _)| *layer < layers + drafts) else {
         return Meaning::Unknown;
     };
     if layer >= layers {
@@ -185,6 +184,12 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
         expert,
         matrix,
     })
+}
+
+/// Number of the layer that a canonical name belongs to, and what follows.
+pub(crate) fn layer(name: &str) -> Option<(usize, &str)> {
+    let (layer, rest) = name.strip_prefix("layers.")?.split_once('.')?;
+    Some((number(layer)?, rest))
 }
 
 fn expert(rest: &str) -> Option<(Option<usize>, ExpertMatrix)> {

@@ -18,7 +18,7 @@ use super::names::{self, Meaning};
 use super::place::Place;
 use super::sidecar::{self, Sidecar};
 use super::{
-    Checkpoint, CheckpointFile, Configuration, ExpertExtents, Extent, FileId, JOURNAL,
+    Checkpoint, CheckpointFile, Configuration, Element, ExpertExtents, Extent, FileId, JOURNAL,
     LayerExperts, PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
 };
 use crate::shown::{quoted, shown};
@@ -139,17 +139,17 @@ impl Reader<'_> {
                 let found = tensor.shape.len() as u64;
                 return Err(FormatError::limit(self.manifest, field(".shape"), found, 8));
             }
-            let encoding = Encoding::parse(&tensor.encoding).ok_or_else(|| {
+            let element = Element::parse(&tensor.encoding).ok_or_else(|| {
                 self.invalid(field(".encoding"), quoted(&tensor.encoding).to_string())
             })?;
             let fits = layout::flat(&tensor.shape).is_some_and(|(rows, columns)| {
-                layout::plane_bytes(rows, columns, encoding).is_some()
+                layout::plane_bytes(rows, columns, element).is_some()
             });
             if !fits {
                 let found = format!("{:?} cannot be {}", tensor.shape, shown(&tensor.encoding));
                 return Err(self.invalid(field(".shape"), found));
             }
-            shapes.push((&tensor.shape[..], encoding));
+            shapes.push((&tensor.shape[..], element));
         }
         let (spans, bytes) = layout::trunk(shapes.iter().copied())
             .ok_or_else(|| self.invalid("tensors", "take more bytes than a file can have"))?;
@@ -160,7 +160,7 @@ impl Reader<'_> {
         }
         let mut tensors = BTreeMap::new();
         let mut parts = Vec::new();
-        for ((tensor, spans), (_, encoding)) in manifest.tensors.iter().zip(&spans).zip(shapes) {
+        for ((tensor, spans), (_, element)) in manifest.tensors.iter().zip(&spans).zip(shapes) {
             self.same_places(&format!("tensors.{}", tensor.name), &tensor.at, spans)?;
             let named = ["weight", "scales", "biases"].into_iter().zip(spans.parts());
             parts.extend(named.map(|(part, span)| (format!("{}.{part}", tensor.name), span)));
@@ -168,7 +168,7 @@ impl Reader<'_> {
                 |span: Span| Extent { file: FileId(0), offset: span.offset, length: span.bytes };
             let built = Tensor {
                 shape: tensor.shape.clone(),
-                encoding,
+                element,
                 weight: extent(spans.weight),
                 scales_biases: spans.scales_biases.map(|(s, b)| (extent(s), extent(b))),
             };

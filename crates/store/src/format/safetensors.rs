@@ -20,6 +20,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use twox_hash::XxHash3_64;
 
+use super::Integer;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 
 /// Header limit of the safetensors format itself.
@@ -58,6 +59,8 @@ pub(crate) enum RawType {
     Bf16,
     U32,
     U8,
+    /// Whole numbers that tables have.
+    Whole(Integer),
     /// Float types of 8 bits or fewer, and 6-bit and 4-bit floats.
     Float8(&'static str),
     /// Types that no part of a model that we read has.
@@ -81,8 +84,8 @@ impl RawType {
             "I8" => Self::Other("I8"),
             "I16" => Self::Other("I16"),
             "U16" => Self::Other("U16"),
-            "I32" => Self::Other("I32"),
-            "I64" => Self::Other("I64"),
+            "I32" => Self::Whole(Integer::I32),
+            "I64" => Self::Whole(Integer::I64),
             "U64" => Self::Other("U64"),
             "F64" => Self::Other("F64"),
             "C64" => Self::Other("C64"),
@@ -98,6 +101,8 @@ impl RawType {
             Self::Bf16 => "BF16",
             Self::U32 => "U32",
             Self::U8 => "U8",
+            Self::Whole(Integer::I32) => "I32",
+            Self::Whole(Integer::I64) => "I64",
             Self::Float8(name) | Self::Other(name) => name,
             Self::Encoded(_) => "encoded",
         }
@@ -120,7 +125,7 @@ impl RawType {
             Self::U8 | Self::Float8(_) => 1,
             Self::Other("BOOL" | "I8") => 1,
             Self::Other("I16" | "U16") => 2,
-            Self::Other("I32") => 4,
+            Self::Whole(integer) => integer.bytes() as u64,
             Self::Other(_) => 8,
             // Its bytes are counted where it is read.
             Self::Encoded(_) => 0,

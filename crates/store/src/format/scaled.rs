@@ -7,6 +7,7 @@
 
 use kernels::format::{Encoding, FP8_TILE, ScaleType};
 
+use super::Integer;
 use super::quantization::Scheme;
 use super::safetensors::{RawTensor, RawType};
 
@@ -35,7 +36,7 @@ pub(super) fn scaled(
     packed: Option<Scheme>,
 ) -> Option<Result<(Vec<usize>, Encoding), Refusal>> {
     match (weight.dtype, scales.dtype) {
-        (RawType::Other("I32"), _) => Some(symmetric(weight, scales, packed)),
+        (RawType::Whole(Integer::I32), _) => Some(symmetric(weight, scales, packed)),
         (RawType::Float8("F8_E4M3"), _) => Some(fp8(weight, scales)),
         (RawType::U8 | RawType::U32, RawType::U8)
         | (RawType::U8 | RawType::Other("I8"), RawType::Float8("F8_E8M0")) => {

@@ -6,8 +6,12 @@ use twox_hash::XxHash3_64;
 
 use super::config::keys;
 use super::sidecar::GENERATION_CONFIG;
-use super::{Checkpoint, Extent, FormatError, SourceKind, Tensor};
+use super::{Checkpoint, Extent, FormatError, SourceKind, Tensor, files};
+use crate::io::platform::FileExt;
 use crate::{ExpertId, LayerId};
+
+/// Bytes of two tensors that are compared at a time.
+const COMPARED_BYTES: usize = 4 << 20;
 
 /// Checksum of the bytes of a record or a trunk part as read, padding included: XXH3, 64 bits.
 pub fn record_checksum(bytes: &[u8]) -> u64 {
@@ -56,6 +60,36 @@ impl Checkpoint {
     /// Bytes of every tensor outside the routed experts.
     pub fn trunk_bytes(&self) -> u64 {
         self.tensors.values().map(Tensor::bytes).sum()
+    }
+
+    /// True where two tensors have one type, one shape and the same bytes, or one of them is not there.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn same_bytes(&self, first: &str, second: &str) -> Result<bool, FormatError> {
+        let (Some(a), Some(b)) = (self.tensors.get(first), self.tensors.get(second)) else {
+            return Ok(true);
+        };
+        if (a.element, &a.shape) != (b.element, &b.shape) {
+            return Ok(false);
+        }
+        let mut buffers = [Vec::new(), Vec::new()];
+        for (a, b) in a.parts().zip(b.parts()) {
+            for start in (0..a.length).step_by(COMPARED_BYTES) {
+                let length = (a.length - start).min(COMPARED_BYTES as u64) as usize;
+                for (extent, buffer) in [a, b].into_iter().zip(&mut buffers) {
+                    let path = &self.files[extent.file.0 as usize].path;
+                    buffer.resize(length, 0);
+                    let read = files::open_regular(path)?.file;
+                    let read = read.read_exact_at(buffer, extent.offset + start);
+                    read.map_err(|error| FormatError::io(path, "read", error))?;
+                }
+                if buffers[0] != buffers[1] {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Bytes of a record in the first layer that has experts.

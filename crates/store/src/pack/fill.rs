@@ -11,7 +11,8 @@ use kernels::quantize::{self, Encoded, Method};
 
 use super::PackError;
 use super::direct::{Aligned, SourceFile};
-use super::plan::{Chunk, Encode, EncodedMatrix, OutputFile, Parameters};
+use super::finite::{self, Plane};
+use super::plan::{Chunk, Copied, Encode, EncodedMatrix, OutputFile, Parameters};
 use crate::format::{Checkpoint, Extent};
 
 /// Longest single read; neighbouring pieces are fetched together up to this.
@@ -38,7 +39,7 @@ pub(super) struct Filler<'a> {
 /// Neighbouring pieces of the source, and where each goes.
 struct Run<'b> {
     whole: Extent,
-    pieces: Vec<&'b mut [u8]>,
+    pieces: Vec<(Plane, &'b mut [u8])>,
 }
 
 impl Run<'_> {
@@ -50,11 +51,17 @@ impl Run<'_> {
     ) -> Result<(), PackError> {
         let index = self.whole.file.0 as usize;
         let length = self.whole.length as usize;
-        let failed = |error| PackError::io(&source.files[index].path, "read", error);
+        let path = &source.files[index].path;
+        let failed = |error| PackError::io(path, "read", error);
         let staged = opened[index].stage(staging, self.whole.offset, length);
         let mut rest = staged.map_err(failed)?;
-        for piece in &mut self.pieces {
+        for (plane, piece) in &mut self.pieces {
             let (bytes, after) = rest.split_at(piece.len());
+            if let Some(wrong) = plane.first_wrong(bytes) {
+                let offset = self.whole.offset + (length - rest.len() + wrong) as u64;
+                let name = finite::owner(source, self.whole.file, offset);
+                return Err(PackError::NotFinite { path: path.clone(), name, offset });
+            }
             piece.copy_from_slice(bytes);
             rest = after;
         }
@@ -64,15 +71,15 @@ impl Run<'_> {
 
 /// Joins pieces, which are in source order, into runs of at most [`READ_BYTES_MAX`] (or one piece). Planes that an
 /// encoding does not have are empty pieces, and left out.
-fn runs<'b>(copies: &[(Extent, u64)], mut buffer: &'b mut [u8]) -> Vec<Run<'b>> {
-    let some = copies.iter().filter(|(extent, _)| extent.length > 0);
-    let copies: Vec<(Extent, u64)> = some.copied().collect();
+fn runs<'b>(copies: &[Copied], mut buffer: &'b mut [u8]) -> Vec<Run<'b>> {
+    let copies: Vec<Copied> =
+        copies.iter().filter(|copied| copied.from.length > 0).copied().collect();
     let mut order: Vec<usize> = (0..copies.len()).collect();
-    order.sort_unstable_by_key(|&index| copies[index].1);
+    order.sort_unstable_by_key(|&index| copies[index].to);
     let mut places: Vec<Option<&mut [u8]>> = copies.iter().map(|_| None).collect();
     let mut begin = 0;
     for index in order {
-        let (extent, to) = copies[index];
+        let Copied { from: extent, to, .. } = copies[index];
         let (_, from) = std::mem::take(&mut buffer).split_at_mut((to - begin) as usize);
         let (place, after) = from.split_at_mut(extent.length as usize);
         places[index] = Some(place);
@@ -80,17 +87,19 @@ fn runs<'b>(copies: &[(Extent, u64)], mut buffer: &'b mut [u8]) -> Vec<Run<'b>> 
         begin = to + extent.length;
     }
     let mut runs: Vec<Run<'b>> = Vec::new();
-    for ((extent, _), place) in copies.iter().zip(places.into_iter().flatten()) {
+    for (Copied { from: extent, plane, .. }, place) in
+        copies.iter().zip(places.into_iter().flatten())
+    {
         if let Some(Run { whole, pieces }) = runs.last_mut() {
             let joined = whole.length + extent.length;
             let next = (whole.file, whole.offset + whole.length) == (extent.file, extent.offset);
             if next && joined <= READ_BYTES_MAX as u64 {
                 whole.length = joined;
-                pieces.push(place);
+                pieces.push((*plane, place));
                 continue;
             }
         }
-        runs.push(Run { whole: *extent, pieces: vec![place] });
+        runs.push(Run { whole: *extent, pieces: vec![(*plane, place)] });
     }
     runs
 }
@@ -158,7 +167,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Copies pieces; those that are neighbours in the source are read at once, several such runs at a time.
-    fn copy(&mut self, copies: &[(Extent, u64)], buffer: &mut [u8]) -> Result<(), PackError> {
+    fn copy(&mut self, copies: &[Copied], buffer: &mut [u8]) -> Result<(), PackError> {
         let mut runs = runs(copies, buffer);
         let (source, opened) = (self.source, self.opened);
         if runs.len() < 2 {

@@ -153,6 +153,19 @@ pub enum PackError {
         /// What is wrong.
         problem: String,
     },
+    /// The source holds a number that is none, for which a pack's checksums would vouch.
+    #[error(
+        "{}: {}: a value that is not finite at byte {offset}; download the model again",
+        path.display(), crate::shown::shown(name)
+    )]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, or layer and expert.
+        name: String,
+        /// Its first byte in the file.
+        offset: u64,
+    },
     /// The caller stopped it.
     #[error("stopped; run the same command again to go on")]
     Stopped,

@@ -130,7 +130,7 @@ fn read(
             let mut buffer = empty.try_recv().unwrap_or_default();
             // Padding must be zero, whatever the buffer held before; most chunks have none.
             let length = chunk.bytes as usize;
-            let copied = chunk.copies.iter().map(|(extent, _)| extent.length).sum::<u64>();
+            let copied = chunk.copies.iter().map(|copied| copied.from.length).sum::<u64>();
             let padded = copied != chunk.bytes;
             let room = if padded { buffer.reset(length) } else { buffer.room(length) };
             let result = filler.fill(&chunk, room);

@@ -7,10 +7,11 @@
 use kernels::format::Encoding;
 
 use super::PackError;
+use super::finite::Plane;
 use super::recipe::Recipe;
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{self, Hex, Layer, Manifest, ProjectionEntry, Spans, TrunkTensor};
-use crate::format::{Checkpoint, Extent, LayerExperts, ProjectionShape, Tensor};
+use crate::format::{Checkpoint, Extent, FileId, LayerExperts, ProjectionShape, Tensor};
 
 /// Bytes of one chunk: a few large reads and one large write.
 const CHUNK_BYTES: u64 = 32 << 20;
@@ -25,13 +26,30 @@ pub(super) const PROJECTIONS: [&str; 3] = ["gate", "up", "down"];
 pub(super) struct Chunk {
     pub(super) bytes: u64,
     /// Source bytes and where in the chunk they go.
-    pub(super) copies: Vec<(Extent, u64)>,
+    pub(super) copies: Vec<Copied>,
     /// Rows to be encoded anew.
     pub(super) encodes: Vec<Encode>,
     /// Parameters of rows that earlier chunks of the file encoded, for the beginning of this one.
     pub(super) kept: Option<Kept>,
     /// Runs of the chunk to be summed, in order; `true` where the covered run ends.
     pub(super) sums: Vec<(u64, bool)>,
+}
+
+/// Bytes that stay as they are.
+#[derive(Clone, Copy)]
+pub(super) struct Copied {
+    pub(super) from: Extent,
+    /// What they are: whole units of it.
+    pub(super) plane: Plane,
+    /// Where in the chunk they go.
+    pub(super) to: u64,
+}
+
+impl Copied {
+    /// The order of the source.
+    fn place(&self) -> (FileId, u64) {
+        (self.from.file, self.from.offset)
+    }
 }
 
 /// Some rows of a matrix, from the source's encoding to another.
@@ -92,8 +110,8 @@ pub(super) enum Output {
 
 /// A tensor of the trunk, and where its parts end in the file, padding included.
 pub(super) enum TrunkPart {
-    Copy { extent: Extent, end: u64 },
-    Encode { tensor: Tensor, to: Encoding, matrix: usize, ends: [u64; 3] },
+    Copy { extent: Extent, plane: Plane, end: u64 },
+    Encode { tensor: Tensor, matrix: usize, ends: [u64; 3] },
 }
 
 pub(super) struct Plan {
@@ -105,31 +123,41 @@ impl Plan {
     /// # Errors
     /// A shape that has no place in a pack, or that the recipe cannot encode.
     pub(super) fn new(source: &Checkpoint, recipe: &Recipe) -> Result<Self, PackError> {
-        let target =
-            |(name, tensor): (&String, &Tensor)| recipe.trunk(name, &tensor.shape, tensor.encoding);
-        let targets: Vec<Encoding> = source.tensors.iter().map(target).collect();
-        let shapes = source.tensors.values().map(|tensor| &tensor.shape[..]);
-        let (spans, trunk_bytes) =
-            layout::trunk(shapes.zip(targets.iter().copied())).ok_or(PackError::Shape)?;
+        let change = |(name, tensor): (&String, &Tensor)| {
+            let from = tensor.element.encoding()?;
+            let to = recipe.trunk(name, &tensor.shape, from);
+            (to != from).then_some((from, to))
+        };
+        let changes: Vec<Option<(Encoding, Encoding)>> =
+            source.tensors.iter().map(change).collect();
+        let changed = source.tensors.values().zip(&changes);
+        let elements = changed.map(|(tensor, change)| {
+            (&tensor.shape[..], change.map_or(tensor.element, |(_, to)| to.into()))
+        });
+        let (spans, trunk_bytes) = layout::trunk(elements.clone()).ok_or(PackError::Shape)?;
         let mut parts = Vec::new();
         let mut tensors = Vec::new();
         let mut matrices = Vec::new();
-        for (((name, tensor), spans), &to) in source.tensors.iter().zip(&spans).zip(&targets) {
+        let each = source.tensors.iter().zip(&spans).zip(&changes).zip(elements);
+        for ((((name, tensor), spans), &change), (_, element)) in each {
             let mut ends = spans.parts().map(|span| span.offset + span.bytes);
             let mut end = || ends.next().unwrap_or(0).next_multiple_of(layout::PAGE);
-            if to == tensor.encoding {
-                let copies = tensor.parts().map(|extent| TrunkPart::Copy { extent, end: end() });
-                parts.extend(copies);
-            } else {
-                let ends = [end(), end(), end()];
-                let matrix = matrices.len();
-                matrices.push(EncodedMatrix { name: name.clone(), from: tensor.encoding, to });
-                parts.push(TrunkPart::Encode { tensor: tensor.clone(), to, matrix, ends });
+            match change {
+                None => {
+                    let copy = |(extent, plane)| TrunkPart::Copy { extent, plane, end: end() };
+                    parts.extend(tensor.parts().zip(Plane::of(tensor.element)).map(copy));
+                }
+                Some((from, to)) => {
+                    let ends = [end(), end(), end()];
+                    let matrix = matrices.len();
+                    matrices.push(EncodedMatrix { name: name.clone(), from, to });
+                    parts.push(TrunkPart::Encode { tensor: tensor.clone(), matrix, ends });
+                }
             }
             tensors.push(TrunkTensor {
                 name: name.clone(),
                 shape: tensor.shape.clone(),
-                encoding: to.name(),
+                encoding: element.name(),
                 at: Spans::from(spans),
                 error: None,
             });
@@ -218,7 +246,7 @@ impl OutputFile {
     /// The chunks of this file, in order.
     pub(super) fn chunks(&self, source: &Checkpoint) -> Vec<Chunk> {
         match &self.kind {
-            Output::Trunk(parts) => merged(trunk_chunks(parts)),
+            Output::Trunk(parts) => merged(trunk_chunks(parts, &self.matrices)),
             Output::Layer { index, record_bytes, spans, targets } => {
                 let layer = source.experts[*index].as_ref();
                 layer.map_or_else(Vec::new, |layer| {
@@ -241,7 +269,8 @@ fn merged(chunks: Vec<Chunk>) -> Vec<Chunk> {
                     && copies_only(&chunk) =>
             {
                 let base = last.bytes;
-                last.copies.extend(chunk.copies.iter().map(|&(from, to)| (from, base + to)));
+                let moved = |it: &Copied| Copied { to: base + it.to, ..*it };
+                last.copies.extend(chunk.copies.iter().map(moved));
                 last.sums.extend(chunk.sums);
                 last.bytes += chunk.bytes;
             }
@@ -249,30 +278,31 @@ fn merged(chunks: Vec<Chunk>) -> Vec<Chunk> {
         }
     }
     for chunk in &mut merged {
-        chunk.copies.sort_by_key(|(extent, _)| (extent.file, extent.offset));
+        chunk.copies.sort_by_key(Copied::place);
     }
     merged
 }
 
-fn trunk_chunks(parts: &[TrunkPart]) -> Vec<Chunk> {
+fn trunk_chunks(parts: &[TrunkPart], matrices: &[EncodedMatrix]) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     let mut start = 0;
     for part in parts {
         match part {
-            &TrunkPart::Copy { extent, end } => {
-                run(&mut chunks, end - start, |chunk, done| {
+            &TrunkPart::Copy { extent, plane, end } => {
+                run(&mut chunks, end - start, plane.unit(), |chunk, done| {
                     let length = extent.length.saturating_sub(done).min(chunk.bytes);
-                    chunk.copies =
-                        vec![(Extent { offset: extent.offset + done, length, ..extent }, 0)];
+                    let from = Extent { offset: extent.offset + done, length, ..extent };
+                    chunk.copies = vec![Copied { from, plane, to: 0 }];
                 });
                 start = end;
             }
-            TrunkPart::Encode { tensor, to, matrix, ends } => {
-                encoded_tensor(&mut chunks, tensor, *to, *matrix, ends[0] - start);
+            TrunkPart::Encode { tensor, matrix, ends } => {
+                let EncodedMatrix { from, to, .. } = matrices[*matrix];
+                encoded_tensor(&mut chunks, tensor, (*matrix, from, to), ends[0] - start);
                 let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
                 let parameters = (rows * to.scale_row_bytes(columns)) as u64;
                 for (biases, covered) in [(false, ends[1] - ends[0]), (true, ends[2] - ends[1])] {
-                    run(&mut chunks, covered, |chunk, done| {
+                    run(&mut chunks, covered, 1, |chunk, done| {
                         let length = parameters.saturating_sub(done).min(chunk.bytes) as usize;
                         chunk.kept = Some(Kept { biases, offset: done as usize, length });
                     });
@@ -284,11 +314,14 @@ fn trunk_chunks(parts: &[TrunkPart]) -> Vec<Chunk> {
     chunks
 }
 
-/// Chunks over a covered run; `fill` gets each with its place in the run.
-fn run(chunks: &mut Vec<Chunk>, covered: u64, fill: impl Fn(&mut Chunk, u64)) {
+/// Chunks over a covered run, whole units of so many bytes each; `fill` gets each with its place in the run.
+fn run(chunks: &mut Vec<Chunk>, covered: u64, unit: usize, fill: impl Fn(&mut Chunk, u64)) {
     let mut done = 0;
+    // A multiple of both: the alignment is a power of two.
+    let even = (unit as u64) << (layout::PAGE.trailing_zeros() - unit.trailing_zeros());
+    let most = CHUNK_BYTES / even * even;
     while done < covered {
-        let bytes = (covered - done).min(CHUNK_BYTES);
+        let bytes = (covered - done).min(most);
         let mut chunk =
             Chunk { bytes, sums: vec![(bytes, done + bytes == covered)], ..Chunk::default() };
         fill(&mut chunk, done);
@@ -301,14 +334,12 @@ fn run(chunks: &mut Vec<Chunk>, covered: u64, fill: impl Fn(&mut Chunk, u64)) {
 fn encoded_tensor(
     chunks: &mut Vec<Chunk>,
     tensor: &Tensor,
-    to: Encoding,
-    matrix: usize,
+    (matrix, from, to): (usize, Encoding, Encoding),
     covered: u64,
 ) {
     let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
     let row_bytes = to.weight_row_bytes(columns) as u64;
     // Rows that share scales stay together.
-    let from = tensor.encoding;
     let shared = from.rows_per_scale();
     let whole = |rows: usize| (rows / shared).max(1) * shared;
     let chunk_rows = whole((CHUNK_BYTES / row_bytes) as usize);
@@ -381,18 +412,21 @@ fn layer_chunks(
                     matrix += 1;
                     continue;
                 }
-                let mut copy = |from: Extent, to: Span| chunk.copies.push((from, base + to.offset));
-                copy(weight, spans.weight);
+                let planes = Plane::of(shape.encoding.into());
+                let mut copy = |from: Extent, to: Span, plane| {
+                    chunk.copies.push(Copied { from, plane, to: base + to.offset });
+                };
+                copy(weight, spans.weight, planes[0]);
                 if let Some(((scales, biases), (to_scales, to_biases))) =
                     pair.zip(spans.scales_biases)
                 {
-                    copy(scales, to_scales);
-                    copy(biases, to_biases);
+                    copy(scales, to_scales, planes[1]);
+                    copy(biases, to_biases, planes[2]);
                 }
             }
         }
         // In source order, so that neighbours are read together.
-        chunk.copies.sort_by_key(|(extent, _)| (extent.file, extent.offset));
+        chunk.copies.sort_by_key(Copied::place);
         chunks.push(chunk);
     }
     chunks

@@ -58,7 +58,7 @@ impl Recipe {
     pub(super) fn trunk(&self, name: &str, shape: &[usize], source: Encoding) -> Encoding {
         let (Precision::Bits(bits), &[_, columns]) = (self.trunk, shape) else { return source };
         // Weights of streams decide about everything that follows; the others are no matrices.
-        let kept = [".tid2eid", ".position_bias", "_hc.fn", "hc_head.fn"];
+        let kept = [".position_bias", "_hc.fn", "hc_head.fn"];
         if kept.iter().any(|kept| name.ends_with(kept)) {
             return source;
         }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{PackError, PackProgress, Progress, finite};
-use crate::format::{Checkpoint, Extent, FormatError, SourceKind, files, record_checksum, sidecar};
+use crate::format::{Checkpoint, Extent, FormatError, files, record_checksum, sidecar};
 use crate::io::platform::FileExt;
 
 /// What was checked.
@@ -11,21 +11,21 @@ use crate::io::platform::FileExt;
 pub struct VerifyReport {
     /// Bytes compared with checksums; zero where the layout has none and only structure was checked.
     pub checked_bytes: u64,
-    /// Bytes decoded to see whether all values are finite, in GGUF files.
+    /// Bytes looked at to see whether all values are finite, in layouts without checksums.
     pub examined_bytes: u64,
     /// Everything found damaged: file and tensor part, or file, layer and expert.
     pub damaged: Vec<String>,
 }
 
 /// Reads all that has a checksum and compares. The structure was checked when the checkpoint was opened;
-/// layouts without checksums have nothing more to compare, which `checked_bytes` of zero says. Of GGUF files every
-/// value is decoded, since their scales can be numbers that are none.
+/// layouts without checksums have nothing more to compare, which `checked_bytes` of zero says. Of those every scale
+/// and every value is looked at, since they can be numbers that are none; the packer did so for its packs.
 pub fn verify(
     checkpoint: &Checkpoint,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport, PackError> {
     let mut report = VerifyReport::default();
-    if checkpoint.kind == SourceKind::Gguf {
+    if checkpoint.pack.is_none() {
         report.examined_bytes = finite::examine(checkpoint, &mut report.damaged, progress)?;
     }
     let Some(pack) = &checkpoint.pack else { return Ok(report) };

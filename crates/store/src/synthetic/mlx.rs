@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use twox_hash::XxHash3_64;
 
 use super::{GenerateError, GeneratedModel, Job, Output, OutputFile, Owner, Segment};
-use crate::format::Projection;
+use crate::format::{Element, Integer, Projection};
 use crate::record::Piece;
 
 /// Bytes after which a new file begins, as mlx-lm does.
@@ -111,7 +111,17 @@ fn stored(model: &GeneratedModel) -> Result<Vec<Stored>, GenerateError> {
             shape.push(1);
         }
         let owners = [Owner::Tensor(index)];
-        parts(&mut all, &path, &shape, tensor.encoding, &owners)?;
+        match tensor.element {
+            Element::Value(encoding) => parts(&mut all, &path, &shape, encoding, &owners)?,
+            Element::Whole(integer) => all.push(Stored {
+                name: path,
+                data_type: whole_name(integer),
+                bytes: (shape.iter().product::<usize>() * integer.bytes()) as u64,
+                shape,
+                piece: Piece::Weight,
+                owners: owners.to_vec(),
+            }),
+        }
     }
     for (layer, experts) in model.layers.iter().enumerate() {
         let Some(experts) = experts else { continue };
@@ -184,6 +194,13 @@ fn parts(
         }
     }
     Ok(())
+}
+
+fn whole_name(integer: Integer) -> &'static str {
+    match integer {
+        Integer::I32 => "I32",
+        Integer::I64 => "I64",
+    }
 }
 
 fn float_name(float: FloatType) -> &'static str {

@@ -19,12 +19,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use kernels::format::Encoding;
 use serde_json::Value;
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
-use crate::format::{Projection, ProjectionShape};
+use crate::format::{Element, Projection, ProjectionShape};
 use crate::io::platform::{self, FileExt, Links};
 use crate::record::Piece;
 
@@ -91,8 +90,8 @@ pub struct GeneratedTensor {
     pub name: String,
     /// Logical shape.
     pub shape: Vec<usize>,
-    /// Encoding.
-    pub encoding: Encoding,
+    /// Type of the values.
+    pub element: Element,
 }
 
 /// The routed experts of a layer.

@@ -23,10 +23,10 @@ fn impossible(name: &str, reason: String) -> GenerateError {
 pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     for tensor in &model.tensors {
         let columns = tensor.shape.last().copied().unwrap_or(0);
-        let checked = tensor.encoding.check(columns);
+        let checked = tensor.element.check(columns);
         checked.map_err(|error| impossible(&tensor.name, error.to_string()))?;
     }
-    let shapes = model.tensors.iter().map(|tensor| (&tensor.shape[..], tensor.encoding));
+    let shapes = model.tensors.iter().map(|tensor| (&tensor.shape[..], tensor.element));
     let (spans, trunk_bytes) = layout::trunk(shapes)
         .ok_or_else(|| impossible("trunk", "takes more bytes than a file can have".to_owned()))?;
     let mut files =
@@ -75,7 +75,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     let tensors = model.tensors.iter().zip(&spans).map(|(tensor, spans)| TrunkTensor {
         name: tensor.name.clone(),
         shape: tensor.shape.clone(),
-        encoding: tensor.encoding.name(),
+        encoding: tensor.element.name(),
         at: spans.into(),
         error: None,
     });

@@ -32,7 +32,7 @@ fn mlx_in_every_width_group_and_scale_type() {
             assert!(checkpoint.unused.is_empty());
             let encoding = Encoding::Affine { bits: bits as u8, group: group as u16, scale };
             let gate = &checkpoint.tensors["layers.1.mlp.gate"];
-            assert_eq!((gate.encoding, &gate.shape[..]), (encoding, &[4, 128][..]));
+            assert_eq!((gate.element, &gate.shape[..]), (encoding.into(), &[4, 128][..]));
             let prefix = "language_model.model.layers.1.mlp";
             let (_, biases) = gate.scales_biases.unwrap();
             let expected = &tensors.find(&format!("{prefix}.gate.biases")).data;
@@ -122,8 +122,8 @@ fn overrides_are_honoured_with_any_prefix() {
     let folder = Folder::checkpoint(&config, &tensors, "mlx");
     let checkpoint = open(folder.path()).unwrap();
     let encoding = Encoding::Affine { bits: 8, group: 32, scale: FloatType::Bf16 };
-    assert_eq!(checkpoint.tensors["layers.2.mlp.gate"].encoding, encoding);
-    assert_eq!(checkpoint.tensors["lm_head"].encoding, Encoding::Float(FloatType::Bf16));
+    assert_eq!(checkpoint.tensors["layers.2.mlp.gate"].element, encoding.into());
+    assert_eq!(checkpoint.tensors["lm_head"].element, Encoding::Float(FloatType::Bf16).into());
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(crate) fn same_bits(a: &Checkpoint, b: &Checkpoint) {
     assert_eq!(a.norms_are_zero_centred, b.norms_are_zero_centred);
     assert!(a.tensors.keys().eq(b.tensors.keys()));
     for (x, y) in a.tensors.values().zip(b.tensors.values()) {
-        assert_eq!((x.encoding, &x.shape), (y.encoding, &y.shape));
+        assert_eq!((x.element, &x.shape), (y.element, &y.shape));
         assert!(x.parts().map(|e| bytes(a, e)).eq(y.parts().map(|e| bytes(b, e))));
     }
     for (x, y) in a.experts.iter().flatten().zip(b.experts.iter().flatten()) {

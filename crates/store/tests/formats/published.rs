@@ -135,7 +135,7 @@ fn packed(draft: &Draft, least_version: u32) -> (Encoding, Encoding) {
     same_bits(&source, &packed);
     assert!(verify(&packed, &mut go).unwrap().damaged.is_empty());
     assert_eq!(packed.pack.as_ref().unwrap().version, least_version);
-    let trunk = packed.tensors["layers.1.mlp.shared_expert.up_proj"].encoding;
+    let trunk = packed.tensors["layers.1.mlp.shared_expert.up_proj"].element.encoding().unwrap();
     (trunk, packed.experts[1].as_ref().unwrap().shapes[2].encoding)
 }
 

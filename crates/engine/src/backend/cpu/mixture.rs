@@ -7,6 +7,8 @@
 //! When a batch has more (token, expert) pairs than the scratch holds, experts are taken in ascending order
 //! in groups, each group added before the next: the same sums in the same order.
 
+use std::ops::Range;
+
 use kernels::format::{Encoding, Matrix};
 use kernels::{Activations, MatmulJob, Tokens};
 use store::cache::{ExpertBytes, Phase, Visit};
@@ -51,7 +53,8 @@ pub(super) struct MixtureScratch {
     sum: Vec<f32>,
 }
 
-/// Which tokens go to which experts, experts ascending.
+/// Which tokens go to which experts, experts ascending. An expert has a token once at most, so never more pairs than
+/// the batch has tokens, which is what a group of experts has room for.
 #[derive(Default)]
 struct Assignments {
     /// Distinct experts, ascending.
@@ -129,8 +132,8 @@ impl MixtureScratch {
 }
 
 impl Assignments {
-    /// Sorts `chosen` (`[tokens, k]`, with `factors`) by expert.
-    fn sort(&mut self, chosen: &[u16], factors: &[f32], k: usize) {
+    /// Sorts `chosen` (`[tokens, k]`, with `factors`) by expert; an error is the number of a token that has one twice.
+    fn sort(&mut self, chosen: &[u16], factors: &[f32], k: usize) -> Result<(), usize> {
         self.cursor.fill(0);
         for &expert in chosen {
             self.cursor[usize::from(expert)] += 1;
@@ -148,14 +151,26 @@ impl Assignments {
         }
         self.starts.push(next);
         for (pair, (&expert, &factor)) in chosen.iter().zip(factors).enumerate() {
-            let place = &mut self.cursor[usize::from(expert)];
-            self.tokens[*place] = (pair / k) as u32;
+            let (token, place) = (pair / k, &mut self.cursor[usize::from(expert)]);
+            if chosen[token * k..pair].contains(&expert) {
+                return Err(token);
+            }
+            self.tokens[*place] = token as u32;
             self.weights[*place] = factor;
             *place += 1;
         }
+        Ok(())
     }
 
-    fn pairs(&self, index: usize) -> std::ops::Range<usize> {
+    /// The experts from `first` on whose pairs fit `rows` together, that one at least, as long as `wanted` has them.
+    fn group(&self, first: usize, rows: usize, wanted: impl Fn(usize) -> bool) -> Range<usize> {
+        let base = self.starts[first];
+        let fits = |&next: &usize| self.starts[next + 1] - base <= rows && wanted(next);
+        let more = (first + 1..self.experts.len()).take_while(fits).count();
+        first..first + 1 + more
+    }
+
+    fn pairs(&self, index: usize) -> Range<usize> {
         self.starts[index]..self.starts[index + 1]
     }
 }
@@ -258,8 +273,8 @@ impl CpuBackend {
         }
         let logits = &mut scratch.router_logits[..tokens * experts];
         // Without an early end, so that the search is done in vectors.
-        let nan = |row: &[f32]| row.iter().fold(false, |found, v| found | v.is_nan());
-        if let Some(token) = logits.chunks_exact(experts).position(nan) {
+        let broken = |row: &[f32]| row.iter().fold(false, |found, v| found | !v.is_finite());
+        if let Some(token) = logits.chunks_exact(experts).position(broken) {
             let position = self.positions[token] as usize;
             return Err(EngineError::NotFinite { position });
         }
@@ -276,7 +291,10 @@ impl CpuBackend {
             }
         }
         self.routing.record(layer, k, chosen, factors);
-        scratch.assignments.sort(chosen, factors, k);
+        scratch.assignments.sort(chosen, factors, k).map_err(|token| {
+            let position = self.positions[token] as usize;
+            EngineError::Choice { layer: layer.index(), position }
+        })?;
         self.guess_next(layer);
         Ok(())
     }
@@ -345,23 +363,17 @@ impl CpuBackend {
         shapes: &[ProjectionShape; 3],
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
-        let mut next = 0;
-        let mut group = Vec::with_capacity(visit.len());
+        let (mut next, mut group) = (0, Vec::with_capacity(visit.len()));
         while next < visit.len() {
+            let assignments = &self.scratch.assignments;
+            let base = assignments.starts[next];
+            let range = assignments.group(next, self.scratch.rows, |index| visit.is_ready(index));
+            next = range.end;
             group.clear();
-            let base = self.scratch.assignments.starts[next];
-            let mut end = next;
-            while end < visit.len()
-                && self.scratch.assignments.starts[end + 1] - base <= self.scratch.rows
-                && (end == next || visit.is_ready(end))
-            {
-                group.push(end);
-                end += 1;
-            }
+            group.extend(range.clone());
             self.run_group(visit, mixture, shapes, (&group, base), false, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
-            self.add_outputs(next..end, base);
-            next = end;
+            self.add_outputs(range, base);
         }
         Ok(())
     }
@@ -475,7 +487,7 @@ impl CpuBackend {
     }
 
     /// Adds the outputs of the experts `range`, ascending, to their tokens' sums.
-    fn add_outputs(&mut self, range: std::ops::Range<usize>, base: usize) {
+    fn add_outputs(&mut self, range: Range<usize>, base: usize) {
         let hidden = self.config.hidden;
         let scratch = &mut self.scratch;
         let assignments = &scratch.assignments;
@@ -503,12 +515,57 @@ impl<'a> Split<'a> {
         Self { rest: buffer, taken: 0, width }
     }
 
-    fn take(&mut self, rows: std::ops::Range<usize>) -> &'a mut [f32] {
+    fn take(&mut self, rows: Range<usize>) -> &'a mut [f32] {
         let rest = std::mem::take(&mut self.rest);
         let (_, rest) = rest.split_at_mut((rows.start - self.taken) * self.width);
         let (out, rest) = rest.split_at_mut(rows.len() * self.width);
         self.rest = rest;
         self.taken = rows.end;
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assignments(experts: usize, pairs: usize) -> Assignments {
+        Assignments {
+            tokens: vec![0; pairs],
+            weights: vec![0.0; pairs],
+            cursor: vec![0; experts],
+            ..Assignments::default()
+        }
+    }
+
+    /// Groups hold every expert once, in order, and no more pairs than there are rows, however few those are.
+    #[test]
+    fn groups_cover_all_experts_and_fit_the_rows() {
+        let (tokens, k, experts) = (7, 2, 5);
+        // The third expert has every token.
+        let chosen: Vec<u16> =
+            (0..tokens as u16).flat_map(|t| [2, [0, 1, 3, 4][t as usize % 4]]).collect();
+        let mut all = assignments(experts, tokens * k);
+        assert_eq!(all.sort(&chosen, &[0.5; 14], k), Ok(()));
+        for ready in [false, true] {
+            for rows in tokens..2 * tokens + 2 {
+                let (mut next, mut seen) = (0, 0);
+                while next < all.experts.len() {
+                    let group = all.group(next, rows, |_| ready);
+                    assert!(group.start == next && !group.is_empty());
+                    let pairs = all.starts[group.end] - all.starts[group.start];
+                    assert!(pairs <= rows, "{pairs} of {rows}");
+                    (next, seen) = (group.end, seen + pairs);
+                }
+                assert_eq!(seen, tokens * k);
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_that_has_an_expert_twice_is_named() {
+        let mut all = assignments(4, 6);
+        assert_eq!(all.sort(&[0, 1, 3, 2, 1, 1], &[0.5; 6], 2), Err(2));
+        assert_eq!(all.sort(&[0, 1, 1, 0, 0, 1], &[0.5; 6], 2), Ok(()));
     }
 }

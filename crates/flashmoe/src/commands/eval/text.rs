@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::backend::Run;
-use engine::engine::Engine;
+use engine::engine::{Engine, check_finite};
 use serde::Deserialize;
 use serde_json::Value;
 use text::{Language, Message, RenderOptions, Role};
@@ -189,6 +189,9 @@ impl Outcome {
                 Some(reference) => reference.logits(&rows).map_err(Failure::engine)?,
                 None => &mut [],
             };
+            for logits in [&*logits, &*expected] {
+                check_finite(logits, vocabulary, first + start).map_err(Failure::engine)?;
+            }
             for (index, row) in rows.iter().enumerate() {
                 let (next, span) = (first + row + 1, index * vocabulary..(index + 1) * vocabulary);
                 let (logits, expected) = (&logits[span.clone()], expected.get(span));

@@ -5,8 +5,7 @@ use std::path::Path;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
 use engine::model::config::ModelConfig;
 use kernels::DeltaForm;
-use kernels::format::Encoding;
-use store::format::Configuration;
+use store::format::{Configuration, Element};
 use store::synthetic::GeneratedExperts;
 
 use super::shape::{named, resolve};
@@ -72,19 +71,19 @@ fn weights(name: &str, experts: &str, trunk: &str) -> [u64; 3] {
         tokenizer: None,
     });
     let model = shape.expect("a shape that can be made").model;
-    let matrix = |encoding: Encoding, rows, columns| {
-        encoding.plane_bytes(rows, columns).iter().sum::<usize>() as u64
+    let matrix = |element: Element, rows, columns| {
+        element.plane_bytes(rows, columns).iter().sum::<usize>() as u64
     };
     let layers = model.layers.iter().flatten();
     let record = |experts: &GeneratedExperts| {
         let matrices = experts.shapes.iter();
-        matrices.map(|it| matrix(it.encoding, it.rows, it.columns)).sum::<u64>()
+        matrices.map(|it| matrix(it.encoding.into(), it.rows, it.columns)).sum::<u64>()
     };
     let all: u64 = layers.clone().map(|it| it.experts as u64 * record(it)).sum();
     let rest = model.tensors.iter().map(|tensor| {
         let columns = *tensor.shape.last().expect("a dimension");
         let rows = tensor.shape.iter().product::<usize>() / columns;
-        matrix(tensor.encoding, rows, columns)
+        matrix(tensor.element, rows, columns)
     });
     [layers.clone().next().map_or(0, record), all, rest.sum()]
 }

@@ -10,7 +10,8 @@ use engine::model::config::{Family, FeedForward, LayerSpec, Mixer, ModelConfig};
 use engine::model::router::Score;
 use kernels::format::{BlockFormat, Encoding, FloatType};
 use serde_json::{Value, json};
-use store::format::{Configuration, Projection, ProjectionShape};
+use store::format::deepseek_v4::TABLE;
+use store::format::{Configuration, Element, Integer, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
@@ -32,7 +33,7 @@ impl Shape {
     pub(super) fn block_formats(&self) -> Vec<BlockFormat> {
         let experts = self.model.layers.iter().flatten().flat_map(|layer| layer.shapes);
         let experts = experts.map(|shape| shape.encoding);
-        let tensors = self.model.tensors.iter().map(|tensor| tensor.encoding);
+        let tensors = self.model.tensors.iter().filter_map(|tensor| tensor.element.encoding());
         let mut formats = Vec::new();
         for encoding in tensors.chain(experts) {
             if let Encoding::Block(format) = encoding
@@ -47,7 +48,12 @@ impl Shape {
     /// Encoding and distribution of a matrix.
     pub(super) fn matrix(&self, owner: Owner) -> (Encoding, Values) {
         match owner {
-            Owner::Tensor(index) => (self.model.tensors[index].encoding, self.values[index]),
+            Owner::Tensor(index) => {
+                // Whole numbers are written as words of 32 bits.
+                let words = Encoding::Float(FloatType::F32);
+                let element = self.model.tensors[index].element;
+                (element.encoding().unwrap_or(words), self.values[index])
+            }
             Owner::Expert { layer, projection, .. } => {
                 let which = projection as usize;
                 let experts = self.model.layers[layer].as_ref();
@@ -156,8 +162,8 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             .iter()
             .map(|tensor| {
                 let columns = *tensor.shape.last().unwrap_or(&1);
-                match tensor.name.ends_with("tid2eid") {
-                    true => Values::Ids { columns: columns / 2, below: model.moe.experts },
+                match tensor.name.ends_with(TABLE) {
+                    true => Values::Ids { columns, below: model.moe.experts },
                     false => Values::of(&tensor.name, columns),
                 }
             })
@@ -364,8 +370,12 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     let ends = if matches!(arguments.trunk, StoredAs::Fp8(_)) { gates } else { trunk };
     let plain = Encoding::Float(FloatType::Bf16);
     let mut all = Vec::new();
-    let mut add = |name: String, shape: &[usize], encoding| {
-        all.push(GeneratedTensor { name, shape: shape.to_vec(), encoding });
+    let mut add = |name: String, shape: &[usize], encoding: Encoding| {
+        let element = match name.ends_with(TABLE) {
+            true => Element::Whole(Integer::I64),
+            false => encoding.into(),
+        };
+        all.push(GeneratedTensor { name, shape: shape.to_vec(), element });
     };
     let (hidden, attention, moe) = (model.hidden, &model.attention, &model.moe);
     add("embed_tokens".to_owned(), &[model.vocabulary, hidden], ends);
@@ -462,9 +472,7 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
             let float = Encoding::Float(FloatType::F32);
             add(name("mlp.gate"), &[moe.experts, hidden], gates);
             if layer < moe.hashed_layers {
-                // A number of 64 bits is two words.
-                let words = [model.vocabulary, 2 * moe.top_k];
-                add(name("mlp.gate.tid2eid"), &words, float);
+                add(name(&format!("mlp{TABLE}")), &[model.vocabulary, moe.top_k], float);
             } else {
                 add(name("mlp.gate.e_score_correction_bias"), &[moe.experts], float);
             }
@@ -527,8 +535,8 @@ fn quantization(
             continue;
         }
         let model = if tensor.name == "lm_head" { "" } else { "model." };
-        let bits = match tensor.encoding {
-            Encoding::Affine { bits, .. } => Some(bits),
+        let bits = match tensor.element {
+            Element::Value(Encoding::Affine { bits, .. }) => Some(bits),
             _ => None,
         };
         differ(format!("{prefix}{model}{}", tensor.name), bits);

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
 use engine::backend::Run;
-use engine::engine::end_tokens;
+use engine::engine::{check_finite, end_tokens};
 use engine::routing::Recorder;
 use text::{Message, RenderOptions, Role};
 
@@ -73,7 +73,10 @@ fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize
         )
         .map_err(Failure::engine)?;
     for step in 0..arguments.generate {
-        let token = arg_max(engine.logits(&[last]).map_err(Failure::engine)?);
+        let logits = engine.logits(&[last]).map_err(Failure::engine)?;
+        check_finite(logits, plan.config.vocabulary, prompt.len() + step - 1)
+            .map_err(Failure::engine)?;
+        let token = arg_max(logits);
         if end_tokens.contains(&token) {
             break;
         }

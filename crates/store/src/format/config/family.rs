@@ -121,6 +121,17 @@ const OTHERS: [(&str, &str); 10] = [
 ];
 
 impl Family {
+    /// Every family.
+    pub const ALL: [Self; ROWS.len()] = {
+        let mut all = [ROWS[0].family; ROWS.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = ROWS[index].family;
+            index += 1;
+        }
+        all
+    };
+
     fn row(self) -> &'static Row {
         let row = ROWS.iter().find(|row| row.family == self);
         row.expect("every family has a row")

@@ -7,6 +7,7 @@
 
 mod dimensions;
 mod family;
+mod key;
 pub mod keys;
 pub mod kind;
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use crate::shown::quoted;
+use crate::shown::{quoted, shown};
 use keys::{AnyKey, Key, Place};
 use kind::Kind;
 
@@ -32,6 +33,8 @@ pub struct Configuration {
     json: Value,
     /// Where the entries come from keys of another name, that name by ours.
     names: Vec<(&'static str, String)>,
+    /// What the family computes with where a key is absent, by place and name.
+    defaults: Vec<(Place, &'static str, Value)>,
 }
 
 impl Configuration {
@@ -52,18 +55,20 @@ impl Configuration {
         json: Value,
         names: Vec<(&'static str, String)>,
     ) -> Result<Self, FormatError> {
-        let this = Self { file: file.to_owned(), json, names };
+        let mut this = Self { file: file.to_owned(), json, names, defaults: Vec::new() };
         if !this.json.is_object() {
             return Err(FormatError::invalid(file, "config", "not a JSON object", REMEDY));
         }
         // The text model's part decides where the others are looked for.
         this.get(&keys::TEXT_CONFIG)?;
-        if this.family()?.is_some() {
+        if let Some(family) = this.family()? {
             for key in keys::all() {
                 this.check(key.as_ref())?;
             }
+            this.check_twins()?;
             this.check_rotation()?;
-            this.check_end_tokens(&this.file, this.get(&keys::EOS_TOKEN_ID)?)?;
+            this.check_end_tokens(&this.file, this.stated(&keys::EOS_TOKEN_ID)?)?;
+            this.defaults = defaults(family);
         }
         Ok(this)
     }
@@ -78,11 +83,26 @@ impl Configuration {
         &self.json
     }
 
-    /// The value of a key; `None` where it is absent.
+    /// The value of a key: what the file says, or else what the key's declaration says of the family; `None` where
+    /// neither does.
     ///
     /// # Errors
     /// The file, the key, and the value of a wrong type or range.
     pub fn get<K: Kind>(&self, key: &Key<K>) -> Result<Option<K::Read<'_>>, FormatError> {
+        if let Some(stated) = self.stated(key)? {
+            return Ok(Some(stated));
+        }
+        let of_key =
+            |(place, name, _): &&(Place, &str, Value)| (*place, *name) == (key.place(), key.name());
+        let found = self.defaults.iter().find(of_key);
+        Ok(found.and_then(|(.., value)| key.read(value).ok().flatten()))
+    }
+
+    /// The value of a key in the file; `None` where it is absent.
+    ///
+    /// # Errors
+    /// As [`Configuration::get`].
+    pub fn stated<K: Kind>(&self, key: &Key<K>) -> Result<Option<K::Read<'_>>, FormatError> {
         for (path, object) in self.places(key.place()) {
             let Some(value) = object.get(key.name()) else { continue };
             let read = key.read(value).map_err(|found| self.wrong(&path, key.name(), found))?;
@@ -104,6 +124,11 @@ impl Configuration {
     /// An error about a key's value.
     pub fn invalid<K>(&self, key: &Key<K>, found: impl AsRef<str>) -> FormatError {
         FormatError::invalid(&self.file, self.written(key.name()), found, self.remedy())
+    }
+
+    /// Keys of another name that entries come from: our name, and that of the file.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.names.iter().map(|(ours, theirs)| (*ours, theirs.as_str()))
     }
 
     /// A key's name in the file.
@@ -179,20 +204,26 @@ impl Configuration {
         }
     }
 
-    /// Base of the rotation's frequencies; `None` where the configuration is silent.
+    /// Base of the rotation's frequencies.
     ///
     /// # Errors
-    /// As [`Configuration::get`].
-    pub fn rope_theta(&self) -> Result<Option<f64>, FormatError> {
-        Ok(self.get(&keys::INNER_ROPE_THETA)?.or(self.get(&keys::ROPE_THETA)?))
+    /// As [`Configuration::required`].
+    pub fn rope_theta(&self) -> Result<f64, FormatError> {
+        match self.get(&keys::INNER_ROPE_THETA)? {
+            Some(theta) => Ok(theta),
+            None => self.required(&keys::ROPE_THETA),
+        }
     }
 
-    /// Part of a head that is rotated; `None` where the configuration is silent.
+    /// Part of a head that is rotated.
     ///
     /// # Errors
-    /// As [`Configuration::get`].
-    pub fn rotary_factor(&self) -> Result<Option<f64>, FormatError> {
-        Ok(self.get(&keys::INNER_ROTARY_FACTOR)?.or(self.get(&keys::ROTARY_FACTOR)?))
+    /// As [`Configuration::required`].
+    pub fn rotary_factor(&self) -> Result<f64, FormatError> {
+        match self.get(&keys::INNER_ROTARY_FACTOR)? {
+            Some(factor) => Ok(factor),
+            None => self.required(&keys::ROTARY_FACTOR),
+        }
     }
 
     /// Tokens that end an answer by the generation_config.json `file` with the value `json`.
@@ -273,28 +304,52 @@ impl Configuration {
         FormatError::invalid(&self.file, field, found, self.remedy())
     }
 
-    /// The rotation may be told in several places, but only once.
+    /// Keys of one meaning must have one value, in whatever objects they are.
+    fn check_twins(&self) -> Result<(), FormatError> {
+        for pair in keys::twins() {
+            let [first, second] = pair.each_ref().map(|key| self.values(key.as_ref()));
+            for (here, there) in first.iter().flat_map(|a| second.iter().map(move |b| (a, b))) {
+                let same = match (here.as_f64(), there.as_f64()) {
+                    (Some(here), Some(there)) => here == there,
+                    _ => here == there,
+                };
+                if !same {
+                    let [ours, theirs] = pair.each_ref().map(|key| self.written(key.name()));
+                    let found = format!("{} here, {} as {theirs}", shown(here), shown(there));
+                    return Err(FormatError::invalid(&self.file, ours, found, self.remedy()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of a key wherever it occurs, but for null.
+    fn values(&self, key: &dyn AnyKey) -> Vec<&Value> {
+        let found = self.places(key.place()).into_iter();
+        let found = found.filter_map(|(_, object)| object.get(key.name()));
+        found.filter(|value| !value.is_null()).collect()
+    }
+
+    /// The rotation may be told in several places, but only once; and what stretches it has no meaning without a kind.
     fn check_rotation(&self) -> Result<(), FormatError> {
         let objects = self.places(Place::Rope);
         if objects.windows(2).any(|pair| pair[0].1 != pair[1].1) {
             let found = "differs from rope_parameters";
             return Err(self.invalid(&keys::ROPE_SCALING, found));
         }
-        let inner = self.get(&keys::INNER_ROPE_THETA)?;
-        if let (Some(inner), Some(outer)) = (inner, self.get(&keys::ROPE_THETA)?)
-            && inner != outer
-        {
-            let found = format!("{outer} here, {inner} in rope_parameters");
-            return Err(self.invalid(&keys::ROPE_THETA, found));
+        let kind = self.stated(&keys::ROPE_TYPE)?.or(self.stated(&keys::ROPE_KIND)?);
+        if kind.is_none() && self.stated(&keys::ROPE_SCALING)?.is_some() {
+            let found = "has no type (rope_type), so that it does not say what it means";
+            return Err(self.invalid(&keys::ROPE_SCALING, found));
         }
-        let inner = self.get(&keys::INNER_ROTARY_FACTOR)?;
-        if let (Some(inner), Some(outer)) = (inner, self.get(&keys::ROTARY_FACTOR)?)
-            && inner != outer
-        {
-            let found = format!("{outer} here, {inner} in rope_parameters");
-            return Err(self.invalid(&keys::ROTARY_FACTOR, found));
+        let stretches = keys::stretching().into_iter().find(|key| !self.values(&**key).is_empty());
+        match (kind, stretches) {
+            (None | Some("default"), Some(key)) => {
+                let found = "means nothing where the rotation has no type that stretches it";
+                Err(FormatError::invalid(&self.file, key.name(), found, self.remedy()))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// A token that the model cannot produce would never end an answer.
@@ -308,6 +363,34 @@ impl Configuration {
                 "use the model's own file",
             )),
             None => Ok(()),
+        }
+    }
+}
+
+/// What a family computes with where keys are absent.
+fn defaults(family: Family) -> Vec<(Place, &'static str, Value)> {
+    let default = |key: Box<dyn AnyKey>| {
+        let value = key.absent().value(family)?;
+        let value = serde_json::from_str(value).expect("declared values are JSON");
+        Some((key.place(), key.name(), value))
+    };
+    keys::all().into_iter().filter_map(default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A default that its own key would refuse would be taken as none.
+    #[test]
+    fn declared_defaults_are_values_of_their_keys() {
+        for family in Family::ALL {
+            for key in keys::all() {
+                let Some(value) = key.absent().value(family) else { continue };
+                let value = serde_json::from_str(value).expect("JSON");
+                let complaint = key.complaint(&value);
+                assert_eq!(complaint, None, "{} of {family:?}", key.name());
+            }
         }
     }
 }

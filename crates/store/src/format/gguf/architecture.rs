@@ -19,6 +19,10 @@ use crate::shown::quoted;
 
 /// The key that names the architecture.
 const ARCHITECTURE: &str = "general.architecture";
+/// The key that says what a file is, a model where it is absent.
+const KIND: &str = "general.type";
+/// The key that an adapter has.
+const ADAPTER: &str = "adapter.type";
 /// Longest text among the keys of an architecture.
 const TEXT_BYTES_MAX: u64 = 4096;
 /// Layers of any model, those that predict further tokens included.
@@ -112,7 +116,16 @@ const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwe
      to GLM-4.7) and minimax-m2 (MiniMax-M2)";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
-const WITHOUT_EFFECT: [(&str, &[f64]); 5] = [
+const WITHOUT_EFFECT: [(&str, &[f64]); 13] = [
+    // The older name of `rope.scaling.factor`.
+    ("rope.scale_linear", &[0.0, 1.0]),
+    ("attention.clamp_kqv", &[0.0]),
+    ("attention.max_alibi_bias", &[0.0]),
+    ("attention.scale", &[0.0]),
+    ("attn_logit_softcapping", &[0.0]),
+    ("embedding_scale", &[0.0, 1.0]),
+    ("residual_scale", &[0.0, 1.0]),
+    ("interleave_moe_layer_step", &[0.0, 1.0]),
     ("rope.scaling.attn_factor", &[0.0, 1.0]),
     ("rope.scaling.yarn_attn_factor", &[1.0]),
     ("rope.scaling.yarn_ext_factor", &[1.0, -1.0]),
@@ -230,6 +243,7 @@ pub(super) struct Found {
 
 /// Reads the keys.
 pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, FormatError> {
+    refuse_parts(metadata)?;
     let name = metadata.required(ARCHITECTURE, |m, key| m.text(key, TEXT_BYTES_MAX))?;
     let Some(known) = ARCHITECTURES.into_iter().find(|known| known.name == name) else {
         let found = quoted(&name).to_string();
@@ -288,6 +302,19 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     Ok(Described { config, second_norm, own, trunk, further, linear, fused_rows })
 }
 
+/// Refuses files that are no model by themselves, as adapters and vision towers.
+fn refuse_parts(metadata: &Metadata) -> Result<(), FormatError> {
+    let kind = metadata.text(KIND, TEXT_BYTES_MAX)?.filter(|kind| kind != "model");
+    let adapter = metadata.text(ADAPTER, TEXT_BYTES_MAX)?;
+    for (key, found) in [(KIND, kind), (ADAPTER, adapter)] {
+        if let Some(found) = found {
+            let remedy = "give the file of the model itself";
+            return Err(metadata.unsupported(key, quoted(&found).to_string(), remedy));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses keys that change the computation in a way that is not computed.
 fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatError> {
     let scaling = entries.key("rope.scaling.type");
@@ -299,6 +326,13 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     if let Some(kind) = kind.filter(|kind| kind != "none" && kind != stretched) {
         let remedy = "models with their own, unscaled rotation are read";
         return Err(entries.metadata.unsupported(&scaling, quoted(&kind).to_string(), remedy));
+    }
+    for (name, harmless) in [("attention.causal", true), ("use_parallel_residual", false)] {
+        let key = entries.key(name);
+        if let Some(found) = entries.metadata.flag(&key)?.filter(|&found| found != harmless) {
+            let remedy = "no model of this architecture that is read has it";
+            return Err(entries.metadata.unsupported(&key, found.to_string(), remedy));
+        }
     }
     let more: &[(&str, &[f64])] = match family {
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,

@@ -15,6 +15,7 @@ mod types;
 mod vocabulary;
 mod window;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::place::Place;
 use super::quantization::Quantization;
 use super::safetensors::{self, RawType};
-use super::{Checkpoint, FileId, SourceKind, files};
+use super::{Checkpoint, FileId, Integer, SourceKind, files};
 use architecture::{Described, Found};
 use header::RawTensor;
 use names::{Layers, Meaning};
@@ -173,6 +174,15 @@ fn translate<'a>(
         linear: &described.linear,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());
+    let all: HashSet<&str> = tensors.iter().map(|(_, tensor)| &*tensor.name).collect();
+    for (file, tensor) in &tensors {
+        let draft = |layer: &usize| all.contains(&*names::draft(*layer));
+        if let Some(layer) = layers.beyond(&tensor.name).filter(|layer| !draft(layer)) {
+            let found =
+                format!("belongs to a block beyond the trunk without {}", names::draft(layer));
+            return Err(FormatError::invalid(path(*file), &tensor.name, found, DOWNLOAD_AGAIN));
+        }
+    }
     for (file, tensor) in tensors {
         match layers.meaning(&tensor.name) {
             Meaning::Skipped => skipped.push(tensor.name),
@@ -209,7 +219,11 @@ fn canonical(
     let dtype = match tensor.ggml.encoding() {
         Some(encoding) => Some(RawType::Encoded(encoding)),
         // A table of experts by token.
-        None => (tensor.ggml.name == "I32").then_some(RawType::Other("I32")),
+        None => match tensor.ggml.name {
+            "I32" => Some(RawType::Whole(Integer::I32)),
+            "I64" => Some(RawType::Whole(Integer::I64)),
+            _ => None,
+        },
     };
     let Some(dtype) = dtype else {
         let remedy = "take the model in another quantisation";

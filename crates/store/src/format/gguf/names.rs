@@ -153,7 +153,24 @@ pub(super) struct Layers<'a> {
     pub(super) linear: &'a [bool],
 }
 
+/// The tensor that a block beyond the trunk has, which predicts further tokens.
+pub(super) fn draft(layer: usize) -> String {
+    format!("blk.{layer}.nextn.eh_proj.weight")
+}
+
+/// Number of the block that a name belongs to, and what follows.
+fn layer(name: &str) -> Option<(usize, &str)> {
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((super::super::names::number(layer)?, rest))
+}
+
 impl Layers<'_> {
+    /// The number of the block, where a tensor belongs to one beyond the trunk.
+    pub(super) fn beyond(&self, name: &str) -> Option<usize> {
+        let (layer, _) = layer(name)?;
+        (self.trunk..self.trunk + self.further).contains(&layer).then_some(layer)
+    }
+
     /// The meaning of a file's tensor name.
     pub(super) fn meaning(&self, name: &str) -> Meaning {
         let canonical = |name: &str| Meaning::Canonical(name.to_owned());
@@ -167,12 +184,8 @@ impl Layers<'_> {
         if let Some((_, ours)) = HEAD_OF_STREAMS.iter().find(|(theirs, _)| *theirs == name) {
             return canonical(ours);
         }
-        let Some((layer, rest)) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
-        else {
-            return Meaning::Unknown;
-        };
-        let Some(layer) = super::super::names::number(layer) else { return Meaning::Unknown };
-        if (self.trunk..self.trunk + self.further).contains(&layer) {
+        let Some((layer, rest)) = layer(name) else { return Meaning::Unknown };
+        if self.beyond(name).is_some() {
             return Meaning::Skipped;
         }
         if layer >= self.trunk {

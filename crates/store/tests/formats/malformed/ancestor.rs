@@ -68,7 +68,7 @@ fn every_byte_is_where_the_mlx_folder_has_it() {
         };
         for (name, tensor) in &found.tensors {
             let other = &expected.tensors[name];
-            assert_eq!((tensor.encoding, &tensor.shape), (other.encoding, &other.shape), "{name}");
+            assert_eq!((tensor.element, &tensor.shape), (other.element, &other.shape), "{name}");
             let same = tensor.parts().map(|e| read(&found, e));
             assert!(same.eq(other.parts().map(|e| read(&expected, e))), "{name}");
         }

@@ -262,6 +262,36 @@ fn keys() {
             |f| f.set("qwen3moe.rope.scaling.type", GgufValue::Text("yarn".into())),
             &["qwen3moe.rope.scaling.type", "yarn"],
         ),
+        (
+            "scaled rotation by its older name",
+            |f| f.set("qwen3moe.rope.scale_linear", GgufValue::F32(4.0)),
+            &["qwen3moe.rope.scale_linear: 4"],
+        ),
+        (
+            "an adapter",
+            |f| f.set("general.type", GgufValue::Text("adapter".into())),
+            &["general.type", "adapter"],
+        ),
+        (
+            "a vision tower",
+            |f| f.set("general.type", GgufValue::Text("mmproj".into())),
+            &["general.type", "mmproj"],
+        ),
+        (
+            "a low-rank adapter",
+            |f| f.set("adapter.type", GgufValue::Text("lora".into())),
+            &["adapter.type", "lora"],
+        ),
+        (
+            "attention to both sides",
+            |f| f.set("qwen3moe.attention.causal", GgufValue::Bool(false)),
+            &["attention.causal"],
+        ),
+        (
+            "a trunk layer in the place of a draft",
+            |f| u32_key(f, "qwen3moe.nextn_predict_layers", 1),
+            &["nextn.eh_proj"],
+        ),
         ("windows", |f| u32_key(f, "qwen3moe.attention.sliding_window", 128), &["sliding_window"]),
         ("sigmoid", |f| u32_key(f, "qwen3moe.expert_gating_func", 2), &["expert_gating_func"]),
         (

@@ -169,6 +169,14 @@ fn goes_on(
             return;
         }
         Some(Constraint::JsonSchema(schema)) => Rule::JsonSchema(schema.clone()),
+        Some(Constraint::Grammar(text) | Constraint::Regex(text))
+            if text.len() > SCHEMA_BYTES_MAX =>
+        {
+            return;
+        }
+        Some(Constraint::Grammar(text)) => Rule::Grammar(text.clone()),
+        Some(Constraint::Regex(text)) => Rule::Regex(text.clone()),
+        Some(Constraint::OneOf(texts)) => Rule::OneOf(texts.clone()),
         Some(Constraint::Tool(which)) => Rule::Calls {
             name: match which {
                 CallConstraint::Any => None,

@@ -103,7 +103,7 @@ fn typed(columns: u16, home: &Path, arguments: &[&str], lines: &[&str]) -> Strin
     let (sender, seen) = std::sync::mpsc::channel();
     std::thread::spawn(move || read_on(controller, |piece| drop(sender.send(piece.to_vec()))));
     let mut text = String::new();
-    let mut wait_for_prompt = |number: usize, text: &mut String| {
+    let wait_for_prompt = |number: usize, text: &mut String| {
         // The editor turns pastes on with each prompt.
         while text.matches("\x1b[?2004h").count() < number {
             let piece = seen.recv_timeout(std::time::Duration::from_secs(200));
@@ -360,10 +360,10 @@ fn chat(arguments: &[&str], lines: &[&str]) -> (String, String) {
 fn the_end_of_the_context_is_said_and_gone_on_from() {
     let story = "Tell me a long story about a turtle, please, with many words.";
     let lines = [story; 8];
-    let (_, stopped) = chat(&["-c", "200", "-n", "60"], &lines);
+    let (_, stopped) = chat(&["-c", "200", "-n", "20"], &lines);
     let gauge = stopped.find("context: 1").unwrap_or_else(|| panic!("{stopped}"));
     let full = stopped.find("tokens, the context 200").unwrap_or_else(|| panic!("{stopped}"));
-    assert!(gauge < full && stopped.contains("of 200 tokens, 8"), "{stopped}");
+    assert!(gauge < full && stopped.contains(" of 200 tokens, "), "{stopped}");
     assert!(stopped.contains("the conversation has "), "{stopped}");
     let ways = "/clear starts over, /full drop-oldest goes on without the oldest turns";
     assert!(stopped.contains(ways), "{stopped}");
@@ -471,8 +471,9 @@ fn on_a_terminal_it_is_asked_and_lines_end_between_words() {
     assert!(text.contains("saved to ") && std::fs::read_to_string(&file).unwrap().contains(story));
     let plain = without_escapes(&text);
     for line in plain.split("\r\n") {
-        // Paths have no place to end a line.
-        assert!(line.chars().count() <= 40 || line.contains('/'), "{line:?} of {plain}");
+        // Paths have no place to end a line, and bars are not lines.
+        let exempt = line.contains(['/', '░', '█']);
+        assert!(exempt || line.chars().count() <= 40, "{line:?} of {plain}");
     }
     // /help goes on below its second column, and an answer is followed by an empty line.
     assert!(plain.contains("\r\n                 "), "{plain}");

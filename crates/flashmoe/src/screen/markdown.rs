@@ -403,7 +403,7 @@ mod tests {
             "#hashtag",
             "-5 and -x",
             "1.5 or 1)x",
-            "``` inline ``` code? no`",
+            "``` inline `` code? no",
             "\\( x \\)",
             "* ",
             long.trim_end(),

@@ -181,6 +181,10 @@ impl Wrap {
 
     fn write_blanks(&mut self) {
         let blanks = std::mem::take(&mut self.blanks);
+        let next = self.word.first().map_or(Style::PLAIN, |&(style, _)| style);
+        if blanks > 0 && next != self.current {
+            self.set_style(Style::PLAIN);
+        }
         self.out.extend(std::iter::repeat_n(' ', blanks));
         self.column += blanks;
     }

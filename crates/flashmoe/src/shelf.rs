@@ -1,8 +1,8 @@
 //! Models that no hub brought: in folders of the user (`--models-dir`, the working folder), of LM Studio and of ollama.
 //!
 //! A folder is looked through to a small depth for GGUF files and checkpoints; each is opened, which reads headers
-//! alone, so that only what can be run is offered. Models are found again by what is shown: a path, a file's name without its
-//! ending, a folder's name, or ollama's `NAME:TAG`.
+//! alone, so that only what can be run is offered. Models are found again by what is shown: a path, a file's name
+//! without its ending, a folder's name, or ollama's `NAME:TAG`.
 
 use std::fs;
 use std::io::Read;

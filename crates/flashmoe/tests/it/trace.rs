@@ -33,7 +33,7 @@ fn a_recording_does_not_depend_on_chunks_and_holds_every_expert_of_a_full_pool()
     let parts = record(folder.path(), "parts", &["--prefill-chunk", "7", "--slots", "floor"]);
     assert_eq!(std::fs::read(&whole).unwrap(), std::fs::read(parts).unwrap());
     let replayed = rows(&["trace", "replay", &whole, "--slots", "100", "-o", "json"]);
-    for policy in ["LRU %", "LFU %", "LFRU %", "Belady %"] {
+    for policy in ["lru_percent", "lfu_percent", "lfru_percent", "belady_percent"] {
         assert!(replayed[0][policy].as_f64().unwrap() > 90.0, "{}", replayed[0]);
     }
     let stats = rows(&["trace", "stats", &whole, "-o", "json"]);
@@ -67,7 +67,7 @@ fn foreign_traces_are_read_and_broken_ones_named() {
     std::fs::write(&csv, text).unwrap();
     let csv = csv.to_str().unwrap();
     let replayed = rows(&["trace", "replay", csv, "--slots", "50", "-o", "json"]);
-    assert_eq!(replayed[0]["LRU %"], 100.0);
+    assert_eq!(replayed[0]["lru_percent"], 100.0);
     let lines = folder.path().join("trace.jsonl");
     std::fs::write(&lines, "{\"tok\": 1, \"layers\": [[1, 2], [3, 0]]}\n").unwrap();
     let lines = lines.to_str().unwrap();

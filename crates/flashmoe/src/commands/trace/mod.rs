@@ -64,7 +64,7 @@ fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value
             rows.push(object(json!({
                 "trace": name,
                 "slots": slots,
-                "% of experts": percent,
+                "of experts %": percent,
                 "LRU %": under(PolicyKind::Lru),
                 "LFU %": under(PolicyKind::Lfu),
                 "LFRU %": under(PolicyKind::DecayedLfru),

@@ -342,6 +342,11 @@ impl Configuration {
             let found = "has no type (rope_type), so that it does not say what it means";
             return Err(self.invalid(&keys::ROPE_SCALING, found));
         }
+        let bases = [self.stated(&keys::INNER_ROPE_THETA)?, self.stated(&keys::ROPE_THETA)?];
+        if self.stated(&keys::ROPE_PARAMETERS)?.is_some() && bases == [None, None] {
+            let found = "has no rope_theta, so that it does not say what it means";
+            return Err(self.invalid(&keys::ROPE_PARAMETERS, found));
+        }
         let stretches = keys::stretching().into_iter().find(|key| !self.values(&**key).is_empty());
         match (kind, stretches) {
             (None | Some("default"), Some(key)) => {

@@ -54,6 +54,7 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
         kv_type: KvType::F16,
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
+        round_tokens: 1,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).map_err(|error| told(&error))?;
@@ -94,6 +95,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         shared: None,
         // `no_panic` finds the first one.
         panics: usize::MAX,
+        drafting: None,
         log: Log::default(),
     };
     EngineWorker::start(engine, Arc::new(language), options).expect("a worker starts")

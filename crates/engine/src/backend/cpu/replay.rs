@@ -2,8 +2,8 @@
 //!
 //! A recurrent state cannot be rolled back, so a round leaves it at the last token before. The round runs on a copy,
 //! one layer's at a time, and what it fed to the rule lies here; the next batch of the sequence applies the tokens that
-//! were kept before its own, by the same call and so with the same bits. A round reads and writes a state once, whatever
-//! its tokens are; 35B-A3B takes 66 KB a token and layer for it.
+//! were kept before its own, by the same call and so with the same bits. A round reads and writes a state once,
+//! whatever its tokens are; 35B-A3B takes 66 KB a token and layer for it.
 
 use kernels::DeltaInputs;
 

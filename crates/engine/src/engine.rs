@@ -188,8 +188,8 @@ impl Engine {
         self.backend.keep_first(sequence, tokens)
     }
 
-    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::sequences_mut`]). No other may be in
-    /// progress, but those put aside.
+    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::sequences_mut`]). No other
+    /// may be in progress, except suspended ones.
     ///
     /// # Errors
     /// A batch that the plan does not allow.

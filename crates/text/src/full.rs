@@ -74,6 +74,9 @@ pub struct Fitted<T> {
     pub dropped: usize,
 }
 
+/// Makes a prompt of messages, within a limit.
+pub type Render<'a, T> = dyn FnMut(&[Message], EncodeLimit<'_>) -> Result<T, TextError> + 'a;
+
 /// The prompt that `render` makes of `messages` within `limit`, whose tokens are the context.
 ///
 /// With [`OnFull::DropOldest`] a prompt that leaves no room for its answer is made without its oldest turns. The last
@@ -86,7 +89,7 @@ pub fn fit<T>(
     messages: &[Message],
     room: Room,
     limit: EncodeLimit<'_>,
-    render: &mut dyn FnMut(&[Message], EncodeLimit<'_>) -> Result<T, TextError>,
+    render: &mut Render<'_, T>,
 ) -> Result<Fitted<T>, TextError> {
     let whole = |prompt| Fitted { prompt, dropped: 0 };
     let turns = Turns::of(messages);

@@ -1,5 +1,5 @@
-//! Goal: a change of how operations become launches changes no launch. Method: every launch of prompts, of an answer and
-//! of several answers of each golden net is written to the file that `FLASHMOE_LAUNCHES` names, by two builds on one
+//! Goal: a change of how operations become launches changes no launch. Method: every launch of prompts, an answer and
+//! several answers of each golden net is written to the file that `FLASHMOE_LAUNCHES` names, by two builds on one
 //! machine, and the files are compared (`cargo test --test gpu launches -- --ignored`). All experts have slots: what is
 //! launched where some are missing depends on when reads end.
 

@@ -161,7 +161,8 @@ struct Form {
 
 impl Form {
     /// The first row that the token at `position` sees, and the first block that has one. There are as many blocks for
-    /// every token behind the first ones, so that launches of steps are alike; a block without a visible position adds zero.
+    /// every token behind the first ones, so that launches of steps are alike; a block without a visible position adds
+    /// zero.
     fn seen(&self) -> String {
         match self.sinks {
             true => format!(

@@ -165,8 +165,8 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
     (source, body)
 }
 
-/// The end of a kernel that prepares heads of one token: of a query `number` goes to `query[at]`, keys and values go from
-/// `row` to the cache. `of_query`, `of_key` and `other` say which head the workgroup has.
+/// The end of a kernel that prepares heads of one token: of a query `number` goes to `query[at]`, keys and values go
+/// from `row` to the cache. `of_query`, `of_key` and `other` say which head the workgroup has.
 pub(super) fn store(cache: Cache, at: &str, number: &str) -> String {
     let (per, pack) = match cache {
         Cache::F32 => (1, "bitcast<u32>(row[lid])"),

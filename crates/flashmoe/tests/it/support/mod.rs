@@ -40,8 +40,8 @@ pub(crate) fn golden_copy(case: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, model)
 }
 
-/// The demo model's configuration with four layers of 16 experts, whose hidden and inner sizes are `width`, as a file in
-/// `folder`.
+/// The demo model's configuration with four layers of 16 experts, whose hidden and inner sizes are `width`, as a file
+/// in `folder`.
 pub(crate) fn demo_shape(folder: &Path, width: usize) -> PathBuf {
     let demo = golden().join("../../models/demo/config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(demo).unwrap()).unwrap();

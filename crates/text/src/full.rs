@@ -75,7 +75,7 @@ pub struct Fitted<T> {
 }
 
 /// Makes a prompt of messages, within a limit.
-pub type Render<'a, T> = dyn FnMut(&[Message], EncodeLimit<'_>) -> Result<T, TextError> + 'a;
+pub type RenderTurns<'a, T> = dyn FnMut(&[Message], EncodeLimit<'_>) -> Result<T, TextError> + 'a;
 
 /// The prompt that `render` makes of `messages` within `limit`, whose tokens are the context.
 ///
@@ -89,7 +89,7 @@ pub fn fit<T>(
     messages: &[Message],
     room: Room,
     limit: EncodeLimit<'_>,
-    render: &mut Render<'_, T>,
+    render: &mut RenderTurns<'_, T>,
 ) -> Result<Fitted<T>, TextError> {
     let whole = |prompt| Fitted { prompt, dropped: 0 };
     let turns = Turns::of(messages);

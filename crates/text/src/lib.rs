@@ -43,7 +43,7 @@ pub use clock::date;
 pub use control::{ControlToken, ControlTokens};
 pub use decode::DecodeStream;
 pub use error::TextError;
-pub use full::{Fitted, OnFull, Room, fit};
+pub use full::{Fitted, OnFull, RenderTurns, Room, fit};
 pub use ids::EncodeLimit;
 pub use language::{ChatPrompt, Language, LanguageError, dialect};
 pub use least::TextLimit;

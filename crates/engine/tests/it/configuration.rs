@@ -262,10 +262,10 @@ impl Tried {
 }
 
 /// A key of the table or of a file alone, the file, the pointer to its object, and its name.
-type Spot = (Option<Box<dyn AnyKey>>, &'static str, String, String);
+type Occurrence = (Option<Box<dyn AnyKey>>, &'static str, String, String);
 
 /// Every key of the table at every place, and every other key that a file has there.
-fn spots(checkpoint: &Checkpoint) -> Vec<Spot> {
+fn spots(checkpoint: &Checkpoint) -> Vec<Occurrence> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for key in keys::all() {

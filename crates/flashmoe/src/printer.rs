@@ -1,7 +1,7 @@
 //! Tokens of an answer to text: thinking set apart from the answer, stop strings held back.
 //!
-//! On a terminal, thinking is dim under a heading. Anywhere else only the answer goes out, unless both are asked for: then
-//! thinking has an opening and a closing mark. How text looks is [`Screen`]'s.
+//! On a terminal, thinking is dim under a heading. Anywhere else only the answer goes out, unless both are asked for:
+//! then thinking has an opening and a closing mark. How text looks is [`Screen`]'s.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;

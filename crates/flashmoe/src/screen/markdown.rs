@@ -2,8 +2,8 @@
 //! quotations behind a bar.
 //!
 //! What a marker means may depend on what follows: a star begins bold text only if another one ends it. So text is held
-//! from a marker to its end, but no longer than to the end of the line or [`HELD_MAX`] bytes; a marker without its end is
-//! text. Whatever pieces a text comes in, the same is shown. Tables and formulas stay as they are.
+//! from a marker to its end, but no longer than to the end of the line or [`HELD_MAX`] bytes; a marker without its end
+//! is text. Whatever pieces a text comes in, the same is shown. Tables and formulas stay as they are.
 
 use super::ends::{End, HELD_MAX, code_end, emphasis_end};
 use super::wrap::{Style, Wrap};
@@ -417,7 +417,8 @@ mod tests {
 
     const EVERYTHING: &str = "# Title with `code`\n\nSome **bold text**, *italic*, ***both*** and `code` in a rather \
         long line that goes on.\n\n- one **two**\n  - three `x**y`\n10. ten\n\n> quoted **so** and more words here\n\n\
-        ```python\ndef f(*a, **k):\n    return \"\"\"`x`\"\"\"\n```\n\n| a | b |\n|--|--|\n***\n5*3, 2**8, **open and `open\n\
+        ```python\ndef f(*a, **k):\n    return \"\"\"`x`\"\"\"\n```\n\n| a | b |\n|--|--|\n***\n\
+        5*3, 2**8, **open and `open\n\
         中文**粗体**字\\*。`";
 
     #[test]

@@ -21,7 +21,8 @@ pub(crate) fn logprob_entries(tokens: &[TokenLogprob]) -> Vec<Value> {
     tokens.iter().map(entry).collect()
 }
 
-/// `timings`: counts, milliseconds and tokens per second of prompt and answer; `dropped_turns` where turns were left out.
+/// `timings`: counts, milliseconds and tokens per second of prompt and answer; `dropped_turns` where turns
+/// were left out.
 pub(crate) fn timings_json(finish: &Finish) -> Value {
     let usage = &finish.usage;
     let computed = usage.prompt.saturating_sub(usage.cached);

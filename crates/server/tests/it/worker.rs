@@ -371,10 +371,12 @@ fn a_full_context_goes_on_without_its_oldest_turns_where_that_is_asked_for() {
     let counted = worker.prepare(&asked, counting).unwrap_err();
     assert!(matches!(counted, PrepareError::TooLong { prompt, .. } if prompt > 300), "{counted}");
     // What cannot be dropped does not fit: the figures are its own.
-    let long = long_text(200);
+    let long = long_text(100);
     let mut last = conversation(SYSTEM, &["Hi.", "Hi.", &long]);
     last.on_full = Some(OnFull::DropOldest);
     let refused = worker.prepare(&last, Preparing::PATIENT).unwrap_err();
-    let figures = matches!(refused, PrepareError::LastTurnTooLong { prompt, context: 300, counted: true } if prompt > 300);
-    assert!(figures && refused.to_string().contains("the last turn alone"), "{refused}");
+    let PrepareError::LastTurnTooLong { prompt, context: 300, counted: true } = refused else {
+        panic!("{refused}");
+    };
+    assert!(prompt > 300 && refused.to_string().contains("the last turn alone"), "{refused}");
 }

@@ -149,8 +149,11 @@ impl Chat<'_> {
         let messages = self.conversation.messages();
         // What cannot be counted now is refused with the next message.
         let Ok(used) = self.terminal.prompt_tokens(self.think, messages) else { return };
-        if used * 100 >= context * GAUGE_PERCENT {
-            say(&self.used(used));
+        let ends_here = used >= context && self.terminal.on_full == OnFull::Stop;
+        match self.used(used) {
+            told if ends_here => say(&format!("{told}: {WAYS_ON}")),
+            told if used * 100 >= context * GAUGE_PERCENT => say(&told),
+            _ => {}
         }
     }
 

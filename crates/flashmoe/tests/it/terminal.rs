@@ -588,6 +588,11 @@ fn on_a_terminal_it_is_asked_and_lines_end_between_words() {
         let exempt = line.contains(['/', '░', '█']);
         assert!(exempt || line.chars().count() <= 40, "{line:?} of {plain}");
     }
+    // Who comes to the demo model knows that it is one.
+    assert!(
+        plain.replace("\r\n", " ").contains("A demo of 44 million weights answers here"),
+        "{plain}"
+    );
     // /help goes on below its second column, and an answer is followed by an empty line.
     assert!(plain.contains("\r\n                 "), "{plain}");
     assert!(plain.contains("--max-tokens\r\n\r\n"), "{plain}");

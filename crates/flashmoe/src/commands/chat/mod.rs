@@ -14,6 +14,7 @@ use text::{Message, OnFull, Role};
 
 use crate::account::Account;
 use crate::arguments::{ByteSize, RunArguments};
+use crate::examples::Examples;
 use crate::failure::{Failure, in_words};
 use crate::progress::{complain, say, say_entry};
 use crate::terminal::{Answered, Terminal, TooLong};
@@ -38,7 +39,7 @@ pub(crate) fn chat(
     let conversation = Conversation::new(arguments.system.as_deref());
     let mut input = Input::open()?;
     if input.is_terminal() {
-        banner(terminal);
+        banner(terminal)?;
     }
     // What is typed on a terminal stands apart from the answer before it.
     let spaced = input.is_terminal() && std::io::stdout().is_terminal();
@@ -50,13 +51,18 @@ pub(crate) fn chat(
 }
 
 /// What is talked to, and how to get on.
-fn banner(terminal: &Terminal) {
+fn banner(terminal: &Terminal) -> Result<()> {
     let plan = &terminal.plan;
     let name = crate::models::short_name(&plan.arguments.model);
     let device = plan.device.as_ref().map_or("the processor", |device| &device.info.name);
     let (context, memory) = (plan.backend.context, ByteSize(plan.total_bytes()));
     say(&format!("{name} · context of {context} tokens · {memory} of memory · on {device}"));
+    let about = Examples::of(&plan.checkpoint)?.about;
+    if !about.is_empty() {
+        say(&about);
+    }
     say("/help lists the commands, Ctrl-C stops an answer, /bye leaves");
+    Ok(())
 }
 
 /// A conversation and what it is held with.

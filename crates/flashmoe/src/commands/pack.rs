@@ -109,7 +109,7 @@ fn check_model(source: &Checkpoint) -> Result<()> {
         expert_shapes(source, &config)?;
         catalog.check_content()
     };
-    Ok(checked().map_err(Failure::engine).with_context(|| source.root.display().to_string())?)
+    checked().map_err(Failure::engine).with_context(|| source.root.display().to_string())
 }
 
 fn step(bar: &mut Progress, interrupt: &Interrupt, state: PackProgress) -> ControlFlow<()> {

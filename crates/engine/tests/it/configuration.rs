@@ -261,37 +261,33 @@ impl Tried {
     }
 }
 
-/// A key of the table or of a file alone, the file, the pointer to its object, and its name.
-type Occurrence = (Option<Box<dyn AnyKey>>, &'static str, String, String);
+/// A key at a place of a model's files.
+struct Tryout {
+    key: Option<Box<dyn AnyKey>>,
+    file: &'static str,
+    pointer: String,
+    name: String,
+}
 
 /// Every key of the table at every place, and every other key that a file has there.
-fn spots(checkpoint: &Checkpoint) -> Vec<Occurrence> {
+fn tryouts(checkpoint: &Checkpoint) -> Vec<Tryout> {
     let mut all = Vec::new();
-    let mut known = HashSet::new();
-    for key in keys::all() {
-        let (file, pointers) = objects(checkpoint, key.place());
-        let name = key.name().to_owned();
-        for pointer in &pointers {
-            known.insert((file, pointer.clone(), name.clone()));
-        }
-        let last = pointers.len().saturating_sub(1);
-        let mut key = Some(key);
-        for (index, pointer) in pointers.into_iter().enumerate() {
-            let again = || {
-                keys::all().into_iter().find(|it| {
-                    (it.name(), it.place())
-                        == key.as_ref().map(|key| (key.name(), key.place())).unwrap()
-                })
-            };
-            let this = if index == last { key.take() } else { again() };
-            all.push((this, file, pointer, name.clone()));
-        }
+    for number in 0..keys::all().len() {
+        let key = || keys::all().swap_remove(number);
+        let (file, pointers) = objects(checkpoint, key().place());
+        all.extend(pointers.into_iter().map(|pointer| {
+            let (key, name) = (key(), key().name().to_owned());
+            Tryout { key: Some(key), file, pointer, name }
+        }));
     }
+    let at = |it: &Tryout| (it.file, it.pointer.clone(), it.name.clone());
+    let mut known: HashSet<_> = all.iter().map(at).collect();
     for place in [Place::Root, Place::Text, Place::Rope] {
         for (pointer, object) in checkpoint.config.places(place) {
             for name in object.keys() {
-                if known.insert(("config.json", pointer.clone(), name.clone())) {
-                    all.push((None, "config.json", pointer.clone(), name.clone()));
+                let (file, pointer, name) = ("config.json", pointer.clone(), name.clone());
+                if known.insert((file, pointer.clone(), name.clone())) {
+                    all.push(Tryout { key: None, file, pointer, name });
                 }
             }
         }
@@ -305,7 +301,8 @@ fn try_every_value(model: &Path) -> Tried {
     let right = meaning(folder.path()).unwrap();
     let family = checkpoint.config.supported_family().unwrap();
     let mut tried = Tried { family: format!("{family:?}"), ..Tried::default() };
-    for (number, (key, file, pointer, name)) in spots(&checkpoint).into_iter().enumerate() {
+    for (number, tryout) in tryouts(&checkpoint).into_iter().enumerate() {
+        let Tryout { key, file, pointer, name } = tryout;
         let path = folder.path().join(file);
         let (existed, json) = (path.exists(), read(&path));
         let of = |value: Option<&Value>| {

@@ -2,13 +2,15 @@
 //!
 //! The page of the server shows both before a conversation begins. A model without the file has no examples.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use server::work::Example;
 use store::format::{Checkpoint, SourceKind};
+use store::io::platform::{Links, read_regular};
 use store::shown;
 
 use crate::failure::Failure;
@@ -59,26 +61,20 @@ impl Examples {
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let file = match std::fs::File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self::default());
-            }
-            Err(error) => {
-                return Err(Failure::io(error)).context(shown::path(path).to_string());
-            }
-        };
         let place = || shown::path(path).to_string();
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_string(&mut text)
-            .map_err(Failure::io)
-            .with_context(place)?;
         let wrong = |problem: String| Failure::model(anyhow::anyhow!("{}: {problem}", place()));
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(format!("has more than {FILE_BYTES_MAX} bytes")).into());
-        }
-        let file: File = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let bytes = match read_regular(path, Links::Followed, FILE_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(wrong(format!("has more than {FILE_BYTES_MAX} bytes")).into());
+            }
+            Err(error) => return Err(Failure::io(error)).with_context(place),
+        };
+        // A list is refused: serde would take it for the fields in order.
+        let object: Map<String, Value> =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let file = File::deserialize(object).map_err(|error| wrong(error.to_string()))?;
         if file.examples.len() > EXAMPLES_MAX {
             return Err(wrong(format!("has more than {EXAMPLES_MAX} examples")).into());
         }

@@ -191,9 +191,10 @@ fn first_word(program: &Command, typed: &[OsString]) -> Option<usize> {
     }
 }
 
-/// Whether a command has a flag of this name itself.
+/// Whether a command has a flag of this name itself, or one of its commands has.
 fn has(command: &Command, name: &str) -> bool {
     command.get_arguments().any(|argument| is_named(argument, name))
+        || command.get_subcommands().any(|inner| has(inner, name))
 }
 
 fn is_named(argument: &Arg, name: &str) -> bool {
@@ -276,7 +277,7 @@ mod tests {
         for words in [
             &["bench", "m", "-p", "512"][..],
             &["run", "m", "--", "-ngl"],
-            &["cache", "ls", "x"],
+            &["cache", "ls", "x", "--model", "other"],
             &["--models-dir", "/tmp", "list"],
             &["run", "m", "-m is a flag"],
             &[],

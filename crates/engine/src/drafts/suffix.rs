@@ -77,7 +77,7 @@ mod tests {
         // Followed by 50 after `9 1 2 3 4`, by 60 and then 70 after `1 2 3 4` alone.
         let text = [9, 1, 2, 3, 4, 50, 1, 2, 3, 4, 60, 1, 2, 3, 4, 70, 9, 1, 2, 3, 4];
         assert_eq!(SuffixIndex::default().propose(&text, 2), [50, 1]);
-        assert_eq!(SuffixIndex::default().propose(&text[..14], 3), [60, 1, 2]);
+        assert_eq!(SuffixIndex::default().propose(&text[..15], 3), [60, 1, 2]);
         assert!(SuffixIndex::default().propose(&text[..20], 0).is_empty());
         let short = [1, 2, 3, 7, 1, 2, 3];
         assert!(SuffixIndex::default().propose(&short, 7).is_empty(), "three tokens");

@@ -38,7 +38,7 @@ fn launches_of_several_operations_show_in_no_bit() {
             assert_eq!(found["check"], other[number]["check"], "{found} and {}", other[number]);
         }
     }
-    let launches = |at: usize| rows[at][3]["dispatches/token"].as_f64().unwrap();
+    let launches = |at: usize| rows[at][3]["dispatches_per_token"].as_f64().unwrap();
     assert!(launches(0) < 36.0, "{} launches a token of four layers", launches(0));
     assert!(launches(2) > launches(0), "nothing was missing: {}", launches(2));
 }

@@ -5,6 +5,7 @@ mod ancestor;
 mod bench;
 mod cache;
 mod cgroup;
+mod chat;
 mod check_reads;
 mod deepseek_v4;
 mod demo;

@@ -147,7 +147,7 @@ fn what_only_the_engine_can_know() {
             set(f, "rope_parameters", json!({"rope_type": "longrope"}));
         }),
         ("a stretched rotation without its factor", &["config.json", "factor", "missing"], |f| {
-            set(f, "rope_parameters", json!({"rope_type": "yarn"}));
+            set(f, "rope_parameters", json!({"rope_type": "yarn", "rope_theta": 10000}));
         }),
         ("a rotation of five", &["config.json", "rope_parameters", "5"], |f| {
             set(f, "rope_parameters", json!(5))

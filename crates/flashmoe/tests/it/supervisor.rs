@@ -41,7 +41,8 @@ fn a_supervisor_hears_of_every_turn() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+    let first: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = first["url"].as_str().unwrap().rsplit("http://").next().unwrap().to_owned();
     let mut heard = Vec::new();
     let mut hear = |wanted: &str| {
         let begun = Instant::now();

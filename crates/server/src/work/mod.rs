@@ -7,6 +7,7 @@
 mod active;
 mod answer;
 mod blame;
+mod card;
 mod disk;
 mod guide;
 mod histogram;
@@ -26,12 +27,13 @@ mod status;
 mod step;
 mod worker;
 
+pub use card::{Example, ModelCard};
 pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
-    CallConstraint, Constraint, Conversation, Event, Example, Experts, Finish, FinishReason, Job,
-    JobError, ModelCard, OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal,
-    Ticket, Timings, TokenLogprob, TopLogprob, Usage, Worker,
+    CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
+    OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, Ticket, Timings,
+    TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
 pub use owner::Owner;

@@ -28,6 +28,8 @@ use crate::float::f32_from_f16;
 
 /// Most values of a block.
 pub(crate) const VALUES_MAX: usize = 256;
+/// Below this a scale times any code, and a minimum of sixteen bits, stay finite.
+const SCALE_SAFE: f32 = 1e30;
 
 /// Most groups of a block.
 pub(crate) const GROUPS_MAX: usize = VALUES_MAX / 16;
@@ -220,7 +222,7 @@ impl BlockFormat {
         self.layout().range
     }
 
-    /// True where all numbers of a block are finite: its scales and minima are.
+    /// True where all values of a block are finite.
     ///
     /// # Panics
     ///
@@ -230,8 +232,20 @@ impl BlockFormat {
         assert_eq!(block.len(), bytes, "bytes of a block of {}", self.name());
         let mut unpacked = Unpacked::EMPTY;
         unpack(block, &mut unpacked);
+        let largest = |numbers: &[f32]| {
+            numbers[..values / group].iter().fold(0.0f32, |most, it| most.max(it.abs()))
+        };
         let finite = |numbers: &[f32]| numbers[..values / group].iter().all(|it| it.is_finite());
-        finite(&unpacked.scales) && (range != Minimum || finite(&unpacked.minima))
+        if !finite(&unpacked.scales) || (range == Minimum && !finite(&unpacked.minima)) {
+            return false;
+        }
+        if largest(&unpacked.scales) < SCALE_SAFE {
+            return true;
+        }
+        // A scale of 2^127 (MXFP4) is finite, its products are not.
+        let mut out = [0.0; VALUES_MAX];
+        self.decode(block, &mut out[..values]);
+        out[..values].iter().all(|value| value.is_finite())
     }
 
     /// Decodes one block: `block` is [`Self::bytes`] long, `out` is [`Self::values`] floats.

@@ -46,7 +46,7 @@ fn a_layer_that_takes_longer_than_the_patience_is_alive() {
 fn a_thread_that_is_stuck_is_not_alive() {
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
-    let log = Log::new(Level::Info, move |line| {
+    let log = Log::new(Level::Debug, move |line| {
         if line.text.contains("computed from the start") {
             let _released = held.lock().unwrap().recv();
         }

@@ -496,8 +496,13 @@ fn a_request_says_what_happens_at_a_full_context() {
         ("/api/chat", own("truncate", json!(false)), Some(Stop)),
         ("/api/chat", json!({ "truncate": false, "on_full": "drop-oldest" }), Some(DropOldest)),
     ] {
-        let limit = if path == RESPONSES { "max_output_tokens" } else { "max_tokens" };
-        let extra = merged(extra, own(limit, json!(30)).as_object().unwrap());
+        let mut more = json!({ "model": "scripted" });
+        match path {
+            RESPONSES => more["max_output_tokens"] = json!(30),
+            "/api/chat" => {}
+            _ => more["max_tokens"] = json!(30),
+        }
+        let extra = merged(extra, more.as_object().unwrap());
         let response = serving.post(path, &body(path, extra.clone()));
         assert_eq!(response.status, 200, "{path} {extra}: {}", response.body);
         let conversation = worker.last_conversation();
@@ -511,7 +516,7 @@ fn a_request_says_what_happens_at_a_full_context() {
         assert_eq!(worker.last_job().prompt.dropped_turns, 3 * usize::from(told.is_some()));
     }
     // Both things are said in one header.
-    let both = json!({ "on_full": "drop-oldest", "temprature": 1 });
+    let both = json!({ "model": "scripted", "on_full": "drop-oldest", "temprature": 1 });
     let response = serving.post(CHAT, &body(CHAT, both));
     let told = response.header("x-warning").unwrap();
     assert!(told.contains("temperature?; the context is full"), "{told}");

@@ -72,7 +72,7 @@ echo secret > "$key"
     --cache-disk-reserve 0 > log 2>&1 &
 server=$!
 for _ in $(seq 100); do
-    url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' log || true)
+    url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' log | head -n 1 || true)
     [ -z "$url" ] || break
     sleep 0.1
 done

@@ -174,12 +174,13 @@ fn translate<'a>(
         linear: &described.linear,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());
-    let all: HashSet<&str> = tensors.iter().map(|(_, tensor)| &*tensor.name).collect();
+    let drafts: HashSet<usize> =
+        tensors.iter().filter_map(|(_, tensor)| names::draft(&tensor.name)).collect();
     for (file, tensor) in &tensors {
-        let draft = |layer: &usize| all.contains(&*names::draft(*layer));
-        if let Some(layer) = layers.beyond(&tensor.name).filter(|layer| !draft(layer)) {
+        let beyond = layers.beyond(&tensor.name);
+        if let Some(layer) = beyond.filter(|layer| !drafts.contains(layer)) {
             let found =
-                format!("belongs to a block beyond the trunk without {}", names::draft(layer));
+                format!("belongs to a block beyond the trunk without tensors blk.{layer}.nextn");
             return Err(FormatError::invalid(path(*file), &tensor.name, found, DOWNLOAD_AGAIN));
         }
     }

@@ -153,9 +153,10 @@ pub(super) struct Layers<'a> {
     pub(super) linear: &'a [bool],
 }
 
-/// The tensor that a block beyond the trunk has, which predicts further tokens.
-pub(super) fn draft(layer: usize) -> String {
-    format!("blk.{layer}.nextn.eh_proj.weight")
+/// The block of a tensor that only a block which predicts further tokens has.
+pub(super) fn draft(name: &str) -> Option<usize> {
+    let (layer, rest) = layer(name)?;
+    rest.starts_with("nextn.").then_some(layer)
 }
 
 /// Number of the block that a name belongs to, and what follows.

@@ -290,7 +290,7 @@ fn keys() {
         (
             "a trunk layer in the place of a draft",
             |f| u32_key(f, "qwen3moe.nextn_predict_layers", 1),
-            &["nextn.eh_proj"],
+            &["blk", "nextn"],
         ),
         ("windows", |f| u32_key(f, "qwen3moe.attention.sliding_window", 128), &["sliding_window"]),
         ("sigmoid", |f| u32_key(f, "qwen3moe.expert_gating_func", 2), &["expert_gating_func"]),

@@ -36,7 +36,8 @@ def files_are_served(url):
 def talks(tab, pictures):
     tab.send("What is 255 factored?")
     assert "3 × 5 × 17" in tab.turns()[1][1], tab.turns()
-    assert re.search(r"\d+ tokens · [\d.]+ tok/s · first after .* GB read", tab.inner_text(".figures")), tab.inner_text(".figures")
+    figures = tab.inner_text(".figures").replace("\u00a0", " ")
+    assert re.search(r"\d+ tokens · [\d.]+ tok/s · first after .* GB read", figures), figures
     until(lambda: tab.inner_text("#model") == "demo")
     until(lambda: "most used: layer" in tab.inner_text("#heat-text"))
     tab.new()

@@ -1,5 +1,5 @@
-//! Goal: a chat says what it does, keeps to the terminal's width, and goes on when its context is full. Method: the real
-//! binary with the demo model, with pipes and with somebody who types at a pseudo-terminal.
+//! Goal: a chat says what it does, keeps to the terminal's width, and goes on when its context is full. Method: the
+//! real binary with the demo model, with pipes and with somebody who types at a pseudo-terminal.
 #![cfg(unix)]
 
 use std::io::Write;

@@ -37,4 +37,5 @@ mod templates;
 mod terminal;
 mod tidy;
 mod trace;
+mod typed;
 mod words;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::terminal::{self, command, demo, out};
+use crate::terminal::{self, command, demo};
 
 /// Somebody at a terminal: types a line when the prompt is there, and sees everything.
 fn typed(columns: u16, home: &Path, arguments: &[&str], lines: &[&str]) -> String {

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::SystemTime;
+
+use store::io::Readers;
 
 use crate::error::HubError;
 use crate::name::{ModelName, Quant};
@@ -263,18 +264,12 @@ impl Cache {
     }
 }
 
-/// Writes `bytes` to the file `path`, renamed into place: a link that lies there is replaced and not written through.
+/// Writes `bytes` to the file `path`, and makes its folder.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| HubError::io(folder, "create", error))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = folder.join(format!("{name}.{}.new", process::id()));
-    // What a process of this number left when it was killed.
-    let _ = fs::remove_file(&aside);
-    let written = fs::File::create_new(&aside)
-        .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::rename(&aside, path));
-    written.map_err(|error| HubError::io(path, "write", error))
+    store::io::replace(path, Readers::Others, bytes)
+        .map_err(|error| HubError::io(path, "write", error))
 }
 
 /// Whether `name` means the quantisation `quant` of its repository; without one it means all.

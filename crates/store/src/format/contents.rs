@@ -5,15 +5,15 @@
 //! there is a note of the last time, a file that has its length and times has its sum.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
 use std::hash::Hasher;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::Path;
 
 use twox_hash::XxHash3_64;
 
 use super::{Checkpoint, CheckpointFile, PackInfo};
-use crate::io::platform::{Links, forget_pages, open_no_link, open_regular, private, read_regular};
+use crate::io::platform::{Links, forget_pages, open_regular, read_regular};
+use crate::io::{Readers, replace};
 use crate::shown;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -119,13 +119,8 @@ impl Noted {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        let aside: PathBuf = path.with_extension(format!("{}.new", std::process::id()));
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        let mut file = open_no_link(private(&mut options), &aside)?;
         let lines = self.sums.iter().map(|(identity, sum)| format!("{identity:016x} {sum:016x}\n"));
-        file.write_all(lines.collect::<String>().as_bytes())?;
-        fs::rename(&aside, path)
+        replace(path, Readers::Owner, lines.collect::<String>().as_bytes())
     }
 }
 

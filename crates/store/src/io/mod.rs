@@ -15,6 +15,7 @@ mod mapped;
 pub mod platform;
 mod pread;
 mod queue;
+mod replace;
 mod schedule;
 mod sim;
 #[cfg(target_os = "linux")]
@@ -33,6 +34,7 @@ pub use mapped::MappedFiles;
 pub use platform::open_uncached;
 pub use pread::PreadPool;
 pub use queue::RequestQueue;
+pub use replace::{Readers, replace};
 pub use sim::{
     Fault, FaultPlan, FaultRates, Operation, Simulator, SimulatorCounters, SimulatorView,
 };

@@ -21,6 +21,7 @@ mod streams;
 mod tiled;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use kernels::KvType;
 use kernels::{Activations, Compute, DeltaForm, DeltaShape, MatmulJob, Tokens};
@@ -102,6 +103,8 @@ pub struct CpuBackend {
     /// Where there is latent attention.
     latent: Option<LatentScratch>,
     routing: Routing,
+    /// Time that choosing experts took: of prompts, of answers.
+    routing_time: [Duration; 2],
     /// Where there are rounds, and delta layers.
     round: Option<RoundScratch>,
     /// Whether the batch is a step of answers, whose runs of several tokens are rounds.
@@ -145,6 +148,7 @@ impl CpuBackend {
             dense: DenseScratch::new(&config, &options),
             latent: LatentScratch::new(&config, &options),
             routing: Routing::default(),
+            routing_time: [Duration::ZERO; 2],
             round: RoundScratch::new(&config, &options),
             answers: false,
             projected: vec![0.0; tokens * config.hidden],
@@ -347,7 +351,11 @@ impl Backend for CpuBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        self.experts.counters()
+        let mut counters = self.experts.counters();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let [prefill, decode] = self.routing_time.map(micros);
+        (counters.prefill.routing_us, counters.decode.routing_us) = (prefill, decode);
+        counters
     }
 
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {

@@ -55,6 +55,7 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).map_err(|error| told(&error))?;

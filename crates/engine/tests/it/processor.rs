@@ -38,6 +38,7 @@ pub(crate) fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: ROUND_TOKENS,
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();

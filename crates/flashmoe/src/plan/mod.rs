@@ -131,6 +131,10 @@ const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
 const PAGES_SHARE: f64 = 0.1;
 /// Usual prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
+/// Cache of rows of n-grams, for each table: this part of the budget, within these bounds. A token needs a few rows,
+/// and those that come again are few: memory does more for experts.
+const ROW_CACHE_PART: u64 = 64;
+const ROW_CACHE_BOUNDS: (u64, u64) = (1 << 20, 256 << 20);
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
 
@@ -490,6 +494,7 @@ fn backend_options(
             DraftChoice::Off => 1,
             DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
         },
+        row_cache: (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1),
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {

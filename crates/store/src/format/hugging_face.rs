@@ -72,6 +72,7 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         chat_template: sidecar.chat_template,
         tensors: found.tensors,
         experts: found.experts,
+        row_tables: found.row_tables,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,

@@ -4,8 +4,10 @@ use kernels::{Activations, KvType};
 
 use super::compressed::CompressedScratch;
 use super::dense::DenseScratch;
+use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
+use super::ngrams::NgramRows;
 use super::registers::Registers;
 use super::replay::{ReplayShape, RoundScratch};
 use super::state::layout;
@@ -26,6 +28,8 @@ pub struct Requirements {
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,
+    /// Rows of n-grams: those of a batch, buffers of their reads, and caches.
+    pub rows: u64,
 }
 
 impl CpuOptions {
@@ -53,7 +57,7 @@ impl Requirements {
         let layout = layout(config, options);
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
-        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+        let streams = config.streams();
         let activations = Registers::bytes(config, tokens)
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
@@ -61,6 +65,7 @@ impl Requirements {
             + CompressedScratch::bytes(config, options)
             + DenseScratch::bytes(config, options)
             + LatentScratch::bytes(config, options)
+            + IndexScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + RoundScratch::bytes(config, options)
@@ -75,6 +80,7 @@ impl Requirements {
             recurrent: ((options.sequences + options.snapshots) * layout.state_bytes() + rounds)
                 as u64,
             activations: activations as u64,
+            rows: NgramRows::bytes(config, options),
         }
     }
 

@@ -130,6 +130,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: setting.drafting.as_ref().map_or(1, |_| ROUND_TOKENS),
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();

@@ -39,16 +39,24 @@ pub struct NgramConfig {
     pub heads: usize,
     /// Taps of the convolution.
     pub kernel: usize,
-    /// Sizes of the parts of a table are the primes from here on.
-    pub base: u64,
-    /// The rows of a table are a multiple of it.
-    pub divisor: u64,
     /// Tensors of a table.
     pub parts: usize,
-    /// Seed of the hash.
-    pub seed: u64,
+    /// The hash of each layer.
+    pub hashes: Vec<NgramHash>,
+}
+
+/// What hashes are made from.
+struct Seed {
+    vocabulary: usize,
+    tokens: usize,
+    heads: usize,
+    /// Sizes of the parts of a table are the primes from here on.
+    base: u64,
+    /// The rows of a table are a multiple of it.
+    divisor: u64,
+    seed: u64,
     /// The token before which n-grams do not look.
-    pub end: u32,
+    end: u32,
 }
 
 impl NgramConfig {
@@ -59,6 +67,10 @@ impl NgramConfig {
         layers.dedup();
         if layers.is_empty() {
             return Ok(None);
+        }
+        if layers.len() > LAYERS_MAX {
+            let found = format!("{} layers exceed the limit of {LAYERS_MAX}", layers.len());
+            return Err(from.invalid(&keys::PLE_LAYER_IDS, found));
         }
         let kernel = match from.get(&keys::PLE_CONV_KERNEL_SIZE)? {
             Some(kernel) => kernel,
@@ -72,17 +84,23 @@ impl NgramConfig {
             }
             None => return Err(from.invalid(&keys::NGRAM_EOS_TOKEN_ID, "missing")),
         };
-        Ok(Some(Self {
-            layers: layers.into_iter().map(|number| number - 1).collect(),
-            width: from.required(&keys::PLE_EMBED_DIM)?,
+        let seed = Seed {
+            vocabulary: from.required(&keys::VOCAB_SIZE)?,
             tokens: from.required(&keys::NGRAM_SIZE)?,
             heads: from.required(&keys::HEADS_PER_NGRAM)?,
-            kernel,
             base: from.required(&keys::NGRAM_VOCAB_SIZE_BASE)? as u64,
             divisor: from.required(&keys::NGRAM_VOCAB_DIVISOR)? as u64,
-            parts: from.required(&keys::SPLIT_NGRAM_PARTS)?,
             seed: from.required(&keys::NGRAM_SEED)? as u64,
             end,
+        };
+        Ok(Some(Self {
+            hashes: (0..layers.len()).map(|place| NgramHash::new(&seed, place)).collect(),
+            layers: layers.into_iter().map(|number| number - 1).collect(),
+            width: from.required(&keys::PLE_EMBED_DIM)?,
+            tokens: seed.tokens,
+            heads: seed.heads,
+            kernel,
+            parts: from.required(&keys::SPLIT_NGRAM_PARTS)?,
         }))
     }
 
@@ -93,9 +111,6 @@ impl NgramConfig {
         from: &Configuration,
     ) -> Result<(), FormatError> {
         let wrong = |found| Err(from.invalid(&keys::PLE_LAYER_IDS, found));
-        if self.layers.len() > LAYERS_MAX {
-            return wrong(format!("{} layers exceed the limit of {LAYERS_MAX}", self.layers.len()));
-        }
         for &layer in &self.layers {
             match layers.get(layer) {
                 None => return wrong(format!("{} of {} layers", layer + 1, layers.len())),
@@ -154,16 +169,17 @@ pub struct NgramHash {
 }
 
 impl NgramHash {
-    /// The hash of the layer with number `place` among those of `config`, over ids below `vocabulary`.
-    pub fn new(config: &NgramConfig, vocabulary: usize, place: usize) -> Self {
-        let half = (((1 << 63) - 1) / vocabulary as u64 / 2).max(1);
+    /// The hash of the layer with number `place` among those that look rows up.
+    fn new(config: &Seed, place: usize) -> Self {
+        let half = (((1 << 63) - 1) / config.vocabulary as u64 / 2).max(1);
         let seed = config.seed.wrapping_add(LAYER_SEED * place as u64);
         let multiplier = |index: usize| {
             let state = seed.wrapping_add(GAMMA.wrapping_mul(index as u64 + 1));
             2 * (split_mix(state) % half) + 1
         };
         let primes = (config.base..).filter(|&number| is_prime(number));
-        let sizes: Vec<u64> = primes.skip(place * config.rows()).take(config.rows()).collect();
+        let heads = (config.tokens - 1) * config.heads;
+        let sizes: Vec<u64> = primes.skip(place * heads).take(heads).collect();
         let mut rows = 0;
         let offsets = sizes.iter().map(|size| {
             rows += size;
@@ -177,6 +193,11 @@ impl NgramHash {
             heads: config.heads,
             end: config.end,
         }
+    }
+
+    /// Rows of the table.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// Appends the rows of a token. `before` gives the token so many places before it, from 1 on; `None` before the
@@ -252,7 +273,7 @@ impl NgramLayer {
     ) -> Result<Self, EngineError> {
         let name = |part: &str| format!("{prefix}.ple.{part}");
         let place = shape.place(layer).expect("a layer that looks rows up");
-        let hash = NgramHash::new(shape, config.vocabulary, place);
+        let hash = &shape.hashes[place];
         let (wide, norm) = (config.streams() * config.hidden, VectorRole::Norm);
         let numbers = |part: &str| name(&format!("ple_embedding.{part}"));
         catalog.numbers(&numbers("layer_multipliers"), &hash.multipliers)?;
@@ -299,19 +320,20 @@ pub fn taps(shape: &NgramConfig, position: usize) -> impl Iterator<Item = (usize
 mod tests {
     use super::*;
 
-    fn released() -> NgramConfig {
-        NgramConfig {
-            layers: vec![1],
-            width: 2560,
+    const END: u32 = 248_044;
+
+    /// The hash of a layer of the release, if it had several.
+    fn released(place: usize) -> NgramHash {
+        let seed = Seed {
+            vocabulary: 248_320,
             tokens: 3,
             heads: 8,
-            kernel: 4,
             base: 20_000_000,
             divisor: 128,
-            parts: 128,
             seed: 1234,
-            end: 248_044,
-        }
+            end: END,
+        };
+        NgramHash::new(&seed, place)
     }
 
     /// Rows of each token of a sequence.
@@ -328,7 +350,7 @@ mod tests {
     /// The constants of the release, and rows that the reference computes with them.
     #[test]
     fn constants_and_rows_are_those_of_the_release() {
-        let hash = NgramHash::new(&released(), 248_320, 0);
+        let hash = released(0);
         assert_eq!(hash.multipliers, [23_703_573_157_769, 20_109_073_645_365, 8_052_911_324_071]);
         assert_eq!((hash.sizes[0], hash.sizes[15]), (20_000_003, 20_000_171));
         assert_eq!((hash.offsets[0], hash.offsets[1], hash.rows), (0, 20_000_003, 320_001_536));
@@ -347,9 +369,8 @@ mod tests {
     /// An end hides what is before it from later tokens, not from itself.
     #[test]
     fn n_grams_do_not_look_before_an_end() {
-        let hash = NgramHash::new(&released(), 248_320, 0);
-        let end = released().end;
-        let [a, b] = [[7, 8, end, 9, 10], [5, 6, end, 9, 10]].map(|ids| rows(&hash, &ids));
+        let hash = released(0);
+        let [a, b] = [[7, 8, END, 9, 10], [5, 6, END, 9, 10]].map(|ids| rows(&hash, &ids));
         assert_ne!(a[2], b[2]);
         assert_eq!(a[3..], b[3..]);
         assert_eq!(a[3], rows(&hash, &[9])[0]);
@@ -358,14 +379,23 @@ mod tests {
     /// Another layer has primes and multipliers of its own.
     #[test]
     fn layers_have_constants_of_their_own() {
-        let [first, second] = [0, 1].map(|place| NgramHash::new(&released(), 248_320, place));
+        let [first, second] = [0, 1].map(released);
         assert!(second.sizes[0] > first.sizes[15]);
         assert_ne!(first.multipliers, second.multipliers);
     }
 
     #[test]
     fn taps_are_as_far_apart_as_n_grams_are_long() {
-        let all = |position| taps(&released(), position).collect::<Vec<_>>();
+        let shape = NgramConfig {
+            layers: vec![1],
+            width: 2560,
+            tokens: 3,
+            heads: 8,
+            kernel: 4,
+            parts: 128,
+            hashes: vec![released(0)],
+        };
+        let all = |position| taps(&shape, position).collect::<Vec<_>>();
         assert_eq!(all(2), [(3, 2)]);
         assert_eq!(all(7), [(1, 1), (2, 4), (3, 7)]);
         assert_eq!(all(10), [(0, 1), (1, 4), (2, 7), (3, 10)]);

@@ -103,6 +103,11 @@ impl SideLayout {
         ring.map_or(0..0, |ring| ring.range())
     }
 
+    /// Bytes of a page's index keys.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.indexed * PAGE_TOKENS / self.unit * self.key_bytes
+    }
+
     /// Where index keys of a layer lie in a page: those of its units `units`.
     pub(crate) fn keys(&self, layer: usize, units: Range<usize>) -> Range<usize> {
         let start = self.keys[layer];

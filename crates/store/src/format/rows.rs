@@ -52,6 +52,12 @@ pub(crate) const MODEL_TENSORS: [&str; 3] = [
     "hyper_connection_mixer.input_mix_weight_up",
 ];
 
+/// The norm by which files tell whether the family's norms are stored around zero, and its name.
+pub(crate) fn norm_that_tells(tensors: &BTreeMap<String, Tensor>) -> Option<(&str, &Tensor)> {
+    let (name, norm) = tensors.get_key_value("layers.0.attn_hyper_connection.hc_norm")?;
+    Some((name, norm))
+}
+
 /// A table whose rows are looked up by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowTable {

@@ -10,8 +10,6 @@
 
 mod cache;
 mod shared;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -265,8 +265,9 @@ impl CpuBackend {
         let row = shape.kv_type.bytes_of_head(shape.head_dim);
         let [keys, values] = &mut scratch.gathered;
         let chosen = scratch.chosen.iter().map(|&it| it as usize * unit..(it as usize + 1) * unit);
+        let tail = Some(tail..position + 1).filter(|positions| !positions.is_empty());
         let mut filled = 0;
-        for positions in chosen.chain(std::iter::once(tail..position + 1)) {
+        for positions in chosen.chain(tail) {
             let block = &blocks[positions.start / BLOCK_TOKENS];
             let (from, to) = (positions.start % BLOCK_TOKENS, filled % BLOCK_TOKENS);
             let start = filled / BLOCK_TOKENS * shape.block_bytes();

@@ -44,10 +44,10 @@ impl NgramRows {
             let found = format!("{} stores of rows for {}", stores.len(), ngrams.layers.len());
             return Err(EngineError::Request(found));
         }
-        let sources = ngrams.layers.iter().zip(stores).enumerate();
-        let sources = sources.map(|(place, (&layer, store))| NgramSource {
+        let layers = ngrams.layers.iter().zip(&ngrams.hashes).zip(stores);
+        let sources = layers.map(|((&layer, hash), store)| NgramSource {
             layer: LayerId(layer as u16),
-            hash: NgramHash::new(ngrams, config.vocabulary, place),
+            hash: hash.clone(),
             store,
             ticket: None,
             wanted: Vec::with_capacity(options.batch_tokens * ngrams.rows()),

@@ -69,11 +69,12 @@ impl CpuBackend {
         let matrices: Vec<_> = matrices.collect();
         let uses: Vec<_> = matrices.iter().map(|matrix| matrix.encoding).collect();
         let columns = matrices[0].columns;
-        self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
+        // A register is as wide as any layer needs.
+        let input = &self.registers.get(from)[..self.tokens.len() * columns];
+        self.compute.prepare(input, columns, &uses, &mut self.prepared);
         let outputs = self.registers.many(products.iter().map(|product| product.to));
         let (x, tokens) = (&self.prepared, self.tokens.len());
         let jobs = matrices.into_iter().zip(outputs).map(|(matrix, out)| {
-            // A register is as wide as any layer needs.
             let out = &mut out[..tokens * matrix.rows];
             MatmulJob { matrix, x, tokens: Tokens::All, out }
         });

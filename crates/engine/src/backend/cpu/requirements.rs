@@ -16,7 +16,7 @@ use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::sequences::{CompressedLayout, Kept};
+use crate::sequences::{CompressedLayout, Kept, SideLayout};
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +89,11 @@ impl Requirements {
         layout(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
-    /// Compressed rows and keys of one token, in layers that have them.
+    /// Compressed rows and index keys of one token, in layers that have them.
     pub fn compressed_bytes_per_token(config: &ModelConfig, kv_type: KvType) -> u64 {
-        CompressedLayout::new(config, kv_type).page_bytes.div_ceil(PAGE_TOKENS) as u64
+        let index_keys = SideLayout::new(config, kv_type, 0).page_bytes();
+        let page = CompressedLayout::new(config, kv_type).page_bytes + index_keys;
+        page.div_ceil(PAGE_TOKENS) as u64
     }
 
     /// One snapshot of a sequence, but for keys and values, which it shares.

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use store::format::{Element, Extent, Integer, RowTable};
+use store::rows::{RowOptions, RowStore};
 use store::trunk::{LoadMode, Trunk};
 
 use super::load::stopped;
@@ -53,8 +54,20 @@ impl Catalog<'_> {
     }
 
     /// The tables declared, in order.
-    pub fn row_tables(&self) -> impl Iterator<Item = &RowTable> {
+    fn row_tables(&self) -> impl Iterator<Item = &RowTable> {
         self.row_tables.iter().map(|name| &self.checkpoint.row_tables[name])
+    }
+
+    /// Opens the tables declared, in order, each as `options` says.
+    ///
+    /// # Errors
+    /// What [`RowStore::open`] reports.
+    pub fn open_rows(
+        &self,
+        options: impl Fn(&RowTable) -> RowOptions,
+    ) -> Result<Vec<RowStore>, EngineError> {
+        let open = |table| RowStore::open(&self.checkpoint.files, table, options(table));
+        Ok(self.row_tables().map(open).collect::<Result<_, _>>()?)
     }
 
     /// Declares that the tensor `name`, if there is one, holds these whole numbers. It is compared with them when the

@@ -14,7 +14,7 @@ use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
-use store::rows::{RowOptions, RowStore};
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 
 /// An engine with rounds, three sequences and six snapshots.
@@ -24,10 +24,7 @@ pub(crate) fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
-    let rows = catalog
-        .row_tables()
-        .map(|table| RowStore::open(&checkpoint.files, table, RowOptions::default()).unwrap());
-    let rows = rows.collect();
+    let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
     options.slots = SlotBudget::Steps(1);

@@ -16,7 +16,7 @@ use engine::routing::Routing;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
 use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
-use store::format::{ProjectionShape, RowTable};
+use store::format::ProjectionShape;
 use store::io::{DirectIo, IoEngine};
 use store::rows::{RowOptions, RowStore};
 use store::trunk::LoadMode;
@@ -126,17 +126,14 @@ impl Plan {
     fn row_stores(&self, catalog: &Catalog<'_>) -> Result<Vec<RowStore>> {
         let options = self.store_options();
         let buffered = matches!(options.mode, StorageMode::PageCache | StorageMode::Mmap);
-        let open = |table: &RowTable| {
-            let options = RowOptions {
-                io: options.io,
-                direct: if buffered { DirectIo::Never } else { options.direct },
-                drop_behind: !buffered,
-                cache_bytes: self.backend.row_cache.min(table.bytes()),
-                storage: None,
-            };
-            RowStore::open(&self.checkpoint.files, table, options).map_err(Failure::store)
-        };
-        Ok(catalog.row_tables().map(open).collect::<Result<_, _>>()?)
+        let rows = catalog.open_rows(|table| RowOptions {
+            io: options.io,
+            direct: if buffered { DirectIo::Never } else { options.direct },
+            drop_behind: !buffered,
+            cache_bytes: self.backend.row_cache.min(table.bytes()),
+            storage: None,
+        });
+        Ok(rows.map_err(Failure::engine)?)
     }
 
     fn on_cuda(

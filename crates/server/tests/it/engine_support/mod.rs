@@ -25,6 +25,7 @@ use server::work::{
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 use text::{Language, Message, OnFull, Role, TemplateHost};
 
@@ -102,6 +103,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
+    let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
     let options = match &setting.slow {
@@ -135,8 +137,9 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
-    let backend =
+    let mut backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
+    backend.set_rows(rows).unwrap();
     let device: Device = Box::new(backend);
     let device = match &setting.between.0 {
         Some(between) => between(device),

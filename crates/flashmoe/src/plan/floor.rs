@@ -26,13 +26,16 @@ pub(super) struct Constant {
 /// Everything that a run on the processor holds but the slots.
 pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Constant) -> Vec<Part> {
     let requirements = Requirements::of(config, options);
-    vec![
+    let rows = Part { name: "rows of n-grams", bytes: requirements.rows };
+    let rows = Some(rows).filter(|part| part.bytes > 0);
+    let others = [
         Part { name: "dense trunk", bytes: constant.trunk },
         Part { name: "key-value cache", bytes: requirements.key_values },
         Part { name: "recurrent state", bytes: requirements.recurrent },
         Part { name: "activations", bytes: requirements.activations },
         Part { name: "tokenizer and process", bytes: constant.process },
-    ]
+    ];
+    others.into_iter().chain(rows).collect()
 }
 
 /// Slots that one step needs: the experts of one layer for every sequence.

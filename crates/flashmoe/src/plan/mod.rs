@@ -37,6 +37,7 @@ use crate::requantisation;
 use device::{Choice, DevicePlan};
 use machine::Memory;
 use requests::RequestPlan;
+pub(crate) use requests::Seats;
 
 /// Where the budget comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,26 +48,6 @@ pub(crate) enum BudgetSource {
     Group,
     /// What the machine has available.
     Machine,
-}
-
-/// How much state a run keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seats {
-    /// Conversations computed at once; `None` for as many as long contexts leave room for.
-    pub(crate) sequences: Option<usize>,
-    /// Points to return to; `None` takes what a small part of the budget holds.
-    pub(crate) snapshots: Option<usize>,
-    /// Requests of a server that may wait; `None` where there is no server.
-    pub(crate) waiting: Option<usize>,
-}
-
-impl Seats {
-    /// One sequence that is never returned to.
-    pub(crate) const MEASUREMENT: Self =
-        Self { sequences: Some(1), snapshots: Some(0), waiting: None };
-    /// One conversation, which returns to the end of its last turn.
-    pub(crate) const CONVERSATION: Self =
-        Self { sequences: Some(1), snapshots: Some(1), waiting: None };
 }
 
 /// One line of the memory account.
@@ -131,6 +112,10 @@ const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
 const PAGES_SHARE: f64 = 0.1;
 /// Usual prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
+/// Cache of rows of n-grams, for each table: this part of the budget, within these bounds. A token needs a few rows,
+/// and those that come again are few: memory does more for experts.
+const ROW_CACHE_PART: u64 = 64;
+const ROW_CACHE_BOUNDS: (u64, u64) = (1 << 20, 256 << 20);
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
 
@@ -509,6 +494,7 @@ fn backend_options(
             DraftChoice::Off => 1,
             DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
         },
+        row_cache: (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1),
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {

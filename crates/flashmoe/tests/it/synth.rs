@@ -86,6 +86,8 @@ fn the_shapes_of_other_families_open() {
             &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
         ),
         ("tiny-minimax", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ] {
         let model = folder.path().join("model");
         let mut arguments = vec!["synth", shape, model.to_str().unwrap()];

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::cache::Phase;
 use crate::cache::state::Claim;
+use crate::rows::RowCounters;
 
 /// Buckets of a [`Histogram`]: bucket `i` holds times of `[2^i, 2^(i+1))` microseconds.
 const BUCKETS: usize = 32;
@@ -169,6 +170,8 @@ pub struct StoreCounters {
     pub in_flight: u64,
     /// Uses by a device.
     pub device: DeviceCounters,
+    /// Rows of tables; the store of experts itself counts none.
+    pub rows: RowCounters,
 }
 
 impl StoreCounters {
@@ -213,6 +216,7 @@ impl StoreCounters {
             errors: self.errors - earlier.errors,
             in_flight: self.in_flight,
             device: self.device.since(&earlier.device),
+            rows: self.rows.since(&earlier.rows),
         }
     }
 }

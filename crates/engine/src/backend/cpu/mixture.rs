@@ -230,6 +230,9 @@ impl CpuBackend {
         if self.config.hyper.is_some() {
             self.registers.get_mut(Register::Normed).copy_from_slice(sum);
             self.run_close_streams(Register::Normed);
+        } else if self.config.gated.is_some() {
+            self.registers.get_mut(Register::Normed).copy_from_slice(sum);
+            self.run_inject_streams(Register::Normed);
         } else {
             self.compute.add(self.registers.get_mut(Register::Residual), sum);
         }

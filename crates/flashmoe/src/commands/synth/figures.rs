@@ -49,6 +49,7 @@ fn sequence(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     [
         Requirements::key_value_bytes_per_token(config, &options),

@@ -17,6 +17,7 @@ import gptoss
 import hugging_face
 import latent
 import mlx_format
+import plain
 import release
 from nets import Net
 
@@ -272,7 +273,7 @@ def all_cases():
         ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
-    cases += latent_cases()
+    cases += latent_cases() + plain_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -341,6 +342,17 @@ def latent_cases():
         family_gguf_case(dataclasses.replace(glm_normed, seed=77).calm(), "q8", "Q8_0"),
         family_gguf_case(minimax.calm(), "f32", "F32"),
         family_gguf_case(minimax, "bf16", "BF16"),
+    ]
+
+
+def plain_cases():
+    """Families that are known parts under their own keys and names."""
+    olmoe = plain.PlainNet("olmoe", dense=0, shared=0, norm_topk=False, kv_heads=4)
+    dots1 = plain.PlainNet("dots1", family="dots1", kv_heads=4)
+    solar = plain.PlainNet("solar", family="solar_open", dense=0, shared=1, scale=1.0, head_dim=48, stretched=True)
+    return [
+        *(hugging_face_case(net.calm()) for net in (olmoe, dots1, solar)),
+        *(mlx_lm_case(net.calm(), "4bit", q_bits=4, q_group_size=32) for net in (olmoe, dots1)),
     ]
 
 

@@ -56,6 +56,9 @@ def load(folder):
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
         "glm4_moe": transformers.Glm4MoeForCausalLM,
         "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
+        "olmoe": transformers.OlmoeForCausalLM,
+        "dots1": transformers.Dots1ForCausalLM,
+        "solar_open": transformers.SolarOpenForCausalLM,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"

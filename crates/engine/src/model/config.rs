@@ -15,7 +15,8 @@ use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, glm4_moe, gptoss, minimax_m2, qwen3moe, qwen3next, qwen35moe,
+    deepseek_v3, deepseek_v4, dots1, glm4_moe, gptoss, minimax_m2, olmoe, qwen3moe, qwen3next,
+    qwen35moe,
 };
 use crate::EngineError;
 
@@ -227,7 +228,9 @@ impl ModelConfig {
             Family::DeepseekV4 => deepseek_v4::config(from)?,
             Family::DeepseekV3 | Family::KimiK2 | Family::Glm4MoeLite => deepseek_v3::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
-            Family::Glm4Moe => glm4_moe::config(from)?,
+            Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
+            Family::Olmoe => olmoe::config(from)?,
+            Family::Dots1 => dots1::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -274,8 +277,10 @@ impl ModelConfig {
             groups.check(from, (self.moe.experts, self.moe.top_k))?;
         }
         if self.moe.top_k > self.moe.experts {
-            let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);
-            return Err(from.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
+            let names = self.family.expert_keys();
+            let (routed, experts) = (names.routed.name(), self.moe.experts);
+            let found = format!("{} exceeds {routed} {experts}", self.moe.top_k);
+            return Err(from.invalid(names.per_token, found));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod deepseek_v4;
 #[cfg(test)]
 mod figures;
 mod latent;
+mod plain;
 mod shape;
 mod sigmoid;
 mod values;

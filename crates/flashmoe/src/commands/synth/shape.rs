@@ -15,7 +15,7 @@ use store::format::{Configuration, Element, Integer, Projection, ProjectionShape
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, latent, sigmoid};
+use super::{deepseek_v4, latent, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -101,6 +101,9 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "glm-4.5-air" => sigmoid::air(),
         "glm-4.6" | "glm-4.7" => sigmoid::large(),
         "minimax-m2" => sigmoid::m2(),
+        "olmoe" => plain::olmoe(),
+        "dots1" => plain::dots1(),
+        "solar-open" => plain::solar_open(),
         "tiny-glm" => sigmoid::tiny_glm(),
         "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
@@ -188,7 +191,7 @@ fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
+             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
              tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;

@@ -8,7 +8,8 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, ListOf, Number, Object, Off, OneOf, Only, Size, Sizes, Text, Tokens,
+    AnyOf, Empty, Flag, ListOf, Nothing, Number, Object, Off, OneOf, Only, Size, Sizes, Text,
+    Tokens,
 };
 
 macro_rules! keys {
@@ -47,7 +48,21 @@ const EPSILON_MIN: f64 = 1e-12;
 /// Families of latent attention as DeepSeek-V3 is published.
 const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
 /// Families of the same router, whose experts are in no groups.
-const GLM: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite];
+const UNGROUPED: &[Family] =
+    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen];
+/// Families whose first layer alone has no experts.
+const ONE_DENSE: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite];
+/// Families that have experts in every layer unless told otherwise.
+const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
+/// Families with one shared expert unless told otherwise.
+const ONE_SHARED: &[Family] = &[
+    Family::DeepseekV3,
+    Family::DeepseekV4,
+    Family::KimiK2,
+    Family::Glm4Moe,
+    Family::Glm4MoeLite,
+    Family::SolarOpen,
+];
 /// Families with the delta rule.
 const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
 /// Families whose chosen experts' weights sum to one.
@@ -58,7 +73,10 @@ const SCALED: &[Family] = &[
     Family::Glm4MoeLite,
     Family::DeepseekV4,
     Family::Qwen3Next,
+    Family::SolarOpen,
 ];
+/// Families whose chosen experts keep their weights.
+const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
 /// Families that rotate whole heads.
 const WHOLE_HEADS: &[Family] = &[
     Family::DeepseekV3,
@@ -67,6 +85,9 @@ const WHOLE_HEADS: &[Family] = &[
     Family::GptOss,
     Family::Qwen3Moe,
     Family::MinimaxM2,
+    Family::Olmoe,
+    Family::Dots1,
+    Family::SolarOpen,
 ];
 /// Families whose rotation has the base 1e4.
 const THETA_4: &[Family] = &[
@@ -77,9 +98,12 @@ const THETA_4: &[Family] = &[
     Family::DeepseekV4,
     Family::Qwen3Moe,
     Family::Qwen3Next,
+    Family::Olmoe,
+    Family::Dots1,
 ];
 /// Families whose norms add 1e-5.
-const EPSILON_5: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite, Family::GptOss];
+const EPSILON_5: &[Family] =
+    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::GptOss, Family::Olmoe, Family::SolarOpen];
 /// Families whose norms add 1e-6.
 const EPSILON_6: &[Family] = &[
     Family::DeepseekV3,
@@ -89,6 +113,7 @@ const EPSILON_6: &[Family] = &[
     Family::Qwen35Moe,
     Family::Qwen3Moe,
     Family::Qwen3Next,
+    Family::Dots1,
 ];
 /// Families but gpt-oss.
 const OTHERS: &[Family] = &[
@@ -101,6 +126,9 @@ const OTHERS: &[Family] = &[
     Family::Qwen35Moe,
     Family::Qwen3Moe,
     Family::Qwen3Next,
+    Family::Olmoe,
+    Family::Dots1,
+    Family::SolarOpen,
 ];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
@@ -146,10 +174,10 @@ keys! {
         Absent::Refused, Size(1..=65_535),
         "the same, as DeepSeek has it.";
     N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Is("1"), Size(0..=64),
+        Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(DEEPSEEK, "3"), (GLM, "1")]), Size(0..=1024),
+        Absent::In(&[(DEEPSEEK, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
     MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Only(1),
@@ -161,21 +189,21 @@ keys! {
         Absent::Is("0"), Size(0..=64),
         "layers after the last that predict further tokens; they are not used.";
     N_GROUP: Size = "n_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "8"), (GLM, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";
     TOPK_GROUP: Size = "topk_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "4"), (GLM, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     TOPK_METHOD: OneOf = "topk_method", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), OneOf(&["noaux_tc"]),
         "how experts are chosen.";
     SCORING_FUNC: OneOf = "scoring_func", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Means("the family's own"), OneOf(&["sigmoid", "sqrtsoftplus"]),
-        "what experts are weighed by.";
+        Absent::Means("the family's own"), OneOf(&["sigmoid", "sqrtsoftplus", "noaux_tc"]),
+        "what experts are weighed by; in dots.llm1 the name of the choice stands for sigmoids.";
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::Glm4Moe], "1.0"),
+            (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
         ]),
@@ -209,12 +237,12 @@ keys! {
         "inner width of a routed expert.";
     INTERMEDIATE_SIZE: Size = "intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=WIDTH_MAX),
-        "inner width of an expert in gpt-oss and MiniMax-M2; elsewhere that of layers without experts.";
+        "inner width of an expert in gpt-oss, MiniMax-M2 and OLMoE; elsewhere that of layers without experts.";
     SHARED_EXPERT_INTERMEDIATE_SIZE: Size = "shared_expert_intermediate_size", Place::Text, Null::Refused,
         Effect::Tensors, Absent::Refused, Size(1..=WIDTH_MAX),
         "inner width of the shared expert.";
     NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::Qwen3Moe], "false"), (SCALED, "true")]), Flag,
+        Absent::In(&[(UNSCALED, "false"), (SCALED, "true")]), Flag,
         "whether the chosen experts' weights sum to one.";
     LAYER_TYPES: ListOf = "layer_types", Place::Text, Null::Refused, Effect::Answer,
         Absent::Means("as the family orders its layers"),
@@ -239,8 +267,13 @@ keys! {
         Absent::In(&[(&[Family::DeepseekV4], "1")]), Size(1..=1024),
         "key and value heads.";
     HEAD_DIM: Size = "head_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(&[Family::GptOss], "64"), (DELTA, "256"), (&[Family::MinimaxM2], "128")]), Size(2..=4096),
-        "values of a head; in Qwen3-MoE and GLM-4.5 hidden_size / num_attention_heads if absent.";
+        Absent::In(&[
+            (&[Family::GptOss], "64"),
+            (DELTA, "256"),
+            (&[Family::MinimaxM2, Family::SolarOpen], "128"),
+        ]),
+        Size(2..=4096),
+        "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("true"), Flag,
         "whether queries carry a gate.";
@@ -250,6 +283,12 @@ keys! {
     ATTENTION_BIAS: Flag = "attention_bias", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(&[Family::GptOss], "true"), (OTHERS, "false")]), Flag,
         "projections with biases.";
+    CLIP_QKV: Nothing = "clip_qkv", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Nothing,
+        "what queries, keys and values are clamped to.";
+    MAX_WINDOW_LAYERS: Size = "max_window_layers", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::Dots1], "62")]), Size(0..=1024),
+        "first layers, which have no window, where `layer_types` is absent.";
     USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Off,
         "attention in windows.";
@@ -369,6 +408,7 @@ keys! {
             (THETA_4, "1e4"),
             (&[Family::GptOss], "150000"),
             (&[Family::MinimaxM2], "5e6"),
+            (&[Family::SolarOpen], "1e6"),
             (&[Family::Qwen35Moe], "1e7"),
         ]),
         Number(1.0..=THETA_MAX),
@@ -385,7 +425,9 @@ keys! {
     MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "4096"),
-            (&[Family::Glm4Moe, Family::GptOss], "131072"),
+            (&[Family::Olmoe], "4096"),
+            (&[Family::Dots1], "2048"),
+            (&[Family::Glm4Moe, Family::GptOss, Family::SolarOpen], "131072"),
             (&[Family::Glm4MoeLite], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),

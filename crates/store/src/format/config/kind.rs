@@ -46,6 +46,8 @@ pub struct ListOf(pub(super) &'static [&'static str]);
 pub struct Sizes(pub(super) RangeInclusive<u64>);
 /// A list without entries: what it could name is not computed here.
 pub struct Empty;
+/// No value: what one could ask for is not computed here.
+pub struct Nothing;
 /// A token id, or a list of them.
 pub struct Tokens;
 /// One of several whole numbers.
@@ -186,6 +188,18 @@ impl Kind for Empty {
 
     fn expected(&self) -> Cow<'static, str> {
         "an empty list, and only that is supported".into()
+    }
+}
+
+impl Kind for Nothing {
+    type Read<'a> = ();
+
+    fn read(&self, _: &Value) -> Option<()> {
+        None
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        "null, and only that is supported".into()
     }
 }
 

@@ -1,0 +1,92 @@
+//! Configurations of models that are known parts under their own keys, in the sizes of their releases.
+
+use serde_json::{Value, json};
+
+/// The keys that such models share: `[hidden, layers, heads, kv heads]`, vocabulary and longest context.
+fn common(
+    model_type: &str,
+    class: &str,
+    [hidden, layers, heads, kv_heads]: [usize; 4],
+    [vocabulary, positions]: [usize; 2],
+    own: Value,
+) -> Value {
+    let mut all = json!({
+        "architectures": [class],
+        "model_type": model_type,
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "hidden_act": "silu",
+        "max_position_embeddings": positions,
+        "tie_word_embeddings": false,
+    });
+    if let (Some(all), Value::Object(own)) = (all.as_object_mut(), own) {
+        all.extend(own);
+    }
+    all
+}
+
+/// OLMoE-1B-7B.
+pub(super) fn olmoe() -> Value {
+    let own = json!({
+        "attention_bias": false,
+        "clip_qkv": null,
+        "intermediate_size": 1024,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": false,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000,
+    });
+    common("olmoe", "OlmoeForCausalLM", [2048, 16, 16, 16], [50_304, 4096], own)
+}
+
+/// dots.llm1.
+pub(super) fn dots1() -> Value {
+    let own = json!({
+        "attention_bias": false,
+        "intermediate_size": 10_944,
+        "moe_intermediate_size": 1408,
+        "n_routed_experts": 128,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "scoring_func": "noaux_tc",
+        "norm_topk_prob": true,
+        "routed_scaling_factor": 2.5,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000_000,
+        "max_window_layers": 62,
+        "sliding_window": null,
+    });
+    common("dots1", "Dots1ForCausalLM", [4096, 62, 32, 32], [152_064, 32_768], own)
+}
+
+/// Solar-Open-100B.
+pub(super) fn solar_open() -> Value {
+    let own = json!({
+        "attention_bias": false,
+        "head_dim": 128,
+        "moe_intermediate_size": 1280,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "n_group": 1,
+        "topk_group": 1,
+        "scoring_func": "sigmoid",
+        "norm_topk_prob": true,
+        "routed_scaling_factor": 1.0,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1_000_000,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 2.0,
+            "original_max_position_embeddings": 65_536,
+        },
+    });
+    common("solar_open", "SolarOpenForCausalLM", [4096, 48, 64, 8], [196_608, 131_072], own)
+}

@@ -1,0 +1,117 @@
+"""Seeded random networks of plain attention, in the layout of the released checkpoints: OLMoE, dots.llm1, Solar-Open,
+Hy3, Qwen3-VL-MoE's text, ERNIE 4.5 and K-EXAONE.
+
+They share what `latent.py` draws: norms that are not one, a bias of the choice that changes it, widths that all differ,
+dense layers first. Here is what differs: keys, names, and which parts a family has.
+"""
+
+import dataclasses
+
+import latent
+
+CLASSES = {
+    "olmoe": "OlmoeForCausalLM",
+    "dots1": "Dots1ForCausalLM",
+    "solar_open": "SolarOpenForCausalLM",
+}
+WHOLE_NORMS = ("olmoe",)
+HEAD_NORMS = ("dots1",)
+SOFTMAX = ("olmoe",)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainNet(latent.LatentNet):
+    """Shape of a network; ranks and groups of the parent are not used."""
+
+    family: str = "olmoe"
+    shared: int = 2
+    groups: int = 1
+    kept: int = 1
+    biases: bool = False
+    stretched: bool = False
+
+    def config(self, dtype="bfloat16"):
+        common = {
+            "architectures": [CLASSES[self.family]],
+            "model_type": self.family,
+            "torch_dtype": dtype,
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": "silu",
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": self.tied,
+            "eos_token_id": 0,
+            "bos_token_id": 0,
+        }
+        return common | getattr(self, f"_{self.family}")()
+
+    def _olmoe(self):
+        return {
+            "attention_bias": False,
+            "clip_qkv": None,
+            "intermediate_size": self.expert_width,
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.top_k,
+            "norm_topk_prob": self.norm_topk,
+            "rope_scaling": None,
+            "rope_theta": 10000.0,
+        }
+
+    def _dots1(self):
+        return self._sigmoids() | {
+            "attention_bias": False,
+            "scoring_func": "noaux_tc",
+            "rope_scaling": None,
+            "rope_theta": 10000000,
+            "sliding_window": None,
+            "max_window_layers": self.layers,
+        }
+
+    def _solar_open(self):
+        return self._sigmoids() | {
+            "attention_bias": self.biases,
+            "head_dim": self.head_dim,
+            "scoring_func": "sigmoid",
+            "partial_rotary_factor": 1.0,
+            "rope_scaling": self._yarn() if self.stretched else None,
+            "rope_theta": 1000000,
+            "use_qk_norm": False,
+        }
+
+    def _sigmoids(self):
+        return {
+            "intermediate_size": self.dense_width,
+            "moe_intermediate_size": self.expert_width,
+            "n_routed_experts": self.experts,
+            "n_shared_experts": self.shared,
+            "num_experts_per_tok": self.top_k,
+            "first_k_dense_replace": self.dense,
+            "n_group": self.groups,
+            "topk_group": self.kept,
+            "topk_method": "noaux_tc",
+            "norm_topk_prob": self.norm_topk,
+            "routed_scaling_factor": self.scale,
+        }
+
+    @staticmethod
+    def _yarn():
+        return {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
+
+    def _attention_shapes(self, p):
+        shapes = self._plain_attention_shapes(p)
+        if self.family in WHOLE_NORMS:
+            shapes |= {p + "q_norm.weight": (self.heads * self.head_dim,)}
+            shapes |= {p + "k_norm.weight": (self.kv_heads * self.head_dim,)}
+        if self.family in HEAD_NORMS:
+            shapes |= {p + "q_norm.weight": (self.head_dim,), p + "k_norm.weight": (self.head_dim,)}
+        return shapes
+
+    def _network_shapes(self, p, dense):
+        shapes = super()._network_shapes(p, dense)
+        if self.family in SOFTMAX:
+            shapes.pop(p + "gate.e_score_correction_bias", None)
+        return shapes

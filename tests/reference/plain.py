@@ -13,9 +13,10 @@ CLASSES = {
     "olmoe": "OlmoeForCausalLM",
     "dots1": "Dots1ForCausalLM",
     "solar_open": "SolarOpenForCausalLM",
+    "hy_v3": "HYV3ForCausalLM",
 }
 WHOLE_NORMS = ("olmoe",)
-HEAD_NORMS = ("dots1",)
+HEAD_NORMS = ("dots1", "hy_v3")
 SOFTMAX = ("olmoe",)
 
 
@@ -80,6 +81,22 @@ class PlainNet(latent.LatentNet):
             "rope_scaling": self._yarn() if self.stretched else None,
             "rope_theta": 1000000,
             "use_qk_norm": False,
+        }
+
+    def _hy_v3(self):
+        return {
+            "attention_bias": False,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.dense_width,
+            "moe_intermediate_size": self.expert_width,
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.top_k,
+            "num_shared_experts": self.shared,
+            "num_nextn_predict_layers": 1,
+            "first_k_dense_replace": self.dense,
+            "route_norm": True,
+            "router_scaling_factor": self.scale,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 11158840.0},
         }
 
     def _sigmoids(self):

@@ -59,6 +59,7 @@ def load(folder):
         "olmoe": transformers.OlmoeForCausalLM,
         "dots1": transformers.Dots1ForCausalLM,
         "solar_open": transformers.SolarOpenForCausalLM,
+        "hy_v3": transformers.HYV3ForCausalLM,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"

@@ -18,6 +18,7 @@ pub mod dense;
 mod dots1;
 mod glm4_moe;
 mod gptoss;
+mod hy_v3;
 pub mod hyper_connections;
 pub mod latent;
 mod minimax_m2;

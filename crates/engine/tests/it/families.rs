@@ -107,6 +107,36 @@ fn dots1_has_two_shared_experts_and_dense_layers_first() {
 }
 
 #[test]
+fn hy3_has_its_own_keys_of_the_router() {
+    let config = with(json!({
+        "model_type": "hy_v3", "head_dim": 32, "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_experts": 8, "num_experts_per_tok": 3, "route_norm": true, "norm_topk_prob": false,
+    }));
+    let needed = [
+        "num_key_value_heads",
+        "intermediate_size",
+        "moe_intermediate_size",
+        "num_experts",
+        "num_experts_per_tok",
+    ];
+    let refused = [
+        ("attention_bias", json!(true)),
+        ("mlp_bias", json!(true)),
+        ("route_norm", json!(false)),
+        ("router_scaling_factor", json!(0)),
+        ("mlp_layer_types", json!(["dense", "sparse"])),
+    ];
+    let model = check(&config, &needed, &refused);
+    assert!(model.attention.head_norms);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    let groups = Groups { count: 1, kept: 1 };
+    assert_eq!(model.moe.router.score, Score::Sigmoid { groups, scale: 2.826 });
+    assert!(model.moe.router.normalise);
+    assert_eq!(model.moe.shared_intermediate, Some(32));
+    assert_eq!(model.attention.rope.theta, 11_158_840.0);
+}
+
+#[test]
 fn solar_open_rotates_whole_heads_and_ignores_the_key_of_norms() {
     let config = with(json!({
         "model_type": "solar_open", "head_dim": 32, "moe_intermediate_size": 32,

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 19] = [
+const RELEASES: [(&str, &str, &str); 20] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -32,6 +32,7 @@ const RELEASES: [(&str, &str, &str); 19] = [
     ("olmoe", "bf16", "bf16"),
     ("dots1", "bf16", "bf16"),
     ("solar-open", "bf16", "bf16"),
+    ("hy3", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {
@@ -146,6 +147,7 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("olmoe", 16 * 16 * 128 * 4),
         ("dots1", 62 * 32 * 128 * 4),
         ("solar-open", 48 * 8 * 128 * 4),
+        ("hy3", 80 * 8 * 128 * 4),
         // Every other layer keeps a window, which is part of the state.
         ("gpt-oss-120b", 18 * 8 * 64 * 4),
         ("gpt-oss-20b", 12 * 8 * 64 * 4),

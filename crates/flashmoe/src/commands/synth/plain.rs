@@ -66,6 +66,25 @@ pub(super) fn dots1() -> Value {
     common("dots1", "Dots1ForCausalLM", [4096, 62, 32, 32], [152_064, 32_768], own)
 }
 
+/// Hy3.
+pub(super) fn hy3() -> Value {
+    let own = json!({
+        "attention_bias": false,
+        "head_dim": 128,
+        "intermediate_size": 13_312,
+        "moe_intermediate_size": 1536,
+        "num_experts": 192,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "route_norm": true,
+        "router_scaling_factor": 2.826,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 11_158_840,
+    });
+    common("hy_v3", "HYV3ForCausalLM", [4096, 80, 64, 8], [120_832, 131_072], own)
+}
+
 /// Solar-Open-100B.
 pub(super) fn solar_open() -> Value {
     let own = json!({

@@ -103,6 +103,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "minimax-m2" => sigmoid::m2(),
         "olmoe" => plain::olmoe(),
         "dots1" => plain::dots1(),
+        "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
         "tiny-glm" => sigmoid::tiny_glm(),
         "tiny-minimax" => sigmoid::tiny_minimax(),
@@ -191,7 +192,7 @@ fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
+             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, hy3, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
              tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;

@@ -33,6 +33,8 @@ pub enum Family {
     Dots1,
     /// Solar-Open: plain attention, the router of DeepSeek-V3.
     SolarOpen,
+    /// Hy3: attention with norms of heads, the router of DeepSeek-V3 under keys and names of its own.
+    HyV3,
 }
 
 /// The keys by which a family describes its experts.
@@ -60,6 +62,8 @@ const DEEPSEEK: ExpertKeys = ExpertKeys { routed: &keys::N_ROUTED_EXPERTS, ..QWE
 /// As gpt-oss and MiniMax have them.
 const LOCAL: ExpertKeys =
     ExpertKeys { routed: &keys::NUM_LOCAL_EXPERTS, width: &keys::INTERMEDIATE_SIZE, ..QWEN };
+/// As Hy3 and K-EXAONE have them.
+const COUNTED: ExpertKeys = ExpertKeys { shared: &keys::NUM_SHARED_EXPERTS, ..QWEN };
 /// As OLMoE has them.
 const OLMOE: ExpertKeys = ExpertKeys { width: &keys::INTERMEDIATE_SIZE, ..QWEN };
 
@@ -76,7 +80,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 14] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -168,6 +172,13 @@ const ROWS: [Row; 13] = [
         zero_centred_norms: false,
         experts: DEEPSEEK,
     },
+    Row {
+        family: Family::HyV3,
+        name: "Hy3",
+        model_types: &["hy_v3"],
+        zero_centred_norms: false,
+        experts: COUNTED,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -175,7 +186,8 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
-     minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open)";
+     minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open), \
+     hy_v3 (Hy3)";
 
 /// Names that users know of families that are not computed.
 const OTHERS: [(&str, &str); 10] = [

@@ -8,7 +8,7 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, ListOf, Nothing, Number, Object, Off, OneOf, Only, Size, Sizes, Text,
+    AnyOf, Empty, Flag, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes, Text,
     Tokens,
 };
 
@@ -51,7 +51,7 @@ const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
 const UNGROUPED: &[Family] =
     &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen];
 /// Families whose first layer alone has no experts.
-const ONE_DENSE: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite];
+const ONE_DENSE: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3];
 /// Families that have experts in every layer unless told otherwise.
 const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 /// Families with one shared expert unless told otherwise.
@@ -88,6 +88,7 @@ const WHOLE_HEADS: &[Family] = &[
     Family::Olmoe,
     Family::Dots1,
     Family::SolarOpen,
+    Family::HyV3,
 ];
 /// Families whose rotation has the base 1e4.
 const THETA_4: &[Family] = &[
@@ -102,8 +103,14 @@ const THETA_4: &[Family] = &[
     Family::Dots1,
 ];
 /// Families whose norms add 1e-5.
-const EPSILON_5: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::GptOss, Family::Olmoe, Family::SolarOpen];
+const EPSILON_5: &[Family] = &[
+    Family::Glm4Moe,
+    Family::Glm4MoeLite,
+    Family::GptOss,
+    Family::Olmoe,
+    Family::SolarOpen,
+    Family::HyV3,
+];
 /// Families whose norms add 1e-6.
 const EPSILON_6: &[Family] = &[
     Family::DeepseekV3,
@@ -129,6 +136,7 @@ const OTHERS: &[Family] = &[
     Family::Olmoe,
     Family::Dots1,
     Family::SolarOpen,
+    Family::HyV3,
 ];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
@@ -176,6 +184,9 @@ keys! {
     N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
+    NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::HyV3], "1")]), Size(0..=64),
+        "the same, as Hy3 has it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(DEEPSEEK, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
@@ -209,6 +220,12 @@ keys! {
         ]),
         Number(1e-3..=1e3),
         "what the weights of experts are multiplied by.";
+    ROUTER_SCALING_FACTOR: Number = "router_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(&[Family::HyV3], "2.826")]), Number(1e-3..=1e3),
+        "the same, as Hy3 has it.";
+    ROUTE_NORM: On = "route_norm", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether the chosen experts' weights sum to one, as Hy3 has it.";
     Q_LORA_RANK: Size = "q_lora_rank", Place::Text, Null::Absent, Effect::Tensors,
         Absent::Means("queries are made of the stream, where the family allows it"), Size(1..=65_536),
         "width of the row from which queries are made.";
@@ -270,7 +287,7 @@ keys! {
         Absent::In(&[
             (&[Family::GptOss], "64"),
             (DELTA, "256"),
-            (&[Family::MinimaxM2, Family::SolarOpen], "128"),
+            (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
         ]),
         Size(2..=4096),
         "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
@@ -289,6 +306,9 @@ keys! {
     MAX_WINDOW_LAYERS: Size = "max_window_layers", Place::Text, Null::Unread, Effect::Tensors,
         Absent::In(&[(&[Family::Dots1], "62")]), Size(0..=1024),
         "first layers, which have no window, where `layer_types` is absent.";
+    MLP_BIAS: Off = "mlp_bias", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Off,
+        "dense networks with biases.";
     USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Off,
         "attention in windows.";
@@ -409,6 +429,7 @@ keys! {
             (&[Family::GptOss], "150000"),
             (&[Family::MinimaxM2], "5e6"),
             (&[Family::SolarOpen], "1e6"),
+            (&[Family::HyV3], "11158840"),
             (&[Family::Qwen35Moe], "1e7"),
         ]),
         Number(1.0..=THETA_MAX),
@@ -427,7 +448,10 @@ keys! {
             (DEEPSEEK, "4096"),
             (&[Family::Olmoe], "4096"),
             (&[Family::Dots1], "2048"),
-            (&[Family::Glm4Moe, Family::GptOss, Family::SolarOpen], "131072"),
+            (
+                &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3],
+                "131072",
+            ),
             (&[Family::Glm4MoeLite], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),

@@ -34,6 +34,8 @@ pub struct Number(pub(super) RangeInclusive<f64>);
 pub struct Flag;
 /// A flag that must be off: what it stands for is not computed here.
 pub struct Off;
+/// A flag that must be on: without what it stands for nothing is computed here.
+pub struct On;
 /// A whole number that must be this one: others ask for something that is not computed here.
 pub struct Only(pub(super) u64);
 /// Any text.
@@ -107,6 +109,18 @@ impl Kind for Off {
 
     fn expected(&self) -> Cow<'static, str> {
         "false, and only that is supported".into()
+    }
+}
+
+impl Kind for On {
+    type Read<'a> = ();
+
+    fn read(&self, value: &Value) -> Option<()> {
+        (value.as_bool() == Some(true)).then_some(())
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        "true, and only that is supported".into()
     }
 }
 

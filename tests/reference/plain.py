@@ -14,10 +14,11 @@ CLASSES = {
     "dots1": "Dots1ForCausalLM",
     "solar_open": "SolarOpenForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
 WHOLE_NORMS = ("olmoe",)
-HEAD_NORMS = ("dots1", "hy_v3")
-SOFTMAX = ("olmoe",)
+HEAD_NORMS = ("dots1", "hy_v3", "qwen3_vl_moe")
+SOFTMAX = ("olmoe", "qwen3_vl_moe")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,50 @@ class PlainNet(latent.LatentNet):
             "eos_token_id": 0,
             "bos_token_id": 0,
         }
-        return common | getattr(self, f"_{self.family}")()
+        config = common | getattr(self, f"_{self.family}")()
+        return self._with_pictures(config) if self.family == "qwen3_vl_moe" else config
+
+    def _with_pictures(self, text):
+        text["model_type"] += "_text"
+        vision = {
+            "depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "patch_size": 4,
+            "out_hidden_size": self.hidden, "num_position_embeddings": 16, "deepstack_visual_indexes": [0],
+        }
+        return {
+            "architectures": text.pop("architectures"),
+            "model_type": self.family,
+            "text_config": text,
+            "tie_word_embeddings": self.tied,
+            "vision_config": vision | {"model_type": self.family},
+            "image_token_id": self.vocabulary - 2,
+            "video_token_id": self.vocabulary - 1,
+            "vision_start_token_id": self.vocabulary - 4,
+            "vision_end_token_id": self.vocabulary - 3,
+        }
+
+    @property
+    def prefix(self):
+        return "model.language_model." if self.family == "qwen3_vl_moe" else "model."
+
+    def _qwen3_vl_moe(self):
+        pairs = self.head_dim // 2
+        return {
+            "attention_bias": False,
+            "decoder_sparse_step": 1,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.dense_width,
+            "mlp_only_layers": [],
+            "moe_intermediate_size": self.expert_width,
+            "norm_topk_prob": True,
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.top_k,
+            "rope_scaling": {
+                "rope_type": "default",
+                "mrope_interleaved": True,
+                "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
+            },
+            "rope_theta": 5000000,
+        }
 
     def _olmoe(self):
         return {
@@ -117,6 +161,12 @@ class PlainNet(latent.LatentNet):
     @staticmethod
     def _yarn():
         return {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
+
+    def skipped_tensors(self):
+        if self.family != "qwen3_vl_moe":
+            return super().skipped_tensors()
+        name = "model.visual.merger.norm.bias"
+        return {name: self._draw(name, (16,))}
 
     def _attention_shapes(self, p):
         shapes = self._plain_attention_shapes(p)

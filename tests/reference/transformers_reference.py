@@ -60,6 +60,7 @@ def load(folder):
         "dots1": transformers.Dots1ForCausalLM,
         "solar_open": transformers.SolarOpenForCausalLM,
         "hy_v3": transformers.HYV3ForCausalLM,
+        "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"
@@ -104,10 +105,11 @@ class RouterMargins:
         self.smallest = float("inf")
         self.top_k = top_k
         routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
-        kinds = getattr(model.config, "mlp_layer_types", None) or []
-        others = kinds.count("dense") or getattr(model.config, "first_k_dense_replace", 0)
+        config = model.config.get_text_config()
+        kinds = getattr(config, "mlp_layer_types", None) or []
+        others = kinds.count("dense") or getattr(config, "first_k_dense_replace", 0)
         others += kinds.count("hash_moe")
-        assert len(routers) == model.config.num_hidden_layers - others, "a router was not found"
+        assert len(routers) == config.num_hidden_layers - others, "a router was not found"
         blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias") and not hasattr(m, "score_fn")]
         self.biases = {id(getattr(m, "gate", m)): m.e_score_correction_bias for m in blocks}
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
@@ -165,8 +167,9 @@ class RouterMargins:
 @torch.no_grad()
 def reference(model, tokens):
     """Draws `tokens` token ids and returns {ids, logits, greedy} as Stored tensors."""
-    vocabulary = model.config.vocab_size
-    margins = RouterMargins(model, model.config.num_experts_per_tok)
+    config = model.config.get_text_config()
+    vocabulary = config.vocab_size
+    margins = RouterMargins(model, config.num_experts_per_tok)
     for seed in range(SEED_ATTEMPTS):
         random = np.random.default_rng(seed)
         ids = torch.from_numpy(random.integers(SPECIAL_TOKENS, vocabulary - 16, (1, tokens)))

@@ -222,7 +222,7 @@ impl ModelConfig {
     pub fn read(from: &Configuration) -> Result<Self, EngineError> {
         let config = match from.supported_family()? {
             Family::Qwen35Moe => qwen35moe::config(from)?,
-            Family::Qwen3Moe => qwen3moe::config(from)?,
+            Family::Qwen3Moe | Family::Qwen3VlMoe => qwen3moe::config(from)?,
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,

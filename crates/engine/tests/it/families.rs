@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use engine::model::config::{FeedForward, ModelConfig};
+use engine::model::config::{Family, FeedForward, ModelConfig};
 use engine::model::router::{Groups, Score};
 use serde_json::{Value, json};
 use store::format::Configuration;
@@ -134,6 +134,32 @@ fn hy3_has_its_own_keys_of_the_router() {
     assert!(model.moe.router.normalise);
     assert_eq!(model.moe.shared_intermediate, Some(32));
     assert_eq!(model.attention.rope.theta, 11_158_840.0);
+}
+
+#[test]
+fn the_text_of_qwen3_vl_is_qwen3() {
+    let text = with(json!({
+        "model_type": "qwen3_vl_moe_text", "head_dim": 32, "moe_intermediate_size": 32,
+        "num_experts": 8, "num_experts_per_tok": 3, "mlp_only_layers": [], "decoder_sparse_step": 1,
+        "rope_theta": 5e6,
+        "rope_scaling": { "rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": true },
+    }));
+    let needed =
+        ["num_key_value_heads", "moe_intermediate_size", "num_experts", "num_experts_per_tok"];
+    let refused = [
+        ("norm_topk_prob", json!(false)),
+        ("attention_bias", json!(true)),
+        ("mlp_only_layers", json!([1])),
+    ];
+    let model = check(&text, &needed, &refused);
+    assert!(model.attention.head_norms && model.moe.router.normalise);
+    let whole = json!({ "model_type": "qwen3_vl_moe", "text_config": text, "vision_config": {} });
+    assert_eq!(read(&whole).unwrap(), model);
+    let mut plain = text.clone();
+    plain["model_type"] = "qwen3_moe".into();
+    plain["norm_topk_prob"] = true.into();
+    plain["max_position_embeddings"] = 128_000.into();
+    assert_eq!(read(&plain).unwrap(), ModelConfig { family: Family::Qwen3Moe, ..model });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 20] = [
+const RELEASES: [(&str, &str, &str); 22] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -33,6 +33,8 @@ const RELEASES: [(&str, &str, &str); 20] = [
     ("dots1", "bf16", "bf16"),
     ("solar-open", "bf16", "bf16"),
     ("hy3", "bf16", "bf16"),
+    ("vl-30B-A3B", "bf16", "bf16"),
+    ("vl-235B-A22B", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {

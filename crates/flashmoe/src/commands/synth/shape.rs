@@ -103,6 +103,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "minimax-m2" => sigmoid::m2(),
         "olmoe" => plain::olmoe(),
         "dots1" => plain::dots1(),
+        "vl-30B-A3B" => qwen3_vl(qwen3([2048, 48, 32, 4, 128], [128, 8, 768])),
+        "vl-235B-A22B" => qwen3_vl(qwen3([4096, 94, 64, 4, 128], [128, 8, 1536])),
         "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
         "tiny-glm" => sigmoid::tiny_glm(),
@@ -192,7 +194,8 @@ fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, hy3, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
+             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, hy3, \
+             vl-30B-A3B, vl-235B-A22B, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
              tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
@@ -227,6 +230,15 @@ fn qwen3(
         "rope_theta": 1_000_000,
         "tie_word_embeddings": false,
     })
+}
+
+/// The same sizes as the text of a Qwen3-VL-MoE.
+fn qwen3_vl(mut text: Value) -> Value {
+    text["architectures"] = json!(["Qwen3VLMoeForConditionalGeneration"]);
+    text["model_type"] = "qwen3_vl_moe_text".into();
+    text["rope_theta"] = 5_000_000.into();
+    text["max_position_embeddings"] = 262_144.into();
+    text
 }
 
 /// The configuration of a Qwen3.5-MoE: `[hidden, layers, heads, kv heads, head size]`, `[key heads, value

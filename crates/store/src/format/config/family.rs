@@ -35,6 +35,8 @@ pub enum Family {
     SolarOpen,
     /// Hy3: attention with norms of heads, the router of DeepSeek-V3 under keys and names of its own.
     HyV3,
+    /// Qwen3-VL-MoE: its text is Qwen3-MoE.
+    Qwen3VlMoe,
 }
 
 /// The keys by which a family describes its experts.
@@ -80,7 +82,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -179,6 +181,13 @@ const ROWS: [Row; 14] = [
         zero_centred_norms: false,
         experts: COUNTED,
     },
+    Row {
+        family: Family::Qwen3VlMoe,
+        name: "Qwen3-VL-MoE",
+        model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"],
+        zero_centred_norms: false,
+        experts: QWEN,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -187,10 +196,10 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
      minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open), \
-     hy_v3 (Hy3)";
+     hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 9] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v32", "DeepSeek-V3.2"),
     ("ernie4_5_moe", "ERNIE 4.5"),
@@ -200,7 +209,6 @@ const OTHERS: [(&str, &str); 10] = [
     ("llama4", "Llama 4"),
     ("mixtral", "Mixtral"),
     ("qwen2_moe", "Qwen2-MoE"),
-    ("qwen3_vl_moe", "Qwen3-VL-MoE"),
 ];
 
 impl Family {

@@ -74,6 +74,7 @@ const SCALED: &[Family] = &[
     Family::DeepseekV4,
     Family::Qwen3Next,
     Family::SolarOpen,
+    Family::Qwen3VlMoe,
 ];
 /// Families whose chosen experts keep their weights.
 const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
@@ -89,6 +90,7 @@ const WHOLE_HEADS: &[Family] = &[
     Family::Dots1,
     Family::SolarOpen,
     Family::HyV3,
+    Family::Qwen3VlMoe,
 ];
 /// Families whose rotation has the base 1e4.
 const THETA_4: &[Family] = &[
@@ -121,6 +123,7 @@ const EPSILON_6: &[Family] = &[
     Family::Qwen3Moe,
     Family::Qwen3Next,
     Family::Dots1,
+    Family::Qwen3VlMoe,
 ];
 /// Families but gpt-oss.
 const OTHERS: &[Family] = &[
@@ -137,6 +140,7 @@ const OTHERS: &[Family] = &[
     Family::Dots1,
     Family::SolarOpen,
     Family::HyV3,
+    Family::Qwen3VlMoe,
 ];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
@@ -430,6 +434,7 @@ keys! {
             (&[Family::MinimaxM2], "5e6"),
             (&[Family::SolarOpen], "1e6"),
             (&[Family::HyV3], "11158840"),
+            (&[Family::Qwen3VlMoe], "500000"),
             (&[Family::Qwen35Moe], "1e7"),
         ]),
         Number(1.0..=THETA_MAX),
@@ -448,6 +453,7 @@ keys! {
             (DEEPSEEK, "4096"),
             (&[Family::Olmoe], "4096"),
             (&[Family::Dots1], "2048"),
+            (&[Family::Qwen3VlMoe], "128000"),
             (
                 &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3],
                 "131072",

@@ -15,6 +15,7 @@ CLASSES = {
     "solar_open": "SolarOpenForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
 }
 WHOLE_NORMS = ("olmoe",)
 HEAD_NORMS = ("dots1", "hy_v3", "qwen3_vl_moe")
@@ -143,6 +144,22 @@ class PlainNet(latent.LatentNet):
             "rope_parameters": {"rope_type": "default", "rope_theta": 11158840.0},
         }
 
+    def _ernie4_5_moe(self):
+        return {
+            "intermediate_size": self.dense_width,
+            "moe_intermediate_size": self.expert_width,
+            "moe_num_experts": self.experts,
+            "moe_k": self.top_k,
+            "moe_num_shared_experts": self.shared,
+            "moe_layer_start_index": self.dense,
+            "moe_layer_end_index": -1,
+            "moe_layer_interval": 1,
+            "moe_use_aux_free": True,
+            "num_nextn_predict_layers": 1,
+            "rope_theta": 500000.0,
+            "use_bias": False,
+        }
+
     def _sigmoids(self):
         return {
             "intermediate_size": self.dense_width,
@@ -163,10 +180,19 @@ class PlainNet(latent.LatentNet):
         return {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
 
     def skipped_tensors(self):
-        if self.family != "qwen3_vl_moe":
+        if self.family == "qwen3_vl_moe":
+            names = ["model.visual.merger.norm.bias"]
+        elif self.family == "ernie4_5_moe":
+            names = ["model.mtp_block.0.input_layernorm.weight", "model.mtp_emb_norm.0.weight"]
+        else:
             return super().skipped_tensors()
-        name = "model.visual.merger.norm.bias"
-        return {name: self._draw(name, (16,))}
+        return {name: self._draw(name, (16,)) for name in names}
+
+    def _draw(self, name, shape):
+        drawn = super()._draw(name, shape)
+        # Probabilities of a softmax are small, and so is what moves their choice.
+        small = self.family == "ernie4_5_moe" and name.endswith("e_score_correction_bias")
+        return drawn / 8 if small else drawn
 
     def _attention_shapes(self, p):
         shapes = self._plain_attention_shapes(p)

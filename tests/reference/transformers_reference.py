@@ -60,6 +60,7 @@ def load(folder):
         "dots1": transformers.Dots1ForCausalLM,
         "solar_open": transformers.SolarOpenForCausalLM,
         "hy_v3": transformers.HYV3ForCausalLM,
+        "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
         "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
@@ -108,7 +109,7 @@ class RouterMargins:
         config = model.config.get_text_config()
         kinds = getattr(config, "mlp_layer_types", None) or []
         others = kinds.count("dense") or getattr(config, "first_k_dense_replace", 0)
-        others += kinds.count("hash_moe")
+        others += kinds.count("hash_moe") + getattr(config, "moe_layer_start_index", 0)
         assert len(routers) == config.num_hidden_layers - others, "a router was not found"
         blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias") and not hasattr(m, "score_fn")]
         self.biases = {id(getattr(m, "gate", m)): m.e_score_correction_bias for m in blocks}
@@ -135,6 +136,9 @@ class RouterMargins:
             return self.watch_groups(router, logits, self.biases[id(router)])
         if getattr(router, "bias", None) is not None:
             logits = logits + router.bias
+        if hasattr(router, "moe_statics"):
+            # A probability changes by a quarter of what its logit changes by, at most.
+            logits = 4 * router.moe_statics(logits.softmax(-1))
         if getattr(router, "e_score_correction_bias", None) is not None:
             logits = router.score_fn(logits) + router.e_score_correction_bias
         if logits.shape[1] > self.top_k:

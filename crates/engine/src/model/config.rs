@@ -15,8 +15,8 @@ use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, dots1, glm4_moe, gptoss, hy_v3, minimax_m2, olmoe, qwen3moe,
-    qwen3next, qwen35moe,
+    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, glm4_moe, gptoss, hy_v3, minimax_m2, olmoe,
+    qwen3moe, qwen3next, qwen35moe,
 };
 use crate::EngineError;
 
@@ -229,6 +229,7 @@ impl ModelConfig {
             Family::DeepseekV3 | Family::KimiK2 | Family::Glm4MoeLite => deepseek_v3::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
+            Family::Ernie45Moe => ernie4_5_moe::config(from)?,
             Family::HyV3 => hy_v3::config(from)?,
             Family::Olmoe => olmoe::config(from)?,
             Family::Dots1 => dots1::config(from)?,

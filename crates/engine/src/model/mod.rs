@@ -16,6 +16,7 @@ mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
 mod dots1;
+mod ernie4_5_moe;
 mod glm4_moe;
 mod gptoss;
 mod hy_v3;

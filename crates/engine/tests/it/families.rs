@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use engine::model::config::{Family, FeedForward, ModelConfig};
+use engine::model::rope::Pairs;
 use engine::model::router::{Groups, Score};
 use serde_json::{Value, json};
 use store::format::Configuration;
@@ -160,6 +161,46 @@ fn the_text_of_qwen3_vl_is_qwen3() {
     plain["norm_topk_prob"] = true.into();
     plain["max_position_embeddings"] = 128_000.into();
     assert_eq!(read(&plain).unwrap(), ModelConfig { family: Family::Qwen3Moe, ..model });
+}
+
+#[test]
+fn ernie_has_experts_between_two_layers() {
+    let config = with(json!({
+        "model_type": "ernie4_5_moe", "intermediate_size": 96, "moe_intermediate_size": 32,
+        "moe_num_experts": 8, "moe_k": 3, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1, "use_bias": false, "tie_word_embeddings": true,
+    }));
+    let needed = [
+        "num_key_value_heads",
+        "intermediate_size",
+        "moe_intermediate_size",
+        "moe_num_experts",
+        "moe_k",
+        "moe_num_shared_experts",
+        "moe_layer_start_index",
+        "tie_word_embeddings",
+    ];
+    let refused = [
+        ("use_bias", json!(true)),
+        ("attention_bias", json!(true)),
+        ("moe_k", json!(9)),
+        ("moe_gate_act", json!("sigmoid")),
+        ("moe_layer_end_index", json!(-2)),
+        ("moe_layer_start_index", json!([1, 1])),
+    ];
+    let model = check(&config, &needed, &refused);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    assert_eq!(model.attention.rope.pairs, Pairs::Neighbours);
+    assert_eq!(model.moe.router.score, Score::BalancedSoftmax { least_sum: 1e-12 });
+    assert_eq!(model.moe.shared_intermediate, Some(64));
+    assert!(model.tied_head);
+    let mut other = config.clone();
+    other["moe_layer_end_index"] = json!(1);
+    assert_eq!(dense_layers(&read(&other).unwrap()), [true, false, true]);
+    other["moe_layer_interval"] = json!(3);
+    assert!(read(&other).is_err(), "no layer is left");
+    other["moe_layer_end_index"] = json!(2);
+    assert_eq!(dense_layers(&read(&other).unwrap()), [true, true, false]);
 }
 
 #[test]

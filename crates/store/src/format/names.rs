@@ -77,9 +77,10 @@ const LAYER_TENSORS: [&str; 52] = [
 ];
 
 /// What some families call parts of a mixture, with the canonical names; the last are modules, whose names go on.
-const MIXTURES: [(&str, &str); 3] = [
+const MIXTURES: [(&str, &str); 4] = [
     (".mlp.router.gate", ".mlp.gate"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.moe_statics.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.shared_mlp.", ".mlp.shared_experts."),
 ];
 
@@ -169,7 +170,7 @@ pub(crate) fn module(name: &str) -> Cow<'_, str> {
 /// What a canonical name stands for in a model of `layers` layers, after which `drafts` more lie that predict further
 /// tokens (`num_nextn_predict_layers`) and are not used.
 pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
-    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp."];
+    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp.", "mtp_"];
     // Frequencies follow from the configuration.
     if others.iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".rotary_emb.inv_freq")

@@ -85,6 +85,41 @@ pub(super) fn hy3() -> Value {
     common("hy_v3", "HYV3ForCausalLM", [4096, 80, 64, 8], [120_832, 131_072], own)
 }
 
+/// An ERNIE 4.5: `[hidden, layers, heads, kv heads]`, `[top-k, width, shared experts]`, `[dense layers, their width]`,
+/// and whether the head is the embedding. All have 64 experts.
+fn ernie(
+    sizes: [usize; 4],
+    [top_k, width, shared]: [usize; 3],
+    [dense, dense_width]: [usize; 2],
+    tied: bool,
+) -> Value {
+    let own = json!({
+        "intermediate_size": dense_width,
+        "moe_intermediate_size": width,
+        "moe_num_experts": 64,
+        "moe_k": top_k,
+        "moe_num_shared_experts": shared,
+        "moe_layer_start_index": dense,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 1,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000,
+        "tie_word_embeddings": tied,
+        "use_bias": false,
+    });
+    common("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", sizes, [103_424, 131_072], own)
+}
+
+/// ERNIE-4.5-21B-A3B.
+pub(super) fn ernie_small() -> Value {
+    ernie([2560, 28, 20, 4], [6, 1536, 2], [1, 12_288], true)
+}
+
+/// ERNIE-4.5-300B-A47B.
+pub(super) fn ernie_large() -> Value {
+    ernie([8192, 54, 64, 8], [8, 3584, 0], [3, 28_672], false)
+}
+
 /// Solar-Open-100B.
 pub(super) fn solar_open() -> Value {
     let own = json!({

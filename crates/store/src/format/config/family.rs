@@ -37,6 +37,8 @@ pub enum Family {
     HyV3,
     /// Qwen3-VL-MoE: its text is Qwen3-MoE.
     Qwen3VlMoe,
+    /// ERNIE 4.5: neighbours are rotated together, a softmax with a bias of the choice, dense layers first.
+    Ernie45Moe,
 }
 
 /// The keys by which a family describes its experts.
@@ -66,6 +68,13 @@ const LOCAL: ExpertKeys =
     ExpertKeys { routed: &keys::NUM_LOCAL_EXPERTS, width: &keys::INTERMEDIATE_SIZE, ..QWEN };
 /// As Hy3 and K-EXAONE have them.
 const COUNTED: ExpertKeys = ExpertKeys { shared: &keys::NUM_SHARED_EXPERTS, ..QWEN };
+/// As ERNIE has them.
+const ERNIE: ExpertKeys = ExpertKeys {
+    routed: &keys::MOE_NUM_EXPERTS,
+    per_token: &keys::MOE_K,
+    width: &keys::MOE_INTERMEDIATE_SIZE,
+    shared: &keys::MOE_NUM_SHARED_EXPERTS,
+};
 /// As OLMoE has them.
 const OLMOE: ExpertKeys = ExpertKeys { width: &keys::INTERMEDIATE_SIZE, ..QWEN };
 
@@ -82,7 +91,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -188,6 +197,13 @@ const ROWS: [Row; 15] = [
         zero_centred_norms: false,
         experts: QWEN,
     },
+    Row {
+        family: Family::Ernie45Moe,
+        name: "ERNIE 4.5",
+        model_types: &["ernie4_5_moe"],
+        zero_centred_norms: false,
+        experts: ERNIE,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -196,13 +212,13 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
      minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open), \
-     hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text)";
+     hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
+     ernie4_5_moe (ERNIE 4.5)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 8] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v32", "DeepSeek-V3.2"),
-    ("ernie4_5_moe", "ERNIE 4.5"),
     ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),
     ("kimi_linear", "Kimi-Linear"),

@@ -8,8 +8,8 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes, Text,
-    Tokens,
+    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes,
+    Text, Tokens,
 };
 
 macro_rules! keys {
@@ -91,6 +91,7 @@ const WHOLE_HEADS: &[Family] = &[
     Family::SolarOpen,
     Family::HyV3,
     Family::Qwen3VlMoe,
+    Family::Ernie45Moe,
 ];
 /// Families whose rotation has the base 1e4.
 const THETA_4: &[Family] = &[
@@ -112,6 +113,7 @@ const EPSILON_5: &[Family] = &[
     Family::Olmoe,
     Family::SolarOpen,
     Family::HyV3,
+    Family::Ernie45Moe,
 ];
 /// Families whose norms add 1e-6.
 const EPSILON_6: &[Family] = &[
@@ -141,7 +143,11 @@ const OTHERS: &[Family] = &[
     Family::SolarOpen,
     Family::HyV3,
     Family::Qwen3VlMoe,
+    Family::Ernie45Moe,
 ];
+/// Families trained on 131,072 tokens.
+const CONTEXT_128K: &[Family] =
+    &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3, Family::Ernie45Moe];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
 
@@ -185,6 +191,27 @@ keys! {
     N_ROUTED_EXPERTS: Size = "n_routed_experts", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=65_535),
         "the same, as DeepSeek has it.";
+    MOE_NUM_EXPERTS: Size = "moe_num_experts", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(1..=65_535),
+        "the same, as ERNIE has it.";
+    MOE_NUM_SHARED_EXPERTS: Size = "moe_num_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(0..=64),
+        "as n_shared_experts, in ERNIE.";
+    MOE_LAYER_START_INDEX: Size = "moe_layer_start_index", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(0..=1024),
+        "the first layer that may have experts, in ERNIE.";
+    MOE_LAYER_END_INDEX: Last = "moe_layer_end_index", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("-1"), Last(1023),
+        "the last layer that may have experts, in ERNIE; -1 is the model's last.";
+    MOE_LAYER_INTERVAL: Size = "moe_layer_interval", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("1"), Size(1..=1024),
+        "every so many layers between those two has experts.";
+    MOE_GATE_ACT: OneOf = "moe_gate_act", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["softmax"]),
+        "what experts are weighed by, in ERNIE.";
+    MOE_NORM_MIN: Number = "moe_norm_min", Place::Text, Null::Refused, Effect::Answer,
+        Absent::Is("1e-12"), Number(0.0..=1.0),
+        "the least sum that the weights of the chosen experts are divided by, in ERNIE.";
     N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
@@ -251,6 +278,9 @@ keys! {
     NUM_EXPERTS_PER_TOK: Size = "num_experts_per_tok", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=256),
         "experts that a token uses.";
+    MOE_K: Size = "moe_k", Place::Text, Null::Refused, Effect::Answer,
+        Absent::Refused, Size(1..=256),
+        "the same, as ERNIE has it.";
     EXPERTS_PER_TOKEN: Size = "experts_per_token", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as num_experts_per_tok"), Size(1..=256), "the same, as gpt-oss has it besides.";
     MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
@@ -310,6 +340,9 @@ keys! {
     MAX_WINDOW_LAYERS: Size = "max_window_layers", Place::Text, Null::Unread, Effect::Tensors,
         Absent::In(&[(&[Family::Dots1], "62")]), Size(0..=1024),
         "first layers, which have no window, where `layer_types` is absent.";
+    USE_BIAS: Off = "use_bias", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Off,
+        "biases of every projection, as ERNIE has it.";
     MLP_BIAS: Off = "mlp_bias", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Off,
         "dense networks with biases.";
@@ -434,7 +467,7 @@ keys! {
             (&[Family::MinimaxM2], "5e6"),
             (&[Family::SolarOpen], "1e6"),
             (&[Family::HyV3], "11158840"),
-            (&[Family::Qwen3VlMoe], "500000"),
+            (&[Family::Qwen3VlMoe, Family::Ernie45Moe], "500000"),
             (&[Family::Qwen35Moe], "1e7"),
         ]),
         Number(1.0..=THETA_MAX),
@@ -454,10 +487,7 @@ keys! {
             (&[Family::Olmoe], "4096"),
             (&[Family::Dots1], "2048"),
             (&[Family::Qwen3VlMoe], "128000"),
-            (
-                &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3],
-                "131072",
-            ),
+            (CONTEXT_128K, "131072"),
             (&[Family::Glm4MoeLite], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),

@@ -44,6 +44,8 @@ pub struct Text;
 pub struct OneOf(pub(super) &'static [&'static str]);
 /// A list of texts, each one of several.
 pub struct ListOf(pub(super) &'static [&'static str]);
+/// The number of a layer up to this one, or -1 for the last.
+pub struct Last(pub(super) u64);
 /// A list of whole numbers within bounds.
 pub struct Sizes(pub(super) RangeInclusive<u64>);
 /// A list without entries: what it could name is not computed here.
@@ -190,6 +192,25 @@ impl Kind for Sizes {
 
     fn has_entries(&self) -> bool {
         true
+    }
+}
+
+impl Kind for Last {
+    type Read<'a> = Option<usize>;
+
+    fn read(&self, value: &Value) -> Option<Option<usize>> {
+        match value.as_i64()? {
+            -1 => Some(None),
+            layer => Size(0..=self.0).read(&layer.into()).map(Some),
+        }
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        format!("a layer up to {}, or -1", self.0).into()
+    }
+
+    fn limit(&self) -> Option<u64> {
+        Some(self.0)
     }
 }
 

@@ -350,15 +350,17 @@ def plain_cases():
     olmoe = plain.PlainNet("olmoe", dense=0, shared=0, norm_topk=False, kv_heads=4)
     dots1 = plain.PlainNet("dots1", family="dots1", kv_heads=4)
     solar = plain.PlainNet("solar", family="solar_open", dense=0, shared=1, scale=1.0, head_dim=48, stretched=True)
+    exaone = plain.PlainNet("exaone", family="exaone_moe", layers=5, shared=1)
     ernie = plain.PlainNet("ernie", family="ernie4_5_moe", tied=True)
     vl = plain.PlainNet("qwen3vl", family="qwen3_vl_moe", dense=0, shared=0, head_dim=48)
     hy3 = plain.PlainNet("hy3", family="hy_v3", shared=1, scale=2.826, head_dim=48)
     return [
         *(hugging_face_case(net.calm()) for net in (olmoe, dots1, solar)),
         hugging_face_case(hy3.calm(), skipped=True),
+        hugging_face_case(exaone.calm()),
         hugging_face_case(ernie.calm(), skipped=True),
         hugging_face_case(vl.calm(), fused=True, skipped=True),
-        *(mlx_lm_case(net.calm(), "4bit", q_bits=4, q_group_size=32) for net in (olmoe, dots1)),
+        *(mlx_lm_case(net.calm(), "4bit", q_bits=4, q_group_size=32) for net in (olmoe, dots1, exaone)),
     ]
 
 

@@ -38,6 +38,7 @@ RELEASED = {
         ".mlp.gate.e_score_correction_bias": ".mlp.expert_bias",
         ".mlp.shared_experts.": ".mlp.shared_mlp.",
     },
+    "exaone_moe": {".mlp.gate.e_score_correction_bias": ".mlp.e_score_correction_bias"},
     "ernie4_5_moe": {".mlp.gate.e_score_correction_bias": ".mlp.moe_statics.e_score_correction_bias"},
 }
 

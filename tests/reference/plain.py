@@ -16,9 +16,10 @@ CLASSES = {
     "hy_v3": "HYV3ForCausalLM",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
     "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
+    "exaone_moe": "ExaoneMoeForCausalLM",
 }
 WHOLE_NORMS = ("olmoe",)
-HEAD_NORMS = ("dots1", "hy_v3", "qwen3_vl_moe")
+HEAD_NORMS = ("dots1", "hy_v3", "qwen3_vl_moe", "exaone_moe")
 SOFTMAX = ("olmoe", "qwen3_vl_moe")
 
 
@@ -31,6 +32,7 @@ class PlainNet(latent.LatentNet):
     groups: int = 1
     kept: int = 1
     biases: bool = False
+    window: int = 24
     stretched: bool = False
 
     def config(self, dtype="bfloat16"):
@@ -159,6 +161,23 @@ class PlainNet(latent.LatentNet):
             "rope_theta": 500000.0,
             "use_bias": False,
         }
+
+    def _exaone_moe(self):
+        kinds = ["full_attention" if (i + 1) % 4 == 0 else "sliding_attention" for i in range(self.layers)]
+        own = {
+            "head_dim": self.head_dim,
+            "is_moe_layer": [i >= self.dense for i in range(self.layers)],
+            "layer_types": kinds,
+            "num_experts": self.experts,
+            "num_nextn_predict_layers": 1,
+            "num_shared_experts": self.shared,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000},
+            "scoring_func": "sigmoid",
+            "sliding_window": self.window,
+            "sliding_window_pattern": "LLLG",
+        }
+        counted = ("n_routed_experts", "n_shared_experts")
+        return {key: value for key, value in self._sigmoids().items() if key not in counted} | own
 
     def _sigmoids(self):
         return {

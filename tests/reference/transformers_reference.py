@@ -61,6 +61,7 @@ def load(folder):
         "solar_open": transformers.SolarOpenForCausalLM,
         "hy_v3": transformers.HYV3ForCausalLM,
         "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
+        "exaone_moe": transformers.ExaoneMoeForCausalLM,
         "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has

@@ -117,8 +117,9 @@ impl Attention {
         })
     }
 
-    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed.
-    pub(super) fn ops(&self, norm: VectorId) -> Vec<Op> {
+    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed; q and k are rotated by
+    /// position in a layer that `rotates`.
+    pub(super) fn ops(&self, norm: VectorId, rotates: bool) -> Vec<Op> {
         use Register::{Context, Gate, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
         let products = [(self.query, query), (self.key, Key), (self.value, Value)];
@@ -138,13 +139,17 @@ impl Attention {
         if self.gated {
             ops.push(Op::SplitQueryGate);
         }
-        ops.extend(match self.norms {
-            Some([query, key]) => [
-                Op::NormRotate { heads: Query, weight: query },
-                Op::NormRotate { heads: Key, weight: key },
-            ],
-            None => [Query, Key].map(|heads| Op::Rotate { heads }),
-        });
+        let heads = [Query, Key];
+        match self.norms {
+            Some(norms) => {
+                ops.extend(heads.into_iter().zip(norms).map(|(heads, weight)| match rotates {
+                    true => Op::NormRotate { heads, weight },
+                    false => Op::NormHeads { heads, weight },
+                }))
+            }
+            None if rotates => ops.extend(heads.map(|heads| Op::Rotate { heads })),
+            None => {}
+        }
         ops.push(Op::Attend { sinks: self.sinks });
         if self.gated {
             ops.push(Op::SigmoidGate { x: Context, gate: Gate });

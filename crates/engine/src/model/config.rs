@@ -15,8 +15,8 @@ use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, glm4_moe, gptoss, hy_v3, minimax_m2, olmoe,
-    qwen3moe, qwen3next, qwen35moe,
+    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, glm4_moe, gptoss, hy_v3, minimax_m2,
+    olmoe, qwen3moe, qwen3next, qwen35moe,
 };
 use crate::EngineError;
 
@@ -29,6 +29,8 @@ pub struct LayerSpec {
     pub mixer: Mixer,
     /// Positions that attention sees, the token's own included; all of them without.
     pub window: Option<usize>,
+    /// False where attention leaves queries and keys as they are, whatever the position.
+    pub rotates: bool,
     /// What follows the mixer.
     pub feed_forward: FeedForward,
 }
@@ -47,7 +49,7 @@ impl LayerSpec {
 
 impl From<Mixer> for LayerSpec {
     fn from(mixer: Mixer) -> Self {
-        Self { mixer, window: None, feed_forward: FeedForward::Mixture }
+        Self { mixer, window: None, rotates: true, feed_forward: FeedForward::Mixture }
     }
 }
 
@@ -230,6 +232,7 @@ impl ModelConfig {
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
             Family::Ernie45Moe => ernie4_5_moe::config(from)?,
+            Family::ExaoneMoe => exaone_moe::config(from)?,
             Family::HyV3 => hy_v3::config(from)?,
             Family::Olmoe => olmoe::config(from)?,
             Family::Dots1 => dots1::config(from)?,

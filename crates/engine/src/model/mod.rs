@@ -17,6 +17,7 @@ pub mod delta_net;
 pub mod dense;
 mod dots1;
 mod ernie4_5_moe;
+mod exaone_moe;
 mod glm4_moe;
 mod gptoss;
 mod hy_v3;
@@ -115,7 +116,7 @@ fn declare_layer(
         (Mixer::Latent, _, Some(shape)) => {
             LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(norm)
         }
-        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(norm),
+        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(norm, spec.rotates),
     };
     let norm = catalog.vector(&name("post_attention_layernorm"), hidden, role)?;
     let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);

@@ -51,6 +51,29 @@ pub(super) fn full_attention(from: &Configuration) -> Result<(), FormatError> {
     }
 }
 
+/// Gives the layers that are listed as sliding their window.
+pub(super) fn windows(
+    from: &Configuration,
+    kinds: Vec<&str>,
+    layers: &mut [LayerSpec],
+) -> Result<(), FormatError> {
+    if kinds.len() != layers.len() {
+        let found = format!("has {} entries for {} layers", kinds.len(), layers.len());
+        return Err(from.invalid(&keys::LAYER_TYPES, found));
+    }
+    for (layer, kind) in layers.iter_mut().zip(kinds) {
+        match kind {
+            "sliding_attention" => layer.window = Some(from.required(&keys::SLIDING_WINDOW)?),
+            "full_attention" => {}
+            other => {
+                let found = format!("{other} is not known in this family");
+                return Err(from.invalid(&keys::LAYER_TYPES, found));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Attention that rotates a part of each head, without norms, biases, sinks and gates.
 pub(super) fn attention(from: &Configuration) -> Result<AttentionConfig, FormatError> {
     let query_heads = from.required(&keys::NUM_ATTENTION_HEADS)?;

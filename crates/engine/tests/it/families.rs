@@ -204,6 +204,38 @@ fn ernie_has_experts_between_two_layers() {
 }
 
 #[test]
+fn k_exaone_rotates_in_windows_alone() {
+    let config = with(json!({
+        "model_type": "exaone_moe", "head_dim": 32, "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_experts": 8, "num_experts_per_tok": 3, "sliding_window": 16,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    }));
+    let needed = [
+        "num_key_value_heads",
+        "intermediate_size",
+        "moe_intermediate_size",
+        "num_experts",
+        "num_experts_per_tok",
+        "sliding_window",
+        "layer_types",
+    ];
+    let refused = [
+        ("attention_bias", json!(true)),
+        ("layer_types", json!(["full_attention"])),
+        ("layer_types", json!(["full_attention", "linear_attention", "full_attention"])),
+        ("sliding_window", Value::Null),
+    ];
+    let model = check(&config, &needed, &refused);
+    assert!(model.attention.head_norms);
+    let layers: Vec<_> = model.layers.iter().map(|it| (it.window, it.rotates)).collect();
+    assert_eq!(layers, [(Some(16), true), (Some(16), true), (None, false)]);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    let groups = Groups { count: 1, kept: 1 };
+    assert_eq!(model.moe.router.score, Score::Sigmoid { groups, scale: 2.5 });
+    assert_eq!(model.moe.shared_intermediate, Some(32));
+}
+
+#[test]
 fn solar_open_rotates_whole_heads_and_ignores_the_key_of_norms() {
     let config = with(json!({
         "model_type": "solar_open", "head_dim": 32, "moe_intermediate_size": 32,

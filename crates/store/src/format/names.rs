@@ -77,9 +77,10 @@ const LAYER_TENSORS: [&str; 52] = [
 ];
 
 /// What some families call parts of a mixture, with the canonical names; the last are modules, whose names go on.
-const MIXTURES: [(&str, &str); 4] = [
+const MIXTURES: [(&str, &str); 5] = [
     (".mlp.router.gate", ".mlp.gate"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.moe_statics.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.shared_mlp.", ".mlp.shared_experts."),
 ];

@@ -226,6 +226,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::DeltaRule { .. }
         | Op::GatedNorm { .. } => Ok(()),
         Op::NormRow { .. }
+        | Op::NormHeads { .. }
         | Op::GroupedLinear { .. }
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 24] = [
+const RELEASES: [(&str, &str, &str); 25] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -37,6 +37,7 @@ const RELEASES: [(&str, &str, &str); 24] = [
     ("vl-235B-A22B", "bf16", "bf16"),
     ("ernie-4.5-21b", "bf16", "bf16"),
     ("ernie-4.5-300b", "bf16", "bf16"),
+    ("k-exaone", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {
@@ -152,6 +153,8 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("dots1", 62 * 32 * 128 * 4),
         ("solar-open", 48 * 8 * 128 * 4),
         ("hy3", 80 * 8 * 128 * 4),
+        // One layer in four sees all positions, the others keep a window.
+        ("k-exaone", 12 * 8 * 128 * 4),
         ("ernie-4.5-21b", 28 * 4 * 128 * 4),
         ("ernie-4.5-300b", 54 * 8 * 128 * 4),
         // Every other layer keeps a window, which is part of the state.

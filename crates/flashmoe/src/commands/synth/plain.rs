@@ -120,6 +120,33 @@ pub(super) fn ernie_large() -> Value {
     ernie([8192, 54, 64, 8], [8, 3584, 0], [3, 28_672], false)
 }
 
+/// K-EXAONE-236B-A23B.
+pub(super) fn exaone() -> Value {
+    let kind = |layer: usize| match (layer + 1).is_multiple_of(4) {
+        true => "full_attention",
+        false => "sliding_attention",
+    };
+    let own = json!({
+        "head_dim": 128,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "scoring_func": "sigmoid",
+        "norm_topk_prob": true,
+        "routed_scaling_factor": 2.5,
+        "layer_types": (0..48).map(kind).collect::<Vec<_>>(),
+        "sliding_window": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": { "rope_type": "default", "rope_theta": 1_000_000 },
+    });
+    common("exaone_moe", "ExaoneMoeForCausalLM", [6144, 48, 64, 8], [153_600, 262_144], own)
+}
+
 /// Solar-Open-100B.
 pub(super) fn solar_open() -> Value {
     let own = json!({

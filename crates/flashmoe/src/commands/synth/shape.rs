@@ -107,6 +107,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "vl-235B-A22B" => qwen3_vl(qwen3([4096, 94, 64, 4, 128], [128, 8, 1536])),
         "ernie-4.5-21b" => plain::ernie_small(),
         "ernie-4.5-300b" => plain::ernie_large(),
+        "k-exaone" => plain::exaone(),
         "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
         "tiny-glm" => sigmoid::tiny_glm(),
@@ -197,7 +198,8 @@ fn read_config(path: &Path) -> Result<Value> {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
              glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, hy3, \
-             vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
+             vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, \
+             k-exaone, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
              tiny-minimax";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;

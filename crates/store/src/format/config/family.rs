@@ -39,6 +39,8 @@ pub enum Family {
     Qwen3VlMoe,
     /// ERNIE 4.5: neighbours are rotated together, a softmax with a bias of the choice, dense layers first.
     Ernie45Moe,
+    /// K-EXAONE: windows in three layers of four, no rotation in the fourth, the router of DeepSeek-V3.
+    ExaoneMoe,
 }
 
 /// The keys by which a family describes its experts.
@@ -91,7 +93,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 17] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -204,6 +206,13 @@ const ROWS: [Row; 16] = [
         zero_centred_norms: false,
         experts: ERNIE,
     },
+    Row {
+        family: Family::ExaoneMoe,
+        name: "K-EXAONE",
+        model_types: &["exaone_moe"],
+        zero_centred_norms: false,
+        experts: COUNTED,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -213,7 +222,8 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
      minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open), \
      hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
-     ernie4_5_moe (ERNIE 4.5)";
+     ernie4_5_moe (ERNIE 4.5), \
+     exaone_moe (K-EXAONE)";
 
 /// Names that users know of families that are not computed.
 const OTHERS: [(&str, &str); 8] = [

@@ -49,9 +49,10 @@ const EPSILON_MIN: f64 = 1e-12;
 const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
 /// Families of the same router, whose experts are in no groups.
 const UNGROUPED: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen];
+    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen, Family::ExaoneMoe];
 /// Families whose first layer alone has no experts.
-const ONE_DENSE: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3];
+const ONE_DENSE: &[Family] =
+    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3, Family::ExaoneMoe];
 /// Families that have experts in every layer unless told otherwise.
 const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 /// Families with one shared expert unless told otherwise.
@@ -75,6 +76,7 @@ const SCALED: &[Family] = &[
     Family::Qwen3Next,
     Family::SolarOpen,
     Family::Qwen3VlMoe,
+    Family::ExaoneMoe,
 ];
 /// Families whose chosen experts keep their weights.
 const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
@@ -92,6 +94,7 @@ const WHOLE_HEADS: &[Family] = &[
     Family::HyV3,
     Family::Qwen3VlMoe,
     Family::Ernie45Moe,
+    Family::ExaoneMoe,
 ];
 /// Families whose rotation has the base 1e4.
 const THETA_4: &[Family] = &[
@@ -104,6 +107,7 @@ const THETA_4: &[Family] = &[
     Family::Qwen3Next,
     Family::Olmoe,
     Family::Dots1,
+    Family::ExaoneMoe,
 ];
 /// Families whose norms add 1e-5.
 const EPSILON_5: &[Family] = &[
@@ -114,6 +118,7 @@ const EPSILON_5: &[Family] = &[
     Family::SolarOpen,
     Family::HyV3,
     Family::Ernie45Moe,
+    Family::ExaoneMoe,
 ];
 /// Families whose norms add 1e-6.
 const EPSILON_6: &[Family] = &[
@@ -144,6 +149,7 @@ const OTHERS: &[Family] = &[
     Family::HyV3,
     Family::Qwen3VlMoe,
     Family::Ernie45Moe,
+    Family::ExaoneMoe,
 ];
 /// Families trained on 131,072 tokens.
 const CONTEXT_128K: &[Family] =
@@ -216,8 +222,8 @@ keys! {
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::HyV3], "1")]), Size(0..=64),
-        "the same, as Hy3 has it.";
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe], "1")]), Size(0..=64),
+        "the same, as Hy3 and K-EXAONE have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(DEEPSEEK, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
@@ -245,6 +251,7 @@ keys! {
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
+            (&[Family::ExaoneMoe], "2.5"),
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
@@ -485,7 +492,7 @@ keys! {
         Absent::In(&[
             (DEEPSEEK, "4096"),
             (&[Family::Olmoe], "4096"),
-            (&[Family::Dots1], "2048"),
+            (&[Family::Dots1, Family::ExaoneMoe], "2048"),
             (&[Family::Qwen3VlMoe], "128000"),
             (CONTEXT_128K, "131072"),
             (&[Family::Glm4MoeLite], "202752"),

@@ -11,12 +11,15 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression};
+use super::gated_streams::GatedStreams;
 use super::hyper_connections::HyperConfig;
+use super::index::IndexConfig;
+use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
     deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, glm4_moe, gptoss, hy_v3, minimax_m2,
-    olmoe, qwen3moe, qwen3next, qwen35moe,
+    olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -131,6 +134,15 @@ pub enum HeadOrder {
     Tiled,
 }
 
+/// What a function of the output gate does to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `z * sigmoid(z)`
+    Silu,
+    /// `sigmoid(z)`
+    Sigmoid,
+}
+
 /// Shape of the GatedDeltaNet layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaConfig {
@@ -146,6 +158,8 @@ pub struct DeltaConfig {
     pub value_dim: usize,
     /// Taps of the causal convolution.
     pub convolution_kernel: usize,
+    /// What the output is multiplied by, of its gate.
+    pub gate: OutputGate,
 }
 
 impl DeltaConfig {
@@ -206,6 +220,12 @@ pub struct ModelConfig {
     pub delta: Option<DeltaConfig>,
     /// Several residual streams, when the family has them.
     pub hyper: Option<HyperConfig>,
+    /// Several residual streams that gates read, when the family has them.
+    pub gated: Option<GatedStreams>,
+    /// What chooses the keys that layers of attention see, where they do not see all.
+    pub index: Option<IndexConfig>,
+    /// Layers that look up rows of hashed n-grams, when the family has them.
+    pub ngrams: Option<NgramConfig>,
     /// Layers of compressed attention, when the family has them.
     pub compressed: Option<CompressedConfig>,
     /// Experts.
@@ -236,6 +256,7 @@ impl ModelConfig {
             Family::HyV3 => hy_v3::config(from)?,
             Family::Olmoe => olmoe::config(from)?,
             Family::Dots1 => dots1::config(from)?,
+            Family::Qwen4Exp => qwen4exp::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -274,6 +295,12 @@ impl ModelConfig {
         if let Some(compressed) = &self.compressed {
             compressed.check(self, from)?;
         }
+        if let Some(index) = &self.index {
+            index.check(self, from)?;
+        }
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.check(&self.layers, from)?;
+        }
         if self.mixtures() == 0 {
             let found = format!("leaves none of {} layers with experts", self.layers.len());
             return Err(from.invalid(&keys::FIRST_K_DENSE_REPLACE, found));
@@ -301,6 +328,12 @@ impl ModelConfig {
     /// True when the caches of the model's layers can hold rows of this type.
     pub fn takes(&self, kv_type: KvType) -> bool {
         !matches!(kv_type, KvType::Fp8 { .. }) || self.trained_kv_type() == Some(kv_type)
+    }
+
+    /// Residual streams of a token.
+    pub fn streams(&self) -> usize {
+        let gated = self.gated.map(|gated| gated.streams);
+        gated.or(self.hyper.map(|hyper| hyper.streams)).unwrap_or(1)
     }
 
     /// Layers of one kind.

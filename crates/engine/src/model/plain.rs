@@ -23,6 +23,9 @@ pub(super) fn model(
         layers,
         rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention,
+        gated: None,
+        index: None,
+        ngrams: None,
         latent: None,
         delta: None,
         hyper: None,
@@ -39,7 +42,7 @@ pub(super) fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError
     Ok(vec![Mixer::Attention.into(); from.required(&keys::NUM_HIDDEN_LAYERS)?])
 }
 
-/// Refuses layers that see a part of the positions, for families of which no release has some.
+/// Refuses layers that see a part of the positions, for families whose releases have none.
 pub(super) fn full_attention(from: &Configuration) -> Result<(), FormatError> {
     let mut kinds = from.get(&keys::LAYER_TYPES)?.unwrap_or_default().into_iter();
     match kinds.find(|&kind| kind != "full_attention") {

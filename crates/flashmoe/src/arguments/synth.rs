@@ -10,14 +10,19 @@ use kernels::format::{BlockFormat, FloatType, ScaleType};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SynthArguments {
     /// 30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B (Qwen3-Next), gpt-oss-20b, gpt-oss-120b, deepseek-v3,
-    /// deepseek-v4-flash, kimi-k2, glm-4.5-air, glm-4.6, glm-4.7, glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open,
-    /// hy3, vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, tiny-minimax, or the path of a config.json
+    /// deepseek-v4-flash, kimi-k2, glm-4.5-air, glm-4.6, glm-4.7, glm-4.7-flash, minimax-m2, flash-next, olmoe, dots1,
+    /// solar-open, hy3, vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss,
+    /// tiny-latent, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, or the path of a config.json
     pub(crate) shape: String,
     /// Folder to make; it must not exist
     pub(crate) destination: PathBuf,
     /// Layers, if not the shape's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) layers: Option<u16>,
+    /// Layers with expert files of their own; those of the others are hard links to them, so that a model of any depth
+    /// fits the disk. Native packs only. Figures hold where experts are read past the page cache (`--storage budget`)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) distinct: Option<u16>,
     /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or in a native pack
     /// mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0 and blocks of GGUF: q4_k, q6_k, q8_0 and others
     #[arg(long, value_name = "ENCODING", default_value = "4bit")]

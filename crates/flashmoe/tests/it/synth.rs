@@ -86,6 +86,8 @@ fn the_shapes_of_other_families_open() {
             &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
         ),
         ("tiny-minimax", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ] {
         let model = folder.path().join("model");
         let mut arguments = vec!["synth", shape, model.to_str().unwrap()];
@@ -94,6 +96,46 @@ fn the_shapes_of_other_families_open() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{shape} {options:?}: {errors}");
         score(folder.path(), &model);
+        std::fs::remove_dir_all(model).unwrap();
+    }
+}
+
+/// Models from a config.json with operations that GPUs do not compute: they are refused there by these.
+#[test]
+fn operations_of_few_families_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = serde_json::json!({
+        "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 128, "moe_intermediate_size": 64,
+        "tie_word_embeddings": false,
+    });
+    let ernie = serde_json::json!({
+        "model_type": "ernie4_5_moe", "moe_num_experts": 8, "moe_k": 3, "moe_num_shared_experts": 1,
+        "moe_layer_start_index": 1,
+    });
+    let exaone = serde_json::json!({
+        "model_type": "exaone_moe", "num_experts": 8, "num_experts_per_tok": 3, "sliding_window": 4,
+        "layer_types": ["sliding_attention", "full_attention"],
+    });
+    for (own, refused) in [
+        (ernie, "mixture of experts with a bias of a softmax's choice (layer 1)"),
+        (exaone, "norm of heads without rotation (layer 1)"),
+    ] {
+        let mut config = common.clone();
+        config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let (path, model) = (folder.path().join("config.json"), folder.path().join("model"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        let [path, to] = [&path, &model].map(|path| path.to_str().unwrap());
+        let output = flashmoe(&["synth", path, to, "--experts", "4bit"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        score(folder.path(), &model);
+        let output = flashmoe(&["inspect", to, "--program"]);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        for kernels in ["CUDA", "GPU"] {
+            let line = |line: &str| line.contains(&format!("the {kernels} kernels do not compute"));
+            let found = printed.lines().find(|it| line(it)).unwrap_or_default();
+            assert!(found.contains(refused), "{kernels}: {printed}");
+        }
         std::fs::remove_dir_all(model).unwrap();
     }
 }
@@ -108,4 +150,35 @@ fn a_destination_that_exists_is_left_alone() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("exists already"));
     assert_eq!(std::fs::read_dir(&model).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn layers_share_files_where_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--layout", "native", "--layers", "5"];
+    let own = synth(folder.path(), "own", &options);
+    let linked = synth(folder.path(), "linked", &[&options[..], &["--distinct", "2"]].concat());
+    let experts = |model: &Path, layer: usize| {
+        let mut files =
+            std::fs::read_dir(model.join("experts")).unwrap().map(|entry| entry.unwrap().path());
+        let digits = format!("{layer:03}");
+        std::fs::read(files.find(|path| path.to_str().unwrap().contains(&digits)).unwrap()).unwrap()
+    };
+    // The first two layers are what they would be; the others have the bytes of one of them.
+    for (layer, first) in [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)] {
+        assert_eq!(experts(&linked, layer), experts(&own, first), "layer {layer}");
+    }
+    assert_ne!(experts(&own, 2), experts(&own, 0));
+    // Sums of the pack hold for every name, the model runs, and what shows it says so.
+    let name = linked.to_str().unwrap();
+    let verified = flashmoe(&["verify", name]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    assert_ne!(score(folder.path(), &linked), score(folder.path(), &own));
+    let shown = flashmoe(&["inspect", name]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("linked: the experts of 5 layers lie in 2 files"), "{text}");
+    let refused =
+        flashmoe(&["synth", "tiny", folder.path().join("x").to_str().unwrap(), "--distinct", "2"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--layout native"));
 }

@@ -171,3 +171,12 @@ pub(super) fn solar_open() -> Value {
     });
     common("solar_open", "SolarOpenForCausalLM", [4096, 48, 64, 8], [196_608, 131_072], own)
 }
+
+/// A Qwen3-MoE as the text of a Qwen3-VL-MoE of the same sizes.
+pub(super) fn qwen3_vl(mut text: Value) -> Value {
+    text["architectures"] = json!(["Qwen3VLMoeForConditionalGeneration"]);
+    text["model_type"] = "qwen3_vl_moe_text".into();
+    text["rope_theta"] = 5_000_000.into();
+    text["max_position_embeddings"] = 262_144.into();
+    text
+}

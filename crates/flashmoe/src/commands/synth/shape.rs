@@ -15,7 +15,7 @@ use store::format::{Configuration, Element, Integer, Projection, ProjectionShape
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, latent, plain, sigmoid};
+use super::{deepseek_v4, flash_next, latent, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -64,8 +64,12 @@ impl Shape {
     }
 }
 
-/// Refuses blocks where they cannot be written.
-fn check_blocks(arguments: &SynthArguments) -> Result<()> {
+/// Refuses what a layout has no files for: blocks, and layers that share one.
+fn check_layout(arguments: &SynthArguments) -> Result<()> {
+    if arguments.distinct.is_some() && arguments.layout == LayoutChoice::Mlx {
+        let problem = "--distinct: files of safetensors hold several layers; use --layout native";
+        return Err(Failure::usage(problem.to_owned()).into());
+    }
     for (option, stored) in [("--experts", arguments.experts), ("--trunk", arguments.trunk)] {
         let StoredAs::Blocks(format) = stored else { continue };
         let name = format.name();
@@ -103,8 +107,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "minimax-m2" => sigmoid::m2(),
         "olmoe" => plain::olmoe(),
         "dots1" => plain::dots1(),
-        "vl-30B-A3B" => qwen3_vl(qwen3([2048, 48, 32, 4, 128], [128, 8, 768])),
-        "vl-235B-A22B" => qwen3_vl(qwen3([4096, 94, 64, 4, 128], [128, 8, 1536])),
+        "vl-30B-A3B" => plain::qwen3_vl(qwen3([2048, 48, 32, 4, 128], [128, 8, 768])),
+        "vl-235B-A22B" => plain::qwen3_vl(qwen3([4096, 94, 64, 4, 128], [128, 8, 1536])),
         "ernie-4.5-21b" => plain::ernie_small(),
         "ernie-4.5-300b" => plain::ernie_large(),
         "k-exaone" => plain::exaone(),
@@ -115,6 +119,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "tiny-latent" => latent::tiny(),
         "deepseek-v4-flash" => deepseek_v4::flash(),
         "tiny-v4" => deepseek_v4::tiny(),
+        "flash-next" => flash_next::released(),
+        "tiny-flash-next" => flash_next::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
@@ -124,7 +130,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
 
 /// What the arguments ask for.
 pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
-    check_blocks(arguments)?;
+    check_layout(arguments)?;
     let mut config = match named(&arguments.shape) {
         Some(config) => config,
         None => read_config(Path::new(&arguments.shape))?,
@@ -148,6 +154,10 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let known = Configuration::new(Path::new(&arguments.shape), config.clone());
     let known = known.map_err(|error| Failure::model(error.into()))?;
     let model = ModelConfig::read(&known).map_err(Failure::engine)?;
+    if model.ngrams.is_some() && arguments.layout == LayoutChoice::Native {
+        let reason = "--layout native: packs have no place for rows of n-grams; use --layout mlx";
+        return Err(Failure::usage(reason.to_owned()).into());
+    }
     let tensors = tensors(&model, arguments)?;
     let encoding = encoding(arguments.experts, arguments.group)?;
     let (inner, hidden) = (model.moe.intermediate, model.hidden);
@@ -158,7 +168,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let layers: Vec<_> =
         model.layers.iter().map(|spec| has_experts(spec).then_some(experts)).collect();
     let prefix = match model.family {
-        Family::Qwen35Moe => "language_model.",
+        Family::Qwen35Moe | Family::Qwen4Exp => "language_model.",
         _ => "",
     };
     if let Some(quantization) = quantization(arguments, prefix, &tensors, &layers) {
@@ -187,20 +197,29 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             prefix,
             tensors,
             layers,
-            recipe: json!({ "shape": arguments.shape, "seed": arguments.seed }),
+            recipe: recipe(arguments),
             tokenizer: arguments.tokenizer.clone(),
+            distinct: arguments.distinct.map(usize::from),
         },
     })
+}
+
+/// What a pack notes of how it was made.
+fn recipe(arguments: &SynthArguments) -> Value {
+    let mut recipe = json!({ "shape": arguments.shape, "seed": arguments.seed });
+    if let Some(distinct) = arguments.distinct {
+        recipe["distinct"] = distinct.into();
+    }
+    recipe
 }
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, olmoe, dots1, solar-open, hy3, \
-             vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, \
-             k-exaone, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
-             tiny-minimax";
+             glm-4.7-flash, minimax-m2, flash-next, olmoe, dots1, solar-open, hy3, vl-30B-A3B, \
+             vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, \
+             tiny-latent, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -234,15 +253,6 @@ fn qwen3(
         "rope_theta": 1_000_000,
         "tie_word_embeddings": false,
     })
-}
-
-/// The same sizes as the text of a Qwen3-VL-MoE.
-fn qwen3_vl(mut text: Value) -> Value {
-    text["architectures"] = json!(["Qwen3VLMoeForConditionalGeneration"]);
-    text["model_type"] = "qwen3_vl_moe_text".into();
-    text["rope_theta"] = 5_000_000.into();
-    text["max_position_embeddings"] = 262_144.into();
-    text
 }
 
 /// The configuration of a Qwen3.5-MoE: `[hidden, layers, heads, kv heads, head size]`, `[key heads, value
@@ -401,7 +411,10 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     add("embed_tokens".to_owned(), &[model.vocabulary, hidden], ends);
     for (layer, spec) in model.layers.iter().enumerate() {
         let name = |part: &str| format!("layers.{layer}.{part}");
-        add(name("input_layernorm"), &[hidden], plain);
+        flash_next::layer(model, layer, (trunk, plain), &mut add);
+        if model.gated.is_none() {
+            add(name("input_layernorm"), &[hidden], plain);
+        }
         if let Some(hyper) = &model.hyper {
             for part in ["attn_hc", "ffn_hc"] {
                 let outputs = (hyper.outputs(), 3);
@@ -481,7 +494,9 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("self_attn.o_proj"), &[hidden, queries], trunk);
             }
         }
-        add(name("post_attention_layernorm"), &[hidden], plain);
+        if model.gated.is_none() {
+            add(name("post_attention_layernorm"), &[hidden], plain);
+        }
         if let FeedForward::Dense { inner } = spec.feed_forward {
             add(name("mlp.gate_proj"), &[inner, hidden], trunk);
             add(name("mlp.up_proj"), &[inner, hidden], trunk);
@@ -520,7 +535,13 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     if let Some(hyper) = &model.hyper {
         deepseek_v4::site(hyper, hidden, "hc_head", (hyper.streams, 1), &mut add);
     }
-    add("norm".to_owned(), &[hidden], plain);
+    match &model.gated {
+        Some(gated) => {
+            let encodings = (trunk, plain);
+            flash_next::site(gated, hidden, "hyper_connection_mixer", encodings, &mut add);
+        }
+        None => add("norm".to_owned(), &[hidden], plain),
+    }
     if !model.tied_head {
         add("lm_head".to_owned(), &[model.vocabulary, hidden], ends);
     }

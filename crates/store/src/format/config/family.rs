@@ -41,6 +41,8 @@ pub enum Family {
     Ernie45Moe,
     /// K-EXAONE: windows in three layers of four, no rotation in the fourth, the router of DeepSeek-V3.
     ExaoneMoe,
+    /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
+    Qwen4Exp,
 }
 
 /// The keys by which a family describes its experts.
@@ -93,7 +95,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -213,6 +215,13 @@ const ROWS: [Row; 17] = [
         zero_centred_norms: false,
         experts: COUNTED,
     },
+    Row {
+        family: Family::Qwen4Exp,
+        name: "Qwen3.8-Flash-Next",
+        model_types: &["qwen4_exp", "qwen4_exp_text"],
+        zero_centred_norms: true,
+        experts: QWEN,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -220,10 +229,9 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
-     minimax_m2 (MiniMax-M2), olmoe (OLMoE), dots1 (dots.llm1), solar_open (Solar-Open), \
-     hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
-     ernie4_5_moe (ERNIE 4.5), \
-     exaone_moe (K-EXAONE)";
+     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), olmoe (OLMoE), dots1 (dots.llm1), \
+     solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
+     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE)";
 
 /// Names that users know of families that are not computed.
 const OTHERS: [(&str, &str); 8] = [

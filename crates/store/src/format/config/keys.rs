@@ -11,6 +11,10 @@ use super::kind::{
     AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes,
     Text, Tokens,
 };
+use super::shared_defaults::{
+    CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, NO_DENSE, ONE_DENSE, ONE_SHARED, OTHERS,
+    SCALED, THETA_4, UNGROUPED, UNSCALED, WHOLE_HEADS,
+};
 
 macro_rules! keys {
     ($($name:ident: $kind:ty = $key:literal, $place:expr, $null:expr, $effect:expr, $absent:expr, $value:expr,
@@ -45,115 +49,6 @@ const THETA_MAX: f64 = 1e15;
 /// No model has less added to a mean square; from there on it would be as if nothing were.
 const EPSILON_MIN: f64 = 1e-12;
 
-/// Families of latent attention as DeepSeek-V3 is published.
-const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
-/// Families of the same router, whose experts are in no groups.
-const UNGROUPED: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen, Family::ExaoneMoe];
-/// Families whose first layer alone has no experts.
-const ONE_DENSE: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3, Family::ExaoneMoe];
-/// Families that have experts in every layer unless told otherwise.
-const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
-/// Families with one shared expert unless told otherwise.
-const ONE_SHARED: &[Family] = &[
-    Family::DeepseekV3,
-    Family::DeepseekV4,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::SolarOpen,
-];
-/// Families with the delta rule.
-const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
-/// Families whose chosen experts' weights sum to one.
-const SCALED: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::Qwen3Next,
-    Family::SolarOpen,
-    Family::Qwen3VlMoe,
-    Family::ExaoneMoe,
-];
-/// Families whose chosen experts keep their weights.
-const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
-/// Families that rotate whole heads.
-const WHOLE_HEADS: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4MoeLite,
-    Family::GptOss,
-    Family::Qwen3Moe,
-    Family::MinimaxM2,
-    Family::Olmoe,
-    Family::Dots1,
-    Family::SolarOpen,
-    Family::HyV3,
-    Family::Qwen3VlMoe,
-    Family::Ernie45Moe,
-    Family::ExaoneMoe,
-];
-/// Families whose rotation has the base 1e4.
-const THETA_4: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-    Family::Olmoe,
-    Family::Dots1,
-    Family::ExaoneMoe,
-];
-/// Families whose norms add 1e-5.
-const EPSILON_5: &[Family] = &[
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::GptOss,
-    Family::Olmoe,
-    Family::SolarOpen,
-    Family::HyV3,
-    Family::Ernie45Moe,
-    Family::ExaoneMoe,
-];
-/// Families whose norms add 1e-6.
-const EPSILON_6: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::DeepseekV4,
-    Family::MinimaxM2,
-    Family::Qwen35Moe,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-    Family::Dots1,
-    Family::Qwen3VlMoe,
-];
-/// Families but gpt-oss.
-const OTHERS: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::MinimaxM2,
-    Family::Qwen35Moe,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-    Family::Olmoe,
-    Family::Dots1,
-    Family::SolarOpen,
-    Family::HyV3,
-    Family::Qwen3VlMoe,
-    Family::Ernie45Moe,
-    Family::ExaoneMoe,
-];
-/// Families trained on 131,072 tokens.
-const CONTEXT_128K: &[Family] =
-    &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3, Family::Ernie45Moe];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
 
@@ -310,6 +205,8 @@ keys! {
             "sliding_attention",
             "compressed_sparse_attention",
             "heavily_compressed_attention",
+            "indexed_attention",
+            "qwen_sparse_attention",
         ]),
         "the mixer of each layer.";
     SLIDING_WINDOW: Size = "sliding_window", Place::Text, Null::Unread, Effect::Answer,
@@ -422,6 +319,63 @@ keys! {
     HC_EPS: Number = "hc_eps", Place::Text, Null::Refused, Effect::Answer,
         Absent::Is("1e-6"), Number(EPSILON_MIN..=1.0),
         "added where streams are mixed.";
+    HC_COUNT: Size = "hc_count", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(2..=8),
+        "residual streams, as Qwen3.8-Flash-Next has it.";
+    HC_LOWRANK: Size = "hc_lowrank", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=WIDTH_MAX),
+        "width between the two matrices of a gate of streams.";
+    OUTPUT_GATE_TYPE: OneOf = "output_gate_type", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, OneOf(&["sigmoid", "silu"]),
+        "function of the output gate of the delta rule, in Qwen3.8-Flash-Next.";
+    INDEXER_N_HEADS: Size = "indexer_n_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1024),
+        "query heads of what chooses keys.";
+    INDEXER_KV_HEADS: Only = "indexer_kv_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Only(1),
+        "its key heads.";
+    INDEXER_HEAD_DIM: Size = "indexer_head_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(2..=4096),
+        "values of its heads.";
+    INDEXER_BUDGET: Size = "indexer_budget", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=1 << 20),
+        "tokens of whole units that a token sees at most.";
+    INDEXER_COMPRESS_RATIO: Size = "indexer_compress_ratio", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=256),
+        "tokens of a unit.";
+    PLE_LAYER_IDS: Sizes = "ple_layer_ids", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Sizes(1..=1024),
+        "layers that add rows of hashed n-grams; the first layer is 1.";
+    PLE_EMBED_DIM: Size = "ple_embed_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=WIDTH_MAX),
+        "values of all rows of a token together.";
+    PLE_CONV_KERNEL_SIZE: Size = "ple_conv_kernel_size", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as ple_conv_kernel"), Size(2..=16),
+        "taps of the convolution behind those rows.";
+    PLE_CONV_KERNEL: Size = "ple_conv_kernel", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as ple_conv_kernel_size"), Size(2..=16),
+        "the same under its other name.";
+    NGRAM_SIZE: Size = "ngram_size", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(2..=8),
+        "tokens of the longest n-gram; also the distance of the taps.";
+    HEADS_PER_NGRAM: Size = "heads_per_ngram", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=64),
+        "rows of a token for each length of n-grams.";
+    NGRAM_VOCAB_SIZE_BASE: Size = "ngram_vocab_size_base", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(2..=1 << 30),
+        "what the sizes of the tables of n-grams, which are primes, are not below.";
+    NGRAM_VOCAB_DIVISOR: Size = "make_ngram_vocab_size_divisible_by", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1 << 20),
+        "what the rows of all tables together are a multiple of.";
+    SPLIT_NGRAM_PARTS: Size = "split_ngram_parts", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=65_536),
+        "tensors that hold those rows.";
+    NGRAM_SEED: Size = "seed", Place::Text, Null::Absent, Effect::Answer,
+        Absent::Is("1234"), Size(0..=1 << 62),
+        "seed of the hash of n-grams; published configurations do not have it.";
+    NGRAM_EOS_TOKEN_ID: Tokens = "eos_token_id", Place::Text, Null::Absent, Effect::Answer,
+        Absent::Means("refused where n-grams are hashed"), Tokens,
+        "the token before which the hash of n-grams does not look.";
     EXPERT_ROWS: OneOf = "expert_rows", Place::Text, Null::Refused, Effect::Answer,
         Absent::Is("\"in_turns\""), OneOf(&["apart", "in_turns"]),
         "rows of gate and up in experts of gpt-oss, in turns if absent; no published configuration has it.";
@@ -524,6 +478,7 @@ pub fn twins() -> Vec<[Box<dyn AnyKey>; 2]> {
         [Box::new(NUM_EXPERTS), Box::new(NUM_LOCAL_EXPERTS)],
         [Box::new(NUM_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
         [Box::new(NUM_LOCAL_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
+        [Box::new(PLE_CONV_KERNEL_SIZE), Box::new(PLE_CONV_KERNEL)],
     ]
 }
 

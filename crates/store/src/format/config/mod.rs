@@ -10,6 +10,7 @@ mod family;
 mod key;
 pub mod keys;
 pub mod kind;
+mod shared_defaults;
 
 use std::path::{Path, PathBuf};
 

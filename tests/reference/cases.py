@@ -18,6 +18,7 @@ import gptoss
 import hugging_face
 import latent
 import mlx_format
+import plain
 import release
 from nets import Net
 
@@ -274,7 +275,7 @@ def all_cases():
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += flash_next_cases()
-    cases += latent_cases()
+    cases += latent_cases() + plain_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -359,6 +360,25 @@ def latent_cases():
         family_gguf_case(dataclasses.replace(glm_normed, seed=77).calm(), "q8", "Q8_0"),
         family_gguf_case(minimax.calm(), "f32", "F32"),
         family_gguf_case(minimax, "bf16", "BF16"),
+    ]
+
+
+def plain_cases():
+    """Families that are known parts under their own keys and names."""
+    olmoe = plain.PlainNet("olmoe", dense=0, shared=0, norm_topk=False, kv_heads=4)
+    dots1 = plain.PlainNet("dots1", family="dots1", kv_heads=4)
+    solar = plain.PlainNet("solar", family="solar_open", dense=0, shared=1, scale=1.0, head_dim=48, stretched=True)
+    exaone = plain.PlainNet("exaone", family="exaone_moe", layers=5, shared=1)
+    ernie = plain.PlainNet("ernie", family="ernie4_5_moe", tied=True)
+    vl = plain.PlainNet("qwen3vl", family="qwen3_vl_moe", dense=0, shared=0, head_dim=48)
+    hy3 = plain.PlainNet("hy3", family="hy_v3", shared=1, scale=2.826, head_dim=48)
+    return [
+        *(hugging_face_case(net.calm()) for net in (olmoe, dots1, solar)),
+        hugging_face_case(hy3.calm(), skipped=True),
+        hugging_face_case(exaone.calm()),
+        hugging_face_case(ernie.calm(), skipped=True),
+        hugging_face_case(vl.calm(), fused=True, skipped=True),
+        *(mlx_lm_case(net.calm(), "4bit", q_bits=4, q_group_size=32) for net in (olmoe, dots1, exaone)),
     ]
 
 

@@ -36,6 +36,8 @@ def write(folder, net, *, dtype="BF16", linear_f32=True, fused=None, shards=1, s
     def stored(name, value):
         if isinstance(value, safetensors_file.Stored):
             return value
+        if "moe_statics" in name:
+            value = value[None]
         keep = linear_f32 and name.endswith(("A_log", "linear_attn.norm.weight", "e_score_correction_bias"))
         return encode(value, "F32" if keep else dtype)
 

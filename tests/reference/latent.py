@@ -24,6 +24,25 @@ CLASSES = {
 }
 
 
+# Parts of names that a release has otherwise.
+RELEASED = {
+    "minimax_m2": {
+        ".gate_proj.": ".w1.",
+        ".down_proj.": ".w2.",
+        ".up_proj.": ".w3.",
+        ".mlp.": ".block_sparse_moe.",
+        ".gate.e_score": ".e_score",
+    },
+    "hy_v3": {
+        ".mlp.gate.weight": ".mlp.router.gate.weight",
+        ".mlp.gate.e_score_correction_bias": ".mlp.expert_bias",
+        ".mlp.shared_experts.": ".mlp.shared_mlp.",
+    },
+    "exaone_moe": {".mlp.gate.e_score_correction_bias": ".mlp.e_score_correction_bias"},
+    "ernie4_5_moe": {".mlp.gate.e_score_correction_bias": ".mlp.moe_statics.e_score_correction_bias"},
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class LatentNet:
     """Shape of a network."""
@@ -269,11 +288,7 @@ def joined(tensors, plain):
 
 def released(tensors, family):
     """Names of tensors, experts apart, as the release of a family has them."""
-    if family != "minimax_m2":
-        return tensors
-    names = {".gate_proj.": ".w1.", ".down_proj.": ".w2.", ".up_proj.": ".w3.", ".mlp.": ".block_sparse_moe."}
-    names[".gate.e_score"] = ".e_score"
-    out = {}
+    names, out = RELEASED.get(family, {}), {}
     for name, value in tensors.items():
         for ours, theirs in names.items():
             name = name.replace(ours, theirs)

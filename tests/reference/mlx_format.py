@@ -148,6 +148,9 @@ def read_as_hugging_face(folder):
             value = np.moveaxis(value, 2, 1)
         if is_shifted_norm(name, config["model_type"].removesuffix("_text")):
             value = value - 1
+        if value.ndim == 3:
+            # mlx-lm's dots.llm1 keeps the name of the release for experts that it stacks.
+            name = name.replace(".mlp.experts.", ".mlp.switch_mlp.")
         out[name.removeprefix("language_model.")] = np.ascontiguousarray(value)
     for name in [n for n in out if n.endswith("switch_mlp.gate_proj.weight")]:
         p = name.removesuffix("switch_mlp.gate_proj.weight")

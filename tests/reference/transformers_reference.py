@@ -58,6 +58,13 @@ def load(folder):
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
         "glm4_moe": transformers.Glm4MoeForCausalLM,
         "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
+        "olmoe": transformers.OlmoeForCausalLM,
+        "dots1": transformers.Dots1ForCausalLM,
+        "solar_open": transformers.SolarOpenForCausalLM,
+        "hy_v3": transformers.HYV3ForCausalLM,
+        "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
+        "exaone_moe": transformers.ExaoneMoeForCausalLM,
+        "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"
@@ -102,10 +109,11 @@ class RouterMargins:
         self.smallest = float("inf")
         self.top_k = top_k
         routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
-        kinds = getattr(model.config, "mlp_layer_types", None) or []
-        others = kinds.count("dense") or getattr(model.config, "first_k_dense_replace", 0)
-        others += kinds.count("hash_moe")
-        assert len(routers) == model.config.num_hidden_layers - others, "a router was not found"
+        config = model.config.get_text_config()
+        kinds = getattr(config, "mlp_layer_types", None) or []
+        others = kinds.count("dense") or getattr(config, "first_k_dense_replace", 0)
+        others += kinds.count("hash_moe") + getattr(config, "moe_layer_start_index", 0)
+        assert len(routers) == config.num_hidden_layers - others, "a router was not found"
         blocks = [m for m in model.modules() if hasattr(m, "e_score_correction_bias") and not hasattr(m, "score_fn")]
         self.biases = {id(getattr(m, "gate", m)): m.e_score_correction_bias for m in blocks}
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
@@ -136,6 +144,9 @@ class RouterMargins:
             return self.watch_groups(router, logits, self.biases[id(router)])
         if getattr(router, "bias", None) is not None:
             logits = logits + router.bias
+        if hasattr(router, "moe_statics"):
+            # A probability changes by a quarter of what its logit changes by, at most.
+            logits = 4 * router.moe_statics(logits.softmax(-1))
         if getattr(router, "e_score_correction_bias", None) is not None:
             logits = router.score_fn(logits) + router.e_score_correction_bias
         if logits.shape[1] > self.top_k:
@@ -168,8 +179,9 @@ class RouterMargins:
 @torch.no_grad()
 def reference(model, tokens):
     """Draws `tokens` token ids and returns {ids, logits, greedy} as Stored tensors."""
-    vocabulary = model.config.vocab_size
-    margins = RouterMargins(model, model.config.num_experts_per_tok)
+    config = model.config.get_text_config()
+    vocabulary = config.vocab_size
+    margins = RouterMargins(model, config.num_experts_per_tok)
     for seed in range(SEED_ATTEMPTS):
         random = np.random.default_rng(seed)
         ids = torch.from_numpy(random.integers(SPECIAL_TOKENS, vocabulary - 16, (1, tokens)))

@@ -1,11 +1,12 @@
-//! Softmax attention with partial rotation and, where a family has them, per-head norms, an output gate, biases, sinks
-//! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
+//! Softmax attention with partial rotation, of halves or of neighbours, and, where a family has them, per-head norms, an
+//! output gate, biases, sinks (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
 
 use super::Around;
 use super::config::ModelConfig;
 use super::index::{IndexConfig, Indexer};
 use super::program::{Op, Product};
 use super::register::Register;
+use super::rope::Pairs;
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
@@ -49,9 +50,23 @@ impl Attention {
         let queries = shape.query_heads * shape.head_dim;
         let keys = shape.key_value_heads * shape.head_dim;
         let query_rows = if shape.output_gate { 2 * queries } else { queries };
+        let pairs = shape.rope.pairs;
+        let parts = shape.biases || shape.head_norms || shape.whole_norms || shape.output_gate;
+        assert!(pairs == Pairs::Halves || !parts, "rows of queries and keys alone are moved");
+        // Devices rotate halves: rows of other pairs are put in that order when they are loaded.
+        let mut rotated = |name: &str, rows: usize, heads: usize| {
+            let name = format!("{prefix}.{name}");
+            match pairs.moved_rows(heads, shape.head_dim, shape.rope.dims) {
+                None => catalog.matrix(&name, rows, config.hidden),
+                Some(order) => {
+                    let [matrix] = catalog.gathered(&name, (rows, config.hidden), [order])?;
+                    Ok(matrix)
+                }
+            }
+        };
         Ok(Self {
-            query: catalog.matrix(&format!("{prefix}.q_proj"), query_rows, config.hidden)?,
-            key: catalog.matrix(&format!("{prefix}.k_proj"), keys, config.hidden)?,
+            query: rotated("q_proj", query_rows, shape.query_heads)?,
+            key: rotated("k_proj", keys, shape.key_value_heads)?,
             value: catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?,
             output: catalog.matrix(&format!("{prefix}.o_proj"), config.hidden, queries)?,
             norms: match shape.head_norms {
@@ -112,8 +127,9 @@ impl Attention {
         })
     }
 
-    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from what `around` reads.
-    pub(super) fn ops(&self, around: &Around) -> Vec<Op> {
+    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from what `around` reads; q and k are rotated by
+    /// position in a layer that `rotates`.
+    pub(super) fn ops(&self, around: &Around, rotates: bool) -> Vec<Op> {
         use Register::{Context, Gate, IndexQuery, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
         let mut products = vec![(self.query, query), (self.key, Key), (self.value, Value)];
@@ -135,13 +151,17 @@ impl Attention {
         if self.gated {
             ops.push(Op::SplitQueryGate);
         }
-        ops.extend(match self.norms {
-            Some([query, key]) => [
-                Op::NormRotate { heads: Query, weight: query },
-                Op::NormRotate { heads: Key, weight: key },
-            ],
-            None => [Query, Key].map(|heads| Op::Rotate { heads }),
-        });
+        let heads = [Query, Key];
+        match self.norms {
+            Some(norms) => {
+                ops.extend(heads.into_iter().zip(norms).map(|(heads, weight)| match rotates {
+                    true => Op::NormRotate { heads, weight },
+                    false => Op::NormHeads { heads, weight },
+                }))
+            }
+            None if rotates => ops.extend(heads.map(|heads| Op::Rotate { heads })),
+            None => {}
+        }
         ops.push(match self.indexer {
             Some(indexer) => Op::AttendIndexed(indexer),
             None => Op::Attend { sinks: self.sinks },

@@ -18,8 +18,8 @@ use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, glm4_moe, gptoss, minimax_m2, qwen3moe, qwen3next, qwen4exp,
-    qwen35moe,
+    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, glm4_moe, gptoss, hy_v3, minimax_m2,
+    olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -32,6 +32,8 @@ pub struct LayerSpec {
     pub mixer: Mixer,
     /// Positions that attention sees, the token's own included; all of them without.
     pub window: Option<usize>,
+    /// False where attention leaves queries and keys as they are, whatever the position.
+    pub rotates: bool,
     /// What follows the mixer.
     pub feed_forward: FeedForward,
 }
@@ -50,7 +52,7 @@ impl LayerSpec {
 
 impl From<Mixer> for LayerSpec {
     fn from(mixer: Mixer) -> Self {
-        Self { mixer, window: None, feed_forward: FeedForward::Mixture }
+        Self { mixer, window: None, rotates: true, feed_forward: FeedForward::Mixture }
     }
 }
 
@@ -242,13 +244,18 @@ impl ModelConfig {
     pub fn read(from: &Configuration) -> Result<Self, EngineError> {
         let config = match from.supported_family()? {
             Family::Qwen35Moe => qwen35moe::config(from)?,
-            Family::Qwen3Moe => qwen3moe::config(from)?,
+            Family::Qwen3Moe | Family::Qwen3VlMoe => qwen3moe::config(from)?,
             Family::Qwen3Next => qwen3next::config(from)?,
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,
             Family::DeepseekV3 | Family::KimiK2 | Family::Glm4MoeLite => deepseek_v3::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
-            Family::Glm4Moe => glm4_moe::config(from)?,
+            Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
+            Family::Ernie45Moe => ernie4_5_moe::config(from)?,
+            Family::ExaoneMoe => exaone_moe::config(from)?,
+            Family::HyV3 => hy_v3::config(from)?,
+            Family::Olmoe => olmoe::config(from)?,
+            Family::Dots1 => dots1::config(from)?,
             Family::Qwen4Exp => qwen4exp::config(from)?,
         };
         config.check(from)?;
@@ -302,8 +309,10 @@ impl ModelConfig {
             groups.check(from, (self.moe.experts, self.moe.top_k))?;
         }
         if self.moe.top_k > self.moe.experts {
-            let found = format!("{} exceeds num_experts {}", self.moe.top_k, self.moe.experts);
-            return Err(from.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
+            let names = self.family.expert_keys();
+            let (routed, experts) = (names.routed.name(), self.moe.experts);
+            let found = format!("{} exceeds {routed} {experts}", self.moe.top_k);
+            return Err(from.invalid(names.per_token, found));
         }
         Ok(())
     }

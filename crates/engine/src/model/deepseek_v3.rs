@@ -5,11 +5,11 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
     without_biases,
 };
+use super::plain;
 use super::rope::{Pairs, Rope, magnitude};
 use super::router::{Groups, Router, Score};
 
@@ -83,27 +83,15 @@ fn latent(from: &Configuration, rank: usize, rope: &Rope) -> Result<LatentConfig
 
 /// The experts of families with a router of sigmoids.
 pub(super) fn experts(from: &Configuration) -> Result<MoeConfig, FormatError> {
-    let intermediate = from.expert_width()?;
-    let shared = from.required(&keys::N_SHARED_EXPERTS)?;
     let scale = from.required(&keys::ROUTED_SCALING_FACTOR)? as f32;
     let groups =
         Groups { count: from.required(&keys::N_GROUP)?, kept: from.required(&keys::TOPK_GROUP)? };
-    Ok(MoeConfig {
-        experts: from.routed_experts()?,
-        top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
-        intermediate,
-        shared_intermediate: (shared > 0).then_some(shared * intermediate),
-        shared_gate: false,
-        router: Router {
-            score: Score::Sigmoid { groups, scale },
-            bias: true,
-            normalise: from.required(&keys::NORM_TOPK_PROB)?,
-        },
-        activation: Activation::SwiGlu,
-        rows: GateUpRows::Apart,
-        biases: false,
-        hashed_layers: 0,
-    })
+    let router = Router {
+        score: Score::Sigmoid { groups, scale },
+        bias: true,
+        normalise: from.required(&keys::NORM_TOPK_PROB)?,
+    };
+    plain::experts(from, router, from.shared_width()?)
 }
 
 /// Dense layers as listed, or else the first ones.

@@ -6,6 +6,7 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
 
@@ -70,24 +71,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 
 /// Windows as listed, or else in every other layer from the first on.
 fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
-    let count = from.required(&keys::NUM_HIDDEN_LAYERS)?;
-    let window = Some(from.required(&keys::SLIDING_WINDOW)?);
-    let full = LayerSpec::from(Mixer::Attention);
-    let Some(kinds) = from.get(&keys::LAYER_TYPES)? else {
-        let both = [LayerSpec { window, ..full }, full];
-        return Ok(both.into_iter().cycle().take(count).collect());
-    };
-    if kinds.len() != count {
-        let found = format!("has {} entries for {count} layers", kinds.len());
-        return Err(from.invalid(&keys::LAYER_TYPES, found));
-    }
-    let layer = |kind| match kind {
-        "sliding_attention" => Ok(LayerSpec { window, ..full }),
-        "full_attention" => Ok(full),
-        other => {
-            let found = format!("{other} is not known in this family");
-            Err(from.invalid(&keys::LAYER_TYPES, found))
-        }
-    };
-    kinds.into_iter().map(layer).collect()
+    let mut layers = vec![Mixer::Attention.into(); from.required(&keys::NUM_HIDDEN_LAYERS)?];
+    let every_other = ["sliding_attention", "full_attention"].into_iter().cycle();
+    let listed = from.get(&keys::LAYER_TYPES)?;
+    let kinds = listed.unwrap_or_else(|| every_other.take(layers.len()).collect());
+    plain::windows(from, kinds, &mut layers)?;
+    Ok(layers)
 }

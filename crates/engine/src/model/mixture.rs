@@ -77,7 +77,9 @@ impl Mixture {
             true => {
                 let part = match moe.router.score {
                     Score::Softmax => "bias",
-                    Score::Sigmoid { .. } | Score::SqrtSoftplus { .. } => "e_score_correction_bias",
+                    Score::BalancedSoftmax { .. }
+                    | Score::Sigmoid { .. }
+                    | Score::SqrtSoftplus { .. } => "e_score_correction_bias",
                 };
                 Some(catalog.vector(&format!("{name}.{part}"), moe.experts, plain)?)
             }

@@ -16,15 +16,21 @@ mod deepseek_v3;
 mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
+mod dots1;
+mod ernie4_5_moe;
+mod exaone_moe;
 pub mod gated_streams;
 mod glm4_moe;
 mod gptoss;
+mod hy_v3;
 pub mod hyper_connections;
 pub mod index;
 pub mod latent;
 mod minimax_m2;
 pub mod mixture;
 pub mod ngram;
+mod olmoe;
+mod plain;
 pub mod program;
 mod qwen35moe;
 mod qwen3moe;
@@ -177,7 +183,7 @@ fn declare_layer(
         (Mixer::Latent, _, Some(shape)) => {
             LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(&around)
         }
-        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(&around),
+        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(&around, spec.rotates),
     });
     let names = [name("post_attention_layernorm"), name("mlp_hyper_connection")];
     let around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;

@@ -93,6 +93,13 @@ pub enum Op {
         /// `[head_dim]`
         weight: VectorId,
     },
+    /// RMS norm over each head of `heads` (`Query` or `Key`), in layers that do not rotate.
+    NormHeads {
+        /// The heads.
+        heads: Register,
+        /// `[head_dim]`
+        weight: VectorId,
+    },
     /// Rotation of `heads` (`Query` or `Key`) by position.
     Rotate {
         /// The heads.
@@ -201,6 +208,7 @@ impl Op {
             Self::AddBias { .. } => "bias",
             Self::SplitQueryGate => "split of queries and gates",
             Self::NormRotate { .. } => "norm and rotation of heads",
+            Self::NormHeads { .. } => "norm of heads without rotation",
             Self::Rotate { .. } => "rotation of heads",
             Self::Attend { .. } => "attention",
             Self::AttendLatent(_) => "latent attention",
@@ -240,7 +248,9 @@ impl Op {
                 format!("{name} {from:?} -> {to:?}")
             }
             Self::AddBias { register, .. } => format!("{name} {register:?}"),
-            Self::NormRotate { heads, .. } | Self::Rotate { heads } => format!("{name} {heads:?}"),
+            Self::NormRotate { heads, .. }
+            | Self::NormHeads { heads, .. }
+            | Self::Rotate { heads } => format!("{name} {heads:?}"),
             Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
             Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
             Self::CloseStreams { from } | Self::InjectStreams { from } => {

@@ -1,73 +1,23 @@
-//! Qwen3-MoE (30B-A3B, 235B-A22B): attention without a gate in every layer, no shared expert, plain norms
-//! (reference: transformers `modeling_qwen3_moe.py`).
+//! Qwen3-MoE (30B-A3B, 235B-A22B) and the text of Qwen3-VL-MoE, where all axes of the rotation have one position:
+//! attention without a gate in every layer, no shared expert, plain norms (reference: transformers
+//! `modeling_qwen3_moe.py`, `modeling_qwen3_vl_moe.py`).
 
 use store::format::config::keys;
-use store::format::{Configuration, FormatError};
+use store::format::{Configuration, Family, FormatError};
 
-use super::activation::{Activation, GateUpRows};
-use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases};
-use super::rope::Rope;
+use super::config::{AttentionConfig, ModelConfig};
+use super::plain;
 use super::router::{Router, Score};
 
 /// Reads the shapes. Variants that no released checkpoint of the family uses (dense layers in between,
 /// attention biases, sliding windows) are refused by their keys.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
-    let mut kinds = from.get(&keys::LAYER_TYPES)?.unwrap_or_default().into_iter();
-    if let Some(kind) = kinds.find(|&kind| kind != "full_attention") {
-        let found = format!("{kind} is not known in this family");
-        return Err(from.invalid(&keys::LAYER_TYPES, found));
+    let attention = AttentionConfig { head_norms: true, ..plain::whole_heads(from)? };
+    let normalise = from.required(&keys::NORM_TOPK_PROB)?;
+    if !normalise && from.supported_family()? == Family::Qwen3VlMoe {
+        let found = "false, but this family's weights of experts sum to one";
+        return Err(from.invalid(&keys::NORM_TOPK_PROB, found));
     }
-    let hidden = from.required(&keys::HIDDEN_SIZE)?;
-    let query_heads = from.required(&keys::NUM_ATTENTION_HEADS)?;
-    let head_dim = from.get(&keys::HEAD_DIM)?.unwrap_or(hidden / query_heads);
-    let factor = from.rotary_factor()?;
-    if factor != 1.0 {
-        let found = format!("{factor}, but this family rotates whole heads");
-        return Err(from.invalid(&keys::ROTARY_FACTOR, found));
-    }
-    Ok(ModelConfig {
-        family: Family::Qwen3Moe,
-        hidden,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: vec![Mixer::Attention.into(); layers],
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: AttentionConfig {
-            query_heads,
-            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
-            head_dim,
-            rope: Rope::read(from, head_dim)?,
-            head_norms: true,
-            whole_norms: false,
-            biases: without_biases(from)?,
-            output_bias: false,
-            sinks: false,
-            output_gate: false,
-        },
-        gated: None,
-        index: None,
-        ngrams: None,
-        latent: None,
-        delta: None,
-        hyper: None,
-        compressed: None,
-        moe: MoeConfig {
-            experts: from.required(&keys::NUM_EXPERTS)?,
-            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
-            intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
-            shared_intermediate: None,
-            shared_gate: false,
-            router: Router {
-                score: Score::Softmax,
-                bias: false,
-                normalise: from.required(&keys::NORM_TOPK_PROB)?,
-            },
-            activation: Activation::SwiGlu,
-            rows: GateUpRows::Apart,
-            biases: false,
-            hashed_layers: 0,
-        },
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
-    })
+    let router = Router { score: Score::Softmax, bias: false, normalise };
+    plain::model(from, plain::layers(from)?, attention, plain::experts(from, router, None)?)
 }

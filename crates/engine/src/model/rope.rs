@@ -1,6 +1,7 @@
 //! Rotation of queries and keys by position: frequencies, and how they are stretched beyond the trained context.
 
 use std::f64::consts::TAU;
+use std::ops::Range;
 
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
@@ -28,6 +29,18 @@ pub enum Pairs {
 }
 
 impl Pairs {
+    /// The rows of `heads` heads of `dim` values in the order in which those of a pair lie half the rotated values,
+    /// `rotated`, apart; `None` where they lie so. Scores do not change when those of queries and of keys are moved.
+    pub fn moved_rows(self, heads: usize, dim: usize, rotated: usize) -> Option<Vec<Range<usize>>> {
+        let of_head = |head: usize| {
+            let first = head * dim;
+            let turn = move |odd: usize| (0..rotated / 2).map(move |pair| first + 2 * pair + odd);
+            let rows = turn(0).chain(turn(1)).chain(first + rotated..first + dim);
+            rows.map(|row| row..row + 1)
+        };
+        (self == Self::Neighbours).then(|| (0..heads).flat_map(of_head).collect())
+    }
+
     /// Copies the values of one head so that those of a pair lie half the values apart. Scores do not change when
     /// queries and keys are both rotated and left in this order (reference: transformers
     /// `apply_rotary_pos_emb_interleave`).

@@ -10,7 +10,7 @@ use store::format::{Configuration, FormatError};
 pub struct Router {
     /// What experts are chosen and weighed by.
     pub score: Score,
-    /// True when there is a bias: of the logits, or, where scores are sigmoids, of the choice alone.
+    /// True when there is a bias: of the logits where scores are [`Score::Softmax`], else of the choice alone.
     pub bias: bool,
     /// True when the chosen experts' weights are scaled to sum to one.
     pub normalise: bool,
@@ -21,6 +21,12 @@ pub struct Router {
 pub enum Score {
     /// The softmax over all experts' logits.
     Softmax,
+    /// The softmax over all experts' logits, where the bias moves the choice alone (reference: transformers
+    /// `Ernie4_5_MoeTopKRouter`).
+    BalancedSoftmax {
+        /// The least sum that weights are divided by.
+        least_sum: f32,
+    },
     /// The sigmoid of each logit (reference: transformers `DeepseekV3TopkRouter`, `Glm4MoeTopkRouter`).
     Sigmoid {
         /// Which experts are eligible.
@@ -65,6 +71,17 @@ impl Router {
                     compute.add_to_rows(logits, bias);
                 }
                 compute.softmax_top_k(logits, experts, k, self.normalise, chosen, weights);
+            }
+            Score::BalancedSoftmax { least_sum } => {
+                let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+                for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
+                    // A number that is none is one in all probabilities, and so in all weights.
+                    softmax(logits);
+                    Groups { count: 1, kept: 1 }.choose(logits, bias, ids);
+                    weigh(logits, ids, false, 1.0, weights);
+                    let sum = weights.iter().sum::<f32>().max(least_sum);
+                    weights.iter_mut().for_each(|weight| *weight /= sum);
+                }
             }
             Score::SqrtSoftplus { scale } => {
                 let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
@@ -113,7 +130,9 @@ impl Router {
         let (score, scale): (fn(f32) -> f32, f32) = match self.score {
             Score::SqrtSoftplus { scale } => (sqrt_softplus, scale),
             Score::Sigmoid { scale, .. } => (|logit| 1.0 / (1.0 + (-logit).exp()), scale),
-            Score::Softmax => unreachable!("no family weighs given experts by a softmax"),
+            Score::Softmax | Score::BalancedSoftmax { .. } => {
+                unreachable!("no family weighs given experts by a softmax")
+            }
         };
         let places = chosen.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
         for (logits, (ids, weights)) in logits.chunks_exact_mut(experts).zip(places) {
@@ -124,6 +143,13 @@ impl Router {
             weigh(logits, ids, self.normalise, scale, weights);
         }
     }
+}
+
+fn softmax(logits: &mut [f32]) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter_mut().for_each(|logit| *logit = (*logit - most).exp());
+    let sum: f32 = logits.iter().sum();
+    logits.iter_mut().for_each(|logit| *logit /= sum);
 }
 
 fn sqrt_softplus(logit: f32) -> f32 {

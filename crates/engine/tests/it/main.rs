@@ -3,6 +3,7 @@
 
 mod configuration;
 mod constrained;
+mod families;
 mod faults;
 mod hashed_layers;
 mod processor;

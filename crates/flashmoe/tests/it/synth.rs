@@ -100,6 +100,46 @@ fn the_shapes_of_other_families_open() {
     }
 }
 
+/// Models from a config.json with operations that GPUs do not compute: they are refused there by these.
+#[test]
+fn operations_of_few_families_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = serde_json::json!({
+        "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 128, "moe_intermediate_size": 64,
+        "tie_word_embeddings": false,
+    });
+    let ernie = serde_json::json!({
+        "model_type": "ernie4_5_moe", "moe_num_experts": 8, "moe_k": 3, "moe_num_shared_experts": 1,
+        "moe_layer_start_index": 1,
+    });
+    let exaone = serde_json::json!({
+        "model_type": "exaone_moe", "num_experts": 8, "num_experts_per_tok": 3, "sliding_window": 4,
+        "layer_types": ["sliding_attention", "full_attention"],
+    });
+    for (own, refused) in [
+        (ernie, "mixture of experts with a bias of a softmax's choice (layer 1)"),
+        (exaone, "norm of heads without rotation (layer 1)"),
+    ] {
+        let mut config = common.clone();
+        config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let (path, model) = (folder.path().join("config.json"), folder.path().join("model"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        let [path, to] = [&path, &model].map(|path| path.to_str().unwrap());
+        let output = flashmoe(&["synth", path, to, "--experts", "4bit"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        score(folder.path(), &model);
+        let output = flashmoe(&["inspect", to, "--program"]);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        for kernels in ["CUDA", "GPU"] {
+            let line = |line: &str| line.contains(&format!("the {kernels} kernels do not compute"));
+            let found = printed.lines().find(|it| line(it)).unwrap_or_default();
+            assert!(found.contains(refused), "{kernels}: {printed}");
+        }
+        std::fs::remove_dir_all(model).unwrap();
+    }
+}
+
 #[test]
 fn a_destination_that_exists_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

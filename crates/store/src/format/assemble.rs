@@ -424,7 +424,8 @@ impl LayerBuilder {
             return Err(format!("shape {shape:?}: gate and up share a row of scales"));
         }
         for (half, &projection) in halves.iter().enumerate() {
-            self.set_shape(projection, ProjectionShape { rows, columns, encoding })?;
+            let shape = ProjectionShape { rows, columns, encoding };
+            self.set_shape(projection, shape, halves.len())?;
             for index in 0..count {
                 let part = index * halves.len() + half;
                 let cut = |extent: Extent| {
@@ -442,10 +443,20 @@ impl LayerBuilder {
         Ok(())
     }
 
-    fn set_shape(&mut self, projection: Projection, shape: ProjectionShape) -> Result<(), String> {
+    /// Checks the shape of a matrix, one of `parts` whose rows lie in one tensor.
+    fn set_shape(
+        &mut self,
+        projection: Projection,
+        shape: ProjectionShape,
+        parts: usize,
+    ) -> Result<(), String> {
         let (rows, columns) = self.dimensions.projection(projection);
         let ProjectionShape { rows: found_rows, columns: found_columns, .. } = shape;
         if (found_rows, found_columns) != (rows, columns) {
+            if (found_rows * parts, found_columns) == (columns, rows * parts) {
+                let found = "is transposed: an expert's rows lie apart in it; take an MLX copy of the model";
+                return Err(found.to_owned());
+            }
             return Err(format!(
                 "{projection:?} is [{found_rows}, {found_columns}]; hidden_size and \
                  moe_intermediate_size ask for [{rows}, {columns}]"

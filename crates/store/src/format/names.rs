@@ -76,6 +76,15 @@ const LAYER_TENSORS: [&str; 52] = [
     "mlp.gate_up_proj",
 ];
 
+/// What some families call parts of a mixture, with the canonical names; the last are modules, whose names go on.
+const MIXTURES: [(&str, &str); 5] = [
+    (".mlp.router.gate", ".mlp.gate"),
+    (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.moe_statics.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.shared_mlp.", ".mlp.shared_experts."),
+];
+
 /// What a layer has that predicts further tokens, after its number.
 pub(crate) const DRAFT: [&str; 3] = ["eh_proj", "enorm", "hnorm"];
 
@@ -143,6 +152,14 @@ pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
 /// The canonical name of a module path: without the text model's prefix, and mixtures as most families call them.
 pub(crate) fn module(name: &str) -> Cow<'_, str> {
     let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    for (theirs, ours) in MIXTURES {
+        match name.split_once(theirs) {
+            Some((layer, rest)) if rest.is_empty() != theirs.ends_with('.') => {
+                return Cow::Owned(format!("{layer}{ours}{rest}"));
+            }
+            _ => {}
+        }
+    }
     let Some((layer, rest)) = name.split_once(".block_sparse_moe.") else {
         return Cow::Borrowed(name);
     };
@@ -159,7 +176,7 @@ pub(crate) fn module(name: &str) -> Cow<'_, str> {
 /// What a canonical name stands for in a model of `layers` layers, after which `drafts` more lie that predict further
 /// tokens (`num_nextn_predict_layers`) and are not used.
 pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
-    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp."];
+    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp.", "mtp_"];
     // Frequencies follow from the configuration.
     if others.iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".rotary_emb.inv_freq")

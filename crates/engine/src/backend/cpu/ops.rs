@@ -33,6 +33,7 @@ impl CpuBackend {
             &Op::AddBias { register, bias } => self.add_bias(register, bias),
             Op::SplitQueryGate => self.split_query_gate(),
             &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
+            &Op::NormHeads { heads, weight } => self.norm_heads(heads, weight),
             &Op::Rotate { heads } => self.rotate(heads),
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
@@ -105,10 +106,14 @@ impl CpuBackend {
     }
 
     fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
+        self.norm_heads(heads, weight);
+        self.rotate(heads);
+    }
+
+    fn norm_heads(&mut self, heads: Register, weight: VectorId) {
         let x = self.registers.get_mut(heads);
         let weight = self.weights.vector(weight);
         self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
-        self.rotate(heads);
     }
 
     fn rotate(&mut self, heads: Register) {

@@ -261,8 +261,11 @@ pub fn describe(
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.
-pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
+pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
+    let balanced = matches!(config.moe.router.score, Score::BalancedSoftmax { .. });
     match op {
+        Op::Mixture(_) if balanced => Err(Refusal::form(op, "with a bias of a softmax's choice")),
+        Op::NormHeads { .. } => Err(Refusal::operation(op)),
         Op::Norm { .. }
         | Op::NormRow { .. }
         | Op::Linear { .. }

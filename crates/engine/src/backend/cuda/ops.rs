@@ -74,6 +74,7 @@ impl CudaBackend {
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
             Op::AttendIndexed(_)
+            | Op::NormHeads { .. }
             | Op::GatherRows { .. }
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }

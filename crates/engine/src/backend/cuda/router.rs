@@ -87,6 +87,7 @@ impl CudaBackend {
     fn scored(&self, layer: LayerId, mixture: &Mixture) -> Option<Scored> {
         let (score, groups, scale) = match self.config.moe.router.score {
             Score::Softmax => return None,
+            Score::BalancedSoftmax { .. } => unreachable!("refused when the model is loaded"),
             Score::Sigmoid { groups, scale } => (launch::Score::Sigmoid, groups, scale),
             Score::SqrtSoftplus { scale } => {
                 (launch::Score::SqrtSoftplus, Groups { count: 1, kept: 1 }, scale)

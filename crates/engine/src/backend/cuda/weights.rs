@@ -80,7 +80,7 @@ pub fn check_model(
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    program.check(config, "CUDA kernels", |_, op| serves(op))?;
+    program.check(config, "CUDA kernels", |_, op| serves(config, op))?;
     check_encodings(catalog, experts)
 }
 

@@ -14,7 +14,6 @@ use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
-use crate::model::rope::Pairs;
 use crate::model::router::Score;
 use crate::weights::{Catalog, MatrixId, VectorId};
 
@@ -196,11 +195,7 @@ pub fn describe(config: &ModelConfig, catalog: &Catalog<'_>, program: &Program) 
 /// The operation, or the form of it, that they do not compute.
 pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result<(), Refusal> {
     let (attention, rope) = (&config.attention, &config.attention.rope);
-    let neighbours = rope.pairs == Pairs::Neighbours;
     match op {
-        Op::NormRotate { .. } | Op::Rotate { .. } if neighbours => {
-            Err(Refusal::form(op, "by neighbouring values"))
-        }
         Op::NormRotate { .. } if rope.yarn.is_some() => {
             Err(Refusal::form(op, "with scaled frequencies (yarn)"))
         }
@@ -232,6 +227,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::NormRow { .. }
+        | Op::NormHeads { .. }
         | Op::GroupedLinear { .. }
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
@@ -256,6 +252,7 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     // Kernels have biases of experts and clamped activations only with each other, and with no shared expert.
     let of_experts = moe.biases && clamped;
     match moe.router.score {
+        Score::BalancedSoftmax { .. } => return Err("with a bias of a softmax's choice"),
         Score::Sigmoid { .. } => return Err("with a router of sigmoids"),
         Score::SqrtSoftplus { .. } => return Err("with a router of roots"),
         Score::Softmax => {}

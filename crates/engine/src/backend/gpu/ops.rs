@@ -82,6 +82,7 @@ impl GpuBackend {
             }
             &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
             Op::NormRow { .. }
+            | Op::NormHeads { .. }
             | Op::GroupedLinear { .. }
             | Op::AttendLatent(_)
             | Op::AttendCompressed(_)

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 16] = [
+const RELEASES: [(&str, &str, &str); 25] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -29,6 +29,15 @@ const RELEASES: [(&str, &str, &str); 16] = [
     ("glm-4.5-air", "bf16", "bf16"),
     ("minimax-m2", "fp8:128:f32", "fp8:128:f32"),
     ("deepseek-v4-flash", "mxfp4:planes", "fp8:128:e8m0"),
+    ("olmoe", "bf16", "bf16"),
+    ("dots1", "bf16", "bf16"),
+    ("solar-open", "bf16", "bf16"),
+    ("hy3", "bf16", "bf16"),
+    ("vl-30B-A3B", "bf16", "bf16"),
+    ("vl-235B-A22B", "bf16", "bf16"),
+    ("ernie-4.5-21b", "bf16", "bf16"),
+    ("ernie-4.5-300b", "bf16", "bf16"),
+    ("k-exaone", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {
@@ -142,6 +151,14 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("glm-4.7", 92 * 8 * 128 * 4),
         ("glm-4.5-air", 46 * 8 * 128 * 4),
         ("minimax-m2", 62 * 8 * 128 * 4),
+        ("olmoe", 16 * 16 * 128 * 4),
+        ("dots1", 62 * 32 * 128 * 4),
+        ("solar-open", 48 * 8 * 128 * 4),
+        ("hy3", 80 * 8 * 128 * 4),
+        // One layer in four sees all positions, the others keep a window.
+        ("k-exaone", 12 * 8 * 128 * 4),
+        ("ernie-4.5-21b", 28 * 4 * 128 * 4),
+        ("ernie-4.5-300b", 54 * 8 * 128 * 4),
         // Every other layer keeps a window, which is part of the state.
         ("gpt-oss-120b", 18 * 8 * 64 * 4),
         ("gpt-oss-20b", 12 * 8 * 64 * 4),

@@ -15,7 +15,7 @@ use store::format::{Configuration, Element, Integer, Projection, ProjectionShape
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, flash_next, latent, sigmoid};
+use super::{deepseek_v4, flash_next, latent, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -105,6 +105,15 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "glm-4.5-air" => sigmoid::air(),
         "glm-4.6" | "glm-4.7" => sigmoid::large(),
         "minimax-m2" => sigmoid::m2(),
+        "olmoe" => plain::olmoe(),
+        "dots1" => plain::dots1(),
+        "vl-30B-A3B" => plain::qwen3_vl(qwen3([2048, 48, 32, 4, 128], [128, 8, 768])),
+        "vl-235B-A22B" => plain::qwen3_vl(qwen3([4096, 94, 64, 4, 128], [128, 8, 1536])),
+        "ernie-4.5-21b" => plain::ernie_small(),
+        "ernie-4.5-300b" => plain::ernie_large(),
+        "k-exaone" => plain::exaone(),
+        "hy3" => plain::hy3(),
+        "solar-open" => plain::solar_open(),
         "tiny-glm" => sigmoid::tiny_glm(),
         "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
@@ -208,8 +217,9 @@ fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, flash-next, tiny, tiny-next, tiny-oss, tiny-latent, tiny-v4, tiny-glm, \
-             tiny-minimax, tiny-flash-next";
+             glm-4.7-flash, minimax-m2, flash-next, olmoe, dots1, solar-open, hy3, vl-30B-A3B, \
+             vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, \
+             tiny-latent, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));

@@ -31,7 +31,7 @@ impl Dimensions {
     /// Reads them. A family that is not computed is refused here, before any tensor is looked at: its experts have
     /// other keys and names, and what would be said of those would mislead.
     pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
-        config.supported_family()?;
+        let names = config.supported_family()?.expert_keys();
         let layers = config.required(&keys::NUM_HIDDEN_LAYERS)?;
         let hidden = config.required(&keys::HIDDEN_SIZE)?;
         let experts = config.routed_experts()?;
@@ -41,12 +41,12 @@ impl Dimensions {
             let what = "num_hidden_layers x num_experts";
             return Err(FormatError::limit(config.file(), what, records, RECORDS_MAX));
         }
-        let top_k = config.get(&keys::NUM_EXPERTS_PER_TOK)?;
+        let top_k = config.get(names.per_token)?;
         if let Some(top_k) = top_k.filter(|&top_k| top_k > experts) {
             let found = format!(
                 "{top_k} of {experts} experts, but a token cannot use more experts than there are"
             );
-            return Err(config.invalid(&keys::NUM_EXPERTS_PER_TOK, found));
+            return Err(config.invalid(names.per_token, found));
         }
         let drafts = config.get(&keys::NUM_NEXTN_PREDICT_LAYERS)?.unwrap_or(0);
         Ok(Self { layers, drafts, hidden, experts, intermediate })

@@ -1,4 +1,8 @@
-//! The model families: which `model_type` means which, and what is said of those that are not computed.
+//! The model families: which `model_type` means which, by which keys each describes its experts, and what is said of
+//! those that are not computed.
+
+use super::keys::{self, Key};
+use super::kind::Size;
 
 /// A model architecture that is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +27,60 @@ pub enum Family {
     Glm4MoeLite,
     /// MiniMax-M2: attention with norms of whole projections, a router of sigmoids.
     MinimaxM2,
+    /// OLMoE: attention with norms of whole projections, a softmax that is not scaled to sum to one.
+    Olmoe,
+    /// dots.llm1: attention with norms of heads, the router and the dense layers of DeepSeek-V3.
+    Dots1,
+    /// Solar-Open: plain attention, the router of DeepSeek-V3.
+    SolarOpen,
+    /// Hy3: attention with norms of heads, the router of DeepSeek-V3 under keys and names of its own.
+    HyV3,
+    /// Qwen3-VL-MoE: its text is Qwen3-MoE.
+    Qwen3VlMoe,
+    /// ERNIE 4.5: neighbours are rotated together, a softmax with a bias of the choice, dense layers first.
+    Ernie45Moe,
+    /// K-EXAONE: windows in three layers of four, no rotation in the fourth, the router of DeepSeek-V3.
+    ExaoneMoe,
     /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
     Qwen4Exp,
 }
+
+/// The keys by which a family describes its experts.
+#[derive(Clone, Copy)]
+pub struct ExpertKeys {
+    /// Routed experts of a layer.
+    pub routed: &'static Key<Size>,
+    /// Experts that a token uses.
+    pub per_token: &'static Key<Size>,
+    /// Inner width of a routed expert.
+    pub width: &'static Key<Size>,
+    /// Widths of a routed expert that the shared expert has, in families that count it so.
+    pub shared: &'static Key<Size>,
+}
+
+/// As Qwen has them.
+const QWEN: ExpertKeys = ExpertKeys {
+    routed: &keys::NUM_EXPERTS,
+    per_token: &keys::NUM_EXPERTS_PER_TOK,
+    width: &keys::MOE_INTERMEDIATE_SIZE,
+    shared: &keys::N_SHARED_EXPERTS,
+};
+/// As DeepSeek has them.
+const DEEPSEEK: ExpertKeys = ExpertKeys { routed: &keys::N_ROUTED_EXPERTS, ..QWEN };
+/// As gpt-oss and MiniMax have them.
+const LOCAL: ExpertKeys =
+    ExpertKeys { routed: &keys::NUM_LOCAL_EXPERTS, width: &keys::INTERMEDIATE_SIZE, ..QWEN };
+/// As Hy3 and K-EXAONE have them.
+const COUNTED: ExpertKeys = ExpertKeys { shared: &keys::NUM_SHARED_EXPERTS, ..QWEN };
+/// As ERNIE has them.
+const ERNIE: ExpertKeys = ExpertKeys {
+    routed: &keys::MOE_NUM_EXPERTS,
+    per_token: &keys::MOE_K,
+    width: &keys::MOE_INTERMEDIATE_SIZE,
+    shared: &keys::MOE_NUM_SHARED_EXPERTS,
+};
+/// As OLMoE has them.
+const OLMOE: ExpertKeys = ExpertKeys { width: &keys::INTERMEDIATE_SIZE, ..QWEN };
 
 /// What is known of a family before its other keys are read.
 struct Row {
@@ -36,74 +91,136 @@ struct Row {
     model_types: &'static [&'static str],
     /// Whether norms are trained around zero (`1 + w`).
     zero_centred_norms: bool,
+    /// How it describes its experts.
+    experts: ExpertKeys,
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 18] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
         zero_centred_norms: true,
+        experts: QWEN,
     },
     Row {
         family: Family::Qwen3Moe,
         name: "Qwen3-MoE",
         model_types: &["qwen3_moe"],
         zero_centred_norms: false,
+        experts: QWEN,
     },
     Row {
         family: Family::Qwen3Next,
         name: "Qwen3-Next",
         model_types: &["qwen3_next"],
         zero_centred_norms: true,
+        experts: QWEN,
     },
     Row {
         family: Family::GptOss,
         name: "gpt-oss",
         model_types: &["gpt_oss"],
         zero_centred_norms: false,
+        experts: LOCAL,
     },
     Row {
         family: Family::DeepseekV4,
         name: "DeepSeek-V4",
         model_types: &["deepseek_v4"],
         zero_centred_norms: false,
+        experts: DEEPSEEK,
     },
     Row {
         family: Family::DeepseekV3,
         name: "DeepSeek-V3",
         model_types: &["deepseek_v3"],
         zero_centred_norms: false,
+        experts: DEEPSEEK,
     },
     Row {
         family: Family::KimiK2,
         name: "Kimi-K2",
         model_types: &["kimi_k2", "kimi_k25"],
         zero_centred_norms: false,
+        experts: DEEPSEEK,
     },
     Row {
         family: Family::Glm4Moe,
         name: "GLM-4.5",
         model_types: &["glm4_moe"],
         zero_centred_norms: false,
+        experts: DEEPSEEK,
     },
     Row {
         family: Family::Glm4MoeLite,
         name: "GLM-4.7-Flash",
         model_types: &["glm4_moe_lite"],
         zero_centred_norms: false,
+        experts: DEEPSEEK,
     },
     Row {
         family: Family::MinimaxM2,
         name: "MiniMax-M2",
         model_types: &["minimax_m2"],
         zero_centred_norms: false,
+        experts: LOCAL,
+    },
+    Row {
+        family: Family::Olmoe,
+        name: "OLMoE",
+        model_types: &["olmoe"],
+        zero_centred_norms: false,
+        experts: OLMOE,
+    },
+    Row {
+        family: Family::Dots1,
+        name: "dots.llm1",
+        model_types: &["dots1"],
+        zero_centred_norms: false,
+        experts: DEEPSEEK,
+    },
+    Row {
+        family: Family::SolarOpen,
+        name: "Solar-Open",
+        model_types: &["solar_open"],
+        zero_centred_norms: false,
+        experts: DEEPSEEK,
+    },
+    Row {
+        family: Family::HyV3,
+        name: "Hy3",
+        model_types: &["hy_v3"],
+        zero_centred_norms: false,
+        experts: COUNTED,
+    },
+    Row {
+        family: Family::Qwen3VlMoe,
+        name: "Qwen3-VL-MoE",
+        model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"],
+        zero_centred_norms: false,
+        experts: QWEN,
+    },
+    Row {
+        family: Family::Ernie45Moe,
+        name: "ERNIE 4.5",
+        model_types: &["ernie4_5_moe"],
+        zero_centred_norms: false,
+        experts: ERNIE,
+    },
+    Row {
+        family: Family::ExaoneMoe,
+        name: "K-EXAONE",
+        model_types: &["exaone_moe"],
+        zero_centred_norms: false,
+        experts: COUNTED,
     },
     Row {
         family: Family::Qwen4Exp,
         name: "Qwen3.8-Flash-Next",
         model_types: &["qwen4_exp", "qwen4_exp_text"],
         zero_centred_norms: true,
+        experts: QWEN,
     },
 ];
 
@@ -112,20 +229,20 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
-     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next)";
+     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), olmoe (OLMoE), dots1 (dots.llm1), \
+     solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
+     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 8] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("deepseek_v32", "DeepSeek-V3.2"),
-    ("ernie4_5_moe", "ERNIE 4.5"),
     ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),
     ("kimi_linear", "Kimi-Linear"),
     ("llama4", "Llama 4"),
     ("mixtral", "Mixtral"),
     ("qwen2_moe", "Qwen2-MoE"),
-    ("qwen3_vl_moe", "Qwen3-VL-MoE"),
 ];
 
 impl Family {
@@ -159,6 +276,11 @@ impl Family {
     /// file holds `w` or `1 + w`.
     pub fn has_zero_centred_norms(self) -> bool {
         self.row().zero_centred_norms
+    }
+
+    /// The keys by which it describes its experts.
+    pub fn expert_keys(self) -> ExpertKeys {
+        self.row().experts
     }
 
     /// By the value of `model_type`.

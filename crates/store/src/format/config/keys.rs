@@ -8,7 +8,12 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, ListOf, Number, Object, Off, OneOf, Only, Size, Sizes, Text, Tokens,
+    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes,
+    Text, Tokens,
+};
+use super::shared_defaults::{
+    CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, NO_DENSE, ONE_DENSE, ONE_SHARED, OTHERS,
+    SCALED, THETA_4, UNGROUPED, UNSCALED, WHOLE_HEADS,
 };
 
 macro_rules! keys {
@@ -44,65 +49,6 @@ const THETA_MAX: f64 = 1e15;
 /// No model has less added to a mean square; from there on it would be as if nothing were.
 const EPSILON_MIN: f64 = 1e-12;
 
-/// Families of latent attention as DeepSeek-V3 is published.
-const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
-/// Families of the same router, whose experts are in no groups.
-const GLM: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite];
-/// Families with the delta rule.
-const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
-/// Families whose chosen experts' weights sum to one.
-const SCALED: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::Qwen3Next,
-];
-/// Families that rotate whole heads.
-const WHOLE_HEADS: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4MoeLite,
-    Family::GptOss,
-    Family::Qwen3Moe,
-    Family::MinimaxM2,
-];
-/// Families whose rotation has the base 1e4.
-const THETA_4: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-];
-/// Families whose norms add 1e-5.
-const EPSILON_5: &[Family] = &[Family::Glm4Moe, Family::Glm4MoeLite, Family::GptOss];
-/// Families whose norms add 1e-6.
-const EPSILON_6: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::DeepseekV4,
-    Family::MinimaxM2,
-    Family::Qwen35Moe,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-];
-/// Families but gpt-oss.
-const OTHERS: &[Family] = &[
-    Family::DeepseekV3,
-    Family::KimiK2,
-    Family::Glm4Moe,
-    Family::Glm4MoeLite,
-    Family::DeepseekV4,
-    Family::MinimaxM2,
-    Family::Qwen35Moe,
-    Family::Qwen3Moe,
-    Family::Qwen3Next,
-    Family::Qwen4Exp,
-];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
 
@@ -146,11 +92,35 @@ keys! {
     N_ROUTED_EXPERTS: Size = "n_routed_experts", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=65_535),
         "the same, as DeepSeek has it.";
+    MOE_NUM_EXPERTS: Size = "moe_num_experts", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(1..=65_535),
+        "the same, as ERNIE has it.";
+    MOE_NUM_SHARED_EXPERTS: Size = "moe_num_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(0..=64),
+        "as n_shared_experts, in ERNIE.";
+    MOE_LAYER_START_INDEX: Size = "moe_layer_start_index", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(0..=1024),
+        "the first layer that may have experts, in ERNIE.";
+    MOE_LAYER_END_INDEX: Last = "moe_layer_end_index", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("-1"), Last(1023),
+        "the last layer that may have experts, in ERNIE; -1 is the model's last.";
+    MOE_LAYER_INTERVAL: Size = "moe_layer_interval", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("1"), Size(1..=1024),
+        "every so many layers between those two has experts.";
+    MOE_GATE_ACT: OneOf = "moe_gate_act", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["softmax"]),
+        "what experts are weighed by, in ERNIE.";
+    MOE_NORM_MIN: Number = "moe_norm_min", Place::Text, Null::Refused, Effect::Answer,
+        Absent::Is("1e-12"), Number(0.0..=1.0),
+        "the least sum that the weights of the chosen experts are divided by, in ERNIE.";
     N_SHARED_EXPERTS: Size = "n_shared_experts", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Is("1"), Size(0..=64),
+        Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
+    NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe], "1")]), Size(0..=64),
+        "the same, as Hy3 and K-EXAONE have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(DEEPSEEK, "3"), (GLM, "1")]), Size(0..=1024),
+        Absent::In(&[(DEEPSEEK, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
     MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Only(1),
@@ -162,26 +132,33 @@ keys! {
         Absent::Is("0"), Size(0..=64),
         "layers after the last that predict further tokens; they are not used.";
     N_GROUP: Size = "n_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "8"), (GLM, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";
     TOPK_GROUP: Size = "topk_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "4"), (GLM, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     TOPK_METHOD: OneOf = "topk_method", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), OneOf(&["noaux_tc"]),
         "how experts are chosen.";
     SCORING_FUNC: OneOf = "scoring_func", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Means("the family's own"), OneOf(&["sigmoid", "sqrtsoftplus"]),
-        "what experts are weighed by.";
+        Absent::Means("the family's own"), OneOf(&["sigmoid", "sqrtsoftplus", "noaux_tc"]),
+        "what experts are weighed by; in dots.llm1 the name of the choice stands for sigmoids.";
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::Glm4Moe], "1.0"),
+            (&[Family::ExaoneMoe], "2.5"),
+            (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
         ]),
         Number(1e-3..=1e3),
         "what the weights of experts are multiplied by.";
+    ROUTER_SCALING_FACTOR: Number = "router_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(&[Family::HyV3], "2.826")]), Number(1e-3..=1e3),
+        "the same, as Hy3 has it.";
+    ROUTE_NORM: On = "route_norm", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether the chosen experts' weights sum to one, as Hy3 has it.";
     Q_LORA_RANK: Size = "q_lora_rank", Place::Text, Null::Absent, Effect::Tensors,
         Absent::Means("queries are made of the stream, where the family allows it"), Size(1..=65_536),
         "width of the row from which queries are made.";
@@ -203,6 +180,9 @@ keys! {
     NUM_EXPERTS_PER_TOK: Size = "num_experts_per_tok", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=256),
         "experts that a token uses.";
+    MOE_K: Size = "moe_k", Place::Text, Null::Refused, Effect::Answer,
+        Absent::Refused, Size(1..=256),
+        "the same, as ERNIE has it.";
     EXPERTS_PER_TOKEN: Size = "experts_per_token", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as num_experts_per_tok"), Size(1..=256), "the same, as gpt-oss has it besides.";
     MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
@@ -210,12 +190,12 @@ keys! {
         "inner width of a routed expert.";
     INTERMEDIATE_SIZE: Size = "intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=WIDTH_MAX),
-        "inner width of an expert in gpt-oss and MiniMax-M2; elsewhere that of layers without experts.";
+        "inner width of an expert in gpt-oss, MiniMax-M2 and OLMoE; elsewhere that of layers without experts.";
     SHARED_EXPERT_INTERMEDIATE_SIZE: Size = "shared_expert_intermediate_size", Place::Text, Null::Refused,
         Effect::Tensors, Absent::Refused, Size(1..=WIDTH_MAX),
         "inner width of the shared expert.";
     NORM_TOPK_PROB: Flag = "norm_topk_prob", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::Qwen3Moe], "false"), (SCALED, "true")]), Flag,
+        Absent::In(&[(UNSCALED, "false"), (SCALED, "true")]), Flag,
         "whether the chosen experts' weights sum to one.";
     LAYER_TYPES: ListOf = "layer_types", Place::Text, Null::Refused, Effect::Answer,
         Absent::Means("as the family orders its layers"),
@@ -242,8 +222,13 @@ keys! {
         Absent::In(&[(&[Family::DeepseekV4], "1")]), Size(1..=1024),
         "key and value heads.";
     HEAD_DIM: Size = "head_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(&[Family::GptOss], "64"), (DELTA, "256"), (&[Family::MinimaxM2], "128")]), Size(2..=4096),
-        "values of a head; in Qwen3-MoE and GLM-4.5 hidden_size / num_attention_heads if absent.";
+        Absent::In(&[
+            (&[Family::GptOss], "64"),
+            (DELTA, "256"),
+            (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
+        ]),
+        Size(2..=4096),
+        "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("true"), Flag,
         "whether queries carry a gate.";
@@ -253,6 +238,18 @@ keys! {
     ATTENTION_BIAS: Flag = "attention_bias", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(&[Family::GptOss], "true"), (OTHERS, "false")]), Flag,
         "projections with biases.";
+    CLIP_QKV: Nothing = "clip_qkv", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Nothing,
+        "what queries, keys and values are clamped to.";
+    MAX_WINDOW_LAYERS: Size = "max_window_layers", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::Dots1], "62")]), Size(0..=1024),
+        "first layers, which have no window, where `layer_types` is absent.";
+    USE_BIAS: Off = "use_bias", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Off,
+        "biases of every projection, as ERNIE has it.";
+    MLP_BIAS: Off = "mlp_bias", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Off,
+        "dense networks with biases.";
     USE_SLIDING_WINDOW: Off = "use_sliding_window", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Off,
         "attention in windows.";
@@ -429,6 +426,9 @@ keys! {
             (THETA_4, "1e4"),
             (&[Family::GptOss], "150000"),
             (&[Family::MinimaxM2], "5e6"),
+            (&[Family::SolarOpen], "1e6"),
+            (&[Family::HyV3], "11158840"),
+            (&[Family::Qwen3VlMoe, Family::Ernie45Moe], "500000"),
             (&[Family::Qwen35Moe], "1e7"),
         ]),
         Number(1.0..=THETA_MAX),
@@ -445,7 +445,10 @@ keys! {
     MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "4096"),
-            (&[Family::Glm4Moe, Family::GptOss], "131072"),
+            (&[Family::Olmoe], "4096"),
+            (&[Family::Dots1, Family::ExaoneMoe], "2048"),
+            (&[Family::Qwen3VlMoe], "128000"),
+            (CONTEXT_128K, "131072"),
             (&[Family::Glm4MoeLite], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),

@@ -34,6 +34,8 @@ pub struct Number(pub(super) RangeInclusive<f64>);
 pub struct Flag;
 /// A flag that must be off: what it stands for is not computed here.
 pub struct Off;
+/// A flag that must be on: without what it stands for nothing is computed here.
+pub struct On;
 /// A whole number that must be this one: others ask for something that is not computed here.
 pub struct Only(pub(super) u64);
 /// Any text.
@@ -42,10 +44,14 @@ pub struct Text;
 pub struct OneOf(pub(super) &'static [&'static str]);
 /// A list of texts, each one of several.
 pub struct ListOf(pub(super) &'static [&'static str]);
+/// The number of a layer up to this one, or -1 for the last.
+pub struct Last(pub(super) u64);
 /// A list of whole numbers within bounds.
 pub struct Sizes(pub(super) RangeInclusive<u64>);
 /// A list without entries: what it could name is not computed here.
 pub struct Empty;
+/// No value: what one could ask for is not computed here.
+pub struct Nothing;
 /// A token id, or a list of them.
 pub struct Tokens;
 /// One of several whole numbers.
@@ -105,6 +111,18 @@ impl Kind for Off {
 
     fn expected(&self) -> Cow<'static, str> {
         "false, and only that is supported".into()
+    }
+}
+
+impl Kind for On {
+    type Read<'a> = ();
+
+    fn read(&self, value: &Value) -> Option<()> {
+        (value.as_bool() == Some(true)).then_some(())
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        "true, and only that is supported".into()
     }
 }
 
@@ -177,6 +195,25 @@ impl Kind for Sizes {
     }
 }
 
+impl Kind for Last {
+    type Read<'a> = Option<usize>;
+
+    fn read(&self, value: &Value) -> Option<Option<usize>> {
+        match value.as_i64()? {
+            -1 => Some(None),
+            layer => Size(0..=self.0).read(&layer.into()).map(Some),
+        }
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        format!("a layer up to {}, or -1", self.0).into()
+    }
+
+    fn limit(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
 impl Kind for Empty {
     type Read<'a> = ();
 
@@ -186,6 +223,18 @@ impl Kind for Empty {
 
     fn expected(&self) -> Cow<'static, str> {
         "an empty list, and only that is supported".into()
+    }
+}
+
+impl Kind for Nothing {
+    type Read<'a> = ();
+
+    fn read(&self, _: &Value) -> Option<()> {
+        None
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        "null, and only that is supported".into()
     }
 }
 

@@ -10,6 +10,7 @@ mod family;
 mod key;
 pub mod keys;
 pub mod kind;
+mod shared_defaults;
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ use keys::{AnyKey, Key, Place};
 use kind::Kind;
 
 pub(crate) use dimensions::Dimensions;
-pub use family::Family;
+pub use family::{ExpertKeys, Family};
 
 /// What to do about a wrong value.
 const REMEDY: &str = "use the model's own config.json";
@@ -182,15 +183,15 @@ impl Configuration {
     /// # Errors
     /// As [`Configuration::required`].
     pub fn routed_experts(&self) -> Result<usize, FormatError> {
-        match self.supported_family()? {
-            Family::GptOss | Family::MinimaxM2 => self.required(&keys::NUM_LOCAL_EXPERTS),
-            Family::DeepseekV3
-            | Family::DeepseekV4
-            | Family::KimiK2
-            | Family::Glm4Moe
-            | Family::Glm4MoeLite => self.required(&keys::N_ROUTED_EXPERTS),
-            _ => self.required(&keys::NUM_EXPERTS),
-        }
+        self.required(self.supported_family()?.expert_keys().routed)
+    }
+
+    /// Experts that a token uses.
+    ///
+    /// # Errors
+    /// As [`Configuration::required`].
+    pub fn experts_per_token(&self) -> Result<usize, FormatError> {
+        self.required(self.supported_family()?.expert_keys().per_token)
     }
 
     /// Inner width of a routed expert.
@@ -198,10 +199,17 @@ impl Configuration {
     /// # Errors
     /// As [`Configuration::required`].
     pub fn expert_width(&self) -> Result<usize, FormatError> {
-        match self.supported_family()? {
-            Family::GptOss | Family::MinimaxM2 => self.required(&keys::INTERMEDIATE_SIZE),
-            _ => self.required(&keys::MOE_INTERMEDIATE_SIZE),
-        }
+        self.required(self.supported_family()?.expert_keys().width)
+    }
+
+    /// Inner width of the shared expert, in families that count it in widths of a routed one; `None` where there is
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Configuration::required`].
+    pub fn shared_width(&self) -> Result<Option<usize>, FormatError> {
+        let count = self.required(self.supported_family()?.expert_keys().shared)?;
+        Ok(Some(count * self.expert_width()?).filter(|&width| width > 0))
     }
 
     /// Base of the rotation's frequencies.

@@ -256,16 +256,10 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     let (trunk, further) = layers(&mut entries)?;
     entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
     vocabulary(&mut entries, found.rows)?;
-    let (experts, width) = match known.family {
-        Family::GptOss | Family::MinimaxM2 => (&keys::NUM_LOCAL_EXPERTS, &keys::INTERMEDIATE_SIZE),
-        Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => {
-            (&keys::N_ROUTED_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE)
-        }
-        _ => (&keys::NUM_EXPERTS, &keys::MOE_INTERMEDIATE_SIZE),
-    };
-    entries.count(experts, "expert_count", true)?;
-    entries.count(&keys::NUM_EXPERTS_PER_TOK, "expert_used_count", true)?;
-    entries.count(width, "expert_feed_forward_length", true)?;
+    let names = known.family.expert_keys();
+    entries.count(names.routed, "expert_count", true)?;
+    entries.count(names.per_token, "expert_used_count", true)?;
+    entries.count(names.width, "expert_feed_forward_length", true)?;
     entries.count(&keys::NUM_ATTENTION_HEADS, "attention.head_count", true)?;
     entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
     entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;

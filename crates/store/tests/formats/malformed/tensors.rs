@@ -174,6 +174,9 @@ fn hugging_face_experts() {
         ("gate and up of odd rows", FILE, &["gate_up_proj", "odd number of rows"], |d| {
             d.reshape(&format!("{HF}.gate_up_proj"), "BF16", &[4, 127, 128]);
         }),
+        ("columns for rows", FILE, &["down_proj", "is transposed"], |d| {
+            d.reshape(&format!("{HF}.down_proj"), "BF16", &[4, 64, 128]);
+        }),
         ("gate and up of half the rows", FILE, &["gate_up_proj", "[32, 128]"], |d| {
             d.reshape(&format!("{HF}.gate_up_proj"), "BF16", &[4, 64, 128]);
         }),

@@ -22,9 +22,14 @@ impl Account {
         Self { before: engine.counters(), drafts: engine.draft_counters() }
     }
 
+    /// What was counted since.
+    pub(crate) fn spent(&self, engine: &Engine) -> StoreCounters {
+        engine.counters().since(&self.before)
+    }
+
     /// What the answer cost.
     pub(crate) fn line(&self, engine: &Engine, report: &AnswerReport) -> String {
-        let spent = engine.counters().since(&self.before);
+        let spent = self.spent(engine);
         let decode = &spent.decode;
         let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
         let prefill = rate(report.prompt_tokens, report.prefill_time);

@@ -18,7 +18,7 @@ use serde_json::json;
 use store::LayerId;
 
 use super::table::machine_name;
-use crate::arguments::{ByteSize, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
+use crate::arguments::{ByteSize, ModelArguments, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
 use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
@@ -32,57 +32,87 @@ use predict::{Prediction, Sizes, two_digits};
 const BUSY: f64 = 0.5;
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
-    if arguments.model.routing != RoutingChoice::Model {
-        let reason = "--routing has no part in a plan; give it to bench, run or score";
-        return Err(Failure::usage(reason).into());
-    }
-    let mut model = arguments.model.clone();
-    let remote = crate::models::remote(&model.model)?;
-    let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
-    if let Some(preview) = &preview {
-        model.model.clone_from(&preview.headers.path);
-    }
-    let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
-    let load = machine::load();
-    let speeds =
-        Speeds::measure_at(&plan, preview.as_ref().map(|preview| preview.place.as_path()))?;
-    let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
-    if arguments.json {
-        let object = as_json(&plan, &speeds, prediction.as_ref(), load);
-        writeln!(out, "{object}").map_err(Failure::io)?;
-        return Ok(());
-    }
-    let measured = measured(&plan, load);
-    let (expected, details) = match (&prediction, &plan.device) {
-        (Some(prediction), _) => (
-            format!(
-                "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
-                two_digits(prediction.decode.middle()),
-                duration(prediction.prompt.middle())
-            ),
-            prediction.lines(&plan, &speeds, &measured),
-        ),
-        (None, Some(device)) => {
-            let (rate, lines) = device_prediction(&plan, device, &speeds, &measured);
-            (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
-        }
-        (None, None) => Default::default(),
+    let forecast = Forecast::make(&arguments.model)?;
+    let text = match arguments.json {
+        true => format!("{}\n", forecast.json()),
+        false => forecast.text(),
     };
-    let name = match &preview {
-        Some(preview) => preview.name.clone(),
-        None => crate::models::short_name(&model.model),
-    };
-    let mut lines = vec![headline(&plan, &name), format!("runs here: yes, {expected}")];
-    if let Some(preview) = &preview {
-        lines.extend(preview.lines.iter().cloned());
-    }
-    lines.push(String::new());
-    lines.extend(account(&plan));
-    lines.push(String::new());
-    lines.extend(details);
-    lines.push(String::new());
-    out.write_all(lines.join("\n").as_bytes()).map_err(Failure::io)?;
+    out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
+}
+
+/// A plan, what was measured for it, and what is expected of it.
+pub(super) struct Forecast {
+    plan: Plan,
+    /// Where the model is not downloaded.
+    preview: Option<preview::Preview>,
+    speeds: Speeds,
+    /// On the processor.
+    prediction: Option<Prediction>,
+    /// Of the machine, while it was measured.
+    load: Option<f64>,
+}
+
+impl Forecast {
+    /// Plans a model and measures the machine.
+    pub(super) fn make(arguments: &ModelArguments) -> Result<Self> {
+        if arguments.routing != RoutingChoice::Model {
+            let reason = "--routing has no part in a plan; give it to bench, run or score";
+            return Err(Failure::usage(reason).into());
+        }
+        let mut model = arguments.clone();
+        let remote = crate::models::remote(&model.model)?;
+        let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
+        if let Some(preview) = &preview {
+            model.model.clone_from(&preview.headers.path);
+        }
+        let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
+        let load = machine::load();
+        let place = preview.as_ref().map(|preview| preview.place.as_path());
+        let speeds = Speeds::measure_at(&plan, place)?;
+        let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
+        Ok(Self { plan, preview, speeds, prediction, load })
+    }
+
+    /// For programs: sizes in bytes, speeds in bytes and operations per second.
+    pub(super) fn json(&self) -> serde_json::Value {
+        as_json(&self.plan, &self.speeds, self.prediction.as_ref(), self.load)
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let Self { plan, preview, speeds, prediction, load } = self;
+        let measured = measured(plan, *load);
+        let (expected, details) = match (prediction, &plan.device) {
+            (Some(prediction), _) => (
+                format!(
+                    "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
+                    two_digits(prediction.decode.middle()),
+                    duration(prediction.prompt.middle())
+                ),
+                prediction.lines(plan, speeds, &measured),
+            ),
+            (None, Some(device)) => {
+                let (rate, lines) = device_prediction(plan, device, speeds, &measured);
+                (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
+            }
+            (None, None) => Default::default(),
+        };
+        let name = match preview {
+            Some(preview) => preview.name.clone(),
+            None => crate::models::short_name(&plan.arguments.model),
+        };
+        let mut lines = vec![headline(plan, &name), format!("runs here: yes, {expected}")];
+        if let Some(preview) = preview {
+            lines.extend(preview.lines.iter().cloned());
+        }
+        lines.push(String::new());
+        lines.extend(account(plan));
+        lines.push(String::new());
+        lines.extend(details);
+        lines.push(String::new());
+        lines.join("\n")
+    }
 }
 
 /// What the model is.

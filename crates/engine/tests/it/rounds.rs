@@ -20,7 +20,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 11] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -31,6 +31,7 @@ const CASES: [&str; 10] = [
     "deepseek-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
+    "flash-next-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.

@@ -14,12 +14,13 @@ use engine::model::config::ModelConfig;
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 5] = [
+const CASES: [&str; 6] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
     "dsv4-calm-hf",
+    "flash-next-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// What DeepSeek-V4's cache is rounded to; the case rotates 16 values of a row.
@@ -41,6 +42,7 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         (CASES[4], KvType::F32),
         (CASES[4], KvType::Q8),
         (CASES[4], ROUNDED),
+        (CASES[5], KvType::F16),
     ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);

@@ -7,7 +7,9 @@ use super::tiled::Tiled;
 use super::{CpuBackend, delta_shape};
 use crate::EngineError;
 use crate::backend::{Cancel, Register};
+use crate::model::config::OutputGate;
 use crate::model::program::{Op, Product, Stage};
+use crate::model::rope::Rope;
 use crate::sequences::{Part, SequenceId};
 use crate::weights::{MatrixId, VectorId};
 
@@ -35,12 +37,18 @@ impl CpuBackend {
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),
+            Op::AttendIndexed(weights) => self.run_indexed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias } => {
                 self.delta_rule(layer, decay_rate, decay_bias);
             }
-            &Op::GatedNorm { weight } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
+            Op::GatherRows { .. } => return self.run_gather_rows(layer),
+            Op::MixNgrams(weights) => self.run_mix_ngrams(layer, weights),
+            &Op::NormStreams { weight } => self.run_norm_streams(weight),
+            &Op::GateStreams { up, to } => self.run_gate_streams(up, to),
+            &Op::InjectStreams { from } => self.run_inject_streams(from),
             Op::OpenStreams { site, norm } => self.run_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.run_close_streams(from),
             Op::MergeStreams { site } => self.run_merge_streams(site),
@@ -61,11 +69,12 @@ impl CpuBackend {
         let matrices: Vec<_> = matrices.collect();
         let uses: Vec<_> = matrices.iter().map(|matrix| matrix.encoding).collect();
         let columns = matrices[0].columns;
-        self.compute.prepare(self.registers.get(from), columns, &uses, &mut self.prepared);
+        // A register is as wide as any layer needs.
+        let input = &self.registers.get(from)[..self.tokens.len() * columns];
+        self.compute.prepare(input, columns, &uses, &mut self.prepared);
         let outputs = self.registers.many(products.iter().map(|product| product.to));
         let (x, tokens) = (&self.prepared, self.tokens.len());
         let jobs = matrices.into_iter().zip(outputs).map(|(matrix, out)| {
-            // A register is as wide as any layer needs.
             let out = &mut out[..tokens * matrix.rows];
             MatmulJob { matrix, x, tokens: Tokens::All, out }
         });
@@ -108,16 +117,9 @@ impl CpuBackend {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
-        let (dim, rotated) = (attention.head_dim, attention.rope.dims);
         let x = self.registers.get_mut(heads);
-        let frequencies = &self.inverse_frequencies;
-        self.compute.rope(x, count, dim, rotated, &self.positions, frequencies);
-        let magnitude = attention.rope.magnitude();
-        if magnitude != 1.0 {
-            for head in x.chunks_exact_mut(dim) {
-                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
-            }
-        }
+        let rotation = Rotation { rope: &attention.rope, frequencies: &self.inverse_frequencies };
+        rotation.turn(&self.compute, x, (count, attention.head_dim), &self.positions);
     }
 
     fn add_bias(&mut self, register: Register, bias: VectorId) {
@@ -240,11 +242,44 @@ impl CpuBackend {
         self.sequences.caught_up(sequence);
     }
 
-    fn gated_norm(&mut self, weight: VectorId) {
+    fn gated_norm(&mut self, weight: VectorId, gate: OutputGate) {
         let weight = self.weights.vector(weight);
         let (z, context) = self.registers.pair(Register::Z, Register::Context);
         let context = &mut context[..z.len()];
-        self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
+        let epsilon = self.config.rms_epsilon;
+        match gate {
+            OutputGate::Silu => self.compute.gated_rms_norm_in_place(context, weight, z, epsilon),
+            OutputGate::Sigmoid => {
+                self.compute.rms_norm_in_place(context, weight, epsilon);
+                self.compute.scale_by_sigmoid(context, z);
+            }
+        }
+    }
+}
+
+/// The rotation of the first values of heads.
+pub(super) struct Rotation<'a> {
+    pub(super) rope: &'a Rope,
+    pub(super) frequencies: &'a [f32],
+}
+
+impl Rotation<'_> {
+    /// Turns `x [positions, heads, dim]` by position.
+    pub(super) fn turn(
+        &self,
+        compute: &Compute,
+        x: &mut [f32],
+        (heads, dim): (usize, usize),
+        positions: &[u32],
+    ) {
+        let rotated = self.rope.dims;
+        compute.rope(x, heads, dim, rotated, positions, self.frequencies);
+        let magnitude = self.rope.magnitude();
+        if magnitude != 1.0 {
+            for head in x.chunks_exact_mut(dim) {
+                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! Tokens are random, as in llama-bench, and those of tests never repeat; the same seed feeds every arm the same
 //! tokens, so the `check` column (a hash over all logits that were looked at) must agree between arms
 //! that differ only in where bytes come from. Rows go to standard output, everything else to standard
-//! error.
+//! error. Settings of a sweep that do not fit the memory get a row that says so, and the others are measured.
 
 mod measure;
 mod row;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::machine::reset_peak;
 use crate::plan::{Plan, Seats};
-use crate::progress::say;
+use crate::progress::{complain, say};
 use crate::speed::Speeds;
 
 use measure::{Bench, Sample, Test};
@@ -46,6 +46,7 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
         repetitions: arguments.repetitions,
         seed: arguments.seed,
         accept: &arguments.accept,
+        phases: arguments.phases,
     };
     if wanted.tests().is_empty() {
         let reason = "nothing to measure: -p and -n are both 0";
@@ -69,6 +70,8 @@ pub(super) struct Wanted<'a> {
     pub(super) seed: u64,
     /// Shares of drafts that are right; empty for single steps.
     pub(super) accept: &'a [f64],
+    /// Rows say where the time of steps went.
+    pub(super) phases: bool,
 }
 
 impl Wanted<'_> {
@@ -93,12 +96,13 @@ impl Wanted<'_> {
 pub(super) struct Measured {
     rows: Vec<Row>,
     caption: String,
+    phases: bool,
 }
 
 impl Measured {
     /// Writes the rows; `wide` with all columns.
     pub(super) fn print(&self, form: OutputChoice, wide: bool, out: &mut dyn Write) -> Result<()> {
-        let hidden = row::hidden(&self.rows, wide);
+        let hidden = row::hidden(&self.rows, wide, self.phases);
         table::print(form, &self.rows, &hidden, out).map_err(Failure::io)?;
         if form == OutputChoice::Md {
             writeln!(out, "\n{}", self.caption).map_err(Failure::io)?;
@@ -111,9 +115,29 @@ impl Measured {
 pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> Result<Measured> {
     let tests = wanted.tests();
     let deep = tests.iter().any(|test| test.depth > 0);
-    let mut arms = Vec::new();
+    let several = combinations.len() > 1;
+    let (mut arms, mut unfit) = (Vec::new(), Vec::new());
     for combination in combinations {
-        arms.push(Arm::prepare(combination, tests.len(), deep)?);
+        let arm = match Arm::prepare(combination, tests.len(), deep) {
+            // The others of a sweep are measured all the same.
+            Err(error) if several && is_short(&error) => {
+                complain(&format!("flashmoe: {}: {error:#}", row::setting(combination)));
+                unfit.push((combination, error));
+                continue;
+            }
+            arm => arm?,
+        };
+        if let (true, Some(device)) = (wanted.phases, &arm.plan.device) {
+            let name = &device.info.name;
+            let problem = format!("--phases: {name} runs a step as one piece; use --device cpu");
+            return Err(Failure::usage(problem).into());
+        }
+        arms.push(arm);
+    }
+    if arms.is_empty()
+        && let Some((_, error)) = unfit.pop()
+    {
+        return Err(error);
     }
     let interrupt = Interrupt::listen()?;
     let count = arms.len();
@@ -161,8 +185,16 @@ pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> R
             }
         }
     }
+    let unfit = unfit.iter().map(|(combination, _)| row::unfit(combination, &rows));
+    let unfit: Vec<_> = unfit.collect();
+    rows.extend(unfit);
     let caption = arms.first().map_or_else(String::new, |arm| row::caption(&arm.plan));
-    Ok(Measured { rows, caption })
+    Ok(Measured { rows, caption, phases: wanted.phases })
+}
+
+/// Whether settings ask for more memory than there is, or than they themselves allow.
+fn is_short(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failure::Memory(_)))
 }
 
 impl Arm {

@@ -18,7 +18,9 @@ use serde_json::json;
 use store::LayerId;
 
 use super::table::machine_name;
-use crate::arguments::{ByteSize, ModelArguments, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
+use crate::arguments::{
+    AssumedMachine, ByteSize, ModelArguments, PlanArguments, QUEUE_DEFAULT, RoutingChoice,
+};
 use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
@@ -32,7 +34,7 @@ use predict::{Prediction, Sizes, two_digits};
 const BUSY: f64 = 0.5;
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
-    let forecast = Forecast::make(&arguments.model)?;
+    let forecast = Forecast::make(&arguments.model, arguments.machine)?;
     let text = match arguments.json {
         true => format!("{}\n", forecast.json()),
         false => forecast.text(),
@@ -51,27 +53,37 @@ pub(super) struct Forecast {
     prediction: Option<Prediction>,
     /// Of the machine, while it was measured.
     load: Option<f64>,
+    /// The machine is none that was measured.
+    assumed: bool,
 }
 
 impl Forecast {
-    /// Plans a model and measures the machine.
-    pub(super) fn make(arguments: &ModelArguments) -> Result<Self> {
+    /// Plans a model and measures this machine, or plans it for another one.
+    pub(super) fn make(
+        arguments: &ModelArguments,
+        assumed: Option<AssumedMachine>,
+    ) -> Result<Self> {
         if arguments.routing != RoutingChoice::Model {
             let reason = "--routing has no part in a plan; give it to bench, run or score";
             return Err(Failure::usage(reason).into());
         }
         let mut model = arguments.clone();
         let remote = crate::models::remote(&model.model)?;
-        let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
+        let assumed = assumed.as_ref();
+        let spare = assumed.map(|machine| ByteSize(machine::Memory::of(machine.ram).spare()));
+        let budget = model.memory.or(spare);
+        let preview = remote.map(|name| preview::preview(&name, budget)).transpose()?;
         if let Some(preview) = &preview {
             model.model.clone_from(&preview.headers.path);
         }
-        let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
-        let load = machine::load();
-        let place = preview.as_ref().map(|preview| preview.place.as_path());
-        let speeds = Speeds::measure_at(&plan, place)?;
+        let plan = Plan::resolve_on(&model, Seats::CONVERSATION, assumed)?;
+        let load = assumed.is_none().then(machine::load).flatten();
+        let speeds = match assumed {
+            Some(machine) => Speeds::assumed(machine, &plan)?,
+            None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
+        };
         let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
-        Ok(Self { plan, preview, speeds, prediction, load })
+        Ok(Self { plan, preview, speeds, prediction, load, assumed: assumed.is_some() })
     }
 
     /// For programs: sizes in bytes, speeds in bytes and operations per second.
@@ -81,8 +93,11 @@ impl Forecast {
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let Self { plan, preview, speeds, prediction, load } = self;
-        let measured = measured(plan, *load);
+        let Self { plan, preview, speeds, prediction, load, assumed } = self;
+        let measured = match assumed {
+            true => "assumed by --machine".to_owned(),
+            false => measured(plan, *load),
+        };
         let (expected, details) = match (prediction, &plan.device) {
             (Some(prediction), _) => (
                 format!(
@@ -102,12 +117,13 @@ impl Forecast {
             Some(preview) => preview.name.clone(),
             None => crate::models::short_name(&plan.arguments.model),
         };
-        let mut lines = vec![headline(plan, &name), format!("runs here: yes, {expected}")];
+        let place = if *assumed { "would run there" } else { "runs here" };
+        let mut lines = vec![headline(plan, &name), format!("{place}: yes, {expected}")];
         if let Some(preview) = preview {
             lines.extend(preview.lines.iter().cloned());
         }
         lines.push(String::new());
-        lines.extend(account(plan));
+        lines.extend(account(plan, *assumed));
         lines.push(String::new());
         lines.extend(details);
         lines.push(String::new());
@@ -171,7 +187,7 @@ fn as_json(
     })
 }
 
-fn account(plan: &Plan) -> Vec<String> {
+fn account(plan: &Plan, assumed: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut row = |name: &str, bytes: u64, note: String| {
         lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
@@ -239,6 +255,7 @@ fn account(plan: &Plan) -> Vec<String> {
     let source = match plan.budget_source {
         BudgetSource::Asked => "asked for with --memory",
         BudgetSource::Group => "85 % of what the control group leaves",
+        BudgetSource::Machine if assumed => "85 % of the memory that --machine leaves",
         BudgetSource::Machine => "85 % of the memory available now",
     };
     row("budget", plan.budget, source.to_owned());

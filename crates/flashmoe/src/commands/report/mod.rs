@@ -167,7 +167,7 @@ fn model(model: &ModelArguments) -> Result<Found> {
 }
 
 fn plan(model: &ModelArguments) -> Result<Found> {
-    let forecast = Forecast::make(model)?;
+    let forecast = Forecast::make(model, None)?;
     Ok(Found { markdown: fenced(&forecast.text()), json: forecast.json() })
 }
 

@@ -23,6 +23,7 @@ pub(super) fn measure(model: &ModelArguments) -> Result<Found> {
         repetitions: 1,
         seed: 0,
         accept: &[],
+        phases: false,
     };
     let mut model = model.clone();
     model.context = Some(wanted.context() as u32);

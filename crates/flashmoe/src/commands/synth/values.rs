@@ -31,13 +31,16 @@ impl Values {
             "base" | "position_bias" => normal(0.5),
             "gain" => Self::AroundOne,
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
-            _ if last.ends_with("norm") => Self::AroundOne,
+            _ if last.ends_with("norm") || last.starts_with("norm_") => Self::AroundOne,
             _ if last.ends_with("layernorm") => Self::AroundOne,
             "conv1d" => normal(0.5),
             "gate" | "router" => normal(3.0 * unit),
             "embed_tokens" => normal(1.0),
+            _ if last.starts_with("shard_") => normal(1.0),
             "lm_head" => normal(2.0 * unit),
-            "o_proj" | "o_b_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),
+            "o_proj" | "o_b_proj" | "out_proj" | "down_proj" | "value_proj" => {
+                normal(BRANCH_GAIN * unit)
+            }
             _ => normal(unit),
         }
     }

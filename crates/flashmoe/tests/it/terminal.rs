@@ -388,7 +388,8 @@ fn completion_knows_the_models_and_runs_nothing_of_their_names() {
     let complete = |words: &str, place: usize| {
         let script = format!(
             "source <(flashmoe completions bash); COMP_WORDS=({words}); COMP_CWORD={place}; \
-             _flashmoe_models flashmoe \"${{COMP_WORDS[{place}]}}\" \"${{COMP_WORDS[{place} - 1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+             _flashmoe_models flashmoe \"${{COMP_WORDS[{place}]}}\" \"${{COMP_WORDS[{place} - 1]}}\"; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
         let mut bash = std::process::Command::new("bash");
         bash.args(["--norc", "-c", &script]).current_dir(folder.path());

@@ -8,8 +8,8 @@ use crate::models::short_name;
 
 /// Folders of the system, which are the same everywhere.
 const COMMON: [&str; 3] = ["/sys/", "/proc/", "/dev/"];
-/// Shorter names are words that a text has anyway.
-const NAME_BYTES_MIN: usize = 3;
+/// Shorter names are letters that a text has anyway.
+const NAME_BYTES_MIN: usize = 2;
 /// What ends a path in a sentence.
 const AFTER_A_PATH: [char; 9] = ['"', '\'', '`', ')', ',', ';', ':', '|', '>'];
 
@@ -151,15 +151,15 @@ mod tests {
     #[test]
     fn paths_and_names_are_left_out_and_figures_stay() {
         let names = vec![("alice".to_owned(), "(user)"), ("box7".to_owned(), "(host)")];
-        let private = Private::new(Path::new("/home/alice/My Models/Qwen-30B"), names);
+        let private = Private::new(Path::new("/srv/alice/My Models/Qwen-30B"), names);
         for (text, expected) in [
             ("4.2 GB/s, 3 tok/s and/or 1 / 2", "4.2 GB/s, 3 tok/s and/or 1 / 2"),
-            ("/home/alice/My Models/Qwen-30B/a.gguf: cut", "Qwen-30B/a.gguf: cut"),
+            ("/srv/alice/My Models/Qwen-30B/a.gguf: cut", "Qwen-30B/a.gguf: cut"),
             ("cannot read \"/srv/x y\": no", "cannot read \"x y\": no"),
             ("(/opt/lib/libcuda.so.1)", "(libcuda.so.1)"),
             ("see ~/.config/flashmoe/config.toml.", "see config.toml."),
             ("C:\\Users\\alice: gone", "(user): gone"),
-            ("/home/alice", "(user)"),
+            ("/srv/alice", "(user)"),
             ("alice@box7 and malice", "(user)@(host) and malice"),
             ("echo madvise > /sys/kernel/mm/x", "echo madvise > /sys/kernel/mm/x"),
             ("see https://a.example/b c", "see https://a.example/b c"),
@@ -170,7 +170,7 @@ mod tests {
             }
             assert_eq!(private.text(text), expected, "{text}");
         }
-        let mut value = serde_json::json!({"a": ["/home/alice/x", 3], "alice": null});
+        let mut value = serde_json::json!({"a": ["/srv/alice/x", 3], "alice": null});
         private.json(&mut value);
         assert_eq!(value, serde_json::json!({"a": ["x", 3], "alice": null}));
     }

@@ -1,5 +1,5 @@
-//! The server's side of TLS where this program has none: ring needs a C compiler for the system, which a check for macOS
-//! from another one has not. The options are refused at the start.
+//! The server's side of TLS where this program has none: ring needs a C compiler for the system, which a check for
+//! macOS from another one has not. The options are refused at the start.
 
 use std::convert::Infallible;
 use std::io;

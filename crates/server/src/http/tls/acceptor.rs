@@ -7,15 +7,18 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use store::io::platform::{Links, read_regular};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::{TlsOptions, TlsProblem, bytes, problem};
+use super::{TlsOptions, TlsProblem};
 use crate::http::ServeError;
 
 /// A connection behind its handshake.
 pub(crate) type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 
+/// Longest file of certificates or of a key.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a connection that wait to be sent, encrypted.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 /// What begins a key that has a passphrase.
@@ -71,4 +74,14 @@ impl Acceptor {
         };
         TlsAcceptor::from(self.0).accept_with(socket, limited).await
     }
+}
+
+/// The bytes of a file, which may be a link: that is how certificates are renewed.
+fn bytes(file: &Path) -> Result<Vec<u8>, ServeError> {
+    read_regular(file, Links::Followed, FILE_BYTES_MAX)
+        .map_err(|error| problem(file, TlsProblem::Read(error)))
+}
+
+fn problem(file: &Path, reason: TlsProblem) -> ServeError {
+    ServeError::Tls { file: file.to_owned(), reason }
 }

@@ -12,12 +12,11 @@ mod acceptor;
 
 use std::future::poll_fn;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use store::io::platform::{Links, read_regular};
 use thiserror::Error;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
@@ -27,8 +26,6 @@ use acceptor::Acceptor;
 
 pub(crate) use acceptor::Stream as TlsStream;
 
-/// Longest file of certificates or of a key.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The first byte of every connection over TLS: a record of the handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// What a client reads that speaks plain HTTP.
@@ -176,16 +173,4 @@ fn stamps(options: &TlsOptions) -> [Option<Stamp>; 2] {
         let found = file.metadata().ok()?;
         Some((found.modified().ok()?, found.len()))
     })
-}
-
-/// The bytes of a file, which may be a link: that is how certificates are renewed.
-#[cfg(not(target_os = "macos"))]
-fn bytes(file: &Path) -> Result<Vec<u8>, ServeError> {
-    read_regular(file, Links::Followed, FILE_BYTES_MAX)
-        .map_err(|error| problem(file, TlsProblem::Read(error)))
-}
-
-#[cfg(not(target_os = "macos"))]
-fn problem(file: &Path, reason: TlsProblem) -> ServeError {
-    ServeError::Tls { file: file.to_owned(), reason }
 }
